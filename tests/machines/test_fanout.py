@@ -1,14 +1,19 @@
-"""The tree over real machines: a node passes on to the next by TLS; what no peer reaches is told directly."""
+"""The tree over real machines: a node passes on to the next by TLS; what no peer reaches is told directly. Output comes
+up from node to node, and outlives restarts of the daemons that it passes.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.machines.lan import Lan, eventually
+from tests.machines.test_failover import Talk
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.xdist_group("machines")]
 
@@ -38,7 +43,7 @@ PartitionName=main Nodes=ALL Default=YES
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Lan]:
-    """alpha has the controller, the others are nodes; zeta is behind a router."""
+    """alpha has the controller, the others are nodes; zeta is behind a router. login is a login host."""
     with Lan() as lan:
         etc = lan.root / "etc"
         etc.mkdir()
@@ -50,6 +55,7 @@ def site() -> Iterator[Lan]:
         alpha.out("slurmctld", SLURM_CONF=str(conf))
         for name in NODES:
             lan.machine(name, behind_nat=name == "zeta").out("slurmd", SLURM_CONF=str(conf))
+        lan.machine("login").start("sackd", "-D", SLURM_CONF=str(conf))
         eventually(lambda: alpha.out("sinfo", "-h", "-o", "%D %t", SLURM_CONF=str(conf)) == "5 idle\n", "all are idle")
         yield lan
 
@@ -94,3 +100,80 @@ def test_a_job_on_many_nodes_is_cancelled_through_the_tree(site: Lan) -> None:
     run(site, "scancel", "--me")
     eventually(lambda: run(site, "sinfo", "-h", "-o", "%D %t") == "5 idle\n", "all are idle again")
     assert len(taken(site, "beta", "TerminateJob")) == before + 1
+
+
+SCRIPT = """
+echo up $SLURM_PROCID; read word; seq -f $SLURM_PROCID.%g 20000; echo $word $SLURM_PROCID; read word; exit 0
+"""
+
+
+def begun(site: Lan, host: str, *options: str) -> Talk:
+    """A step on all nodes that waits for a first and a second line."""
+    conf = str(site.root / "etc/slurm.conf")
+    talk = Talk(site.machines[host], conf, "srun", ("srun", "-N5", *options, "sh", "-c", SCRIPT))
+    eventually(lambda: len(talk.said().splitlines()) == 5, "all tasks are up")
+    return talk
+
+
+def go_on(talk: Talk, ranks: set[int]) -> None:
+    """Tasks of these ranks say all that they have to say, once and in their order."""
+    talk.write("word\n")
+    done = {f"word {rank}" for rank in ranks}
+    eventually(lambda: done <= set(talk.said().splitlines()), f"all is said: {talk.said()[-200:]}", 60)
+    lines = talk.said().splitlines()
+    for rank in ranks:
+        assert [line for line in lines if line.startswith(f"{rank}.")] == [f"{rank}.{n}" for n in range(1, 20001)]
+
+
+def restart(site: Lan, host: str, pid_file: Path, *command: str) -> None:
+    """Stop a daemon, and start it again."""
+    pid = int(pid_file.read_text())
+    os.kill(pid, signal.SIGTERM)
+    eventually(lambda: not Path(f"/proc/{pid}").exists(), "the daemon ends")
+    site.machines[host].out(*command, SLURM_CONF=str(site.root / "etc/slurm.conf"))
+
+
+@pytest.mark.parametrize("host", ["alpha", "login"])
+def test_output_comes_up_from_node_to_node(site: Lan, host: str) -> None:
+    """Though nobody reaches zeta, it reaches epsilon."""
+    talk = begun(site, host)
+    sockets = site.machines[host].do("cat", "/proc/net/unix")
+    assert len(re.findall(r" 0001 03 +\d+ @spritz-\d+-[0-9a-f]+$", sockets, re.MULTILINE)) == 1
+    go_on(talk, set(range(5)))
+    assert talk.status(30) == 0
+
+
+def test_a_node_that_is_cut_off_takes_no_others_output_along(site: Lan) -> None:
+    talk = begun(site, "login", "--no-kill")
+    site.machines["gamma"].drop(site.machines["beta"].address)
+    try:
+        go_on(talk, set(range(5)))
+    finally:
+        site.machines["gamma"].admit()
+    assert talk.status(30) == 0
+
+
+def test_a_step_goes_on_while_the_daemons_of_its_machines_are_restarted(site: Lan) -> None:
+    root = site.root
+    talk = begun(site, "alpha")
+    restart(site, "gamma", root / "gamma/slurmd.pid", "slurmd")
+    restart(site, "alpha", root / "alpha/ctld.pid", "slurmctld")
+    go_on(talk, set(range(5)))
+    assert talk.status(60) == 0
+
+
+def test_a_step_goes_on_while_the_daemon_of_a_login_host_is_restarted(site: Lan) -> None:
+    login = site.machines["login"]
+    talk = begun(site, "login")
+    (pid,) = [pid for pid in login.processes() if b"sackd" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(pid, signal.SIGKILL)
+    login.start("sackd", "-D", SLURM_CONF=str(site.root / "etc/slurm.conf"))
+    go_on(talk, set(range(5)))
+    assert talk.status(60) == 0
+
+
+def test_tasks_end_with_a_client_on_another_machine(site: Lan) -> None:
+    talk = begun(site, "login")
+    talk.child.kill()
+    assert talk.status(10) == -signal.SIGKILL
+    eventually(lambda: run(site, "squeue", "-h", "-s") == "", "the step ends", 20)

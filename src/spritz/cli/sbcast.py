@@ -34,10 +34,10 @@ OPTIONS: tuple[Row, ...] = (
         "compress the transfer: zlib or none (default)",
         env="COMPRESS",
     ),
-    Row("fanout", "F", "count", refused="every node is fed directly", env="FANOUT"),
+    Row("fanout", "F", "count", "nodes that are sent the file, and pass it on to as many (TreeWidth)", env="FANOUT"),
     Row("send-libs", "", "[=yes|no]", refused=_LIBRARIES, env="SEND_LIBS"),
     Row("exclude", "", "paths", refused=_LIBRARIES, env="EXCLUDE"),
-    Row("treewidth", "", "width", refused="every node is fed directly"),
+    Row("treewidth", "", "width", "as --fanout"),
     Row("nodelist", "", "hosts", refused="the file goes to all nodes of the job"),
     Row("verbose", "v", "", "report progress"),
     Row("quiet", "Q", "", "print only errors"),
@@ -108,12 +108,24 @@ def _copy(given: Values, source: str, destination: str, context: Context) -> int
     if "verbose" in given:
         _tell(copy, job_id, given, context)
     reactor = Reactor()
+    width = "treewidth" if "treewidth" in given else "fanout"
+    tree_width = nodecount.parse_count(given[width], f"--{width}") if width in given else 0
     seconds = nodecount.parse_count(given["timeout"], "--timeout") if "timeout" in given else None
     controller = Controller(reactor, timeout_seconds=seconds)
     interrupts = Interrupts(reactor, controller.interrupt)
     quiet = "quiet" in given
     progress = context.stderr.isatty() and not quiet and not copy.packed
-    status = broadcast(controller, reactor, interrupts, context, job_id, copy, progress=progress, wording=_worded)
+    status = broadcast(
+        controller,
+        reactor,
+        interrupts,
+        context,
+        job_id,
+        copy,
+        tree_width=tree_width,
+        progress=progress,
+        wording=_worded,
+    )
     if "verbose" in given and not status:
         context.info(f"{copy.size} bytes of {source} are {destination} on every node of job {job_id}")
     return status

@@ -31,6 +31,8 @@ Daemons (asyncio)
 `handling`  handlers: their `Call`, and their result: a Struct, a Rejection, None, an awaitable of these, an async
             iterator (a stream), or `DEFERRED` to answer later by `call.reply(…)`. `call.caller` is pid, uid and gid
             by the kernel; `call.on_abandon(callback)` reports that the caller has gone.
+`relay`, `hub`, `mux`, `resumable_stream`   users' connections and steps' streams between machines, through the
+            controller; `peers`: directly from node to node
 `channel`   `Channel`, one connection: `call`, `stream`, `notify`, `on_close`; both sides may send requests
 `admission` limits of each peer: connections, memory, time (`Limits`); `quota` keeps a server's accounts
 `log_throttle`  one log line for each peer and minute

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 DAEMON, CLIENT = "daemon", "client"
 
+#: First words of the reason why a stream is refused whose client does not listen.
+ABSENT_CLIENT = "the client cannot be reached"
+
 #: Only sockets of such names are connected to on behalf of others: those that commands create for steps
 #: (cli.launch.listener).
 _CLIENT_PREFIX = "unix:@spritz-"
@@ -59,6 +62,7 @@ class Open(Struct, frozen=True, kw_only=True, array_like=True):
 _encode = Encoder().encode
 _decoder = Decoder(Open)
 _user_decoder = Decoder(UserCredential)
+_plain_user_decoder = Decoder(tuple[int, int])
 
 
 def encode_open(request: Open) -> bytes:
@@ -166,6 +170,7 @@ class Hub:
             self._tasks.spawn_contained(lead_here(stream, uid, address), name="relay.client")
         elif links := [mux for mux in self._links.get(host, ()) if mux.is_open]:
             near, far = Splice.pair()
+            near.on_refused = stream.refuse
             # The controller's certificate is proof enough.
             content = _encode((uid, gid))
             links[-1].open(encode_open(structs.replace(request, credential=content)), far)
@@ -227,6 +232,17 @@ class Hub:
             self._links.pop(host, None)
 
 
+def open_for_client(stream: MuxStream, payload: bytes, tasks: Supervisor) -> None:
+    """Lead a stream of a daemon whose word on the user is enough to that user's client here."""
+    try:
+        request = _decoder.decode(payload)
+        uid, _gid = _plain_user_decoder.decode(request.credential)
+    except (ValidationError, DecodeError, UnicodeDecodeError):
+        stream.refuse("not understood")
+        return
+    tasks.spawn_contained(lead_here(stream, uid, request.address), name="relay.client")
+
+
 async def lead_here(stream: Led, uid: int, address: str) -> None:
     """Connect a stream to a client on this machine that belongs to this user."""
     try:
@@ -236,7 +252,7 @@ async def lead_here(stream: Led, uid: int, address: str) -> None:
         stream.write(REACHED)
         stream.set_protocol(near)
     except OSError as error:
-        stream.refuse(f"the client cannot be reached: {error.strerror}")
+        stream.refuse(f"{ABSENT_CLIENT}: {error.strerror}")
 
 
 async def connect_client(uid: int, address: str) -> socket.socket:

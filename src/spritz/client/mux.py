@@ -331,6 +331,8 @@ class Splice(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self._early = bytearray()
         self._lost = False
+        #: called in place of our transport's `close` where the other side has refused the stream, with the reason
+        self.on_refused: Callable[[str], None] | None = None
 
     @classmethod
     def pair(cls) -> tuple[Splice, Splice]:
@@ -370,7 +372,10 @@ class Splice(asyncio.Protocol):
         self._lost = True
         if error is not None and self.other.transport is not None and self.transport is not None:
             self.other.transport.write(unread(self.transport))
-        if self.other.transport is not None:
+        reason = getattr(self.transport, "reason", "")
+        if reason and self.other.on_refused is not None:
+            self.other.on_refused(reason)
+        elif self.other.transport is not None:
             self.other.transport.close()
 
     def close(self) -> None:

@@ -18,20 +18,22 @@ from msgspec import DecodeError, ValidationError
 from msgspec.msgpack import Decoder, encode
 
 from spritz.client.aio import Address, Secure, open_address
-from spritz.client.hub import CLIENT, DAEMON, Open, connect_client, encode_open, lead_here
+from spritz.client.errors import ClientError
+from spritz.client.hub import ABSENT_CLIENT, CLIENT, DAEMON, Open, connect_client, encode_open, open_for_client
 from spritz.client.mux import Mux, MuxStream, Splice
 from spritz.client.resumable_stream import BROKEN_SECONDS, COUNT, FORGOTTEN, LASTING, Answer, ResumableStream
 from spritz.client.server import HELLO_SECONDS_MAX
 from spritz.model.errors import SpritzError
 from spritz.runtime.credentials import peer_credentials
 from spritz.runtime.sockets import AddressInUse, unix_socket
-from spritz.stepd.protocol import REACHED
+from spritz.stepd.protocol import ABSENT, REACHED, Where
 from spritz.wire.credential import LIFETIME_SECONDS, UserCredential, seal
 from spritz.wire.envelope import encode_failure, failure
 
 if TYPE_CHECKING:
     from spritz.client.hub import Hub
     from spritz.client.membership import Membership
+    from spritz.client.peers import Peers
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
     from spritz.runtime.randomness import Randomness
@@ -47,7 +49,7 @@ _AGAIN_SECONDS = 0.5
 _NAME_SECONDS = 5.0
 
 _user_decoder = Decoder(tuple[int, int])
-_preamble_decoder = Decoder(tuple[str, str])
+_preamble_decoder = Decoder(Where)
 _PREAMBLE_BYTES_MAX = 1024
 
 
@@ -134,6 +136,8 @@ class Relay:
         self._links: list[_Link] = []
         #: clients of local users with connections from steps on other machines
         self._clients: dict[tuple[int, bytes], _Client] = {}
+        #: links to other nodes, where this machine is one
+        self.peers: Peers | None = None
 
     def serve(
         self,
@@ -198,7 +202,7 @@ class Relay:
             stream.refuse("not understood")
             return
         if not request.lasting:
-            self.tasks.spawn_contained(lead_here(stream, uid, request.address), name="relay.client")
+            open_for_client(stream, payload, self.tasks)
         elif not request.again:
             self.tasks.spawn_contained(self._lead_lasting(stream, uid, request), name="relay.client")
         elif (client := self._clients.get((uid, request.lasting))) is not None:
@@ -211,7 +215,7 @@ class Relay:
         try:
             connection = await connect_client(uid, request.address)
         except OSError as error:
-            stream.refuse(f"the client cannot be reached: {error.strerror}")
+            stream.refuse(f"{ABSENT_CLIENT}: {error.strerror}")
             return
         key = (uid, request.lasting)
         client = self._clients[key] = _Client(lambda: self._clients.pop(key, None))
@@ -362,7 +366,7 @@ class _Supervisor(_Caller):
         self._early = bytearray()
         self._gone = False
         self._near = None
-        self._where: tuple[str, str] | None = None
+        self._where: Where | None = None
         caller = peer_credentials(transport.get_extra_info("socket"))
         if caller is None:
             self._transport.abort()
@@ -408,13 +412,15 @@ class _Supervisor(_Caller):
             self._transport.close()
             return
         if not first:
+            if stream.reason.startswith(ABSENT_CLIENT):
+                self._transport.write(ABSENT)
             self._transport.close()
         elif first.startswith(LASTING):
             self._transport.write(REACHED)
             self.set_protocol(self._end)
             self._attach(stream, first)
         else:
-            # A daemon of an earlier release, or the controller's own machine: the stream cannot be resumed.
+            # An earlier release, the controller's own machine, or another node: the stream cannot be resumed.
             near, far = Splice.pair()
             self.set_protocol(near)
             far.connection_made(stream)
@@ -424,23 +430,33 @@ class _Supervisor(_Caller):
 
     async def _ask(self, *, again: bool = False) -> tuple[MuxStream, bytes]:
         """A stream towards the client, and its first bytes. Raises TimeoutError, SpritzError."""
+        where = self._where
+        assert where is not None, "known before"
+        answer = Answer()
+        if where.at:
+            if self._relay.peers is None:
+                raise ClientError("not a node")
+            peers = self._relay.peers
+            stream = await peers.open(where.at, where.port, self._uid, self._gid, where.address, answer)
+            return stream, await self._first(stream, answer)
         mux = await self._link.mux()
         credential = await self._relay.sealed_by(self._link.sealing, self._uid, self._gid)
-        host, address = self._where or ("", "")
         request = Open(
             target=CLIENT,
             credential=credential,
-            host=host,
-            address=address,
+            host=where.host,
+            address=where.address,
             lasting=self._number,
             received=self._end.received,
             again=again,
         )
-        answer = Answer()
         stream = mux.open(encode_open(request), answer)
+        return stream, await self._first(stream, answer)
+
+    async def _first(self, stream: MuxStream, answer: Answer) -> bytes:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                return stream, await answer.first
+                return await answer.first
         except TimeoutError:
             stream.abort()
             raise
@@ -465,14 +481,18 @@ class _Supervisor(_Caller):
                 continue
             if first.startswith(LASTING):
                 self._attach(stream, first)
-                log.verbose("stream.continued", host=(self._where or ("",))[0])
+                log.verbose("stream.continued", host=self._where.host if self._where is not None else "")
                 return
             if stream.reason == FORGOTTEN:
                 break
             stream.abort()
             await clock.sleep(_AGAIN_SECONDS)
         if self._end.is_broken:
-            log.error("stream.lost", host=(self._where or ("",))[0], detail="a step and its client are parted")
+            log.error(
+                "stream.lost",
+                host=self._where.host if self._where is not None else "",
+                detail="a step and its client are parted",
+            )
             self._end.abandon()
 
 
@@ -483,12 +503,18 @@ class _LocalSupervisor(_Supervisor):
         self._hub = hub
 
     def _begin(self) -> None:
-        host, address = self._where or ("", "")
-        request = Open(target=CLIENT, credential=b"", host=host, address=address)
+        where = self._where
+        assert where is not None, "known before"
+        if where.at:
+            self._transport.close()  # slurmd has the links to other nodes, and slurmctld this socket
+            return
+        request = Open(target=CLIENT, credential=b"", host=where.host, address=where.address)
         self._hub.lead(self, self._uid, self._gid, request)
 
     def refuse(self, reason: str) -> None:
         """There is no other end."""
+        if reason.startswith(ABSENT_CLIENT):
+            self._transport.write(ABSENT)
         self._transport.close()
 
     def write(self, data: bytes) -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import ssl
 
     from spritz.client.hub import Hub
+    from spritz.client.peers import Peers
     from spritz.runtime.log import Logger
     from spritz.runtime.pipe import Pipe
 
@@ -81,7 +82,7 @@ class Server:
         self.channels: set[Channel] = set()
         self._tls: ssl.SSLContext | None = None
         self._streams_protocol = ""
-        self._hub: Hub | None = None
+        self._hub: Hub | Peers | None = None
         self._handlers = Handlers(table, otherwise)
         self._role = role
         self._log = log
@@ -116,7 +117,7 @@ class Server:
             self._tasks.cancel_all()
             await self._tasks.__aexit__(kind, error, trace)
 
-    def secure(self, tls: ssl.SSLContext, hub: Hub | None) -> None:
+    def secure(self, tls: ssl.SSLContext, hub: Hub | Peers | None) -> None:
         """Let TCP ports opened from now on accept other machines by TLS; `hub` takes their streams."""
         from spritz.runtime.tls import STREAMS
 

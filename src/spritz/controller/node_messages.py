@@ -87,6 +87,12 @@ class NodeMessages:
         names = job.allocation.names if job.allocation is not None else ()
         return tuple(nodes[name].address if name in nodes else name for name in names)
 
+    def _ports(self, job: Job) -> tuple[int, ...]:
+        nodes = self._state().nodes
+        names = job.allocation.names if job.allocation is not None else ()
+        ports = tuple(nodes[name].config.port if name in nodes else 0 for name in names)
+        return ports[:1] if len(set(ports)) == 1 else ports
+
     def _launch_prolog(self, effect: core_effects.LaunchPrologOn) -> Struct | None:
         job = self._running(effect.job_id, effect.restart_count)
         if job is None or effect.node not in (job.prolog_nodes or ()):
@@ -129,6 +135,7 @@ class NodeMessages:
             else tuple(len(node.task_ids) for node in step.nodes),
             cluster_name=self._state().settings.cluster_name,
             node_addresses=self._addresses(job),
+            node_ports=self._ports(job),
             components=components_of(self._state(), job),
         )
 

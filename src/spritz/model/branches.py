@@ -26,6 +26,20 @@ def tree(daemons: Sequence[Branch], width: int) -> Branches:
     return tuple(branches)
 
 
+def place(index: int, count: int, width: int) -> tuple[int, int]:
+    """In a tree of `count` daemons: who passes on to the daemon with this index (-1: nobody, it is a head), and to how
+    many it passes on itself."""
+    parent, first, last = -1, 0, count
+    while True:
+        length = last - first
+        parts = min(width, length)
+        part = ((index - first + 1) * parts - 1) // length
+        begin, end = first + length * part // parts, first + length * (part + 1) // parts
+        if begin == index:
+            return parent, min(width, end - begin - 1)
+        parent, first, last = begin, begin + 1, end
+
+
 def _runs(first: int, last: int, width: int, depth: int) -> list[tuple[int, int, int]]:
     """At most `width` runs, the first one last: begin, end and depth of each."""
     parts = min(width, last - first)

@@ -43,6 +43,8 @@ class LaunchStep(Struct, frozen=True, kw_only=True):
     task_counts: tuple[int, ...]
     cluster_name: str
     node_addresses: tuple[str, ...] = ()
+    #: of the daemons at these addresses; a single number for all
+    node_ports: tuple[int, ...] = ()
     #: of a heterogeneous job, the leader first
     components: tuple[Component, ...] = ()
 

@@ -222,12 +222,14 @@ class Daemon:
                 raise SpritzError(f"Unable to bind listen port ({port}): {error.strerror or error}") from error
 
     def _secure(self, server: Server, member: Member) -> None:
-        """Accept forwarded orders from nodes on other machines."""
+        """Accept forwarded orders from nodes on other machines, and connections of step supervisors there."""
+        from spritz.client.peers import Peers
         from spritz.runtime import tls
 
         keys = member.membership.keys(member.cluster, tls.NODE, self._clock.now())
-        context = tls.server_context(keys, streams=False)
-        server.secure(context, None)
+        context = tls.server_context(keys)
+        self._peers = Peers(member.cluster, member.secure(tls.NODE, tls.STREAMS), self._tasks, self._log)
+        server.secure(context, self._peers)
         self._tasks.spawn(self._keep_secure(context, member), name="certificate.port")
 
     async def _keep_secure(self, context: SSLContext, member: Member) -> None:
@@ -260,7 +262,9 @@ class Daemon:
         """
         if self._member is None or self._member.has_controller:
             return None
-        return self._member.relay(tasks, self._log, self._settings.database, at_once=False)
+        relay = self._member.relay(tasks, self._log, self._settings.database, at_once=False)
+        relay.peers = self._peers
+        return relay
 
     def _controller_addresses(self) -> list[Address]:
         settings = self._settings

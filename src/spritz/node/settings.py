@@ -219,6 +219,7 @@ def daemon_settings(
                 energy_source=_energy_source(have.text("AcctGatherEnergyType")),
                 gpu_accounting="DisableGPUAcct" not in have.words("JobAcctGatherParams"),
                 hosts_file=f"{spool}/{hosts.FILE}" if private_hosts else "",
+                tree_width=have.integer("TreeWidth"),
                 host="" if private_hosts else hostname,
                 propagate_priority=have.integer("PropagatePrioProcess"),
                 limits=_limits(have.words("PropagateResourceLimits"), have.words("PropagateResourceLimitsExcept")),

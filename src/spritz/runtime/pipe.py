@@ -111,6 +111,16 @@ class Pipe(asyncio.Protocol):
         if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
 
+    def watch_peer(self, seconds: int) -> None:
+        """Over TCP: end the connection when the peer's kernel has been silent for so long, whether or not we send."""
+        self.expect_acknowledgements(seconds)
+        connection = self._transport.get_extra_info("socket") if self._transport is not None else None
+        if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in ((socket.TCP_KEEPIDLE, seconds // 2), (socket.TCP_KEEPINTVL, max(1, seconds // 4))):
+                connection.setsockopt(socket.IPPROTO_TCP, option, value)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
+
     def attach(self, receiver: Receiver) -> None:
         """Set the receiver; bytes that arrived already are delivered at the loop's next turn."""
         self._receiver = receiver

@@ -8,6 +8,7 @@ requested it. One thread, no asyncio, and a few small formats:
 `control`      orders of the node daemon and reports to it; `daemonlink`: the connection
 `protocol`     frames between supervisors and clients (srun, sattach): read this first to write a client
 `clients`, `client_group`   connections to clients; `streams`: output by lines, input by credit
+`uplink`, `below`       the tree of a wide step's supervisors: to the node above, from those below; `numbered`
 `supervisor`   the life of a step; `taskgroup`, `spawn` (compiled, quick) and `start`, `files`, `namespaces`: its tasks
 `processes`    finding and killing everything of a step; `usage`: usage and memory limits; `gpu`: NVML
 `energy`       energy used by the node's processors (RAPL) or the step's GPUs (NVML)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from spritz.stepd import processes, protocol
 from spritz.stepd.clients import CONNECT_SECONDS, QUEUE_HIGH_BYTES, ClientLink, ClientUnreachable, connect
@@ -13,6 +15,12 @@ from spritz.stepd.spec import SupervisorSpec
 from spritz.stepd.start import AsUser
 from spritz.stepd.streams import Chunk
 from spritz.stepd.taskgroup import Task, TaskGroup, set_window
+
+if TYPE_CHECKING:
+    from spritz.stepd.below import Below
+    from spritz.stepd.uplink import Uplink
+
+    AnyLink = ClientLink | Uplink
 
 
 class ClientGroup:
@@ -35,10 +43,14 @@ class ClientGroup:
         self._group = group
         self._on_terminate = on_terminate
         self._on_gone = on_gone
-        self._links: list[ClientLink] = []
+        self._links: list[AnyLink] = []
+        #: nodes whose supervisors reach the client through us
+        self._below: Below | None = None
         self._finishing = False
         #: messages of other nodes for the step's PMI or PMIx server, if it has one
         self.on_pmi: Callable[[bytes, bool], None] = lambda payload, last: None
+        #: called when the awaited client has answered, or has gone
+        self.on_client: Callable[[], None] = lambda: None
         #: called when the last client has received everything
         self.on_finished: Callable[[], None] = lambda: None
 
@@ -48,13 +60,31 @@ class ClientGroup:
         return self._finishing and not self._links
 
     @property
+    def awaits_client(self) -> bool:
+        """The client that the step was started for has not said yet that it is there: no task is to start."""
+        return any(link.primary and not isinstance(link, ClientLink) and not link.greeted for link in self._links)
+
+    @property
+    def has_client(self) -> bool:
+        """There is the client that the step was started for."""
+        return any(link.primary for link in self._links)
+
+    @property
     def blocked(self) -> bool:
         """Whether tasks wait because the primary client does not read."""
         return any(link.primary and link.queued_bytes > QUEUE_HIGH_BYTES for link in self._links)
 
     def connect_primary(self) -> None:
         """Connect to the client that the step was started for. Raises ClientUnreachable."""
-        self._connect(self._spec.io_address, self._spec.io_key, primary=True)
+        spec = self._spec
+        if spec.io_children:
+            self._listen()
+        if spec.io_parent:
+            self._uplink().begin()
+        else:
+            link = self._connect(spec.io_address, spec.io_key, primary=True)
+            if self._below is not None and isinstance(link, ClientLink):
+                self._below.way(True)
 
     def attach(self, address: str, key: str) -> None:
         """Connect to another client, and send it the step's state. An unreachable one is skipped."""
@@ -85,7 +115,8 @@ class ClientGroup:
             self._finishing = True
             for link in list(self._links):
                 link.send(protocol.frame(protocol.DONE))
-                link.finish()
+                if not link.primary or self._below is None or self._below.finished:
+                    link.finish()
             self._forget_closed()
 
     def emit(self, frame: bytes) -> None:
@@ -102,9 +133,7 @@ class ClientGroup:
     def emit_output(self, frame: bytes) -> None:
         """Send a task's output to every client; all output waits while the primary one does not read."""
         self.emit(frame)
-        if self.blocked:
-            for pump in self._group.pumps:
-                pump.pause()
+        self._pause_if_blocked()
 
     def taken(self, chunk: Chunk) -> None:
         """A destination has consumed standard input."""
@@ -115,12 +144,62 @@ class ClientGroup:
                 if link is chunk.giver:
                     link.send(credit)
 
-    def _connect(self, address: str, key: str, *, primary: bool) -> ClientLink:
+    def _pause_if_blocked(self) -> None:
+        if self.blocked:
+            for pump in self._group.pumps:
+                pump.pause()
+            if self._below is not None:
+                self._below.pause(True)
+
+    def _listen(self) -> None:
+        from spritz.stepd.below import Below
+
+        with contextlib.suppress(OSError):  # they connect to the client instead
+            self._below = Below(self._reactor, self._spec, self._pass_up, self._below_finished)
+
+    def _pass_up(self, frames: bytes) -> None:
+        for link in self._links:
+            if link.primary:
+                link.pass_on(frames)
+        self._pause_if_blocked()
+
+    def _below_finished(self) -> None:
+        if self._finishing:
+            for link in list(self._links):
+                if link.primary:
+                    link.finish()
+
+    def _way(self, there: bool) -> None:
+        if self._below is not None:
+            self._below.way(there)
+
+    def _uplink(self) -> Uplink:
+        from spritz.stepd.uplink import Uplink
+
+        spec = self._spec
+        link = Uplink(
+            self._reactor,
+            spec,
+            lambda attempt, received: self._hello(spec.io_key, primary=True, attempt=attempt, received=received),
+            on_frame=self._received,
+            on_drained=self._drained,
+            on_closed=self._closed,
+            on_way=self._way,
+            on_greeted=lambda: self.on_client(),
+        )
+        self._links.append(link)
+        return link
+
+    def _connect(self, address: str, key: str, *, primary: bool) -> AnyLink:
         # Waiting for a client blocks everything else: a client that attaches to running tasks must be there.
         patience = CONNECT_SECONDS if primary else 0.1
         # Connect as the user: the address comes from the user, and must not be opened with root's rights.
         with AsUser(self._spec.identity):
-            connection = connect(address, self._spec.identity.uid, patience)
+            connection, led = connect(address, self._spec.identity.uid, patience)
+        if primary and led and self._spec.io_numbered:
+            uplink = self._uplink()
+            uplink.begin(connection)
+            return uplink
         link = ClientLink(
             self._reactor,
             connection,
@@ -130,6 +209,10 @@ class ClientGroup:
             on_closed=self._closed,
         )
         self._links.append(link)
+        link.send(self._hello(key, primary=primary))
+        return link
+
+    def _hello(self, key: str, *, primary: bool, attempt: int = -1, received: int = 0) -> bytes:
         hello = protocol.Hello(
             version=protocol.VERSION,
             key=key,
@@ -140,27 +223,35 @@ class ClientGroup:
             task_ids=tuple(task.spec.task_id for task in self._group.tasks),
             pid=os.getpid(),
             attached=not primary,
+            attempt=attempt,
+            received=received,
+            below=self._spec.io_children if primary and self._below is not None else 0,
         )
-        link.send(protocol.encode_hello(hello))
-        return link
+        return protocol.encode_hello(hello)
 
-    def _drained(self, link: ClientLink) -> None:
+    def _drained(self, link: AnyLink) -> None:
         if not self.blocked:
             for pump in self._group.pumps:
                 pump.resume()
+            if self._below is not None:
+                self._below.pause(False)
 
-    def _closed(self, link: ClientLink, lost: bool) -> None:
+    def _closed(self, link: AnyLink, lost: bool) -> None:
         self._forget_closed()
+        if link.primary and self._below is not None:
+            self._below.close()
+            self._below = None
         self._drained(link)
         if lost and link.primary and not link.detached:
             self._on_gone()
+            self.on_client()
         if self.finished:
             self.on_finished()
 
     def _forget_closed(self) -> None:
         self._links = [link for link in self._links if not link.closed]
 
-    def _received(self, link: ClientLink, kind: int, task_id: int, payload: bytes) -> None:
+    def _received(self, link: AnyLink, kind: int, task_id: int, payload: bytes) -> None:
         named = self._group.by_id.get(task_id)
         tasks = self._group.tasks if task_id == protocol.ALL_TASKS else [named] if named is not None else []
         if kind == protocol.STDIN:
@@ -179,12 +270,15 @@ class ClientGroup:
             self._on_terminate(protocol.unpack_number(payload))
         elif kind == protocol.DETACH:
             link.detached = True
+        elif kind == protocol.VIA and link.primary:
+            if self._below is not None:
+                self._below.from_above(task_id, payload)
         elif kind in (protocol.PMI_KVS, protocol.PMIX):
             self.on_pmi(payload, task_id == protocol.ALL_TASKS)
         else:
             raise protocol.ProtocolError(f"frame {kind} is not for a supervisor")
 
-    def _feed(self, link: ClientLink, tasks: list[Task], payload: bytes) -> None:
+    def _feed(self, link: AnyLink, tasks: list[Task], payload: bytes) -> None:
         takers = [task.input for task in tasks if task.input is not None and not task.input.closed]
         chunk = Chunk(payload, len(takers) or 1, link)
         for taker in takers:

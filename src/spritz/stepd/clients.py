@@ -32,9 +32,9 @@ class ClientUnreachable(Exception):
     """The client does not listen, or another user does."""
 
 
-def connect(address: str, uid: int, patience_seconds: float = CONNECT_SECONDS) -> socket.socket:
-    """A connected socket, retried for `patience_seconds`. The kernel must report that the listener runs as `uid` or
-    root.
+def connect(address: str, uid: int, patience_seconds: float = CONNECT_SECONDS) -> tuple[socket.socket, bool]:
+    """A connected socket, retried for `patience_seconds`, and whether daemons lead it to another machine. The kernel
+    must report that the listener runs as `uid` or root.
 
     Raises ClientUnreachable.
     """
@@ -44,13 +44,13 @@ def connect(address: str, uid: int, patience_seconds: float = CONNECT_SECONDS) -
         name = protocol.parse_address(there[2] if there is not None else address)
     except ValueError as error:
         raise ClientUnreachable(str(error)) from error
-    if there is not None and there[0] != socket.gethostname().partition(".")[0].lower() and not _listens(name):
-        name, before = there[1], protocol.preamble(there[0], there[2])
+    if there is not None and is_elsewhere(there[0]) and not _listens(name):
+        name, before = there[1], protocol.preamble(protocol.Where(there[0], there[2]))
     deadline = time.monotonic() + patience_seconds
     wait = 0.005
     while True:
         try:
-            connection = _connect_once(name)
+            connection = connect_once(name)
             if before:
                 _reach(connection, before)
             break
@@ -59,12 +59,22 @@ def connect(address: str, uid: int, patience_seconds: float = CONNECT_SECONDS) -
                 raise ClientUnreachable(f"connect io: {error.strerror or error}") from error
         time.sleep(wait)
         wait = min(0.5, wait * 2)
-    peer = int.from_bytes(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8], "little")
-    if peer not in (0, uid):
+    if not is_trusted(connection, uid):
         connection.close()
-        raise ClientUnreachable(f"connect io: {address} belongs to user {peer}")
+        raise ClientUnreachable(f"connect io: {address} belongs to another user")
     connection.setblocking(False)
-    return connection
+    return connection, bool(before)
+
+
+def is_elsewhere(host: str) -> bool:
+    """Whether a machine is another than this one."""
+    return host != socket.gethostname().partition(".")[0].lower()
+
+
+def is_trusted(connection: socket.socket, uid: int) -> bool:
+    """Whether it is root or the user that listens there."""
+    peer = int.from_bytes(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8], "little")
+    return peer in (0, uid)
 
 
 def _reach(connection: socket.socket, where: bytes) -> None:
@@ -79,14 +89,16 @@ def _reach(connection: socket.socket, where: bytes) -> None:
 def _listens(name: str) -> bool:
     """Whether the client is on this machine after all: nodes that share a machine may have host names of their own."""
     try:
-        _connect_once(name).close()
+        connect_once(name).close()
     except OSError:
         return False
     return True
 
 
-def _connect_once(name: str) -> socket.socket:
+def connect_once(name: str, *, blocking: bool = True) -> socket.socket:
+    """To a Unix socket. Raises OSError."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    connection.setblocking(blocking)
     try:
         connection.connect(name)
     except OSError:
@@ -120,6 +132,7 @@ class ClientLink:
         self._on_drained = on_drained
         self._on_closed = on_closed
         self._finishing = False
+        self._paused = False
         self.closed = False
         reactor.watch(self._descriptor, READABLE, self._ready)
 
@@ -133,6 +146,16 @@ class ClientLink:
             self._flush()
         if not self.primary and self.queued_bytes > ATTACHED_MAX_BYTES:
             self._lose()
+
+    def pass_on(self, frames: bytes) -> None:
+        """Frames of other nodes."""
+        self.send(frames)
+
+    def pause(self, paused: bool) -> None:
+        """Read no more, or go on."""
+        if not self.closed and paused != self._paused:
+            self._paused = paused
+            self._watch()
 
     def finish(self) -> None:
         """Close as soon as all is sent."""
@@ -180,11 +203,15 @@ class ClientLink:
                 self._queue[0] = piece[sent:]
             else:
                 self._queue.popleft()
-        self._reactor.watch(self._descriptor, READABLE | (WRITABLE if self._queue else 0), self._ready)
+        self._watch()
         if self._finishing and not self._queue:
             self.close()
         elif before > QUEUE_HIGH_BYTES >= self.queued_bytes:
             self._on_drained(self)
+
+    def _watch(self) -> None:
+        events = (0 if self._paused else READABLE) | (WRITABLE if self._queue else 0)
+        self._reactor.watch(self._descriptor, events, self._ready)
 
     def _receive(self) -> None:
         try:
@@ -199,5 +226,7 @@ class ClientLink:
         try:
             for kind, task, payload in self._decoder.feed(data):
                 self._on_frame(self, kind, task, payload)
+                if self.closed:
+                    return
         except protocol.ProtocolError:
             self._lose()

@@ -20,6 +20,8 @@ A frame is a 9-byte header `!BII` (kind, task, payload length) and the payload. 
       PMIX         a message to PMIx servers of other nodes (`pmix.messages`), in one frame or several
       DONE         nothing follows: all tasks have ended, all output was sent. The supervisor then closes.
                    End of file *without* DONE: the supervisor or its node died.
+      VIA          frames of another node, whose place in the step is `task`, on their way through this one
+      LOST         the connection of the node with place `task` has ended without DONE; it may come by another way
 
     client -> supervisor
       STDIN        bytes for one task or ALL_TASKS. Keep at most STDIN_WINDOW_BYTES uncredited per connection.
@@ -31,11 +33,23 @@ A frame is a 9-byte header `!BII` (kind, task, payload length) and the payload. 
       PMIX         a message from PMIx servers of other nodes
       DETACH       the client goes; the step goes on without it (sattach). A client of `io_address` that just closes
                    its connection is taken to be dead, and the step is killed as Slurm does.
+      VIA          whole frames for the node with place `task`, or ALL_NODES: for all nodes behind this one
+
+    both ways, where the conversation is *numbered* (`Hello.attempt` is not negative)
+      TAKEN        `!Q`: so many bytes of the other end's frames have been taken
 
 Unless the step is `unbuffered` or has a pty, the payload of STDOUT and STDERR is whole lines: it ends with a newline,
 at the end of the stream, or is a piece of one line longer than LINE_BYTES_MAX. So labels (`--label`) can be put by the
 client. Flow control of output is the connection's own: a client that does not read stops the tasks when they have
 filled the supervisor's buffer; signals still get through. An *attached* client that does not read is dropped instead.
+
+A step on more nodes than TreeWidth, whose client understands it (`StepSpec.tree_width`), has its supervisors in a tree:
+most connect to the supervisor of another node, which passes their frames on in VIA (`stepd.below`). Such a conversation
+may lose its way, as one between machines may, and is therefore numbered: both ends count the bytes of whole frames
+(HELLO, TAKEN, VIA and LOST do not count) and keep what the other has not TAKEN. The supervisor makes another connection
+with the next `Hello.attempt` and what it has `received`; the client answers every HELLO of a numbered conversation with
+TAKEN, and each sends again what the other lacks. Until then the supervisor takes nothing. It leaves when all that it
+has said, DONE included, was taken. docs/decisions/0210.
 
 What a client does
 ------------------
@@ -57,6 +71,8 @@ import msgspec.msgpack
 VERSION = 1
 
 ALL_TASKS = 0xFFFFFFFF
+#: In VIA to supervisors, whose `task` is the place of a node.
+ALL_NODES = 0xFFFFFFFF
 
 HELLO = 1
 STARTED = 2
@@ -69,6 +85,9 @@ DONE = 8
 PMI_FENCE = 9
 PMI_ABORT = 10
 PMIX = 11
+VIA = 12
+LOST = 13
+TAKEN = 14
 
 STDIN = 16
 STDIN_EOF = 17
@@ -79,7 +98,7 @@ DETACH = 21
 PMI_KVS = 22
 
 KINDS = frozenset(
-    {HELLO, STARTED, STDOUT, STDERR, STDIN_CREDIT, EXIT, MESSAGE, DONE, PMI_FENCE, PMI_ABORT, PMIX}
+    {HELLO, STARTED, STDOUT, STDERR, STDIN_CREDIT, EXIT, MESSAGE, DONE, PMI_FENCE, PMI_ABORT, PMIX, VIA, LOST, TAKEN}
     | {STDIN, STDIN_EOF, SIGNAL, WINDOW_SIZE, TERMINATE, DETACH, PMI_KVS}
 )
 
@@ -97,8 +116,11 @@ _HEADER = Layout("!BII")
 _EXIT = Layout("!iB")
 _NUMBER = Layout("!I")
 _STATUS = Layout("!i")
+_COUNT = Layout("!Q")
 _WINDOW = Layout("!HH")
 HEADER_BYTES = _HEADER.size
+#: A VIA holds a whole frame.
+_VIA_BYTES_MAX = PAYLOAD_BYTES_MAX + HEADER_BYTES
 
 
 class ProtocolError(ValueError):
@@ -108,7 +130,9 @@ class ProtocolError(ValueError):
 class Hello(msgspec.Struct, frozen=True, array_like=True):
     """Who connects. `node_index` is the node's place in the step; `task_ids` are its tasks' ranks in local order.
 
-    `pid` is the supervisor's. `attached`: the client asked by AttachClient, the step was running before.
+    `pid` is the supervisor's. `attached`: the client asked by AttachClient, the step was running before. `attempt`
+    counts the connections of a numbered conversation from 0; `received`: bytes of the client's frames that were taken.
+    `below`: so many other nodes connect to this one.
     """
 
     version: int
@@ -120,6 +144,9 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     task_ids: tuple[int, ...]
     pid: int = 0
     attached: bool = False
+    attempt: int = -1
+    received: int = 0
+    below: int = 0
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True):
@@ -206,6 +233,16 @@ def unpack_status(payload: bytes) -> int:
     return _unpack(_STATUS, payload)[0]
 
 
+def pack_count(count: int) -> bytes:
+    """Payload of TAKEN."""
+    return _COUNT.pack(count)
+
+
+def unpack_count(payload: bytes) -> int:
+    """Inverse of `pack_count`. Raises ProtocolError."""
+    return _unpack(_COUNT, payload)[0]
+
+
 def pack_window(rows: int, columns: int) -> bytes:
     """Payload of WINDOW_SIZE."""
     return _WINDOW.pack(rows & 0xFFFF, columns & 0xFFFF)
@@ -240,7 +277,7 @@ class Decoder:
         found: list[tuple[int, int, bytes]] = []
         while end - at >= HEADER_BYTES:
             kind, task, size = _HEADER.unpack_from(buffer, at)
-            if kind not in KINDS or size > PAYLOAD_BYTES_MAX:
+            if kind not in KINDS or size > (_VIA_BYTES_MAX if kind == VIA else PAYLOAD_BYTES_MAX):
                 raise ProtocolError(f"impossible frame (kind {kind}, {size} bytes)")
             start = at + HEADER_BYTES
             if end - start < size:
@@ -250,6 +287,21 @@ class Decoder:
         if at:
             del buffer[:at]
         return found
+
+
+def via(node_index: int, data: bytes) -> bytes:
+    """VIA frames for whole frames of any length in all. Each has as many as it can hold."""
+    if len(data) <= _VIA_BYTES_MAX:
+        return _HEADER.pack(VIA, node_index, len(data)) + data
+    found, begin, at = [], 0, 0
+    while at < len(data):
+        end = at + HEADER_BYTES + _HEADER.unpack_from(data, at)[2]
+        if end - begin > _VIA_BYTES_MAX:
+            found.append(_HEADER.pack(VIA, node_index, at - begin) + data[begin:at])
+            begin = at
+        at = end
+    found.append(_HEADER.pack(VIA, node_index, at - begin) + data[begin:at])
+    return b"".join(found)
 
 
 def elsewhere(text: str) -> tuple[str, str, str] | None:
@@ -268,13 +320,24 @@ def address_at(host: str, socket_name: str, address: str) -> str:
     return address if address.startswith("at:") else f"at:{host}:@{socket_name.removeprefix(chr(0))}:{address}"
 
 
-#: What comes back when the client there has been reached; the connection ends instead where it cannot be.
-REACHED = b"\x01"
+#: What comes back when the client was reached; when its machine was, and nobody listens there (yet, or any more). The
+#: connection ends without a word where the machine cannot be reached.
+REACHED, ABSENT = b"\x01", b"\x03"
 
 
-def preamble(host: str, address: str) -> bytes:
+class Where(msgspec.Struct, frozen=True, array_like=True):
+    """Where a supervisor wants to be led: to the user's socket `address` on the machine `host`, by way of the
+    controller; or, if `at` is given, on the machine whose slurmd is at this address and port."""
+
+    host: str
+    address: str
+    at: str = ""
+    port: int = 0
+
+
+def preamble(where: Where) -> bytes:
     """First bytes on that socket: two of length, then where the client is."""
-    content = msgspec.msgpack.encode((host, address))
+    content = _encode(where)
     return len(content).to_bytes(2, "big") + content
 
 

@@ -108,6 +108,14 @@ class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     append: bool = False
     io_address: str = ""
     io_key: str = ""
+    #: the client takes numbered conversations (`stepd.protocol`)
+    io_numbered: bool = False
+    #: where the supervisor listens for those of `io_children` other nodes, and where it connects to that of the node
+    #: above it; "": to the client. `io_parent_at`: address and port of that node's daemon, where it is another machine
+    io_listen: str = ""
+    io_children: int = 0
+    io_parent: str = ""
+    io_parent_at: tuple[str, int] = ("", 0)
     unbuffered: bool = False
     #: tasks of the whole step, if lines in files are labelled (`srun --label`); 0: not labelled
     labelled_tasks: int = 0

@@ -100,6 +100,7 @@ class Supervisor:
         self._ends: dict[int, tuple[int, int]] | None = None
         self._kill_timer: Timer | None = None
         self._end_told = False
+        self._ended_early = False
         self._stop_timer: Timer | None = None
         self._sample_timer: Timer | None = None
         self._sample_intervals = sample_intervals(spec.sample_seconds)
@@ -121,6 +122,7 @@ class Supervisor:
         """
         try:
             self._prepare()
+            self._await_client()
             self._start()
         except (ClientUnreachable, StreamError) as error:
             self._refuse(str(error), "io")
@@ -166,6 +168,18 @@ class Supervisor:
                     'detail="its memory limit is held by sampling"\n'
                 )
                 sys.stderr.flush()
+
+    def _await_client(self) -> None:
+        """Where the client is behind others: what it does not know of must not run. Raises ClientUnreachable."""
+        if not self._clients.awaits_client:
+            return
+        self._clients.on_client = self._reactor.stop
+        self._reactor.run()
+        self._clients.on_client = lambda: None
+        if self._ended_early:
+            raise ClientUnreachable("the step was ended before its client was reached")
+        if not self._clients.has_client:
+            raise ClientUnreachable("connect io: the client has gone")
 
     def _write_script(self) -> None:
         descriptor = os.open(SCRIPT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o700)
@@ -243,6 +257,9 @@ class Supervisor:
             elif first.running:
                 processes.send([first.pid], order.number)
         elif isinstance(order, control.Terminate):
+            if not self._started_at and self._clients.awaits_client:
+                self._ended_early = True
+                self._reactor.stop()
             # One line per step, not per node: the first node writes it, as in Slurm.
             if order.message and self._result is None and self.spec.node_index == 0 and not self._end_told:
                 self._end_told = True

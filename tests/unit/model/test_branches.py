@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.model.branches import Branches, all_nodes, levels, split, tree
+from spritz.model.branches import Branches, all_nodes, levels, place, split, tree
 from spritz.model.launch import Branch
 
 
@@ -50,3 +50,18 @@ def test_a_list_that_is_no_tree_is_read_without_harm() -> None:
     """What a peer sends: a first daemon that is below none, depths that jump or are negative."""
     odd = tuple(Branch(address="x", port=1, nodes=(str(depth),), depth=depth) for depth in (5, 9, -3, 2))
     assert [head.nodes for head, _below in split(odd)] == [("5",), ("-3",)]
+
+
+@pytest.mark.parametrize(("count", "width"), [(1, 1), (5, 1), (7, 2), (12, 3), (50, 50), (1000, 16), (3000, 1)])
+def test_the_place_of_each_is_that_in_the_tree(count: int, width: int) -> None:
+    path: list[int] = []
+    parents: dict[int, int] = {}
+    for index, branch in enumerate(tree(daemons(count), width)):
+        del path[branch.depth :]
+        parents[index] = path[-1] if path else -1
+        path.append(index)
+    told = [sum(parent == index for parent in parents.values()) for index in range(count)] if count <= 50 else None
+    for index, parent in parents.items():
+        found = place(index, count, width)
+        assert found[0] == parent
+        assert told is None or found[1] == told[index]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spritz.stepd import protocol
+from spritz.stepd.numbered import Kept
 
 
 def test_frames_survive_any_cut_of_the_stream() -> None:
@@ -68,3 +69,34 @@ def test_addresses_are_abstract_sockets_or_paths() -> None:
     for bad in ("", "unix:", "tcp:host", "tcp:127.0.0.1:7001", "tcp:[::1]:7001", "udp:a:1"):
         with pytest.raises(ValueError, match="not an address"):
             protocol.parse_address(bad)
+
+
+def test_frames_for_another_node_travel_whole() -> None:
+    inner = [
+        protocol.frame(protocol.STDIN, 1, b"x" * protocol.PAYLOAD_BYTES_MAX),
+        protocol.frame(protocol.SIGNAL, protocol.ALL_TASKS, protocol.pack_number(2)),
+        protocol.frame(protocol.STDIN, 1, b"y" * protocol.PAYLOAD_BYTES_MAX),
+    ]
+    found = protocol.Decoder().feed(protocol.via(7, b"".join(inner)))
+    assert {(kind, place) for kind, place, _ in found} == {(protocol.VIA, 7)}
+    for _, _, payload in found:
+        decoder = protocol.Decoder()
+        again = b"".join(protocol.frame(*one) for one in decoder.feed(payload))
+        assert again == payload, "no frame is cut in two"
+    assert b"".join(payload for _, _, payload in found) == b"".join(inner)
+
+
+def test_what_was_not_taken_is_said_again_and_nothing_else() -> None:
+    kept = Kept()
+    for word in (b"one ", b"two ", b"three"):
+        kept.add(word)
+    kept.take(6)
+    assert (kept.all(), kept.bytes, kept.taken) == (b"o three", 7, 6)
+    kept.take(8)
+    kept.add(b" four")
+    assert kept.all() == b"three four"
+    for impossible in (7, 19):
+        with pytest.raises(protocol.ProtocolError):
+            kept.take(impossible)
+    kept.take(18)
+    assert (kept.all(), kept.bytes) == (b"", 0)

@@ -149,6 +149,7 @@ def broadcast(
     copy: Copy,
     *,
     nodes: int | None = None,
+    tree_width: int = 0,
     progress: bool = False,
     wording: Wording | None = None,
 ) -> int:
@@ -174,6 +175,7 @@ def broadcast(
         umask=request_context.umask(),
         io_address=listener.address,
         io_key=listener.key,
+        tree_width=tree_width,
         submit_host=os.uname().nodename,
         client_pid=context.pid,
     )

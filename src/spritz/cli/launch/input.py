@@ -9,6 +9,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
+from spritz.cli.launch.listener import send_all
 from spritz.stepd import protocol
 from spritz.stepd.reactor import READABLE
 
@@ -72,10 +73,10 @@ class Input:
         self._reactor.watch(self._descriptor, READABLE, self._ready)
 
     def _takers(self) -> list[Link]:
-        live = [link for link in self._links() if link.hello is not None and not link.closed and not link.done]
+        live = [link for link in self._links() if not link.closed and not link.done]
         if self._task is None:
             return live
-        return [link for link in live if link.hello is not None and self._task in link.hello.task_ids]
+        return [link for link in live if self._task in link.hello.task_ids]
 
     def _room(self) -> bool:
         most = max((link.uncredited for link in self._takers()), default=0)
@@ -112,12 +113,17 @@ class Input:
         takers = self._takers()
         if not data:
             self.stop()
-            for link in takers:
-                link.send(protocol.frame(protocol.STDIN_EOF, rank))
+            self._send(takers, protocol.frame(protocol.STDIN_EOF, rank))
             return
-        frame = protocol.frame(protocol.STDIN, rank, data)
         for link in takers:
             link.uncredited += len(data)
-            link.send(frame)
+        self._send(takers, protocol.frame(protocol.STDIN, rank, data))
         if not self._room():
             self._pause()
+
+    def _send(self, takers: list[Link], frame: bytes) -> None:
+        if self._task is None:
+            send_all(takers, frame)
+        else:
+            for link in takers:
+                link.send(frame)

@@ -1,4 +1,4 @@
-"""Where a step's supervisors connect, and one connected supervisor.
+"""Where a step's supervisors connect, and the supervisors that have connected, some by way of others.
 
 An abstract Unix socket: nothing to clean up. The kernel says who connects, and the key proves which step it is for.
 Supervisors on other machines come by way of the daemon of this one (docs/decisions/0177).
@@ -13,10 +13,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from spritz.stepd import protocol
+from spritz.stepd.numbered import TELL_BYTES, Kept
 from spritz.stepd.reactor import READABLE, WRITABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from spritz.stepd.reactor import Reactor
 
@@ -94,49 +95,172 @@ def _allow_more_files() -> bool:
 
 
 class Link:
-    """One supervisor. Calls `on_frame(link, kind, task, payload)`, and `on_end(link)` when the connection is over."""
+    """One supervisor, by whichever connection it comes; `move` says by which.
 
-    def __init__(
-        self,
-        reactor: Reactor,
-        descriptor: int,
-        *,
-        on_frame: Callable[[Link, int, int, bytes], None],
-        on_end: Callable[[Link], None],
-        on_read: Callable[[Link], None],
-    ) -> None:
-        self.hello: protocol.Hello | None = None
+    Numbered conversations outlive their connection (`stepd.protocol`): what is sent meanwhile is kept.
+    """
+
+    def __init__(self, hello: protocol.Hello, part: int, rank: int) -> None:
+        self.hello = hello
         #: which part of the step it is of, and the rank of its node in the whole
-        self.part = 0
-        self.rank = 0
+        self.part = part
+        self.rank = rank
         self.done = False
         self.started = False
         self.pids: tuple[int, ...] = ()
         #: bytes of standard input that the supervisor has not used up
         self.uncredited = 0
         self.closed = False
-        self._reactor = reactor
-        self._descriptor = descriptor
-        self._decoder = protocol.Decoder()
-        self._queue: list[memoryview] = []
-        self._on_frame = on_frame
-        self._on_end = on_end
-        self._on_read = on_read
-        self._paused = False
-        reactor.watch(descriptor, READABLE, self._ready)
+        #: when it was lost, by the reactor's clock; None: it is there
+        self.lost_at: float | None = None
+        self._kept = Kept() if hello.attempt >= 0 else None
+        self._received = 0
+        self._told = 0
+        self._connection: Connection | None = None
+        self._place = -1
 
     @property
     def node(self) -> str:
         """Its node's name."""
-        return self.hello.node if self.hello is not None else "?"
+        return self.hello.node
 
-    def send(self, frame: bytes) -> None:
-        """Send now, or as soon as the supervisor reads."""
-        if self.closed or not frame:
+    @property
+    def is_numbered(self) -> bool:
+        """Whether it may come by another connection."""
+        return self._kept is not None
+
+    @property
+    def connection(self) -> Connection | None:
+        """By which it comes; None: it was lost."""
+        return self._connection
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it comes by way of another node's supervisor."""
+        return self._place >= 0
+
+    def move(self, connection: Connection, place: int, hello: protocol.Hello) -> None:
+        """From now on by this connection, of which it is the other end, or behind it (`place` in the step)."""
+        if self._connection is not None:
+            self._connection.forget(self)
+        self._connection, self._place, self.hello = connection, place, hello
+        self.lost_at = None
+        if self._kept is None:
             return
-        self._queue.append(memoryview(frame))
+        if not self.closed:
+            self._kept.take(hello.received)
+        self._tell()
+        if not self.closed and self._kept.bytes:
+            self._send(self._kept.all())
+
+    def lose(self, now: float) -> None:
+        """Its connection has ended."""
+        self._connection, self.lost_at = None, now
+
+    def send(self, frames: bytes) -> None:
+        """Send now, or as soon as the supervisor reads."""
+        if self.closed or not frames:
+            return
+        self.keep(frames)
+        self._send(frames)
+
+    def keep(self, frames: bytes) -> None:
+        """They are sent to all behind the connection (`send_all`)."""
+        if self._kept is not None:
+            self._kept.add(frames)
+
+    def take(self, kind: int, payload: bytes) -> bool:
+        """Count what it says. False if that was for us alone. Raises ProtocolError."""
+        if self._kept is None:
+            return True
+        if self.closed:
+            return False  # it may have taken what was for all behind its connection
+        if kind == protocol.TAKEN:
+            self._kept.take(protocol.unpack_count(payload))
+            return False
+        self._received += protocol.HEADER_BYTES + len(payload)
+        if self._received - self._told >= TELL_BYTES or kind == protocol.DONE:
+            self._tell()
+        return True
+
+    def close(self) -> None:
+        """It has said all. Other nodes may come by its connection still."""
+        if not self.closed:
+            self.closed = True
+            if self._connection is not None and not self.is_behind and not self.hello.below:
+                self._connection.close()
+
+    def _tell(self) -> None:
+        self._told = self._received
+        self._send(protocol.frame(protocol.TAKEN, protocol.ALL_TASKS, protocol.pack_count(self._received)))
+
+    def _send(self, frames: bytes) -> None:
+        if self._connection is not None:
+            self._connection.send(protocol.via(self._place, frames) if self.is_behind else frames)
+
+
+def send_all(links: Iterable[Link], frames: bytes) -> None:
+    """To many: once for all that are behind one connection. Others behind it, who have not said who they are, or have
+    said all, take no notice."""
+    told: set[Connection] = set()
+    for link in links:
+        connection = link.connection
+        if link.closed or connection is None or not link.is_behind:
+            link.send(frames)
+            continue
+        link.keep(frames)
+        if connection not in told:
+            told.add(connection)
+            connection.send(protocol.via(protocol.ALL_NODES, frames))
+
+
+class Connection:
+    """One supervisor at its other end, and those behind it.
+
+    Who says HELLO becomes a link: `on_hello(connection, place, payload)` gives it, or None for who is not of the step.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        descriptor: int,
+        *,
+        on_hello: Callable[[Connection, int, bytes], Link | None],
+        on_frame: Callable[[Link, int, int, bytes], None],
+        on_lost: Callable[[Link], None],
+        on_read: Callable[[], None],
+        on_end: Callable[[Connection], None],
+    ) -> None:
+        #: by place in the step; -1: the other end
+        self.links: dict[int, Link] = {}
+        self.closed = False
+        #: whether it has said who it is
+        self.greeted = False
+        self._reactor = reactor
+        self._descriptor = descriptor
+        self._decoder = protocol.Decoder()
+        self._behind: dict[int, protocol.Decoder] = {}
+        self._queue: list[memoryview] = []
+        self._on_hello = on_hello
+        self._on_frame = on_frame
+        self._on_lost = on_lost
+        self._on_read = on_read
+        self._on_end = on_end
+        self._paused = False
+        reactor.watch(descriptor, READABLE, self._ready)
+
+    def send(self, frames: bytes) -> None:
+        """Send now, or as soon as the supervisor reads."""
+        if self.closed or not frames:
+            return
+        self._queue.append(memoryview(frames))
         if len(self._queue) == 1:
             self._flush()
+
+    def forget(self, link: Link) -> None:
+        """It comes by another one from now on."""
+        for place in [place for place, one in self.links.items() if one is link]:
+            del self.links[place]
 
     def pause(self, paused: bool) -> None:
         """Stop (or go on) reading: our own output is full."""
@@ -187,12 +311,36 @@ class Link:
             data = b""
         try:
             for kind, task, payload in self._decoder.feed(data):
-                self._on_frame(self, kind, task, payload)
+                if kind == protocol.VIA and self.greeted:
+                    decoder = self._behind.setdefault(task, protocol.Decoder())
+                    for one in decoder.feed(payload):
+                        self._take(task, *one)
+                elif kind == protocol.LOST:
+                    self._behind.pop(task, None)
+                    link = self.links.pop(task, None)
+                    if link is not None:
+                        self._on_lost(link)
+                else:
+                    self._take(-1, kind, task, payload)
                 if self.closed:
-                    return
+                    break
         except protocol.ProtocolError:
             data = b""
-        self._on_read(self)
+        self._on_read()
         if not data and not self.closed:
             self.close()
             self._on_end(self)
+
+    def _take(self, place: int, kind: int, task: int, payload: bytes) -> None:
+        if kind == protocol.HELLO:
+            link = self._on_hello(self, place, payload)
+            if link is not None:
+                self.greeted = True
+                self.links[place] = link
+                return
+        elif (link := self.links.get(place)) is not None:
+            if link.take(kind, payload):
+                self._on_frame(link, kind, task, payload)
+            return
+        if place < 0:
+            raise protocol.ProtocolError("not of this step")

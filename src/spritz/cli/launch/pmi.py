@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.launch.listener import send_all
 from spritz.stepd import protocol
 from spritz.stepd.pmi import entry_frames, read_entries
 
@@ -34,5 +35,4 @@ class Hub:
             frames = entry_frames(protocol.PMI_KVS, self._entries)
             self._entries.clear()
             self._arrived.clear()
-            for one in self._links():
-                one.send(frames)
+            send_all(self._links(), frames)

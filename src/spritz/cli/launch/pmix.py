@@ -60,7 +60,7 @@ class PmixHub:
     def _send(self, nodes: set[int], message: Message) -> bool:
         """Whether somebody was there."""
         data = frames(message)
-        found = [link for link in self._links() if link.hello is not None and not link.closed and link.rank in nodes]
+        found = [link for link in self._links() if not link.closed and link.rank in nodes]
         for link in found:
             link.send(data)
         return bool(found)

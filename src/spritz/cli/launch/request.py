@@ -163,6 +163,7 @@ def step_spec(
         wait_seconds=settings.wait_seconds,
         io_address=listener.address,
         io_key=listener.key,
+        tree_width=settings.tree_width,
         submit_line=" ".join(["srun", *submit_line]),
     )
 

@@ -5,13 +5,14 @@ Owns what is printed when, and what ends the step. Source: srun(1); texts as Slu
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from spritz.cli.launch.endings import Endings
 from spritz.cli.launch.input import Input
-from spritz.cli.launch.listener import Link, Listener
+from spritz.cli.launch.listener import Connection, Link, Listener, send_all
 from spritz.cli.launch.output import Sink
 from spritz.stepd import protocol
 from spritz.stepd.labels import Labels
@@ -36,6 +37,8 @@ _SOON_SECONDS = 0.5
 #: and for the first words of those that have
 _HEAR_SECONDS = 0.01
 _CONNECT_SECONDS = 10.0
+#: How long a supervisor whose connection was lost may take to come by another, though the step is there still.
+_LOST_SECONDS = 30.0
 
 
 class StepRun:
@@ -80,6 +83,8 @@ class StepRun:
             name=self.name,
         )
         self.links: list[Link] = []
+        self._by_rank: dict[int, Link] = {}
+        self._connections: list[Connection] = []
         self.aborting = False
         self.input: Input | None = None
         self.on_started: Callable[[], None] = lambda: None
@@ -91,6 +96,7 @@ class StepRun:
         self._nodes_left = set(range(len(step.nodes)))
         self._connected = 0
         self._patience = _SOON_SECONDS
+        self._checking = False
         self._labels = Labels(step.tasks)
         #: standard output and errors of each part, and whether its lines begin with their task
         self._sinks: list[tuple[Sink, Sink]] = []
@@ -149,7 +155,7 @@ class StepRun:
     def run(self) -> int:
         """Until the step is over; srun's exit status."""
         self.reactor.watch(self._listener.fileno(), READABLE, self._accept)
-        self._check_timer = self.reactor.after(_SOON_SECONDS, self._check_connected)
+        self._check_soon()
         self._accept(READABLE)
         if self._nodes_left:
             self.reactor.run()
@@ -157,8 +163,8 @@ class StepRun:
             self.input.stop()
         self.reactor.forget(self._listener.fileno())
         self._listener.close()
-        for link in self.links:
-            link.close()
+        for connection in self._connections:
+            connection.close()
         for sink in self._by_descriptor.values():
             sink.drain()
         self.on_over()
@@ -190,9 +196,7 @@ class StepRun:
     def send_signal(self, number: int) -> None:
         """To every task and all that they started."""
         frame = protocol.frame(protocol.SIGNAL, protocol.ALL_TASKS, protocol.pack_number(number))
-        for link in self.links:
-            if not link.done:
-                link.send(frame)
+        send_all((link for link in self.links if not link.done), frame)
 
     def terminate(self, signal: int = 0) -> None:
         """Have the step ended, once."""
@@ -216,23 +220,25 @@ class StepRun:
 
     def kill_tasks(self, seconds: int) -> None:
         """Have the supervisors end their tasks: the controller is away."""
-        frame = protocol.frame(protocol.TERMINATE, protocol.ALL_TASKS, protocol.pack_number(seconds))
-        for link in self.links:
-            link.send(frame)
+        send_all(self.links, protocol.frame(protocol.TERMINATE, protocol.ALL_TASKS, protocol.pack_number(seconds)))
 
     # -- what supervisors say
 
     def _accept(self, ready: int) -> None:
         while (descriptor := self._listener.accept()) is not None:
-            link = Link(
-                self.reactor, descriptor, on_frame=self._received, on_end=self._link_ended, on_read=self._after_read
+            connection = Connection(
+                self.reactor,
+                descriptor,
+                on_hello=self._greeted,
+                on_frame=self._received,
+                on_lost=self._lost,
+                on_read=self._after_read,
+                on_end=self._connection_ended,
             )
-            self.links.append(link)
+            self._connections.append(connection)
 
     def _received(self, link: Link, kind: int, task: int, payload: bytes) -> None:
-        if link.hello is None:
-            self._greeted(link, kind, payload)
-        elif kind == protocol.STDOUT or kind == protocol.STDERR:
+        if kind == protocol.STDOUT or kind == protocol.STDERR:
             self._output(link, kind, task, payload)
         elif kind == protocol.EXIT:
             self.endings.note(link.node, task, *protocol.unpack_exit(payload))
@@ -275,21 +281,27 @@ class StepRun:
             self._abort_status = self._abort_status or protocol.unpack_status(payload) & 0xFF
         self.abort(9)
 
-    def _greeted(self, link: Link, kind: int, payload: bytes) -> None:
-        if kind == protocol.HELLO:
-            hello = protocol.decode_hello(payload)
-            part, first, count = self._parts.get(hello.job_id, (0, 0, 0))
-            known = (hello.key, hello.step_id) == (self._listener.key, self.step.step_id)
-            if known and hello.node_index < count:
-                link.hello = hello
-                link.part, link.rank = part, first + hello.node_index
-                self._connected += 1
-                return
-        self.links.remove(link)
-        link.close()
+    def _greeted(self, connection: Connection, place: int, payload: bytes) -> Link | None:
+        """A supervisor has come, or has come again."""
+        hello = protocol.decode_hello(payload)
+        part, first, count = self._parts.get(hello.job_id, (0, 0, 0))
+        known = (hello.key, hello.step_id) == (self._listener.key, self.step.step_id)
+        if not known or hello.node_index >= count or (place >= 0 and place != hello.node_index):
+            return None
+        rank = first + hello.node_index
+        link = self._by_rank.get(rank)
+        if link is None:
+            link = self._by_rank[rank] = Link(hello, part, rank)
+            self.links.append(link)
+            self._connected += 1
+        elif not link.is_numbered or hello.attempt <= link.hello.attempt:
+            return None
+        elif link.lost_at is not None:
+            self._connected += 1
+        link.move(connection, place, hello)
+        return link
 
     def _started(self, link: Link, payload: bytes) -> None:
-        assert link.hello is not None, "HELLO comes first"
         link.started = True
         if self.report_binding:
             self._tell_binding(link, payload)
@@ -309,14 +321,12 @@ class StepRun:
         """--debugger-test: where each task runs, as a debugger would be told."""
         found = []
         for link in self.links:
-            if link.hello is not None:
-                found += [(task, link.node, pid) for task, pid in zip(link.hello.task_ids, link.pids, strict=False)]
+            found += [(task, link.node, pid) for task, pid in zip(link.hello.task_ids, link.pids, strict=False)]
         for task, node, pid in sorted(found):
             self.context.info(f"task:{task}, host:{node}, pid:{pid}, executable:{program_of(task)}")
 
     def _tell_binding(self, link: Link, payload: bytes) -> None:
         """--cpu-bind=verbose: what each task is bound to, as Slurm's task plugin words it."""
-        assert link.hello is not None, "HELLO comes first"
         masks = self.step.nodes[link.rank].cpus_by_task
         pids = protocol.decode_started(payload).pids
         for local, (task, pid, mask) in enumerate(zip(link.hello.task_ids, pids, masks, strict=False)):
@@ -333,20 +343,19 @@ class StepRun:
         sink = self._sinks[link.part][kind - protocol.STDOUT]
         sink.write(self._labels.apply(task, kind, payload) if self._labelled[link.part] else payload)
         if sink.full:
-            for one in self.links:
-                one.pause(True)
+            for connection in self._connections:
+                connection.pause(True)
             self.reactor.after(0.01, self._resume)
 
     def _resume(self) -> None:
         if any(sink.full for sink in self._by_descriptor.values()):
             self.reactor.after(0.01, self._resume)
             return
-        for link in self.links:
-            link.pause(False)
+        for connection in self._connections:
+            connection.pause(False)
 
     def _message(self, link: Link, payload: bytes) -> None:
         one = self.settings.one_node_tells
-        assert link.hello is not None, "HELLO comes first"
         ending = b"*** STEP" in payload or b"*** JOB" in payload
         if not ending or one == str(link.rank):
             self.context.stdout.flush()
@@ -354,7 +363,7 @@ class StepRun:
         if ending and not self._terminated:
             self.expect_end()
 
-    def _after_read(self, link: Link) -> None:
+    def _after_read(self) -> None:
         """After all that one reading brought: what was said of tasks may be told together."""
         if not self.endings.pending:
             if self.endings.ended:
@@ -393,7 +402,6 @@ class StepRun:
     # -- ends
 
     def _node_finished(self, link: Link) -> None:
-        assert link.hello is not None, "HELLO comes first"
         self._nodes_left.discard(link.rank)
         link.close()
         if self._pmix_hub is not None:
@@ -401,13 +409,27 @@ class StepRun:
         if not self._nodes_left:
             self.reactor.stop()
         else:
-            self._after_read(link)  # a closed link has no more readings
+            self._after_read()  # a closed link has no more readings
+
+    def _connection_ended(self, connection: Connection) -> None:
+        self._connections.remove(connection)
+        for link in list(connection.links.values()):
+            self._lost(link)
+
+    def _lost(self, link: Link) -> None:
+        """Its connection has ended, and if it has not said DONE: it died, or will come by another way."""
+        if link.done or link.closed:
+            return
+        if not link.is_numbered:
+            self._link_ended(link)
+            return
+        link.lose(time.monotonic())
+        self._connected -= 1
+        self._patience = _SOON_SECONDS
+        self._check_soon()
 
     def _link_ended(self, link: Link) -> None:
-        """End of file without DONE: supervisor or node died."""
-        if link.hello is None:
-            self.links.remove(link)
-            return
+        """It died, or its node did."""
         self.endings.flush()
         if not self.aborting:
             self.context.error(f"Aborting, io error and missing step on node {link.rank}")
@@ -417,29 +439,46 @@ class StepRun:
             self.abort()
         self._node_finished(link)
 
+    def _check_soon(self) -> None:
+        if not self._checking:
+            self._checking = True
+            self.reactor.after(self._patience, self._check_connected)
+
     def _check_connected(self) -> None:
-        """Not all supervisors are here yet: is the step still there, on every node that they would come from?"""
+        """Not all supervisors are here (yet): is the step still there, on every node that they would come from?"""
         if self._connected < self._expected and self._nodes_left:
             self._judge(self._alive())
+        else:
+            self._checking = False
 
     def _judge(self, running: Collection[tuple[int, str]] | None) -> None:
         """Who is neither here nor at work will not come. `running`: what the controller has said."""
         # A short step's supervisors come and go meanwhile: connections made before that answer are read first.
         self._accept(READABLE)
-        if any(link.hello is None for link in self.links):
+        if not all(connection.greeted for connection in self._connections):
             self.reactor.after(_HEAR_SECONDS, lambda: self._judge(running))
             return
+        self._checking = False
         if self._connected >= self._expected or not self._nodes_left:
             return
-        here = {link.rank for link in self.links if link.hello is not None}
-        missing = [
+        here = {link.rank for link in self.links if link.lost_at is None}
+        absent = sorted(self._nodes_left - here)
+        gone = [
             rank
-            for rank in sorted(self._nodes_left - here)
+            for rank in absent
             if running is not None and (self.owners[rank], self.step.node_names[rank]) not in running
         ]
+        late = time.monotonic() - _LOST_SECONDS
+        lost = [link for rank in absent if (link := self._by_rank.get(rank)) is not None]
+        for link in lost:
+            if link.rank in gone or (link.lost_at is not None and link.lost_at < late):
+                self._connected += 1
+                self._link_ended(link)
+        missing = [rank for rank in gone if rank not in self._by_rank]
         if not missing:
-            self._patience = min(2 * self._patience, _CONNECT_SECONDS)
-            self.reactor.after(self._patience, self._check_connected)
+            if self._nodes_left:
+                self._patience = min(2 * self._patience, _CONNECT_SECONDS)
+                self._check_soon()
             return
         for rank in missing:
             node = self.step.nodes[rank]
@@ -454,7 +493,7 @@ class StepRun:
             return
         if not self.settings.no_kill:
             self.abort()
-        self.reactor.after(self._patience, self._check_connected)
+        self._check_soon()
 
     def _timed_out(self) -> None:
         if self._nodes_left:

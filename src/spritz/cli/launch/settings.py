@@ -37,6 +37,8 @@ class Settings:
         self.kill_wait_seconds = _number(configured.get("killwait", ""), _KILL_WAIT_SECONDS)
         self.prolog = _program(given.get("prolog"), configured.get("srunprolog", ""))
         self.epilog = _program(given.get("epilog"), configured.get("srunepilog", ""))
+        #: 0: TreeWidth of slurm.conf
+        self.tree_width = nodecount.parse_count(given["treewidth"], "--treewidth") if "treewidth" in given else 0
         self.mpi = "none"
         if "mpi" in given or configured.get("mpidefault", "none").lower() not in ("", "none", "mpi/none"):
             from spritz.cli.launch.programs import mpi_kind

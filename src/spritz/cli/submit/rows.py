@@ -194,7 +194,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("s", Row("resv-ports", "", "[=count]", "reserve ports on the nodes of the step (MpiParams=ports)")),
     ("s", Row("msg-timeout", "", "seconds", refused="MessageTimeout of slurm.conf holds")),
     ("s", Row("threads", "T", "count", "ignored: the controller launches the step")),
-    ("s", Row("treewidth", "", "width", refused="TreeWidth in slurm.conf says it for all steps")),
+    ("s", Row("treewidth", "", "width", "nodes connected to srun directly; others go through them")),
     ("s", Row("slurmd-debug", "", "level", refused="use scontrol setdebug")),
     # -- salloc
     ("a", Row("no-shell", "", "", "only create the allocation, run no command")),

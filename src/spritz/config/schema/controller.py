@@ -188,6 +188,11 @@ KEYS = (
     Key("SrunPortRange", PORTS, None, "Ports that srun may listen on."),
     Key("StateSaveLocation", PATH, "/var/spool", "Directory of the controller's state."),
     Key("TCPTimeout", seconds(low=1), 2, "Time for a connection to be made."),
-    Key("TreeWidth", integer(1, 65533), 50, "Node daemons that one daemon passes an order for many nodes on to."),
+    Key(
+        "TreeWidth",
+        integer(1, 65533),
+        50,
+        "Node daemons that an order is passed on to; supervisors that send their output to srun, or to one another.",
+    ),
     Key("UrlParserType", plugin("url_parser", "libhttp_parser"), None, "Parser of addresses."),
 )

@@ -23,6 +23,7 @@ from spritz.node.launch import environment, mpi, niceness, streams
 from spritz.node.launch.affinity import Topology, cpu_bind_variables, real_cpus
 from spritz.node.launch.environment import NodeFacts
 from spritz.node.launch.gpus import bound_gpus, device_files, gpu_mask, visible
+from spritz.node.launch.tree import place_in
 from spritz.stepd import oci
 from spritz.stepd.spec import MARKER, SCRIPT, Identity, SupervisorSpec, TaskSpec, marker
 
@@ -97,6 +98,8 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
     #: names of limits propagated from the submitter; None: all
     limits: frozenset[str] | None = None
     hosts_file: str = ""
+    #: TreeWidth
+    tree_width: int = 50
     #: what %N in file names is: the host's short name; "": the node's, which a virtual node's tasks see as their host's
     host: str = ""
 
@@ -213,6 +216,7 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
         append=shared or streams.appends(job, spec.open_mode, setup.file_append),
         io_address=spec.io_address,
         io_key=spec.io_key,
+        **place_in(message, node_index, setup.tree_width),
         unbuffered=spec.unbuffered,
         labelled_tasks=(sum(step.het.task_counts) if step.het else step.tasks) if spec.label else 0,
         pty=spec.pty,

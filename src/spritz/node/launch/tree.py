@@ -1,0 +1,52 @@
+"""Where a step's supervisors connect: to their client, or to each other's, so that the client has few connections.
+
+Up to TreeWidth nodes connect to the client (srun). Of a wider step others connect to the supervisor of another node,
+in the tree that orders for these nodes would take (`model.branches`). Source: slurm.conf(5) TreeWidth; srun(1)
+--treewidth; docs/decisions/0210.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from spritz.model import branches
+from spritz.model.launch import LaunchStep
+from spritz.stepd.protocol import elsewhere
+
+
+class Place(TypedDict, total=False):
+    """Fields of `SupervisorSpec`."""
+
+    io_numbered: bool
+    io_listen: str
+    io_children: int
+    io_parent: str
+    io_parent_at: tuple[str, int]
+
+
+def place_in(message: LaunchStep, node_index: int, tree_width: int) -> Place:
+    """Of this node's supervisor. `tree_width` is slurm.conf's."""
+    step, spec = message.step, message.step.spec
+    if spec.tree_width is None or not spec.io_address:
+        return {}
+    parent, children = branches.place(node_index, len(step.nodes), spec.tree_width or tree_width)
+    there = elsewhere(spec.io_address)
+    address = there[2] if there is not None else spec.io_address
+    found = Place(io_numbered=True)
+    if children:
+        found |= Place(io_listen=f"{address}-{step.job_id}.{node_index}", io_children=children)
+    if parent >= 0:
+        found |= Place(io_parent=f"{address}-{step.job_id}.{parent}")
+        if there is not None:
+            found |= Place(io_parent_at=_daemon_of(message, step.node_names[parent]))
+    return found
+
+
+def _daemon_of(message: LaunchStep, node: str) -> tuple[str, int]:
+    """Address and port; ("", 0) where an earlier controller has not said the port."""
+    allocation = message.job.allocation
+    assert allocation is not None, "only jobs with an allocation are launched"
+    if not message.node_ports:
+        return "", 0
+    index = allocation.names.index(node)
+    return message.node_addresses[index], message.node_ports[index % len(message.node_ports)]
