@@ -7,12 +7,13 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from tests.conformance.databases import reason
+from tests.machines.database_server import address_of, server_on
 from tests.machines.lan import Lan, Machine, eventually
-from tests.machines.postgresql import address_of, postgresql_on
 
 pytestmark = [
     pytest.mark.root,
@@ -133,7 +134,7 @@ def begun(lan: Lan, *, durable: bool = False) -> Iterator[Site]:
         program = lan.root / name
         program.write_text(f"#!/bin/sh\necho {name} >> /run/programs\n")
         program.chmod(0o755)
-    with postgresql_on(lan.machines["db"], durable=durable) as database:
+    with server_on(lan.machines["db"], durable=durable) as database:
         url = address_of(database, lan.machines["db"])
         (etc / "slurm.conf").write_text(CONF.format(url=url, root=lan.root))
         key = etc / "slurm.key"
@@ -197,7 +198,7 @@ def test_a_leader_that_is_cut_off_stops_and_writes_nothing(site: Site) -> None:
     job = site.submit("login", "-w", "n1", "--wrap", "true")
     assert time.monotonic() - began < 15
     site.wait("login", job, "COMPLETED")
-    eventually(lambda: "daemon.deposed" in site.log("ctl1"), "the leader that is cut off stops", 30)
+    eventually(lambda: "daemon.deposed" in site.log("ctl1"), "the leader that is cut off stops", 60)
     alone = site["ctl1"].run("sbatch", "--wrap", "true", SLURM_CONF=site.conf, timeout=100)
     assert alone.returncode == 1
     assert "standby" in alone.stderr, alone.stderr
@@ -242,3 +243,34 @@ def test_an_srun_between_machines_outlives_the_leader(site: Site) -> None:
     assert writing.status(90) == 0, writing.said()[-2000:]
     numbers = [line for line in writing.said().splitlines() if not line.startswith("srun:")]
     assert numbers == [*map(str, range(1, 400_001))] * 2
+
+
+def test_submissions_that_are_under_way_when_the_leader_dies_are_queued_once(site: Site) -> None:
+    """From a login host, a node and the standby's machine; the power fails at another moment each time."""
+    names = []
+    for leader, moment in (("ctl1", 0), ("ctl2", 6), ("ctl1", 12)):
+        other = "ctl2" if leader == "ctl1" else "ctl1"
+        begun = []
+        for number in range(18):
+            host = ("login", "n1", other)[number % 3]
+            names.append(f"from-{leader}-{moment}-{number}")
+            words = ("sbatch", "--parsable", "-H", "-J", names[-1], "-o", "/dev/null", "--wrap", "true")
+            log = f"{names[-1]}.out"
+            begun.append((site[host].start(*words, log=log, SLURM_CONF=site.conf), site[host].own / log))
+            if number == moment:
+                wait_for_an_answer([path for _, path in begun])  # some have none, some have not been sent
+                site[leader].crash()
+        for child, path in begun:
+            assert child.wait(60) == 0, path.read_text()
+        rows = site.out(other, "squeue", "-h", "-o", "%j").split()
+        assert sorted(rows) == sorted(names), "each once"
+        site.begin(leader)
+        wait_until_up(site, leader)
+
+
+def wait_for_an_answer(outputs: list[Path]) -> None:
+    eventually(lambda: any(path.read_text() for path in outputs), "a submission is answered")
+
+
+def wait_until_up(site: Site, host: str) -> None:
+    eventually(lambda: f"{host} is UP" in site.ping("login"), "it stands by")

@@ -1,4 +1,4 @@
-"""Two slurmdbds on machines of their own over one PostgreSQL; controller and login host find the one that serves."""
+"""Two slurmdbds on machines of their own over one PostgreSQL or MariaDB; others find the one that serves."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conformance.databases import reason
+from tests.machines.database_server import address_of, server_on
 from tests.machines.lan import Lan, eventually
-from tests.machines.postgresql import address_of, postgresql_on
 
 pytestmark = [
     pytest.mark.root,
     pytest.mark.slow,
     pytest.mark.xdist_group("machines"),
-    pytest.mark.skipif(bool(reason("postgresql")), reason=reason("postgresql")),
 ]
 
 CONF = """\
@@ -51,14 +50,16 @@ PidFile=/run/dbd.pid
 """
 
 
-@pytest.fixture
-def site() -> Iterator[Lan]:
+@pytest.fixture(params=["postgresql", "mariadb"])
+def site(request: pytest.FixtureRequest) -> Iterator[Lan]:
+    if why := reason(request.param):
+        pytest.skip(why)
     with Lan() as lan:
         machines = {name: lan.machine(name) for name in ("db", "acct1", "acct2", "ctl", "login")}
         etc = lan.root / "etc"
         etc.mkdir()
         (etc / "slurm.conf").write_text(CONF)
-        with postgresql_on(machines["db"]) as database:
+        with server_on(machines["db"], request.param) as database:
             (etc / "slurmdbd.conf").write_text(DATABASE.format(url=address_of(database, machines["db"])))
             (etc / "slurm.key").write_bytes(os.urandom(64))
             for secret in ("slurm.key", "slurmdbd.conf"):
