@@ -92,6 +92,7 @@ def _copy(given: Values, source: str, destination: str, context: Context) -> int
     from spritz.cli.launch.bcast import Copy, broadcast, packs
     from spritz.cli.launch.controller import Controller
     from spritz.cli.launch.interrupts import Interrupts
+    from spritz.cli.launch.settings import tree_width
     from spritz.stepd.reactor import Reactor
 
     packed = packs(given.get("compress"))
@@ -109,7 +110,6 @@ def _copy(given: Values, source: str, destination: str, context: Context) -> int
         _tell(copy, job_id, given, context)
     reactor = Reactor()
     width = "treewidth" if "treewidth" in given else "fanout"
-    tree_width = nodecount.parse_count(given[width], f"--{width}") if width in given else 0
     seconds = nodecount.parse_count(given["timeout"], "--timeout") if "timeout" in given else None
     controller = Controller(reactor, timeout_seconds=seconds)
     interrupts = Interrupts(reactor, controller.interrupt)
@@ -122,7 +122,7 @@ def _copy(given: Values, source: str, destination: str, context: Context) -> int
         context,
         job_id,
         copy,
-        tree_width=tree_width,
+        tree_width=tree_width(given, width),
         progress=progress,
         wording=_worded,
     )

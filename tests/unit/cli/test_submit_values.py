@@ -21,7 +21,7 @@ OWN = {
     "interactive "
     "jobid kill-on-bad-exit label mpi multi-prog overlap preserve-env prolog propagate pty quiet quit-on-interrupt "
     # Without effect, as the page of options says: how many threads launch a step changes nothing that is seen.
-    "relative resv-ports task-epilog task-prolog test-only threads unbuffered usage verbose version wait",
+    "relative resv-ports task-epilog task-prolog test-only threads treewidth unbuffered usage verbose version wait",
 }
 
 

@@ -20,6 +20,10 @@ KEYS = frozenset(("killonbadexit", "waittime", "killwait", "srunprolog", "srunep
 _KILL_WAIT_SECONDS = 30
 
 
+#: Source: slurm.conf(5) TreeWidth
+TREE_WIDTH_MAX = 65533
+
+
 class Settings:
     """`wait_seconds` 0: no limit. `prolog` and `epilog` are programs, "" for none."""
 
@@ -38,7 +42,7 @@ class Settings:
         self.prolog = _program(given.get("prolog"), configured.get("srunprolog", ""))
         self.epilog = _program(given.get("epilog"), configured.get("srunepilog", ""))
         #: 0: TreeWidth of slurm.conf
-        self.tree_width = nodecount.parse_count(given["treewidth"], "--treewidth") if "treewidth" in given else 0
+        self.tree_width = tree_width(given, "treewidth")
         self.mpi = "none"
         if "mpi" in given or configured.get("mpidefault", "none").lower() not in ("", "none", "mpi/none"):
             from spritz.cli.launch.programs import mpi_kind
@@ -47,6 +51,11 @@ class Settings:
         reduced = environ.get("SLURM_SRUN_REDUCE_TASK_EXIT_MSG", "0")
         self.exit_messages_once = reduced.isdigit() and reduced.strip("0") != ""
         self.one_node_tells = environ.get("SLURM_STEP_KILLED_MSG_NODE_ID", "0")
+
+
+def tree_width(given: Values, option: str) -> int:
+    """0 where it is not given: TreeWidth of slurm.conf."""
+    return nodecount.parse_count(given[option], f"--{option}", maximum=TREE_WIDTH_MAX) if option in given else 0
 
 
 def _kill_on_bad_exit(given: Values, configured: Mapping[str, str]) -> bool:
