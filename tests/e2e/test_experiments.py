@@ -118,6 +118,17 @@ def test_secrets_are_in_no_file(lab: Lab) -> None:
             assert token.encode() not in data, path
 
 
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_a_nodes_clock_may_differ(lab: Lab, hours: int) -> None:
+    skewed = lab.directory / "skewed"
+    skewed.write_text(f"""date() {{ if [ "$1" = +%s.%N ]; then echo $(($(command date +%s) + {3600 * hours})).5
+    else command date "$@"; fi; }}\n""")
+    lab("run", "--", "python3", "train.py", BASH_ENV=str(skewed))
+    assert lab.state("train-1") == "COMPLETED"
+    assert ("behind the clock here" if hours < 0 else "ahead of the clock here") in lab("show", "train-1")
+    assert lab("run", "-d", "--", "python3", "train.py") == "train-2\n"
+
+
 def test_a_job_killed_from_outside_and_one_forgotten_are_told(lab: Lab) -> None:
     name = lab("run", "-d", "--", "bash", "-c", "sleep 300").strip()
     until(lambda: lab.state(name) == "RUNNING", "it runs")

@@ -6,9 +6,13 @@ SQL that both understand, with values as `:name`.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import sqlite3
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spritz.experiments import secrets
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 
 #: an index on a network file system waits so long for another writer
 LOCK_SECONDS = 20.0
+_ELSEWHERE = "SPRITZ_RUN_STORE names a database elsewhere, as sqlite:////var/tmp/ME.db, SPRITZ_HOME another directory"
 #: for a server to answer
 CONNECT_SECONDS = 10
 
@@ -187,14 +192,31 @@ def _line(error: BaseException | None) -> str:
     return secrets.masked_text(str(error).strip().partition("\n")[0])
 
 
+def _refuses_locks(url: str) -> bool:
+    """Whether the file system of an SQLite file has no locks: SQLite says that as it says that another holds one."""
+    place = Path(url.removeprefix("sqlite:///")).parent
+    if not url.startswith("sqlite:///"):
+        return False
+    try:
+        with tempfile.TemporaryFile(dir=place) as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+    return False
+
+
 def unusable(url: str, reason: str) -> ExperimentError:
     """The error for a database that cannot be used, in words."""
     url = secrets.masked_text(url)
+    if "locked" in reason and _refuses_locks(url):
+        return ExperimentError(
+            f"the index of runs ({url}): its file system refuses locks",
+            hint=_ELSEWHERE,
+        )
     if "locking protocol" in reason or "disk I/O error" in reason:
         return ExperimentError(
             f"the index of runs ({url}): {reason}",
-            hint="a file system that is full, over its quota, or without locks does so: see `df` and `quota`. "
-            "SPRITZ_RUN_STORE names a database elsewhere, as sqlite:////var/tmp/ME.db, SPRITZ_HOME another directory",
+            hint=f"a file system that is full or over its quota does so: see `df` and `quota`. {_ELSEWHERE}",
         )
     if "locked" in reason:
         return ExperimentError(

@@ -56,6 +56,11 @@ def explain(directory: Path, state: str, exit_code: int | None) -> str:
         return f"its guard ended it: the {what.upper()}s had been idle for {guard[-1]['seconds'] / 60:.0f} min"
     if state == "COMPLETED" or state not in (*_STATES, "FAILED"):
         return ""
+    if state == "FAILED" and not any(event["event"] == "started" for event in events):
+        return (
+            "its script could not begin: can its node write to the run's directory? A home that nodes do not share is "
+            f"refused so\n  {directory} (SPRITZ_HOME names another); the log of the node's slurmd has the reason"
+        )
     parts = [_STATES[state] if state in _STATES else ending(exit_code)]
     if state != "CANCELLED" and (cause := first_cause(directory)):
         parts.append(cause)

@@ -47,6 +47,15 @@ def need_space(path: Path, more: int = 0) -> None:
         )
 
 
+def lock_refused(path: Path, error: OSError) -> ExperimentError:
+    """The error for a lock that cannot be taken, though nobody holds it."""
+    return ExperimentError(
+        f"{path}: {error.strerror}",
+        hint="its file system refuses locks (NFS: see the mount's options nolock and local_lock); SPRITZ_HOME names "
+        "another directory for runs, which nodes must see",
+    )
+
+
 def copied_by_content(source: Path, directory: Path, name: str) -> Path:
     """A copy of `source` that compute nodes see; `{digest}` in its name is that of its content.
 

@@ -39,7 +39,7 @@ def hint(message: str, script: str) -> str:
         words = ("sacctmgr", "-nP", "show", "assoc", f"user={getpass.getuser()}", f"format={about}")
         found = [name for line in _lines(*words) for name in line.split(",") if name]
         return _names("your accounts" if about == "account" else "QOS that you may use", found, asked.get(about, ""))
-    return _nodes(asked.get("partition", "")) if about else ""
+    return nodes(asked.get("partition", "")) if about else ""
 
 
 def _asked(script: str) -> dict[str, str]:
@@ -67,7 +67,7 @@ def _names(what: str, found: list[str], asked: str) -> str:
     return f"{what}: {listed}" + (f" (did you mean {near}?)" if near else "")
 
 
-def _nodes(partition: str) -> str:
+def nodes(partition: str) -> str:
     """What nodes have, alike ones in one line: of the partitions that were asked for, else of the default one."""
     wanted = set(partition.split(",")) if partition else set()
     lines = []

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from spritz.experiments import failures
+from spritz.experiments import failures, record
 
 
 def write(directory: Path, **logs: str) -> Path:
     (directory / "log").mkdir()
+    record.append(directory, "started", 1.0, restart=0)
     for name, text in logs.items():
         (directory / "log" / f"{name.strip('r').replace('_', '-')}.log").write_text(text)
     return directory
@@ -44,3 +45,8 @@ def test_only_the_newest_life_counts(tmp_path: Path) -> None:
 )
 def test_ends_in_words(tmp_path: Path, state: str, code: int | None, words: str) -> None:
     assert failures.explain(write(tmp_path), state, code) == words
+
+
+def test_a_script_that_slurm_could_not_start_is_told_from_a_command_that_failed(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    assert failures.explain(tmp_path, "FAILED", 0).startswith("its script could not begin: can its node write")

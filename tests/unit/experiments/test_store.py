@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import sqlite3
@@ -157,6 +158,14 @@ def test_a_locked_index_says_so(tmp_path: Path, store: Store, monkeypatch: pytes
     holder.execute("BEGIN EXCLUSIVE")
     try:
         with pytest.raises(ExperimentError, match="locked for 0.05 s by another process"):
+            add(Store(tmp_path), "x")
+
+        def refuse(*_: object) -> None:
+            raise OSError(errno.ENOLCK, "No locks available")
+
+        # SQLite says the same of a file system without locks.
+        monkeypatch.setattr("fcntl.lockf", refuse)
+        with pytest.raises(ExperimentError, match="its file system refuses locks"):
             add(Store(tmp_path), "x")
     finally:
         holder.close()

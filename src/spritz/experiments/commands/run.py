@@ -31,6 +31,8 @@ _GIVEN = (
 )
 #: Hydra's own
 _MULTIRUN = ("-m", "--multirun")
+#: Slurm's reasons for jobs that ask for more than there is
+_UNFIT = ("PartitionConfig", "PartitionNodeLimit", "BadConstraints")
 #: how often new output is looked for, at first and after some seconds, and Slurm is asked
 _LOOK_SECONDS = (0.02, 0.1)
 _SOON_SECONDS = 5.0
@@ -262,4 +264,9 @@ class _Waiting:
             self._told = job.reason
             start = f", expected to start at {job.started_at}" if job.started_at not in ("", "N/A") else ""
             self._terminal.err(f"spritz: job {self._job_id} waits: {job.reason}{start}\n")
+            if job.reason in _UNFIT:
+                from spritz.experiments import refusals
+
+                if hint := refusals.nodes(slurm.shown(self._job_id).get("Partition", "")):
+                    self._terminal.err(f"spritz: it may never start as it is; {hint}\n")
         return None

@@ -23,6 +23,7 @@ from spritz.notation.names import nearest
 
 _METRIC = re.compile(r"([\w./-]+)(>=|<=|=|>|<)(-?[\d.eE+-]+)\Z")
 _METRICS_SHOWN = 2
+_LIMIT = 20
 _STATES = sorted({*OPEN, *states.ENDED})
 #: of a command: at most, and where a terminal is narrow
 _COMMAND_MAX, _COMMAND_MIN = 60, 16
@@ -39,7 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--since", default="", help="runs since a date, or 2h, 3d, 1w ago")
     parser.add_argument("--until", default="", help="runs before that time")
     parser.add_argument("--user", default="", help="runs of another user, if the index is shared (default: yours)")
-    parser.add_argument("-n", "--limit", type=int, default=20, help="show at most this many (0: all; default: 20)")
+    parser.add_argument("-n", "--limit", type=int, help="show at most this many (0: all; default: 20)")
     parser.add_argument("--rebuild", action="store_true", help="first restore runs that are missing from a lost index")
     parser.add_argument("--json", action="store_true")
 
@@ -49,6 +50,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     """0."""
     wanted = _states(arguments.state)
     metrics = [_metric(text) for text in arguments.metric]
+    limit = _LIMIT if arguments.limit is None else max(0, arguments.limit)
     store = Store(home())
     owner = arguments.user or submission.user()
     if owner == submission.user():
@@ -67,11 +69,11 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
             since=since(arguments.since) if arguments.since else 0.0,
             until=since(arguments.until, "--until") if arguments.until else 0.0,
             metrics=tuple(metrics),
-            limit=arguments.limit + 1 if arguments.limit else 0,
+            limit=limit + 1 if limit else 0,
         )
     )
-    more = bool(arguments.limit) and len(entries) > arguments.limit
-    entries = entries[: arguments.limit] if more else entries
+    more = bool(limit) and len(entries) > limit
+    entries = entries[:limit] if more else entries
     if arguments.json:
         terminal.out(json.dumps({"runs": [asdict(entry) for entry in entries]}, indent=1) + "\n")
     elif entries:
@@ -80,8 +82,8 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         terminal.out("No run matches.\n")
     else:
         terminal.out("No runs yet: `spritz run -- python train.py` starts one.\n")
-    if more:
-        terminal.err(f"There are more: -n {2 * arguments.limit}, -n 0 for all, or a search (`spritz runs --help`).\n")
+    if more and arguments.limit is None:
+        terminal.err(f"There are more: -n {5 * limit}, -n 0 for all, or a search (`spritz runs --help`).\n")
     return 0
 
 

@@ -28,6 +28,9 @@ from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
 from spritz.experiments.store import Entry, Store
 
+#: clocks that differ by more are told of
+_CLOCK_SECONDS = 60.0
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line."""
@@ -73,6 +76,11 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         begin = datetime.fromtimestamp(entry.started_at).isoformat(" ", "seconds")
         so_far = "" if entry.ended_at else " so far"
         lines.append(f"Time       {begin} for {clock((entry.ended_at or time.time()) - entry.started_at)}{so_far}")
+        # A run cannot begin before its submission, nor end in the future.
+        behind, ahead = entry.created_at - entry.started_at, (entry.ended_at or entry.started_at) - time.time()
+        if max(behind, ahead) > _CLOCK_SECONDS:
+            words = f"{clock(max(behind, ahead))} or more {'behind' if behind > ahead else 'ahead of'} the clock here"
+            lines.append(f"           by the clock of its node, which was {words}")
     if code:
         state = "changed" if code.get("dirty") else "clean"
         at = f"{code.get('branch') or 'detached'} {code['commit'][:12]} ({state})" if code.get("commit") else "no git"

@@ -28,6 +28,7 @@ from typing import Any
 
 from spritz.experiments import calling
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.home import lock_refused
 from spritz.experiments.pipelines.definition import Definition, StepRecord, filled, references
 from spritz.experiments.snapshot import Snapshot
 
@@ -132,7 +133,7 @@ class Pipeline:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX)
             except OSError as error:  # a network file system without locks
-                raise ExperimentError(f"{self.directory}/lock: {error.strerror}") from error
+                raise lock_refused(self.directory / "lock", error) from error
             yield
 
     def busy(self) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 
 from spritz.experiments import record
 from spritz.experiments.errors import ExperimentError
+from spritz.experiments.home import lock_refused
 from spritz.experiments.sweeps import plan as plans
 from spritz.experiments.sweeps import space, trials
 from spritz.experiments.sweeps.plan import Plan
@@ -73,7 +74,7 @@ class Sweep:
             except BlockingIOError:
                 raise ExperimentError(f"another command is changing the sweep {self.name}; try again") from None
             except OSError as error:
-                raise ExperimentError(f"{self.directory}/lock: {error.strerror}") from error
+                raise lock_refused(self.directory / "lock", error) from error
             yield
         finally:
             os.close(descriptor)
