@@ -126,7 +126,7 @@ dashboard: $(VENV)/.stamp
 
 # Kubernetes, on an API server for tests: pods in the queue, and clusters whose pods are real daemons.
 kubernetes: $(VENV)/.stamp
-	$(BIN)/pytest -n 0 -m 'slow or not slow' tests/kubernetes tests/e2e/test_pods.py tests/e2e/test_operators.py \
+	$(BIN)/pytest -n 0 -m 'slow or not slow' tests/kubernetes tests/e2e/test_pods.py tests/e2e/test_operators.py tests/e2e/test_pods_preempt.py \
 		tests/e2e/test_clusters.py tests/unit/k8s $(PYTEST_ARGS)
 
 # Jobs on a real NVIDIA GPU, with PyTorch installed; as root the kernel keeps other jobs from it.

@@ -34,7 +34,9 @@ BIN = Path(sys.executable).parent
 class Site:
     """A cluster of `spritz up` with tokens allowed, and a slurmrestd before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, gpus: int = 0) -> None:
+        #: of each node
+        self.gpus = gpus
         self.root = Path(tempfile.mkdtemp(prefix="spritz-rest-"))
         self.root.chmod(0o755)
         self.paths = ClusterPaths.of(str(self.root / "c"), {})
@@ -52,7 +54,7 @@ class Site:
     def start(self) -> None:
         """Everything."""
         self.paths.create()
-        layout.write_files(self.paths, layout.virtual_shape(2, 4, 2000, 0, ""), user_name())
+        layout.write_files(self.paths, layout.virtual_shape(2, 4, 2000, self.gpus, ""), user_name())
         key = self.root / "jwt.key"
         key.write_bytes(KEY)
         key.chmod(0o600)

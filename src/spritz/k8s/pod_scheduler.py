@@ -9,7 +9,8 @@ step, so that it does not matter what was missed, or was done already by an oper
     job runs, pods not placed   write job, task and GPUs on each pod, then bind it
     all pods over or gone       report the job's end, with the pods' exit code
     job ends from its side      evict the pods; report when they are gone, which frees the nodes
-    (scancel, limit, preempted)
+    (scancel, limit)
+    job is preempted            the same, at the beginning of its grace
 
 Nothing here decides where a pod runs: the cycle of slurmctld does, for pods and jobs alike.
 
@@ -242,6 +243,11 @@ class PodScheduler:
         if all(job.is_running for job in rows):
             if not living:
                 await self._complete(workload, job_ids, pods)
+                return None
+            if any(job.preempt_action for job in rows):
+                # Its grace is theirs: the kubelet's signal is the warning. All of a gang go.
+                for pod in living:
+                    await self._evict(pod, f"job {job_ids[0]} is preempted")
                 return None
             return await self._place(rows, pods)
         # It has ended from Slurm's side: its pods go, and then its nodes are free.

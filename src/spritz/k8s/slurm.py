@@ -78,6 +78,8 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     het_job_id: int = 0
     completing: list[str] = []
     allocation: Allocation | None = None
+    #: what becomes of it when its grace is over; "": it is not being preempted
+    preempt_action: str = ""
 
     @property
     def is_pending(self) -> bool:

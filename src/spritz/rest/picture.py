@@ -82,6 +82,7 @@ JOB_FIELDS: dict[str, str] = {
     "exit_status": "exit_status",
     "restart_count": "restart_count",
     "completing": "completing",
+    "preempt_action": "preempt_action",
     "allocation": "allocation",
     "nodes_min": "spec.nodes_min",
     "tasks": "spec.tasks",

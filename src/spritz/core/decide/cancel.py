@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core import het
+from spritz.core.decide import preempt
 from spritz.core.decide.access import may_control, need_owner
 from spritz.core.decide.arrays import Selected, array_label, label, mask_or_none, select, with_whole_het_jobs
 from spritz.core.decide.crontab import disable_lines
@@ -293,6 +294,9 @@ def finish_allocation(context: DecisionContext, command: FinishAllocation) -> Do
     gone = job.allocation.names if job.spec.external and job.allocation is not None else ()
     if job.state is JobState.PENDING:
         end_job(context, job, JobState.CANCELLED, by_uid=context.caller.uid)
+    elif job.preempt_action and job.spec.external:
+        # It has heard its warning, and left before its grace was over.
+        preempt.finish(context, job, command.exit_status or None, gone)
     elif command.exit_status:
         end_job(context, job, JobState.FAILED, Reason.NON_ZERO_EXIT_CODE, exit_status=command.exit_status, gone=gone)
     else:
