@@ -315,3 +315,53 @@ def test_cordons_and_drains_go_both_ways(site: Site) -> None:
                 await until(deleted, "k5 is deleted")
 
     asyncio.run(journey())
+
+
+def test_claims_of_devices_get_the_gpus_of_the_job(site: Site) -> None:
+    """The driver numbers the devices, and lists them as it likes."""
+    dra = "apis/resource.k8s.io/v1"
+
+    async def claim(kube: Kube, name: str, count: int, **more: Any) -> None:
+        exactly = {"deviceClassName": "gpu.nvidia.com", "count": count, **more}
+        spec = {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}
+        path = f"{dra}/namespaces/default/resourceclaims"
+        await kube.ask("POST", path, {"metadata": {"name": name}, "spec": spec})
+
+    async def pod(kube: Kube, name: str, **reference: str) -> None:
+        container = {"name": "main", "image": "busybox", "resources": {"claims": [{"name": "gpu"}]}}
+        spec = {"schedulerName": "spritz", "containers": [container], "resourceClaims": [{"name": "gpu", **reference}]}
+        await kube.ask("POST", "api/v1/namespaces/default/pods", {"metadata": {"name": name}, "spec": spec})
+
+    async def devices(kube: Kube, name: str, user: Json) -> list[str]:
+        status = (await kube.ask("GET", f"{dra}/namespaces/default/resourceclaims/{name}"))["status"]
+        assert [each["uid"] for each in status["reservedFor"]] == [user["metadata"]["uid"]]
+        return [each["device"] for each in status["allocation"]["devices"]["results"]]
+
+    async def journey() -> None:
+        async with kubernetes(site) as (kube, _slurm, _server):
+            found = [{"name": f"gpu-{n}", "attributes": {"index": {"int": 3 - n}}} for n in range(4)]
+            pool = {"name": "k9", "generation": 2, "resourceSliceCount": 1}
+            spec = {"driver": "gpu.nvidia.com", "nodeName": "k9", "pool": pool, "devices": found}
+            await kube.ask("POST", f"{dra}/resourceslices", {"metadata": {"name": "k9"}, "spec": spec})
+            old = spec | {"pool": pool | {"generation": 1}, "devices": [{"name": "gone"}]}
+            await kube.ask("POST", f"{dra}/resourceslices", {"metadata": {"name": "k9-old"}, "spec": old})
+            await claim(kube, "first", 1)
+            async with operator(site, _server):
+                await kube.node("k9", gpus=0)
+                await pod(kube, "claims-1", resourceClaimName="first")
+                bound = await kube.bound("claims-1")
+                assert bound["metadata"]["annotations"]["spritz.dev/gpus"] == "0"
+                assert await devices(kube, "first", bound) == ["gpu-3"]
+                # The controller manager makes a claim from a template by and by.
+                await pod(kube, "claims-2", resourceClaimTemplateName="t")
+                await kube.until("claims-2", lambda pod: "waits for its ResourceClaims" in str(pod["status"]))
+                await claim(kube, "claims-2-gpu", 2)
+                made = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "claims-2-gpu"}]}
+                path = "api/v1/namespaces/default/pods/claims-2/status"
+                await kube.ask("PATCH", path, {"status": made}, "application/merge-patch+json")
+                assert await devices(kube, "claims-2-gpu", await kube.bound("claims-2")) == ["gpu-2", "gpu-1"]
+                await claim(kube, "odd", 1, selectors=[{"cel": {"expression": "true"}}])
+                await pod(kube, "claims-3", resourceClaimName="odd")
+                await kube.until("claims-3", lambda pod: "without selectors" in str(pod["status"]))
+
+    asyncio.run(journey())

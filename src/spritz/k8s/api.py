@@ -340,9 +340,17 @@ class Api:
             raise
         return True
 
-    async def bind(self, name: str, namespace: str, node: str, *, uid: str | None = None) -> None:
-        """Bind the pod to the node. Raises ApiFailure (409) if it is bound to another, has gone or is being deleted."""
-        metadata = {"name": name, "namespace": namespace} | ({"uid": uid} if uid is not None else {})
+    async def bind(
+        self, name: str, namespace: str, node: str, *, uid: str | None = None, annotations: dict[str, str] | None = None
+    ) -> None:
+        """Bind the pod to the node, with these annotations. Raises ApiFailure (409) if it is bound to another, has gone
+        or is being deleted.
+        """
+        metadata: dict[str, Any] = {"name": name, "namespace": namespace}
+        if uid is not None:
+            metadata["uid"] = uid
+        if annotations:
+            metadata["annotations"] = annotations
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",

@@ -23,6 +23,7 @@ from lightkube.resources.core_v1 import Node as NodeResource
 from lightkube.resources.core_v1 import Pod as PodResource
 
 from spritz.k8s.api import Api, ApiFailure
+from spritz.k8s.claims import Slice, gpus_of
 from spritz.k8s.placing import FEATURE, KubeNode
 from spritz.k8s.pods import PREFIX, Pod, Unfit, amount, gpu_type, shape_of
 from spritz.k8s.policy import Policy
@@ -59,6 +60,7 @@ class NodeSync:
         log: Callable[..., None],
         nodes: Reflector[KubeNode],
         *,
+        slices: Reflector[Slice] | None = None,
         scheduler: str = "spritz",
     ) -> None:
         self._api = api
@@ -67,6 +69,7 @@ class NodeSync:
         self._log = log
         self._scheduler = scheduler
         self._nodes = nodes
+        self._slices = slices
         self._known: dict[str, Node] = {}
         #: Nodes that Kubernetes lost while no operator looked have been removed: jobs can be queued.
         self.cleared = asyncio.Event()
@@ -119,7 +122,10 @@ class NodeSync:
             msgspec.json.Decoder(Pod).decode, PodResource, fields=f"spec.nodeName={node.name}"
         )
         line = node_line(
-            node, [pod for pod in others.items if pod.spec.scheduler_name != self._scheduler], self._policy
+            node,
+            [pod for pod in others.items if pod.spec.scheduler_name != self._scheduler],
+            self._policy,
+            len(gpus_of(node.name, self._slices.values())) if self._slices is not None else 0,
         )
         try:
             await self._slurm.create_node(line)
@@ -178,11 +184,15 @@ class NodeSync:
             self._known[name] = node
 
 
-def node_line(node: KubeNode, others: list[Pod], policy: Policy) -> str:
-    """What makes it, as `scontrol create` reads it. `others`: pods there that are not ours to place."""
+def node_line(node: KubeNode, others: list[Pod], policy: Policy, devices: int = 0) -> str:
+    """What makes it, as `scontrol create` reads it. `others`: pods there that are not ours to place. `devices`: GPUs of
+    a driver for dynamic resource allocation.
+    """
     given: Mapping[str, str | int] = node.status.allocatable or {}
     cpus, memory = amount(given.get("cpu", 0)), amount(given.get("memory", 0)) / 2**20
     gpus = [(kind, round(amount(value))) for name, value in given.items() if (kind := gpu_type(name)) is not None]
+    if devices and not any(count for _kind, count in gpus):
+        gpus = [("", devices)]
     for pod in others:
         if pod.is_over:
             continue

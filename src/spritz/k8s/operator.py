@@ -50,7 +50,7 @@ async def _place(api: Api, slurm: Slurm, policy: Policy, *, name: str, nodes: bo
     cleared = None
     async with asyncio.TaskGroup() as group:
         if nodes:
-            sync = NodeSync(api, slurm, policy, log, pods.nodes, scheduler=name)
+            sync = NodeSync(api, slurm, policy, log, pods.nodes, slices=pods.slices, scheduler=name)
             pods.node_changed = sync.changed
             cleared = sync.cleared
             group.create_task(sync.run(), name="node-sync")

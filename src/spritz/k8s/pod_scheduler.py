@@ -6,7 +6,7 @@ step, so that it does not matter what was missed, or was done already by an oper
 
     pods there, no job          queue a job (under a key, so a lost answer does no harm)
     job waits                   say why on the pods; pods gone meanwhile: cancel
-    job runs, pods not placed   write job, task and GPUs on each pod, then bind it
+    job runs, pods not placed   bind each pod, with its job, task and GPUs written on it
     all pods over or gone       report the job's end, with the pods' exit code
     job ends from its side      evict the pods; report when they are gone, which frees the nodes
     (scancel, limit)
@@ -27,8 +27,9 @@ from typing import Any, Final
 import msgspec
 from lightkube.resources.core_v1 import Node as NodeResource
 from lightkube.resources.core_v1 import Pod as PodResource
+from lightkube.resources.resource_v1 import ResourceClaim, ResourceSlice
 
-from spritz.k8s import placing
+from spritz.k8s import claims, placing
 from spritz.k8s.api import STRATEGIC, Api, ApiFailure
 from spritz.k8s.placing import COMMENT, KubeNode
 from spritz.k8s.pods import GPUS, JOB, SLOT, Pod, Unfit, gang_size, workload_of
@@ -121,6 +122,15 @@ class PodScheduler:
             decode=msgspec.json.Decoder(KubeNode).decode,
             on_change=lambda change: self.node_changed(change),
         )
+        #: Claims of devices and the devices that there are; a server before 1.34 has neither.
+        self.claims: Reflector[claims.Claim] = Reflector(
+            api, ResourceClaim, decode=msgspec.json.Decoder(claims.Claim).decode, on_change=self._claim_changed
+        )
+        self.slices: Reflector[claims.Slice] = Reflector(
+            api, ResourceSlice, decode=msgspec.json.Decoder(claims.Slice).decode
+        )
+        #: claim -> the workload that waits for it
+        self._claimants: dict[str, str] = {}
         self._jobs = Jobs(slurm)
         #: workload -> its pods, by their keys
         self._members: dict[str, set[str]] = {}
@@ -142,6 +152,8 @@ class PodScheduler:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.pods.run(), name="pods")
             group.create_task(self.nodes.run(), name="nodes")
+            group.create_task(self.claims.run(), name="claims")
+            group.create_task(self.slices.run(), name="slices")
             await self.pods.synced.wait()
             await self.nodes.synced.wait()
             followed = asyncio.Event()
@@ -209,6 +221,29 @@ class PodScheduler:
         if old is None or new is None or _outline(old) != _outline(new):
             self.queue.add(workload)
 
+    def _claim_changed(self, change: Change[claims.Claim]) -> None:
+        if (workload := self._claimants.get(change.key)) is not None:
+            self.queue.add(workload)
+
+    def _claims_of(self, pod: Pod) -> list[claims.Claim] | None:
+        """None: not all of them are there yet."""
+        found: list[claims.Claim] = []
+        for name in claims.names_of(pod):
+            key = f"{pod.metadata.namespace}/{name}"
+            if name:
+                self._claimants[key] = workload_of(pod)
+            claim = self.claims.get(key)
+            if claim is None:
+                return None
+            found.append(claim)
+        return found
+
+    def _with_claims(self, pod: Pod) -> Pod:
+        """With the number of GPUs that its claims ask for. Raises Unfit."""
+        if not pod.spec.resource_claims:
+            return pod
+        return msgspec.structs.replace(pod, claimed=claims.asked(self._claims_of(pod) or ()))
+
     def _failed(self, workload: str, error: Exception, failures: int, delay: float) -> None:
         words = error.message if isinstance(error, SlurmFailure | ApiFailure) else repr(error)
         self._log("workload.failed", workload=workload, error=words, failures=failures, again_seconds=round(delay, 1))
@@ -220,6 +255,13 @@ class PodScheduler:
         keys = self._members.get(workload, set())
         pods = [pod for key in sorted(keys) if (pod := self.pods.get(key)) is not None and workload_of(pod) == workload]
         job_ids = self._job_ids.get(workload, ())
+        try:
+            pods = [self._with_claims(pod) for pod in pods]
+        except Unfit as unfit:
+            if not job_ids:
+                await self._say(pods, str(unfit), refused=True)
+                return None
+            raise
         if not job_ids:
             if not pods:
                 self._members.pop(workload, None)
@@ -262,6 +304,10 @@ class PodScheduler:
         waiting = [pod for pod in pods if not (pod.is_over or pod.is_leaving or pod.is_placed or pod.is_gated)]
         if not waiting:
             return None
+        for pod in waiting:
+            if self._claims_of(pod) is None:
+                await self._say([pod], "waits for its ResourceClaims to be made")
+                return AGAIN
         user = self._policy.user(waiting[0])
         try:
             if workload.startswith("gang/"):
@@ -340,11 +386,13 @@ class PodScheduler:
         notes = {JOB: str(job_id), SLOT: str(number)}
         if place.gpus:
             notes[GPUS] = ",".join(map(str, place.gpus))
-        if any((meta.annotations or {}).get(name) != text for name, text in notes.items()):
-            change = {"metadata": {"annotations": notes, "uid": meta.uid}}
-            await self._api.patch(PodResource, meta.name, meta.namespace, change)
         try:
-            await self._api.bind(meta.name, meta.namespace, place.node, uid=meta.uid)
+            await self._allocate(pod, place)
+        except Unfit as unfit:
+            await self._say([pod], str(unfit), refused=True)
+            return
+        try:
+            await self._api.bind(meta.name, meta.namespace, place.node, uid=meta.uid, annotations=notes)
         except ApiFailure as failure:
             if not (failure.conflict or failure.not_found):
                 raise
@@ -353,6 +401,23 @@ class PodScheduler:
             return
         self.bound += 1
         await self._event(pod, "Scheduled", f"assigned to {place.node} as job {job_id}", "Normal")
+
+    async def _allocate(self, pod: Pod, place: placing.Place) -> None:
+        """Give the pod's claims the devices of its job. Raises Unfit."""
+        numbers, devices = list(place.gpus), claims.gpus_of(place.node, self.slices.values())
+        for claim in self._claims_of(pod) or ():
+            meta = claim.metadata
+            status = claims.allocation(claim, pod, place.node, devices, numbers)
+            if claim.is_for(pod):
+                continue
+            if claim.status.allocation is not None or claim.status.reserved_for:
+                raise Unfit(f"ResourceClaim {meta.name} is another's: a pod of a job needs claims of its own")
+            if claims.FINALIZER not in (meta.finalizers or ()):
+                finalizers = [*(meta.finalizers or ()), claims.FINALIZER]
+                change: dict[str, Any] = {"metadata": {"uid": meta.uid, "finalizers": finalizers}}
+                await self._api.patch(ResourceClaim, meta.name, meta.namespace, change)
+            change = {"metadata": {"uid": meta.uid}, "status": status}
+            await self._api.patch(ResourceClaim, meta.name, meta.namespace, change, subresource="status")
 
     async def _complete(self, workload: str, job_ids: Sequence[int], pods: Sequence[Pod]) -> None:
         code = next((pod.exit_code for pod in pods if pod.exit_code), 0)
@@ -441,4 +506,5 @@ class PodScheduler:
 
 def _outline(pod: Pod) -> tuple[object, ...]:
     """What of a pod makes its workload worth a look."""
-    return pod.status.phase, pod.is_leaving, pod.is_gated, pod.is_placed, pod.metadata.uid
+    claimed = claims.names_of(pod)
+    return pod.status.phase, pod.is_leaving, pod.is_gated, pod.is_placed, pod.metadata.uid, claimed

@@ -146,6 +146,13 @@ class Gate(_Camel, frozen=True, rename="camel"):
     name: str = ""
 
 
+class ClaimReference(_Camel, frozen=True, rename="camel"):
+    """A ResourceClaim of the pod: its own name in the pod, and the claim's, unless that is made from a template."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
 class PodSpec(_Camel, frozen=True, rename="camel"):
     """What of it counts here."""
 
@@ -161,6 +168,7 @@ class PodSpec(_Camel, frozen=True, rename="camel"):
     tolerations: list[Toleration] | None = None
     scheduling_gates: list[Gate] | None = None
     active_deadline_seconds: int | None = None
+    resource_claims: list[ClaimReference] | None = None
 
 
 class Terminated(_Camel, frozen=True, rename="camel"):
@@ -196,6 +204,7 @@ class PodStatus(_Camel, frozen=True, rename="camel"):
     phase: str = "Pending"
     conditions: list[Condition] | None = None
     container_statuses: list[ContainerStatus] | None = None
+    resource_claim_statuses: list[ClaimReference] | None = None
 
 
 class Pod(_Camel, frozen=True, rename="camel"):
@@ -204,6 +213,8 @@ class Pod(_Camel, frozen=True, rename="camel"):
     metadata: Metadata
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+    #: GPUs of its ResourceClaims, which the pod scheduler fills in
+    claimed: int = 0
 
     @property
     def key(self) -> str:
@@ -292,12 +303,14 @@ def shape_of(pod: Pod) -> Shape:
     if len(gpus) > 1:
         raise Unfit(f"GPUs of several kinds in one pod are not supported: ask for one of {', '.join(sorted(gpus))}")
     kind = next((gpu_type(name) for name in gpus), "")
+    if gpus and pod.claimed:
+        raise Unfit(f"GPUs by {next(iter(gpus))} and by a ResourceClaim in one pod are not supported: use the claim")
     named = pod.metadata.note(f"{PREFIX}gpu-type")
     return Shape(
         cpus=max(1, math.ceil(round(total.get("cpu", 0.0), 6))),
         memory_mib=math.ceil(total.get("memory", 0.0) / 2**20),
-        gpus=sum(gpus.values()),
-        gpu_type=kind or (named if gpus else ""),
+        gpus=sum(gpus.values()) + pod.claimed,
+        gpu_type=kind or (named if gpus or pod.claimed else ""),
     )
 
 

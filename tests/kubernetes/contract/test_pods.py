@@ -71,8 +71,11 @@ def test_a_pod_is_bound_once(play: Play) -> None:
         made = await kube.make("pods", pod("p"))
         stale = binding("p", "n1", "00000000-0000-4000-8000-000000000000")
         assert (await kube.refused(409, kube.make("pods/p/binding", stale))).reason == "Conflict"
-        await kube.make("pods/p/binding", binding("p", "n1", made["metadata"]["uid"]))
+        noting = binding("p", "n1", made["metadata"]["uid"])
+        noting["metadata"]["annotations"] = {"contract.example/task": "3"}
+        await kube.make("pods/p/binding", noting)
         bound = await kube.get("pods/p")
+        assert bound["metadata"]["annotations"] == {"contract.example/task": "3"}
         assert bound["spec"]["nodeName"] == "n1"
         assert [(each["type"], each["status"]) for each in bound["status"]["conditions"]] == [("PodScheduled", "True")]
         await kube.refused(409, kube.make("pods/p/binding", binding("p", "n1")))
@@ -85,6 +88,30 @@ def test_a_pod_is_bound_once(play: Play) -> None:
         assert "spec" in (await kube.refused(422, kube.patch("pods/p", changed))).fields
         noted = await kube.patch("pods/p", {"metadata": {"annotations": {"contract": "yes"}}})
         assert noted["metadata"]["annotations"]["contract"] == "yes"
+
+    play(scene)
+
+
+def test_a_claim_of_devices_is_allocated_and_reserved_in_its_status(play: Play) -> None:
+    async def scene(kube: Kube) -> None:
+        claims = "resource.k8s.io/v1:resourceclaims"
+        exactly = {"deviceClassName": "gpu.contract.example", "count": 1}
+        spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+        body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": spec}
+        made = await kube.make(claims, body)
+        assert made["spec"]["devices"]["requests"][0]["exactly"]["allocationMode"] == "ExactCount"
+        reference = [{"name": "gpu", "resourceClaimName": "c"}]
+        user = await kube.make("pods", pod("p", spec={"resourceClaims": reference}))
+        result = {"request": "gpu", "driver": "gpu.contract.example", "pool": "n1", "device": "gpu-0"}
+        field = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+        where = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+        consumer = {"resource": "pods", "name": "p", "uid": user["metadata"]["uid"]}
+        status = {"allocation": {"devices": {"results": [result]}, "nodeSelector": where}, "reservedFor": [consumer]}
+        told = await kube.patch(f"{claims}/c/status", {"status": status})
+        assert told["status"]["allocation"]["devices"]["results"][0]["device"] == "gpu-0"
+        assert told["status"]["reservedFor"] == [consumer]
+        changed = {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly | {"count": 2}}]}}}
+        await kube.refused(422, kube.patch(f"{claims}/c", changed))
 
     play(scene)
 

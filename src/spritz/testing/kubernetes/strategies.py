@@ -159,6 +159,12 @@ def set_defaults(kind: Kind, obj: Object) -> None:
         if spec["strategy"]["type"] == "RollingUpdate":
             _default(spec["strategy"], rollingUpdate={})
             _default(spec["strategy"]["rollingUpdate"], maxSurge="25%", maxUnavailable="25%")
+    elif plural == "resourceclaims" and isinstance(spec, dict):
+        for request in (spec.get("devices") or {}).get("requests") or ():
+            if isinstance(request.get("exactly"), dict):
+                _default(request["exactly"], allocationMode="ExactCount")
+                if request["exactly"]["allocationMode"] == "ExactCount":
+                    _default(request["exactly"], count=1)
     elif plural == "replicasets" and isinstance(spec, dict):
         _default(spec, replicas=1)
     elif plural == "statefulsets" and isinstance(spec, dict):
