@@ -58,8 +58,8 @@ def set_guarantees(here: Site, guarantees: dict[str, str], after: dict[str, int]
 
 
 def submit(here: Site, account: str, count: int = 1, *, priority: int = 1, **fields: Any) -> int:
-    fields = {"gpus_per_node": count, "nodes": 1, "tasks": 1, "time_limit_minutes": 600} | fields
-    return here.submit(spec(batch=True, account=account, user=account, **fields), priority=priority)
+    fields = {"gpus_per_node": count, "nodes": 1, "tasks": 1, "time_limit_minutes": 600, "batch": True} | fields
+    return here.submit(spec(account=account, user=account, **fields), priority=priority)
 
 
 def later(here: Site, seconds: float = 1.0) -> None:

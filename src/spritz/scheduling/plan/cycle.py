@@ -35,7 +35,7 @@ from spritz.scheduling.plan.predicted_order import ShortestOrder, SlowdownOrder,
 from spritz.scheduling.plan.preemption import Preemptor
 from spritz.scheduling.plan.reservation_preemption import make_room
 from spritz.scheduling.plan.start_now import StartSearch
-from spritz.scheduling.plan.verdicts import partition_verdict, reserved_verdict, stuck_verdict
+from spritz.scheduling.plan.verdicts import BEYOND_GUARANTEE, partition_verdict, reserved_verdict, stuck_verdict
 from spritz.scheduling.view.findings import Findings
 from spritz.scheduling.view.holders import holders_of
 from spritz.scheduling.view.parameters import parameters_of
@@ -301,6 +301,12 @@ class Cycle:
             limited = self.limits.verdict(record, request)
             if limited is not None:
                 return self._limited(shape, limited)
+            if request.is_service:
+                if request.queue_key in self.blocked_queues:
+                    self.notes.shape(shape, PRIORITY)
+                    return False
+                if request.guaranteed and not self.open_guarantees(record, request):
+                    return self._limited(shape, BEYOND_GUARANTEE)
             licensed = self.licenses.find(record, key, request)
             start = self.search.find(record, key, shape) if licensed is not None else None
             limited = self.limits.verdict(record, request, start[0]) if start is not None else None

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.snapshot import Snapshot
     from spritz.scheduling.view.table import Ints, NodeTable
 
+#: A service (`Request.is_service`) borrows nothing.
+BEYOND_GUARANTEE = Verdict(
+    Reason.ASSOC_GRP_GRES, "a service without a time limit runs within the guarantee of its account, which is used up"
+)
+
 NODES_DOWN = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
 BOOTS_LATER = "No node has the features now, and none is rebooted for them yet (--delay-boot)"
 

@@ -10,6 +10,7 @@ from enum import Enum
 
 from msgspec import Struct
 
+from spritz.model.ids import INFINITE
 from spritz.model.limits import flags as qos_flag
 from spritz.model.reasons import Reason
 from spritz.model.rules.node_shape import SHARED_GRES
@@ -170,6 +171,11 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
         """Whether it uses GPUs or shares of GPUs."""
         needs = (*self.gres_node, *self.gres_task)
         return self.whole or self.gres_total is not None or any(need.name in _GPUS for need in needs)
+
+    @property
+    def is_service(self) -> bool:
+        """Whether it is a pod without an end. It would never give back what it got out of turn or borrowed."""
+        return self.external and self.time_limit_minutes >= INFINITE
 
     @property
     def queue_key(self) -> tuple[str, str]:
