@@ -90,6 +90,13 @@ def test_hardware_that_does_not_match_is_told(site: Lan) -> None:
 
     eventually(lambda: "Low RealMemory" in shown(), "the reason is told")
     assert "INVAL" in shown() or "DRAIN" in shown()
+    # As soon as the file is right, and as soon as it is wrong again, without a restart.
+    path = Path(conf(site))
+    wrong = path.read_text()
+    for text, is_told in ((wrong.replace("RealMemory=900000000", "RealMemory=100"), False), (wrong, True)):
+        path.write_text(text)
+        alpha.out("scontrol", "reconfigure", SLURM_CONF=conf(site))
+        eventually(lambda: ("Low RealMemory" in shown()) == is_told, f"the reason is told: {is_told}")  # noqa: B023
 
 
 def test_a_machine_without_the_key_is_refused(site: Lan) -> None:

@@ -103,6 +103,22 @@ def test_a_node_returns_after_a_reboot(alpha: Machine, beta: Machine) -> None:
     eventually(lambda: alpha.run("srun", "-w", "beta", "hostname").stdout == "beta\n", "beta is back")
 
 
+@pytest.mark.slow
+def test_a_node_that_slurm_conf_has_no_more_returns_with_what_it_has(lan: Lan, alpha: Machine) -> None:
+    lambda_ = joined(alpha, lan.machine("lambda"))
+    (conf,) = alpha.own.rglob("slurm.conf")
+    before = conf.read_text()
+    conf.write_text(before + "NodeName=lambda CPUs=1 RealMemory=100\n")
+    alpha.out("scontrol", "reconfigure")
+    fetched = lambda_.own / "lib/default/etc/slurm.conf"
+    eventually(lambda: "NodeName=lambda" in fetched.read_text(), "the machine has the file")
+    lambda_.crash()
+    conf.write_text(before)
+    alpha.out("scontrol", "reconfigure")
+    lambda_.out("spritz", "join")
+    assert alpha.out("srun", "-w", "lambda", "hostname") == "lambda\n"
+
+
 def test_a_node_behind_a_router(lan: Lan, alpha: Machine, gamma: Machine) -> None:
     delta = joined(alpha, lan.machine("delta", behind_nat=True))
     assert gamma.run("srun", "-w", "delta", "cat", stdin="there and back").stdout == "there and back"

@@ -421,15 +421,12 @@ class Daemon:
         return self._samples()
 
     async def _reload_order(self, request: ReloadNode, call: Call) -> Accepted:
-        helpers = self._settings.helpers
         if self._fetched is not None:
             files = await self._link.call(FetchConfiguration(), ConfigurationFiles)
             await self._reader.run(self._fetched, files, seconds=READ_SECONDS)
         await self._reload()
-        # The controller may know the nodes now that it refused, and features that it could not know of.
-        names = sorted(self._refused if helpers == self._settings.helpers else self._settings.nodes)
-        if names:
-            self._tasks.spawn_contained(self._register_again(tuple(names)), name="register")
+        # The controller may know the nodes now that it refused, and want more of others than they have.
+        self._tasks.spawn_contained(self._register_again(tuple(sorted(self._settings.nodes))), name="register")
         return Accepted()
 
     async def _register_again(self, names: tuple[str, ...]) -> None:

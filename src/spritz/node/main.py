@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,8 @@ def _start(options: Options) -> int:
     from spritz.client.same_machine import refuse_remote
 
     path, membership, fetched = _configuration(options)
+    if _is_unnamed(path, options, membership):
+        options = replace(options, dynamic=True)
     hardware = _hardware(gpus=options.dynamic)
     own = None
     if options.dynamic or options.future:
@@ -66,6 +68,25 @@ def _start(options: Options) -> int:
     _need_user(settings)
     ours = _Ours(own, membership, fetched)
     return serve_detached("slurmd", options, lambda startup: _run(options, settings, hardware, startup, ours))
+
+
+def _is_unnamed(path: str, options: Options, membership: Membership | None) -> bool:
+    """Whether slurm.conf does not have this machine, which has joined as a node: it brings a node of its own.
+
+    What `spritz join` found when it wrote a unit need not hold at a later boot.
+    """
+    import socket
+
+    from spritz.config.load import load
+    from spritz.node.settings import own_nodes
+
+    if options.nodes or options.future or membership is None or membership.joined is None:
+        return False
+    try:
+        own_nodes(load(path), "", socket.gethostname())
+    except SpritzError:
+        return True
+    return False
 
 
 @dataclass(frozen=True)
