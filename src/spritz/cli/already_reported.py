@@ -1,4 +1,4 @@
-"""A failure about which everything has been said."""
+"""An error whose message has been printed already."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ class AlreadyReported(SpritzError):
 
 
 def connected(context: Context, words: str, *, named: bool = True) -> Connection:
-    """A connection to the controller; `words` say that there is none (`named`: after the command's name).
+    """A connection to the controller; `words`: the error text if there is none (`named`: prefixed with the command's
+    name).
 
-    Raises Silent.
+    Raises AlreadyReported.
     """
     from spritz.client.errors import ClientError
     from spritz.client.sync import connect_controller

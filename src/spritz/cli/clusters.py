@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
 
 def chosen(text: str, context: Context, *, said: str = "--cluster") -> list[ControllerConfig]:
-    """The clusters of the comma list `text` (`all`: every one) that can be reached; the others are told.
+    """The reachable clusters of the comma list `text` (`all`: every cluster); the others are reported.
 
-    Raises SpritzError if there is none, with `said` for where the names come from; ClientError if there is no
-    slurm.conf.
+    Raises SpritzError if there is none, `said`: the source of the names; ClientError if there is no slurm.conf.
     """
     from spritz.client.locate import locate_controller, locate_database
 
@@ -80,8 +79,8 @@ def federated() -> list[ControllerConfig]:
 def connections(
     several: Sequence[ControllerConfig], connect: Callable[[], Connection]
 ) -> Iterator[tuple[str, Connection]]:
-    """One cluster after the other: its name, and a connection for as long as the caller is about it. One that cannot be
-    reached has been told, and is left out. Raises Silent if none can.
+    """One cluster after another: its name and an open connection. Unreachable ones are reported and skipped. Raises
+    AlreadyReported if none is reachable.
     """
     from spritz.cli.already_reported import AlreadyReported
 
@@ -120,7 +119,9 @@ def use(cluster: ControllerConfig) -> None:
 
 
 def each(clusters: Sequence[ControllerConfig], show: Callable[[ControllerConfig], int]) -> int:
-    """Call `show` for one cluster after the other; the worst status. One that cannot be reached ends no other."""
+    """Call `show` for one cluster after another; returns the worst status. An unreachable cluster does not stop the
+    others.
+    """
     from spritz.cli.already_reported import AlreadyReported
 
     status = 0

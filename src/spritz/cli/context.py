@@ -1,6 +1,6 @@
-"""What a command's call has around it. Everything that `main` may look at apart from its arguments.
+"""The environment of a command's call: everything that `main` may use apart from its arguments.
 
-A context can be made from a process (`Context.of_process`) or by a test or a warm server with streams of its own.
+A context is made from a process (`Context.of_process`), or by a test or the command server with other streams.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class Context:
         return cls(program, os.environ, cwd, sys.stdin, sys.stdout, sys.stderr)
 
     def out(self, text: str) -> None:
-        """Write to standard output as it is; the caller adds newlines."""
+        """Write to standard output unchanged; the caller adds newlines."""
         self.stdout.write(text if text.isascii() else _restored(text))
 
     def err(self, text: str) -> None:
-        """Write to standard error as it is, at once and after what went to standard output."""
+        """Write to standard error unchanged, at once and after pending standard output."""
         self.stdout.flush()
         self.stderr.write(text if text.isascii() else _restored(text))
         self.stderr.flush()

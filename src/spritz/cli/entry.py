@@ -85,9 +85,9 @@ def call(main: Main, argv: list[str], context: Context) -> int:
 
 
 def _is_for_people(error: SpritzError, context: Context) -> bool:
-    """Hints are ours, not Slurm's: programs that read what a command says must not see them where Slurm has answered.
+    """Whether to print hints, which Slurm does not have: programs that parse a command's output must not see them.
 
-    That there is no cluster to ask is worth the hint in a log too. `spritz` is ours altogether.
+    Errors about a missing cluster get their hint in logs too, and so do all errors of `spritz`.
     """
     if context.program == "spritz":
         return True

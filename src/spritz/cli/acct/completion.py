@@ -41,7 +41,7 @@ _KEYS = (
 _KEY = re.compile(rf"(?:^| )({'|'.join(_KEYS)})=")
 _PLACES = {key: place for place, key in enumerate(_KEYS)}
 
-#: What the log cannot answer.
+#: options that the completion log cannot answer
 _REFUSED = (
     *("associations", "batch-script", "constraints", "env-vars", "flags", "json", "ncpus", "nnodes", "reason"),
     *("timelimit-max", "timelimit-min", "truncate", "yaml"),
@@ -49,7 +49,7 @@ _REFUSED = (
 
 
 def show(given: Mapping[str, str], listing: RowListing, now: float, context: Context) -> int:
-    """Print what the log holds of the jobs that are asked for. Raises SpritzError, or Silent where all is said."""
+    """Print the requested jobs of the log. Raises SpritzError, or AlreadyReported after an error line."""
     for option in _REFUSED:
         if option in given:
             raise Fatal(f"--{option} is not supported with job completion records")
@@ -139,7 +139,7 @@ def record(line: str, now: float) -> JobRecord | None:
 
 
 def _pairs(line: str) -> Iterator[tuple[str, str]]:
-    """Keys in the order that lines have; one that comes too early or again belongs to a value."""
+    """Pairs in the order of a line's keys; a key out of order or repeated belongs to a value."""
     last, key, start = -1, "", 0
     for found in _KEY.finditer(line):
         place = _PLACES[found[1]]
@@ -211,7 +211,7 @@ class _Chosen:
         )
         self._nodes = frozenset(conditions.nodes_named(given.get("nodelist", "")))
         asked = {key: given[key] for key in ("starttime", "endtime") if key in given}
-        # Without them the whole log is meant, not today.
+        # Without times the whole log is meant, not today.
         start, end = conditions.window({"jobs": "", **asked}, now, context)
         self._start = start if "starttime" in asked else None
         self._end = end if "endtime" in asked else None

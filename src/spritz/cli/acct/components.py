@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def picked(connection: Connection, query: SelectJobs, text: str) -> SelectJobs:
-    """The query with other picks. Raises Fatal for what is neither yes nor no."""
+    """The query with adjusted picks. Raises Fatal for anything but yes or no."""
     if text.lower() not in ("", "yes", "no"):
         raise Fatal(f"Invalid --whole-hetjob value: {text[:80]}")
     if not query.picks:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Question:
-    """What is asked, the window that --truncate cuts to, and steps that were asked for by number."""
+    """The query, the window for --truncate, and steps requested by number."""
 
     def __init__(self, query: SelectJobs, window: tuple[float, float], steps: dict[int, set[int]]) -> None:
         self.query = query
@@ -51,7 +51,7 @@ def gathered(found: Sequence[tuple[str, str | None]], context: Context) -> list[
 
 
 def build(given: Given, cluster: str, now: float, context: Context) -> Question:
-    """The whole question. Raises SpritzError, or Silent where everything is said."""
+    """The complete query. Raises SpritzError, or AlreadyReported after an error line."""
     picks = picks_of(given.get("jobs", ""))
     states = states_named(given.get("state", ""))
     start, end = window(given, now, context)
@@ -86,7 +86,7 @@ def build(given: Given, cluster: str, now: float, context: Context) -> Question:
         cpus_max=cpus[1],
         nodes_min=nodes[0],
         nodes_max=nodes[1],
-        # A lower bound alone means just this limit.
+        # Only a lower bound: exactly this limit.
         time_limit_min=low,
         time_limit_max=high if low is not None and high is not None else low,
         duplicates="duplicates" in given,
@@ -155,7 +155,7 @@ def picks_of(text: str) -> tuple[JobPick, ...]:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """Numbers of associations; -1, which no association has, for what is no number of 32 bits."""
+    """Association ids; -1, which matches none, for anything that is not a 32-bit number."""
     return tuple(int(word) if word.isascii() and word.isdigit() and len(word) <= 10 else -1 for word in words(text))
 
 
@@ -201,7 +201,7 @@ def _users(given: Given, context: Context, *, picked: bool) -> tuple[int, ...]:
 
 
 def users_named(names: Sequence[str], context: Context) -> tuple[int, ...]:
-    """Their numbers. Raises Silent after the line that names one that there is not."""
+    """Their uids. Raises AlreadyReported after an error about an unknown name."""
     from spritz.presentation.users import uid_of
 
     numbers = []

@@ -1,7 +1,7 @@
-"""What the database does not hold yet: jobs as the controller knows them, merged with the records of the past.
+"""Jobs that the database does not have yet: the controller's view, merged with the records.
 
-Needed while slurmdbd has lost its controller or has yet to catch up; otherwise it waits for the newest events itself.
-The conditions are those of `accounting.select`, on records in memory.
+Needed while slurmdbd has no connection to the controller or lags behind; otherwise slurmdbd itself waits for the newest
+events. The conditions are those of `accounting.select`, on records in memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from spritz.model.accounting import JobRecord, SelectJobs, StepRecord
     from spritz.model.job import Job
 
-#: AccountingStoreFlags that show here: the controller tells these to anyone who may see the job.
+#: AccountingStoreFlags with an effect here: the controller shows these fields to all who may see the job.
 _KEEP = frozenset({"job_comment", "job_extra"})
 
 
@@ -33,7 +33,7 @@ class Live:
                 self._jobs[job.id] = JobWithSteps(job=record, steps=steps if query.steps else [])
 
     def newer(self, job_with_steps: JobWithSteps) -> JobWithSteps:
-        """The controller's view of the same life, with the steps of both; `one` itself where there is none."""
+        """The controller's view of the same life, with the steps of both; unchanged if the controller has none."""
         live = self._jobs.get(job_with_steps.job.job_id)
         if live is None or live.job.restart_count != job_with_steps.job.restart_count:
             return job_with_steps
@@ -65,7 +65,7 @@ def _ask() -> list[tuple[Job, list[StepRecord]]]:
             for view in controller.joined(ListSteps(pieces=True), Steps, "steps").steps:
                 steps.setdefault(view.step.job_id, []).append(step_record_of(0, view.step))
     except ClientError:
-        return []  # neither knows more than the other: the database's records are what there is
+        return []  # neither has more than the other: use the database's records
     return [(job, steps.get(job.id, [])) for job in jobs]
 
 

@@ -64,7 +64,7 @@ def signal_of(given: Given, context: Context) -> int:
 
 
 def build_filter(given: Given, words: Sequence[str], context: Context) -> JobFilter:
-    """What is meant. Raises Silent or SpritzError for what is not understood."""
+    """The filter by the options. Raises AlreadyReported or SpritzError for invalid ones."""
     nodes: tuple[str, ...] = ()
     if given.get("nodelist"):
         from spritz.notation.hostlist import expand

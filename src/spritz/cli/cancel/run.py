@@ -1,4 +1,4 @@
-"""Cancels, and tells what scancel tells: nothing about jobs that are gone, unless asked with -v.
+"""Cancels jobs, with scancel's messages: none about jobs that are gone, except with -v.
 
 Source: scancel(1); wording and status of 22.05.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spritz.client.sync import Connection
     from spritz.model.commands.job import CancelOutcome, JobFilter, JobTarget
 
-#: of a whole job these are told with -v only, and are no failure
+#: errors for whole jobs that are only shown with -v, and count as success
 _GONE = ("ESLURM_INVALID_JOB_ID", "ESLURM_ALREADY_DONE")
 
 SIGKILL = 9
@@ -88,7 +88,7 @@ class _Cancelling:
         elif wanted.targets and (filtered or self._looks_first()):
             wanted = self._those_there(drop=not filtered)
         elif wanted.users and not self._is_me(wanted.users):
-            # Named one by one, so that each refusal is told.
+            # One by one, so that each refusal is shown.
             wanted = self._listed(wanted)
         if "interactive" in self._given and not wanted.targets:
             return self._status
@@ -121,7 +121,7 @@ class _Cancelling:
         jobs = tuple(target for target in wanted.targets if target.step_id is None)
         if jobs:
             self._send(replace(wanted, targets=jobs), self._signal)
-        # A step is killed at once, a job is asked to end first: so does Slurm's scancel.
+        # As in Slurm's scancel, a step is killed at once, while a job gets time to end.
         self._send(replace(wanted, targets=steps), self._signal or SIGKILL)
 
     def _send(self, wanted: JobFilter, signal: int) -> None:
@@ -174,7 +174,7 @@ class _Cancelling:
         self._context.error(f"Kill job error on {what}: {text}")
         self._status = number & 0xFF
 
-    # -- what is there
+    # Existing jobs
 
     def _rows(self, wanted: JobFilter) -> list[tuple[object, ...]]:
         from msgspec.structs import replace
@@ -217,7 +217,7 @@ class _Cancelling:
         return JobFilter(targets=tuple(_target(row) for row in self._rows(wanted)))
 
     def _confirmed(self, wanted: JobFilter) -> JobFilter:
-        """What the user says yes to."""
+        """The jobs that the user confirms."""
         from spritz.model.commands.job import JobFilter
         from spritz.presentation.job_text import job_label
 
@@ -256,7 +256,7 @@ def _label(target: JobTarget) -> str:
 
 
 def _asked_label(outcome: CancelOutcome, wanted: JobFilter) -> str:
-    """As the user wrote it: the core names a task that never was by its array alone."""
+    """The id as the user wrote it: for a task that never existed the core names only its array."""
     for target in wanted.targets:
         if target.job_id + (target.component or 0) == outcome.job_id and target.step_id is None:
             return _label(target)

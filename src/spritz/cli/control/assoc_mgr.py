@@ -1,4 +1,4 @@
-"""`show assoc_mgr`: users, associations and QOS as the controller has them, with what counts against their limits.
+"""`show assoc_mgr`: users, associations and QOS of the controller, with the usage of their limits.
 
 Layout as 22.05 prints it: `limit(in use)`, N where there is no limit; the `-o` form has each record on one line.
 

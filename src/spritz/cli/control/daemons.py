@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 #: longest that `shutdown` waits for the controller to have stopped, seconds
 STOP_SECONDS = 120.0
 
-#: seconds for which a controller may be away when it is asked to lead
+#: seconds for which a controller may be away when told to lead
 _AWAY_SECONDS = 5.0
 
 
@@ -88,7 +88,7 @@ def _ping_each(session: Session, config: ControllerConfig) -> int:
 
 
 def _asked_by_the_leader(session: Session, count: int) -> tuple[Pong | None, ...]:
-    """What each controller answers the one that leads; none where none leads."""
+    """Each controller's answer to the leader; none without a leader."""
     from spritz.client.errors import ClientError
     from spritz.model.queries import ControllerPongs, PingControllers
 
@@ -100,7 +100,7 @@ def _asked_by_the_leader(session: Session, count: int) -> tuple[Pong | None, ...
 
 
 def _have_another_lead(session: Session, config: ControllerConfig, index: int) -> int:
-    """`take_over` from a machine that does not reach the controller: by way of the one that leads."""
+    """`take_over` through the leading controller, from a machine that cannot reach the new one."""
     from spritz.client.errors import ClientError
     from spritz.client.sync import TAKE_OVER_SECONDS
     from spritz.model.commands.job import Done
@@ -175,7 +175,7 @@ def take_over(session: Session, words: list[str]) -> int:
 
 
 def reconfigure(session: Session, words: list[str]) -> int:
-    """Read the files again. Every mistake in them is told, and the old configuration stays."""
+    """Read the files again. All mistakes are reported, and the old configuration stays in force."""
     from spritz.model.commands.job import Done
     from spritz.model.queries import Reconfigure
 
@@ -209,7 +209,7 @@ def shutdown(session: Session, words: list[str]) -> int:
 
 
 def _shut_standbys_down() -> None:
-    """Controllers that stand by first, so that none takes over from the one that leads."""
+    """Standbys first, so that none takes over from the leader."""
     from spritz.client.errors import ClientError
     from spritz.client.locate import locate_controller
     from spritz.client.sync import HOST_SECONDS, connect_address
@@ -223,7 +223,7 @@ def _shut_standbys_down() -> None:
                 if not connection.call(Ping(), Pong).leading:
                     connection.call(Shutdown(), Done)
         except ClientError:
-            continue  # it is down, or refuses who asks, as the leader will
+            continue  # it is down, or refuses the caller, as the leader will
 
 
 def _pause() -> None:
@@ -233,7 +233,7 @@ def _pause() -> None:
 
 
 def set_debug_flag(session: Session, words: list[str]) -> int:
-    """`+FLAG` or `-FLAG` of slurmctld's log; what is no flag of Slurm's is told in its words."""
+    """`+FLAG` or `-FLAG` for slurmctld's log; an unknown flag gets Slurm's error."""
     from spritz.config.schema import slurm_keys
     from spritz.model.queries import SetDebugFlag
 

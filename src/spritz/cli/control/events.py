@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from spritz.cli.control.session import Session
     from spritz.model.queries.events import Change
 
-#: Said of every change, before what its kind says.
+#: fields of every change, before those of its kind
 _HEAD = ("sequence", "at", "type", "kind")
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class NoChange(SpritzError):
-    """Slurm's scontrol says this, and that there is nothing to change."""
+    """As Slurm's scontrol: the error, and that there is nothing to change."""
 
 
 class NotABoolean(SpritzError):
@@ -27,11 +27,11 @@ class NotABoolean(SpritzError):
 
 
 class Plain(SpritzError):
-    """Said without the program's name before it."""
+    """An error printed without the program's name."""
 
 
 class Key:
-    """`changes` makes them of the text; `refused` says why there is none. `bare`: a word without a value."""
+    """`changes` converts the text; `refused`: why the key is not supported. `bare`: a word without a value."""
 
     __slots__ = ("bare", "changes", "refused")
 

@@ -61,7 +61,9 @@ def named(session: Session, name: str) -> list[str]:
 
 
 def _each(session: Session, words: list[str], make: Callable[[JobTarget], Struct], last_line: str = "") -> int:
-    """One request for each id. A failure is told and the others go on; the status of the last failure."""
+    """One request for each id. A failure is reported, and the others are processed; returns the status of the last
+    failure.
+    """
     status = 0
     for word in words:
         target = target_of(word)
@@ -92,7 +94,7 @@ def say_refused(session: Session, word: str, target: JobTarget | None, problem: 
 
 
 def say_missing(session: Session, target: JobTarget, answer: Done) -> int:
-    """Of several tasks some are none: the others are told first, as scontrol of 22.05 does."""
+    """If some of several tasks do not exist: the existing ones are printed first, as in 22.05's scontrol."""
     if not answer.missing:
         return 0
     from spritz.notation.ranges import format_ids, parse_ids

@@ -1,4 +1,4 @@
-"""Keywords that only change how the next ones answer. Source: scontrol(1)."""
+"""Keywords that only affect later keywords. Source: scontrol(1)."""
 
 from __future__ import annotations
 

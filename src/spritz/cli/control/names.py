@@ -1,4 +1,4 @@
-"""hostnames, hostlist and hostlistsorted: no controller is asked.
+"""hostnames, hostlist and hostlistsorted, which need no controller.
 
 Without an argument hostnames reads SLURM_NODELIST, not SLURM_JOB_NODELIST: so in 22.05 and since. Source: scontrol(1).
 """

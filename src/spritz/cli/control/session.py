@@ -46,7 +46,7 @@ class Session:
         self._controller: Connection | None = None
 
     def controller(self, *, wait_seconds: float | None = None) -> Connection:
-        """The connection, made now if there is none yet; see `connect_controller` for the wait. Raises ClientError."""
+        """The connection, opened on first use; see `connect_controller` for the wait. Raises ClientError."""
         if self._controller is None:
             from spritz.client.sync import connect_controller
 
@@ -102,16 +102,16 @@ class Session:
             self._controller = None
 
     def out(self, text: str) -> None:
-        """Standard output, as it is."""
+        """Write to standard output."""
         self.context.out(text)
 
     def hint(self, text: str) -> None:
-        """What would help, for people at a terminal; tools read the error alone."""
+        """A hint for users at a terminal; programs get only the error."""
         if text and self.context.stderr.isatty():
             self.context.info(text)
 
     def plugins_told(self, lines: tuple[str, ...], *, refused: bool = False) -> None:
-        """What the site's plugins have for the user."""
+        """Messages of the site's plugins for the user."""
         for line in lines:
             (self.context.error if refused else self.context.info)(line)
 

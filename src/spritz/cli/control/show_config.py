@@ -36,7 +36,7 @@ def config(session: Session, words: list[str]) -> int:
 
 
 def _hash(theirs: str) -> str:
-    """Whether the configuration files here say what the controller's do."""
+    """Whether the local configuration files equal the controller's."""
     from spritz.client.locate import locate_controller
     from spritz.config.load import load
     from spritz.model.errors import SpritzError

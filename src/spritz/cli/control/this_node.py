@@ -1,7 +1,7 @@
-"""What runs on this machine: `show slurmd`, and `getent`, the users and groups of its steps.
+"""This machine: `show slurmd`, and `getent`, the users and groups of its steps.
 
-A node's daemon answers its controller only: what it would say is read where it is, from this machine and from what it
-registered with. Source: scontrol(1); what 22.05 prints.
+A node's daemon answers only its controller, so its data is read from this machine and from its registration. Source:
+scontrol(1); what 22.05 prints.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _daemon_pid(path: str) -> int:
 
 
 def _geometry() -> tuple[int, int]:
-    """Sockets and cores of this machine; 1 and its CPUs where the kernel tells none."""
+    """Sockets and cores of this machine; 1 and its CPUs if the kernel reports none."""
     base, cores = "/sys/devices/system/cpu", set()
     for name in os.listdir(base) if os.path.isdir(base) else ():
         try:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from spritz.cli.control.session import Session
 
-#: states that can be asked for, in the words that may be shortened; "" what the core takes
+#: states that users may set, in words that may be abbreviated; "": passed to the core
 STATES = (
     "CANCEL_REBOOT",
     "DRAIN",
@@ -29,7 +29,7 @@ STATES = (
     "UNDRAIN",
 )
 REFUSED_STATES: dict[str, str] = {}
-#: states that a node is in by itself: scontrol asks for them, and the controller refuses
+#: states that a node has by itself: scontrol sends them, and the controller refuses
 _BY_ITSELF = ("ALLOCATED", "ERROR", "MIXED", "UNKNOWN")
 
 

@@ -132,7 +132,7 @@ def _value(session: Session, key: str, text: str, word: str) -> dict[str, object
 
 
 class _Unread(SpritzError):
-    """Words that Slurm's scontrol does not take; it then says `slurm_update error: No error` too."""
+    """Words that Slurm's scontrol does not accept; it then also prints `slurm_update error: No error`."""
 
 
 class _Asked(SpritzError):

@@ -172,7 +172,7 @@ def call(session: Session, words: list[str]) -> int:
 
 
 def _is_of_controller(error: SpritzError) -> bool:
-    """Whether the controller refused or could not be asked. Does not load the client for those who never asked."""
+    """Whether the controller refused or could not be reached. Does not import the client otherwise."""
     import sys
 
     client = sys.modules.get("spritz.client.errors")

@@ -21,8 +21,9 @@ def run(session: Session, words: list[str]) -> int:
 
 
 def batch_script(session: Session, words: list[str]) -> int:
-    """Into `slurm-JOB.sh`, the file named, or with `-` to standard output. As in Slurm a refusal is told, and is no
-    failure."""
+    """Into `slurm-JOB.sh`, the file named, or with `-` to standard output. As in Slurm, a refusal is printed but is no
+    failure.
+    """
     from spritz.cli.control.jobs import target_of
     from spritz.client.errors import RemoteError
     from spritz.model.errors import ESLURM

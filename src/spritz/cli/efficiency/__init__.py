@@ -1,2 +1,5 @@
-"""What `spritz eff` is made of: `measure` (records -> what was asked and used), `advice` (what to ask for next time),
-`text` (both in words). Pure but for `fetch`, which asks slurmdbd and the controller."""
+"""The parts of `spritz eff`.
+
+`fetch` gets the records from slurmdbd and the controller; `measure` computes requested and used resources; `advice`
+suggests better requests; `text` prints both. All but `fetch` are pure.
+"""

@@ -1,7 +1,7 @@
-"""What to ask for next time: `#SBATCH` lines with reasons. Pure.
+"""Suggestions for the next request: `#SBATCH` lines with reasons. Pure.
 
-A fifth is added to the memory that was used, a third to the time: the next run is not the same. Nothing is said about
-what is close to what was asked, and nothing about CPUs of a job that ran for less than `SHORT_SECONDS`.
+A fifth is added to the memory that was used, a third to the time: the next run may differ. There is no suggestion where
+use is close to the request, nor on CPUs of a job that ran for less than `SHORT_SECONDS`.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from spritz.cli.efficiency.measure import Efficiency
 
 SHORT_SECONDS = 30
-#: What is asked for beyond what was used.
+#: factors from use to request
 MEMORY_ROOM, TIME_ROOM, CPU_ROOM = 1.2, 1.33, 1.1
-#: Less than this part of what was asked is worth a change.
+#: a change is suggested below this part of the request
 _WORTH = 0.75
 _STEPS_MINUTES = (5, 10, 15, 30, 60)
 
 
 class Advice(Struct, frozen=True):
-    """`line` is for the script ("": there is none), `why` in words."""
+    """`line`: for the script ("": none); `why`: the reason."""
 
     line: str
     why: str
 
 
 def advise(jobs: Sequence[Efficiency]) -> list[Advice]:
-    """For one job, or for tasks of one array: what is enough for each of them."""
+    """Suggestions for one job, or for tasks of one array: enough for each of them."""
     known = [job for job in jobs if job.out_of_memory or (job.sampled and job.elapsed_seconds)]
     if not known:
         return []
@@ -47,7 +47,7 @@ def _cpus(jobs: list[Efficiency]) -> Advice | None:
     long = [job for job in jobs if job.elapsed_seconds >= SHORT_SECONDS]
     if not long:
         return None
-    # The one that needs most of what it was given is the measure.
+    # The job that needs the largest part of its allocation counts.
     job = max(long, key=lambda one: one.cpus_busy / max(1, one.cpus))
     busy = job.cpus_busy
     if busy >= 0.95 * job.cpus:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def jobs(text: str, context: Context) -> tuple[list[JobWithSteps], float]:
-    """Raises SpritzError for what is no id, and Silent where slurmdbd is not there."""
+    """Jobs by id. Raises SpritzError for an invalid id, and AlreadyReported without slurmdbd."""
     from spritz.cli.acct.answer import answered
     from spritz.cli.acct.conditions import picks_of
     from spritz.cli.acct.connect import connected
@@ -34,7 +34,7 @@ def jobs(text: str, context: Context) -> tuple[list[JobWithSteps], float]:
 
 
 def _measure(found: list[JobWithSteps]) -> None:
-    """What the controller does not tell stays unknown."""
+    """Figures that the controller lacks stay unknown."""
     from spritz.cli.stat.running_steps import measured_record
     from spritz.client.errors import ClientError
     from spritz.client.sync import connect_controller

@@ -1,7 +1,7 @@
-"""What a job was given, and what it used of it. Pure: from the records that accounting keeps.
+"""Allocated and used resources of a job. Pure: from accounting records.
 
-CPU time is of all steps together. Memory of a node is the most that steps which ran at the same time used there, each
-at its peak: an upper bound. What GPUs did is known where NVML tells of the job's processes.
+CPU time is the sum over all steps. A node's memory is the largest sum of peaks of steps that ran there at the same
+time: an upper bound. GPU use is known if NVML reports the job's processes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NodeUse(Struct, kw_only=True):
 
 
 class Efficiency(Struct, kw_only=True):
-    """One job. `sampled`: something is known of what it used; `running`: more may come."""
+    """One job. `sampled`: some of its usage is known; `running`: it may still grow."""
 
     job: str
     name: str
@@ -59,7 +59,7 @@ class Efficiency(Struct, kw_only=True):
     gpus: int
     gpu_memory_mib: float
     gpu_percent: int
-    #: NVML told what they did
+    #: whether NVML reported GPU use
     gpus_known: bool
     out_of_memory: bool
     sampled: bool

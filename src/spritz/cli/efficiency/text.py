@@ -19,7 +19,7 @@ NODES_MAX = 20
 
 
 def text_lines(jobs: Sequence[Efficiency]) -> list[str]:
-    """Lines: each job alone, or a table of several and what would be enough for all of them."""
+    """Lines: for a single job, or a table of several with a common suggestion."""
     if len(jobs) == 1:
         (job,) = jobs
         return [*_one(job), *(_next_time(advise(jobs), of="it") if _known(job) else ())]

@@ -1,4 +1,4 @@
-"""The filters of one call: asked for defaults, shown the options before submission, told of the job after it.
+"""The filters of one call: they supply defaults, check options before submission, and get the job id after it.
 
 Source: https://slurm.schedmd.com/cli_filter_plugins.html; texts as Slurm 22.05 has them.
 """
@@ -60,7 +60,7 @@ class Filters:
         return found
 
     def before(self, given: Values, argv: Sequence[str], offset: int = 0) -> Values:
-        """The options as they are to be. Raises SpritzError, which ends the command."""
+        """The options after the filters. Raises SpritzError, which ends the command."""
         found = dict(given)
         for name in self._names:
             if name == "lua":
@@ -84,7 +84,7 @@ class Filters:
     # -- parts
 
     def _asked(self, moment: Callable[..., Any], *arguments: Any) -> Any:
-        """What the script returns; what it says is printed. Raises SpritzError."""
+        """The script's return value; its messages are printed. Raises SpritzError."""
         lua = self._lua
         assert lua is not None, "it is there"
         try:
@@ -124,7 +124,7 @@ class Filters:
             row = self._rows.get(name.replace("_", "-"))
             if row is None or row.key not in given:
                 return None
-            # --exclusive alone reads as Slurm has it.
+            # --exclusive without a value reads as in Slurm.
             return given[row.key] or ("exclusive" if row.key == "exclusive" else "set")
 
         return read

@@ -33,7 +33,7 @@ _WIDTH_MIN = 9
 
 
 def parse_states(text: str, context: Context) -> list[list[str]]:
-    """--states. Raises Silent after saying what is wrong with it."""
+    """--states. Raises AlreadyReported after an error line."""
     try:
         return node_states.parse_states(text)
     except node_states.UnknownState as error:
@@ -43,15 +43,16 @@ def parse_states(text: str, context: Context) -> list[list[str]]:
 
 
 def check_displaced(found: Sequence[tuple[str, str | None]], context: Context) -> None:
-    """Slurm reads every --states, also one that a later one displaces. Raises Silent."""
+    """Slurm checks every --states, also overridden ones. Raises AlreadyReported."""
     for key, value in found:
         if key == "states":
             parse_states(value or "", context)
 
 
 class NodeListing:
-    """Prepared from the options; `show` may be called again and again. Raises Silent or SpritzError for what is not
-    understood."""
+    """Prepared from the options; `show` may be called repeatedly. Raises AlreadyReported or SpritzError for invalid
+    options.
+    """
 
     def __init__(self, given: Mapping[str, str], context: Context) -> None:
         self._given = given
@@ -72,7 +73,7 @@ class NodeListing:
             raise SpritzError(str(error)) from error
 
     def say_options(self) -> None:
-        """--verbose: what is asked for."""
+        """--verbose: print the options."""
         from spritz.cli.info import verbose
 
         self._context.out(verbose.text(self._given, self._columns((), {}), int(self._given["verbose"])))

@@ -1,4 +1,4 @@
-"""What `sinfo -v` says first: its options, and which values its columns need. Source: what 22.05 prints."""
+"""The first lines of `sinfo -v`: its options, and the values that its columns need. Source: what 22.05 prints."""
 
 from __future__ import annotations
 

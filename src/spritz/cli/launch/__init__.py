@@ -3,8 +3,8 @@
 Map
 ---
 `request`     options → StepSpec
-`settings`    options and slurm.conf → how the client itself behaves
-`streams`     -i, -o, -e: what is the client's own, what the supervisors open
+`settings`    options and slurm.conf → behaviour of the client
+`streams`     -i, -o, -e: streams of the client, and those that supervisors open
 `allocation`  a job for srun and salloc: submitted, waited for, given back
 `create`      CreateStep, with Slurm's words for each refusal and the wait for busy resources
 `listener`    where supervisors connect, and one connected supervisor

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob
     from spritz.model.queries import AllocationGranted
 
-#: Seconds within which a grant counts as immediate, so that nothing is said of waiting.
+#: Seconds within which a grant counts as immediate, without a message about waiting.
 _AT_ONCE_SECONDS = 0.3
 
 
@@ -32,9 +32,9 @@ class Words:
     def __init__(self, refused: str, waiting: str = "", revoked: str = "") -> None:
         #: before the reason of a refusal
         self.refused = refused
-        #: said first when the job must wait; `{}` is its number
+        #: printed first if the job must wait; `{}` is its id
         self.waiting = waiting
-        #: said when a signal ended the wait
+        #: printed if a signal ended the wait
         self.revoked = revoked
 
 
@@ -80,7 +80,8 @@ def obtain(
 
 
 def _submitted(controller: Controller, request: SubmitJob | SubmitHetJob) -> JobSubmitted:
-    """The answer to the submission that was sent; asked for again where it is lost, until MessageTimeout after that.
+    """The answer to the submission that was sent; if it is lost, the submission is repeated until MessageTimeout after
+    that.
 
     Raises RemoteError, Interrupted, ClientError.
     """

@@ -49,7 +49,7 @@ _READ_BYTES_MAX = 192 * 1024
 
 
 class Copy:
-    """What is to be copied, and how. Raises SpritzError if the file cannot be read."""
+    """The file to copy, and how. Raises SpritzError if the file cannot be read."""
 
     def __init__(
         self, source: str, destination: str, *, force: bool, preserve: bool, block_bytes: int = 0, packed: bool = False
@@ -104,7 +104,7 @@ def _packer(descriptor: int) -> subprocess.Popen[bytes]:
 
 
 class CopyRun(StepRun):
-    """The step: standard input begins when every node is ready, complaints are told by node."""
+    """The step: standard input starts when every node is ready; errors are reported by node."""
 
     copy: Copy
     on_progress: Callable[[int], None]

@@ -75,7 +75,7 @@ class Controller:
         self._connected(0.0).send(request)
 
     def wait(self, reply_type: type[T], *, seconds: float | None = None) -> T | None:
-        """The answer to what was sent last; None if it has not come within `seconds`.
+        """The answer to the last request; None if it has not come within `seconds`.
 
         Raises Interrupted, RemoteError, or ClientError if the connection breaks.
         """

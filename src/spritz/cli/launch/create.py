@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     Wording = Callable[[RemoteError, int, Context], SpritzError]
 
-#: A step that fits so soon fits at once: nothing is said of waiting. The end of the step before this one may be known
-#: to its srun sooner than to the controller.
+#: Seconds within which a step fits "at once", without a message about waiting: srun may know the end of the previous
+#: step before the controller does.
 _AT_ONCE_SECONDS = 0.3
 
 
@@ -86,7 +86,7 @@ def create(
 
 
 class _Asking:
-    """One request, asked again where the controller went away before it answered."""
+    """One request, repeated if the controller goes away before it answers."""
 
     def __init__(self, controller: Controller, request: CreateStep | CreateHetStep) -> None:
         self._controller = controller
@@ -113,7 +113,7 @@ class _Asking:
 
 
 def worded(error: RemoteError, job_id: int, context: Context) -> SpritzError:
-    """What srun says when it may not make a step in this job."""
+    """srun's error when it may not create a step in this job."""
     if error.code in ("ESLURM_INVALID_JOB_ID", "ESLURM_JOB_PENDING"):
         context.error(f"Unable to confirm allocation for job {job_id}: {error.message}")
     elif error.code == "ESLURM_ALREADY_DONE":

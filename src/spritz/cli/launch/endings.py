@@ -1,4 +1,4 @@
-"""How the tasks of a step ended: what srun says of it, and what it exits with.
+"""The ends of a step's tasks: srun's messages and exit status.
 
 Source: srun(1) EXIT STATUS; texts and the choice among several statuses as Slurm 22.05 has them (`_task_finish`).
 """
@@ -18,10 +18,10 @@ RUNNING, EXITED, ABNORMAL = "running", "exited", "exited abnormally"
 
 
 class Endings:
-    """Collects the ends of tasks. Equal ones of a node that come together are told together.
+    """Collects the ends of tasks. Equal ends on a node that arrive together share a message.
 
-    `say` prints an error line. `once`: the same exit code is told only once (SLURM_SRUN_REDUCE_TASK_EXIT_MSG).
-    `verbose` prints what is said of every end, with `name` of the step (-v).
+    `say` prints an error line. `once`: the same exit code is printed only once (SLURM_SRUN_REDUCE_TASK_EXIT_MSG).
+    `verbose` prints a message for every end, with the step's `name` (-v).
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Endings:
         self.first_abnormal = False
         #: ends by signal are our own doing: say nothing of them
         self.interrupted = False
-        #: somebody else tells how tasks ended
+        #: another part reports the ends of tasks
         self.silent = False
         self._tasks = tasks
         self._say = say
@@ -80,7 +80,7 @@ class Endings:
             self.worst = max(self.worst, status)
 
     def flush(self) -> None:
-        """Say what was held back."""
+        """Print delayed messages."""
         pending, self._pending = self._pending, {}
         for (node, status, flags), tasks in pending.items():
             if self._verbose is not None:

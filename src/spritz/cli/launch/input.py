@@ -53,7 +53,7 @@ class Input:
         self._terminal = stat.S_ISCHR(os.fstat(descriptor).st_mode) and os.isatty(descriptor)
 
     def start(self) -> None:
-        """All takers are there."""
+        """All supervisors are connected."""
         self._started = True
         self.credited()
 

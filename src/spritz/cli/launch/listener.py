@@ -1,7 +1,7 @@
-"""Where a step's supervisors connect, and the supervisors that have connected, some by way of others.
+"""The socket for a step's supervisors, and the connected supervisors, some of them connected through others.
 
-An abstract Unix socket: nothing to clean up. The kernel says who connects, and the key proves which step it is for.
-Supervisors on other machines come by way of the daemon of this one (docs/decisions/0177).
+An abstract Unix socket: nothing to clean up. The kernel identifies the peer, and the key proves which step it is for.
+Supervisors on other machines connect through this machine's daemon (docs/decisions/0177).
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ class Connection:
             self._watch()
 
     def close(self) -> None:
-        """Let go of the connection, without a word to anybody."""
+        """Close the connection silently."""
         if not self.closed:
             self.closed = True
             self._queue.clear()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: Queued bytes beyond which supervisors are not read on.
 _QUEUE_HIGH_BYTES = 1 << 20
-#: What a pipe that is ready for writing takes for sure (PIPE_BUF).
+#: a pipe that is ready for writing accepts at least this much (PIPE_BUF)
 _PIECE_BYTES = 4096
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from spritz.cli.launch.listener import Link
 
-#: PMIX_ERR_NOT_FOUND: what a node that has ended is taken to have said
+#: PMIX_ERR_NOT_FOUND: the answer on behalf of an ended node
 _NOT_FOUND = -46
 
 
@@ -26,7 +26,7 @@ class PmixHub:
         self._assemblers: dict[int, Assembler] = {}
         #: parts of collectives, by key: data of each node that has come
         self._parts: dict[bytes, dict[int, bytes]] = {}
-        #: questions without an answer: (node that is asked, asker, number)
+        #: unanswered queries: (node queried, querying node, number)
         self._asked: set[tuple[int, int, int]] = set()
 
     def take(self, link: Link, payload: bytes, *, last: bool) -> None:
@@ -49,7 +49,7 @@ class PmixHub:
             self._send({message.to}, message)
 
     def ended(self, rank: int) -> None:
-        """No task of this node is left: what it was asked it will not answer."""
+        """No task of this node is left: it will answer no more queries."""
         for node, asker, number in [one for one in self._asked if one[0] == rank]:
             self._asked.discard((node, asker, number))
             self._answer_for(node, asker, number)
@@ -58,7 +58,7 @@ class PmixHub:
         self._send({asker}, Answer(asker, node, number, _NOT_FOUND))
 
     def _send(self, nodes: set[int], message: Message) -> bool:
-        """Whether somebody was there."""
+        """Whether any node was connected."""
         data = frames(message)
         found = [link for link in self._links() if not link.closed and link.rank in nodes]
         for link in found:

@@ -43,7 +43,7 @@ def read_multi_prog(path: str, tasks: int | None, cwd: str) -> tuple[MultiProg, 
 def mpi_kind(given: str | None, default: str) -> str:
     """What serves the tasks: "pmi2", "pmix" or "none". `default` is MpiDefault.
 
-    Raises SpritzError for what was asked for and is not there; of MpiDefault the daemons warn.
+    Raises SpritzError for a requested but missing server; for MpiDefault the daemons warn.
     """
     asked = (default.removeprefix("mpi/") if given is None else given).lower()
     kind = _KINDS.get(asked)
@@ -76,7 +76,7 @@ def _need_pmix(asked: str) -> None:
 
 
 def _pmix_version() -> tuple[int, str]:
-    """Version of the PMIx library (0: none), and what is wrong with it."""
+    """Version of the PMIx library (0: none), and the error."""
     from spritz.stepd.pmix import binding
 
     try:

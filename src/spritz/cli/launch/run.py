@@ -1,6 +1,6 @@
 """The loop around a running step: from the first supervisor that connects until all have said DONE.
 
-Owns what is printed when, and what ends the step. Source: srun(1); texts as Slurm 22.05 prints them.
+Decides what is printed and when, and what ends the step. Source: srun(1); texts as Slurm 22.05 prints them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spritz.cli.launch.settings import Settings
     from spritz.model.step import Step
 
-#: How long equal ends of tasks are waited for, to be told together.
+#: Seconds for collecting equal ends of tasks, to report them together.
 _TOGETHER_SECONDS = 0.05
 #: Seconds that srun waits, in addition to KillWait, for a step that was told to end.
 _ABORT_MARGIN_SECONDS = 2
@@ -42,7 +42,7 @@ _LOST_SECONDS = 30.0
 
 
 class StepRun:
-    """One step, seen from its client.
+    """One step from its client's point of view.
 
     `end_step(signal)` asks the controller to end the step (0: TERM, KillWait, KILL). `alive()` asks it on which nodes
     the step is still there (None: nobody says). `others`: parts of the step in further components of the job; seen from
@@ -88,7 +88,7 @@ class StepRun:
         self.aborting = False
         self.input: Input | None = None
         self.on_started: Callable[[], None] = lambda: None
-        #: called when all output has come and only the last words are left
+        #: called when all output has come and only final messages are left
         self.on_over: Callable[[], None] = lambda: None
         self._listener = listener
         self._end_step = end_step
@@ -189,7 +189,7 @@ class StepRun:
             self.context.info(text)
 
     def tell_states(self) -> None:
-        """What a single Ctrl-C shows."""
+        """Report task states after a single Ctrl-C."""
         for line in self.endings.overview():
             self.inform(f"{self.name} {line}")
 
@@ -318,7 +318,7 @@ class StepRun:
                 self.input.start()
 
     def _tell_tasks(self, program_of: Callable[[int], str]) -> None:
-        """--debugger-test: where each task runs, as a debugger would be told."""
+        """--debugger-test: where each task runs, as reported to a debugger."""
         found = []
         for link in self.links:
             found += [(task, link.node, pid) for task, pid in zip(link.hello.task_ids, link.pids, strict=False)]

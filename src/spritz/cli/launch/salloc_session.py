@@ -57,7 +57,7 @@ class Holding:
         self.components: list[Values] = []
         #: --clusters: where it may be; the first one starts it
         self.clusters: list[ControllerConfig] = []
-        #: CliFilterPlugins, told of the job
+        #: CliFilterPlugins, which get the job id
         self.filters: Filters | None = None
         self._login: dict[str, str] = {}
         self._status = 1
@@ -110,7 +110,7 @@ class Holding:
             self.controller.close()
 
     def _change_directory(self) -> None:
-        """--chdir; before anything is asked for. Raises SpritzError."""
+        """--chdir; before any request. Raises SpritzError."""
         directory = os.path.join(self.context.cwd, self.given["chdir"])
         try:
             os.chdir(directory)
@@ -198,7 +198,7 @@ class Holding:
         return [(name, self.given[name]) for name in names]
 
     def _login_environment(self) -> dict[str, str]:
-        """--get-user-env: what the user's login shell sets, in place of what salloc has."""
+        """--get-user-env: the variables of the user's login shell, in place of salloc's own."""
         if "get-user-env" not in self.given:
             return {}
         timeout, mode = request_context.user_env_option(self.given["get-user-env"])
@@ -253,7 +253,7 @@ class Holding:
 
 
 def default_command(environment: dict[str, str], contained: Sequence[tuple[str, str]] = ()) -> list[str]:
-    """What salloc runs when it is told nothing: the site's command, an interactive step, or the user's shell.
+    """salloc's default command: the site's command, an interactive step, or the user's shell.
 
     Source: slurm.conf(5) SallocDefaultCommand, InteractiveStepOptions, LaunchParameters=use_interactive_step.
     """

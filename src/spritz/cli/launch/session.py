@@ -1,4 +1,4 @@
-"""One srun, from its options to its exit status: the job if there is none, the step, the loop, and the job given back.
+"""One srun, from its options to its exit status: submits a job if necessary, runs the step, and releases the job.
 
 Source: srun(1).
 """
@@ -43,9 +43,9 @@ _KILLED = 128 + 9
 
 
 class Session:
-    """Holds what must be put back whatever happens: the terminal, the files."""
+    """Restores the terminal and closes files in any case."""
 
-    #: CliFilterPlugins, told of the step
+    #: CliFilterPlugins, which get the step
     filters: Filters | None = None
 
     def __init__(self, given: Values, command: list[str], argv: list[str], context: Context, *, inside: bool) -> None:
