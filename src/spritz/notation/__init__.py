@@ -1,8 +1,8 @@
-"""Pure text <-> value: the small languages of Slurm's options, files and listings.
+"""Parsers and formatters of the small languages in Slurm's options, files and listings.
 
-Owns how things are written: knows no job, node or clock, imports no other package, and does no I/O. Each module
-holds one language, with a parser that raises a `NotationError` (a ValueError) naming what is wrong, and a formatter
-where there is something to print. Every parser takes any string at all, in time linear in its length.
+Owns how values are written. Must not know jobs, nodes or clocks, import other packages, or do I/O. Each module holds
+one language: a parser, which raises a `NotationError` (a ValueError) that says what is wrong, and a formatter if the
+value is printed. Every parser takes any string at all, and runs in time linear in its length.
 
 Map
 ---
@@ -17,8 +17,7 @@ Map
 `shell`         `#SBATCH` lines                 `getopt`        command lines as GNU getopt_long reads them
 `multiprog`     files of `srun --multi-prog`    `names`         the nearest word
 `errors`        `NotationError`                 `value`         base of the records
-`mail_types`    what `--mail-type` names
-`octets`        text that is not UTF-8
+`mail_types`    `--mail-type`                   `octets`        text that is not UTF-8
 
 Import the module you need, never this package: commands must start fast.
 """

@@ -1,8 +1,9 @@
 """Binding options: --cpu-bind, --mem-bind, --gpu-bind.
 
-Text to value and back; which CPUs a task gets is the node's to work out.
+Converts text to values and back. Must not decide which CPUs a task gets: the node does.
 
-Source: srun(1) --cpu-bind, --mem-bind, --gpu-bind; messages are those of `slurm_verify_cpu_bind` and its kin (22.05).
+Source: srun(1) --cpu-bind, --mem-bind, --gpu-bind; messages are those of `slurm_verify_cpu_bind` and its siblings
+(22.05).
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ _NUMBER_MAX = 1 << 20
 
 
 class BindError(NotationError):
-    """Not a binding. The message is Slurm's."""
+    """The text is not a binding. The message is Slurm's."""
 
 
 class Binding(Value):
-    """`type` is a word of the option ("": not said); `values` the numbers of a list, repetitions written out.
+    """A binding: `type` is a word of the option ("": not given), `values` the numbers of its list, repetitions
+    expanded.
 
-    Masks are ints. For `per_task` and `single` the one value is the count. `flags` are further words: sort, nosort,
-    prefer, one_thread. `verbose`: report the binding (None: not said; False: quiet).
+    Masks are ints. For `per_task` and `single` the only value is the count. `flags` are further words: sort, nosort,
+    prefer, one_thread. `verbose`: report the binding (None: not given; False: quiet).
     """
 
     __slots__ = ("flags", "type", "values", "verbose")
@@ -46,7 +48,7 @@ class Binding(Value):
 
 
 def _words(text: str) -> list[str]:
-    """Options divided by commas (or semicolons); a comma before a digit or a mask continues a list."""
+    """Options separated by commas or semicolons. A comma before a digit or a mask continues a list."""
     words: list[str] = []
     for piece in text.replace(";", ",").split(","):
         continues = bool(words) and ":" in words[-1] and piece[:1] in "0123456789abcdefABCDEF" and ":" not in piece
@@ -58,7 +60,7 @@ def _words(text: str) -> list[str]:
 
 
 def _numbers(text: str, mask: bool) -> tuple[int, ...]:
-    """Numbers (or hexadecimal masks) of a list; `N*3` repeats. Raises BindError."""
+    """Numbers (or hexadecimal masks) of a list; `N*3` repeats N. Raises BindError."""
     values: list[int] = []
     for item in text.split(","):
         number_text, star, times_text = item.partition("*")
@@ -89,7 +91,7 @@ def _verbosity(word: str) -> bool | None:
 
 
 def parse_cpu_bind(text: str) -> Binding:
-    """`cores`, `verbose,map_cpu:0,1*2`, `mask_cpu:0x3,0xc`. The last type wins. Raises BindError."""
+    """Parse `cores`, `verbose,map_cpu:0,1*2`, `mask_cpu:0x3,0xc`. The last type wins. Raises BindError."""
     kind, values, verbose, flags = "", (), None, []  # type: str, tuple[int, ...], bool | None, list[str]
     for word in _words(text):
         name, colon, listed = word.partition(":")
@@ -118,7 +120,7 @@ def _listed(option: str, name: str, listed: str) -> tuple[int, ...]:
 
 
 def parse_mem_bind(text: str) -> Binding:
-    """`local`, `v,map_mem:0,1`, `sort`, `prefer`. Raises BindError."""
+    """Parse `local`, `v,map_mem:0,1`, `sort`, `prefer`. Raises BindError."""
     kind, values, verbose, flags = "", (), None, []  # type: str, tuple[int, ...], bool | None, list[str]
     for word in _words(text):
         name, colon, listed = word.partition(":")
@@ -142,7 +144,7 @@ def parse_mem_bind(text: str) -> Binding:
 
 
 def parse_gpu_bind(text: str) -> Binding:
-    """`[verbose,]closest`, `none`, `map_gpu:0,1` (or `map:`), `mask_gpu:` (or `mask:`), `per_task:2`, `single:1`.
+    """Parse `[verbose,]closest`, `none`, `map_gpu:0,1` (or `map:`), `mask_gpu:` (or `mask:`), `per_task:2`, `single:1`.
 
     Raises BindError.
     """
@@ -178,7 +180,7 @@ def format(binding: Binding) -> str:
 
 
 def format_values(binding: Binding) -> str:
-    """The list alone: `0,1`, `0x3,0xC` (as SLURM_CPU_BIND_LIST)."""
+    """The list alone: `0,1`, `0x3,0xC` (as in SLURM_CPU_BIND_LIST)."""
     if binding.type.startswith("mask"):
         return ",".join(f"0x{value:X}" for value in binding.values)
     return ",".join(map(str, binding.values))

@@ -1,9 +1,9 @@
-"""Lines of a crontab: five fields of times, or a word such as @daily, and a command.
+"""Lines of a crontab: five time fields, or a word such as @daily, and a command.
 
-A moment is a count of minutes of local time, so that nothing here knows a time zone.
+Times are minutes of local time, so that this module needs no time zone.
 
-Source: scrontab(1), crontab(5); forms and texts of 22.05. `@daily` and its kin stand for the fields that Slurm shows
-for them. Differs: a wrong line is shown with the place of the mistake.
+Source: scrontab(1), crontab(5); forms and texts of 22.05. `@daily` and similar words stand for the fields that Slurm
+shows for them. Differs: the message for a wrong line shows where the mistake is.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from datetime import date
 
 _MINUTES_OF_DAY = 1440
-#: days after which a day of the month that there is in one year of eight (29 February around 2100) has come
+#: days within which every day of the month comes that exists at all (29 February skips eight years around 2100)
 _DAYS_MAX = 366 * 9
-#: the day from which minutes count: 1970-01-01, as `date.toordinal` numbers it
+#: the day from which minutes count: 1970-01-01 as `date.toordinal` numbers it
 _FIRST_DAY = 719_163
 
 _MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MONTHS = {name: place for place, name in enumerate(_MONTH_NAMES, 1)}
 _DAYS = {name: place for place, name in enumerate(("mon", "tue", "wed", "thu", "fri", "sat", "sun"), 1)}
 
-#: field -> lowest and highest number, names, and what the highest number stands for (None: itself)
+#: field -> lowest and highest number, names, and the number that the highest stands for (None: itself)
 _FIELDS: tuple[tuple[str, int, int, dict[str, int], int | None], ...] = (
     ("minute", 0, 60, {}, 0),
     ("hour", 0, 24, {}, 0),
@@ -47,7 +47,7 @@ _WORDS = {
 
 
 class CronError(NotationError):
-    """Not a line of a crontab. `position`: of the mistake, characters from the line's beginning."""
+    """The line is not one of a crontab. `position`: of the mistake, in characters from the line's beginning."""
 
     def __init__(self, message: str, position: int) -> None:
         super().__init__(message)
@@ -55,7 +55,7 @@ class CronError(NotationError):
 
 
 class Schedule:
-    """Masks of the five fields (bit n: the number n); None: every one."""
+    """Masks of the five fields (bit n for the number n); None matches every number."""
 
     __slots__ = ("days", "hours", "minutes", "months", "weekdays")
 
@@ -64,16 +64,16 @@ class Schedule:
 
     @property
     def every_hour(self) -> bool:
-        """It comes in each hour of its days."""
+        """Whether the schedule comes in every hour of its days."""
         return self.hours is None or self.hours == (1 << 24) - 1
 
     def text(self) -> str:
-        """`0,30 8-17 * * 1-5`, as `scontrol show job` has it."""
+        """`0,30 8-17 * * 1-5`, as `scontrol show job` prints it."""
         masks = (self.minutes, self.hours, self.days, self.months, self.weekdays)
         return " ".join("*" if mask is None else format_ids(mask) for mask in masks)
 
     def following(self, minute: int) -> int:
-        """The first moment after this one; both are minutes of local time since 1970."""
+        """The first time after `minute`; both are minutes of local time since 1970."""
         from datetime import date
 
         minute += 1
@@ -89,12 +89,12 @@ class Schedule:
         if not _in(self.months, day.month):
             return False
         by_month, by_week = _in(self.days, day.day), _in(self.weekdays, day.isoweekday() % 7)
-        # Where both are given either is enough, as in every cron.
+        # If both fields are given, a match of either is enough, as in every cron.
         both = self.days is not None and self.weekdays is not None
         return by_month or by_week if both else by_month and by_week
 
     def _from(self, clock: int) -> int | None:
-        """The first minute of the day from this one on."""
+        """The first minute of the day at or after `clock`; None if none is left that day."""
         hour, minute = divmod(clock, 60)
         for at in range(hour, 24):
             if _in(self.hours, at):
@@ -109,12 +109,12 @@ def _in(mask: int | None, number: int) -> bool:
 
 
 def schedule_of(text: str) -> Schedule:
-    """The five fields of `Schedule.text`. Raises CronError."""
+    """The schedule of five fields as `Schedule.text` writes them. Raises CronError."""
     return read_line(f"{text} :")[0]
 
 
 def read_line(line: str) -> tuple[Schedule, str]:
-    """When, and the command. Raises CronError."""
+    """The schedule of a line and its command. Raises CronError."""
     position = len(line) - len(line.lstrip(" \t"))
     if line[position : position + 1] == "@":
         return _worded(line, position)
@@ -159,7 +159,7 @@ def _mask(
     if slash:
         if not (step.isascii() and step.isdigit() and len(step) < 4 and 1 < int(step) <= high):
             raise CronError("bad step value", position + len(body) + 1)
-        # Counted from the field's least number, as Slurm counts, not from that of the range.
+        # Steps count from the field's lowest number, as in Slurm, not from that of the range.
         start = 1 if what == "day of week" else low
         mask &= sum(1 << number for number in range(start, high + 1, int(step)))
     if highest is not None and mask >> high & 1:
@@ -186,7 +186,7 @@ def _span(part: str, what: str, low: int, high: int, names: dict[str, int], posi
 
 
 def _check_days(schedule: Schedule, line: str) -> None:
-    """Refuse what never comes, such as the 31st of February."""
+    """Refuse schedules that never come, such as the 31st of February."""
     if schedule.days is None or schedule.weekdays is not None:
         return
     lengths = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)

@@ -19,13 +19,13 @@ _MINUTES_MAX = 0xFFFFFFFF // 60
 
 
 class DependencyError(NotationError):
-    """Not a dependency list. The message begins with Slurm's `Job dependency problem`."""
+    """The text is not a dependency list. The message begins with Slurm's `Job dependency problem`."""
 
 
 class Dependency(Value):
-    """One condition.
+    """One condition on another job.
 
-    `task_id` None: the whole job or array. `minutes` belong to `after`. A singleton names no job (0).
+    `task_id` None: the whole job or array. Only `after` uses `minutes`. A singleton names no job (`job_id` 0).
     """
 
     __slots__ = ("job_id", "kind", "minutes", "task_id")
@@ -87,9 +87,9 @@ def _problem(text: str, why: str) -> DependencyError:
 
 
 def format_one(dependency: Dependency, state: str = "", array: bool = False) -> str:
-    """`afterok:12(unfulfilled)`, `after:12+5(unfulfilled)`, `singleton(unfulfilled)`; without `state` no parentheses.
+    """`afterok:12(unfulfilled)`, `after:12+5(unfulfilled)`, `singleton(unfulfilled)`; no parentheses without `state`.
 
-    `array`: the job is an array that is meant as a whole, printed `12_*`.
+    `array`: the target is a whole array, which is printed as `12_*`.
     """
     suffix = f"({state})" if state else ""
     if dependency.kind == "singleton":
@@ -104,5 +104,5 @@ def format_one(dependency: Dependency, state: str = "", array: bool = False) -> 
 
 
 def format(dependencies: Iterable[Dependency], mode: str = "all") -> str:
-    """Inverse of `parse`; each target is written out with its kind, as Slurm does."""
+    """Inverse of `parse`; each target is written with its kind, as in Slurm."""
     return ("?" if mode == "any" else ",").join(map(format_one, dependencies))

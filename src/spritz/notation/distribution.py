@@ -13,7 +13,7 @@ _INVALID = "Invalid --distribution specification"
 
 
 class DistributionError(NotationError):
-    """Not a distribution. `detail` is the line that Slurm prints before the message, if any."""
+    """The text is not a distribution. `detail` is the line that Slurm prints before the message, if any."""
 
     def __init__(self, message: str, detail: str = "") -> None:
         super().__init__(message)
@@ -21,10 +21,10 @@ class DistributionError(NotationError):
 
 
 class Distribution(Value):
-    """How tasks go over nodes, sockets and cores; "" = the default of that level. `plane_size` tasks at a time for
-    `plane`.
+    """How tasks go over nodes, sockets and cores; "" is the default of a level.
 
-    `pack`: fill nodes one after the other (True), spread (False), as configured (None).
+    `plane_size`: tasks at a time for `plane`. `pack`: fill one node after another (True), spread (False), or as
+    configured (None).
     """
 
     __slots__ = ("cores", "nodes", "pack", "plane_size", "sockets")
@@ -40,7 +40,7 @@ class Distribution(Value):
 
 
 def parse(text: str) -> Distribution:
-    """Raises DistributionError with Slurm's words."""
+    """The distribution that `text` names. Raises DistributionError with Slurm's words."""
     main, *options = text.split(",", 2)
     if main.lower() in ("pack", "nopack") and not options:
         main, options = "", [main]
@@ -69,7 +69,10 @@ def parse(text: str) -> Distribution:
 
 
 def without_stars(text: str) -> str:
-    """`*` of a level in words: block, then cyclic, then as the level before. As Slurm tells it to tasks."""
+    """The text with the `*` of each level replaced, as Slurm gives it to tasks.
+
+    The first level becomes `block`, the second `cyclic`, the third that of the second.
+    """
     levels, comma, option = text.partition(",")
     if "*" not in levels:
         return text

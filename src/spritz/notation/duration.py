@@ -1,25 +1,25 @@
 """Time limits and elapsed times: `90`, `1:30`, `1-02:03:04`, UNLIMITED.
 
-Source: sbatch(1) --time; squeue(1) %M %l %L; `time_str2secs`, `secs2time_str`. Differs: a time that does not fit 32
-bits of minutes and one that starts with a dash are refused here (22.05 wraps around).
+Source: sbatch(1) --time; squeue(1) %M %l %L; `time_str2secs`, `secs2time_str`. Differs: a time whose minutes exceed 32
+bits and one that starts with a dash are refused here (22.05 wraps around).
 """
 
 from __future__ import annotations
 
 from spritz.notation.errors import NotationError, shown, unsigned
 
-#: no limit, and not given, as minutes or seconds (INFINITE and NO_VAL of slurm.h)
+#: "no limit" and "not given" in minutes or seconds (INFINITE and NO_VAL of slurm.h)
 INFINITE = 0xFFFFFFFF
 NO_VAL = 0xFFFFFFFE
 
 _MINUTES_MAX = 0xFFFFFFFD
-#: seconds of the units, which Slurm does not have
+#: seconds of each unit of `parse_span`; Slurm has no such units
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _ENDLESS = ("-1", "INFINITE", "UNLIMITED")
 
 
 class DurationError(NotationError):
-    """Not a time in one of the accepted forms."""
+    """The text is not a time in any accepted form."""
 
 
 def parse_seconds(text: str) -> int:
@@ -54,7 +54,7 @@ def parse_seconds(text: str) -> int:
 
 
 def parse_span(text: str) -> int:
-    """Seconds of `90s`, `15m`, `1.5h`, `3d`, `2w`, which Slurm does not have, or of any form of `parse_seconds`.
+    """Seconds of `90s`, `15m`, `1.5h`, `3d`, `2w` (forms that Slurm lacks), or of any form of `parse_seconds`.
 
     Raises DurationError.
     """
@@ -112,7 +112,7 @@ def format_elapsed(seconds: int) -> str:
 
 
 def format_span(seconds: float) -> str:
-    """A time that passes in its two largest units, for sentences: `2 d 3 h`, `1 h 5 min`, `40 s`; `0 s` if negative."""
+    """A duration in its two largest units, for sentences: `2 d 3 h`, `1 h 5 min`, `40 s`; `0 s` if negative."""
     left = max(0, round(seconds))
     if left < 60:
         return f"{left} s"
@@ -132,7 +132,7 @@ def format_limit(minutes: int | None) -> str:
 
 
 def format_left(limit_minutes: int | None, used_seconds: int) -> str:
-    """squeue's `%L`: limit less what was used; `UNLIMITED`, `NOT_SET`, `INVALID` when overrun."""
+    """squeue's `%L`: the limit less the time used; `UNLIMITED`, `NOT_SET`, or `INVALID` past the limit."""
     if limit_minutes is None or limit_minutes in (NO_VAL, INFINITE):
         return format_limit(limit_minutes)
     return format_elapsed(limit_minutes * 60 - used_seconds)

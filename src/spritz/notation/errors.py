@@ -1,21 +1,20 @@
-"""The base of all errors of this package, and the two things every parser here needs: bounded numbers and printable
-excerpts.
+"""The base of all errors of this package, and two helpers of every parser: bounded numbers and printable excerpts.
 
-Must stay free of imports: everything else in the room builds on it.
+Must not import anything: every other module here imports it.
 """
 
 from __future__ import annotations
 
-#: longest piece of somebody's input that an error message repeats
+#: longest excerpt of a user's input in an error message
 _SHOWN_MAX = 80
 
 
 class NotationError(ValueError):
-    """Text that is not what it should be. The message is one line, in Slurm's words where Slurm has them."""
+    """Text that its parser does not accept. The message is one line, in Slurm's words where Slurm has them."""
 
 
 def shown(text: str, limit: int = _SHOWN_MAX) -> str:
-    """`text` as a message may repeat it: at most `limit` characters, controls and stray bytes escaped, on one line."""
+    """`text` for use in a message: at most `limit` characters, controls and stray bytes escaped, on one line."""
     head = text[: limit + 1]
     if not head.isprintable():
         head = "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in head)
@@ -23,9 +22,9 @@ def shown(text: str, limit: int = _SHOWN_MAX) -> str:
 
 
 def unsigned(text: str, maximum: int) -> int | None:
-    """The number that ASCII digits `text` stand for, or None if it is something else or above `maximum`.
+    """The value of the ASCII digits `text`; None for other text, or a value above `maximum`.
 
-    Looks at the length first, so that a huge run of digits costs nothing.
+    Checks the length first: a huge run of digits must cost nothing.
     """
     if not (text.isascii() and text.isdigit()):
         return None

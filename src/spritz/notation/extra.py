@@ -1,7 +1,8 @@
-"""--extra with SchedulerParameters=extra_constraints: what a node's extra data must say, `(load<0.5&disk="ssd")|a=1`.
+"""--extra with SchedulerParameters=extra_constraints: conditions on a node's extra data, `(load<0.5&disk="ssd")|a=1`.
 
-Comparisons `key=value`, `!=`, `>`, `>=`, `<`, `<=`, joined by `&` or `,` (and) or `|` (or), one kind at each level of
-parentheses. Blanks and quotes are letters like others. A node's data is a JSON object of texts, numbers and truths.
+A condition is `key=value`, `!=`, `>`, `>=`, `<` or `<=`. `&` or `,` (and) and `|` (or) join conditions; each level of
+parentheses uses one kind only. Blanks and quotes are ordinary characters. A node's data is a JSON object whose values
+are texts, numbers and booleans.
 
 Source: https://slurm.schedmd.com/extra_constraints.html
 """
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 
     Data = Mapping[str, object]
 
-#: numbers that are closer are equal
+#: numbers that differ by less are equal
 CLOSE = 0.00001
-#: parentheses within parentheses
+#: deepest nesting of parentheses
 _DEPTH_MAX = 100
 
 _TOKEN = r"[()]|[&,|]|!=|>=|<=|[=<>]|[^,&|<>=!()]+"
@@ -29,11 +30,11 @@ _SIGNS = _COMPARISONS | {"(", ")", "&", ",", "|"}
 
 
 class ExtraError(NotationError):
-    """No such expression."""
+    """The text is not such an expression."""
 
 
 class Comparison(Value):
-    """`key OPERATOR value`."""
+    """One condition, `key OPERATOR value`."""
 
     __slots__ = ("key", "operator", "value")
 
@@ -43,7 +44,7 @@ class Comparison(Value):
         self.value = value
 
     def matches(self, data: Data) -> bool:
-        """Is it so on a node of this data? Not where the data has no such key."""
+        """Whether a node with this data meets the condition. Data without the key does not."""
         mine = data.get(self.key)
         if isinstance(mine, (bool, int, float)):
             return self._number(mine)
@@ -62,7 +63,7 @@ class Comparison(Value):
 
 
 class Junction(Value):
-    """All of the parts, or any of them."""
+    """Conditions that must all hold (and), or of which any must (or)."""
 
     __slots__ = ("any_of", "parts")
 
@@ -71,13 +72,13 @@ class Junction(Value):
         self.any_of = any_of
 
     def matches(self, data: Data) -> bool:
-        """Is it so on a node of this data?"""
+        """Whether a node with this data meets the expression."""
         found = (part.matches(data) for part in self.parts)
         return any(found) if self.any_of else all(found)
 
 
 def _holds(operator: str, order: int) -> bool:
-    """`order`: -1, 0, 1 as the node's value is below, equal, above."""
+    """Whether the operator accepts `order`: -1, 0 or 1 as the node's value is below, equal or above."""
     return order in {"=": (0,), "!=": (-1, 1), ">": (1,), ">=": (0, 1), "<": (-1,), "<=": (-1, 0)}[operator]
 
 
@@ -93,7 +94,7 @@ def data_of(text: str) -> Data:
 
 
 def says(wanted: str, said: str) -> bool:
-    """Is a node's extra data as asked for? Not where that is no expression."""
+    """Whether a node's extra data meets the expression. Text that is no expression is met by no node."""
     try:
         return parse(wanted).matches(data_of(said))
     except ExtraError:
@@ -101,7 +102,7 @@ def says(wanted: str, said: str) -> bool:
 
 
 def parse(text: str) -> Junction:
-    """Raises ExtraError."""
+    """The expression of `text`. Raises ExtraError."""
     import re
 
     tokens = re.findall(_TOKEN, text)
@@ -114,7 +115,7 @@ def parse(text: str) -> Junction:
 
 
 def _level(text: str, tokens: list[str], at: int, depth: int) -> tuple[Junction, int]:
-    """One level of parentheses from `at` on, and where it ends."""
+    """Read one level of parentheses from `at`; return it with the index of its end."""
     if depth > _DEPTH_MAX:
         raise ExtraError(f"{shown(text)}: more than {_DEPTH_MAX} levels")
     parts: list[Comparison | Junction] = []

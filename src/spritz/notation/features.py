@@ -1,9 +1,9 @@
 """Constraints of --constraint: `a&b`, `a|b`, `(a|b)&c`, `[a|b]`, `[a*2&b*4]`, `a*2`; a comma is `&`.
 
-Parsing gives a tree whose leaves are features. Two questions are answered here: may this node serve (`matches`), and
-what must hold for all nodes together (`alternatives`, `counts`). Which nodes are taken is the scheduler's business.
+Parsing gives a tree whose leaves are features. The tree answers two questions: may this node serve (`matches`), and
+what must hold for all nodes together (`alternatives`, `counts`). Must not choose nodes: the scheduler does.
 
-Source: sbatch(1) --constraint. As in Slurm `&` and `|` are not mixed without parentheses, and counts stand outside
+Source: sbatch(1) --constraint. As in Slurm `&` and `|` do not mix without parentheses, and counts stand outside
 parentheses.
 """
 
@@ -22,11 +22,11 @@ _PARTS_MAX = 1024
 
 
 class FeatureError(NotationError):
-    """Not a constraint. The message begins with Slurm's `Invalid feature specification`."""
+    """The text is not a constraint. The message begins with Slurm's `Invalid feature specification`."""
 
 
 class Feature(Value):
-    """One feature. `count` nodes must have it (0: all of the job's)."""
+    """One feature, which `count` nodes must have (0: all of the job's)."""
 
     __slots__ = ("count", "name")
 
@@ -35,12 +35,12 @@ class Feature(Value):
         self.count = count
 
     def matches(self, features: Collection[str]) -> bool:
-        """May a node with these features be one of the job's nodes? With a count, any node may: see `counts`."""
+        """Whether a node with these features may serve the job. With a count, any node may: see `counts`."""
         return bool(self.count) or self.name in features
 
 
 class Group(Value):
-    """Several constraints. `kind` is `and`, `or`, or `one` for `[a|b]`: all nodes of the job match the same part.
+    """Constraints joined by `kind`: `and`, `or`, or `one` for `[a|b]`, where all nodes of the job match the same part.
 
     `count` as in `Feature`: `[(a&b)*2&c*1]`.
     """
@@ -97,10 +97,9 @@ def _tokens(text: str) -> list[str]:
 class _Parser:
     """Recursive descent.
 
-    expression := term (("&" term)* | ("|" term)*)
-    term := (name | "(" expression ")" | "[" expression "]") ["*" count]
+    expression := term (("&" term)* | ("|" term)*) term := (name | "(" expression ")" | "[" expression "]") ["*" count]
 
-    Brackets nest no deeper than Slurm's: parentheses may stand inside square brackets, nothing else nests.
+    Brackets nest as in Slurm: parentheses may stand inside square brackets, no other nesting is allowed.
     """
 
     __slots__ = ("position", "text", "tokens")
@@ -164,7 +163,7 @@ class _Parser:
 
 
 def names(constraint: Constraint | None) -> list[str]:
-    """Every feature that is named, once, in order."""
+    """All features of the constraint, each once, in order."""
     found: dict[str, None] = {}
     stack = [constraint] if constraint else []
     while stack:
@@ -177,8 +176,7 @@ def names(constraint: Constraint | None) -> list[str]:
 
 
 def alternatives(constraint: Constraint) -> list[Constraint]:
-    """Constraints of which one must hold for all nodes of the job: the parts of `[a|b]`, put in its place; else the
-    whole.
+    """Constraints of which one must hold on all nodes of the job: one for each part of `[a|b]`, else the whole.
 
     `[a|b]&c` gives `a&c` and `b&c`.
     """
@@ -204,7 +202,7 @@ def _has_one(constraint: Constraint) -> bool:
 
 
 def counts(constraint: Constraint) -> list[tuple[Constraint, int]]:
-    """What must be found on a number of nodes each: `[a*2&b*4]` -> (a, 2), (b, 4). Empty if no count is given."""
+    """Pairs of a constraint and how many nodes must meet it: `[a*2&b*4]` -> (a, 2), (b, 4). Empty without counts."""
     if isinstance(constraint, Feature):
         return [(Feature(constraint.name), constraint.count)] if constraint.count else []
     if constraint.count:

@@ -1,7 +1,6 @@
 """File name patterns of --output, --error and --input: `out-%A_%4a.txt`.
 
-Owns the `%` language; which value each letter has is the caller's to say, and a letter without a value stays as it
-stands.
+Owns the `%` language. The caller supplies the value of each letter; a letter without a value is left as written.
 
 Source: sbatch(1) FILENAME PATTERN, srun(1) FILENAME PATTERN (IO redirection).
 """
@@ -17,7 +16,7 @@ _LETTERS = frozenset("AaBbJjNnrSstuxh")
 
 
 def _pieces(pattern: str) -> Iterator[tuple[str, str, str]]:
-    """(literal text, width digits, letter) in order; the letter is empty at the end, and `%` for `%%`."""
+    """(literal text, width digits, letter) in order. The letter is empty at the end, and `%` for `%%`."""
     position = 0
     while True:
         percent = pattern.find("%", position)
@@ -37,7 +36,7 @@ def _pieces(pattern: str) -> Iterator[tuple[str, str, str]]:
 
 
 def is_literal(pattern: str) -> bool:
-    """A backslash anywhere switches all replacement off."""
+    """Whether the pattern has a backslash: one anywhere switches off all replacement."""
     return "\\" in pattern
 
 
@@ -54,9 +53,9 @@ def _without_backslashes(pattern: str) -> str:
 
 
 def expand(pattern: str, values: Mapping[str, str | int]) -> str:
-    """The file name.
+    """The file name that the pattern stands for.
 
-    `values` is by letter (`{"j": 12, "x": "train"}`); numbers are padded to the width given, at most 10.
+    `values` by letter (`{"j": 12, "x": "train"}`). Numbers are zero-padded to the width given, at most 10 digits.
     """
     if is_literal(pattern):
         return _without_backslashes(pattern)

@@ -1,6 +1,7 @@
 """Command lines as GNU getopt_long reads them: permutation, unambiguous abbreviations, `-N2`, `--x=y`, bundles, `--`.
 
-Knows nothing of any command's options; they come as a table. Messages are GNU's, less the program's name in front.
+Must not know any command's options: each command passes a table. Messages are GNU's, without the program's name in
+front.
 
 Source: getopt(3), glibc 2.36.
 """
@@ -23,13 +24,13 @@ _SHOWN_MAX = 200
 
 
 class GetoptError(NotationError):
-    """A command line that getopt_long complains about: `unrecognized option '--foo'`."""
+    """The command line is one that getopt_long refuses: `unrecognized option '--foo'`."""
 
 
 class Option:
     """One option: long `name` ("" if it has none), `short` letter ("" if none), whether an `argument` follows.
 
-    `key` is what results are called; aliases share it. It is the long name unless given.
+    Results carry `key`, which aliases share; it is the long name unless given.
     """
 
     __slots__ = ("argument", "key", "name", "short")
@@ -45,7 +46,7 @@ class Option:
 
 
 class Options:
-    """A command's table, indexed. Build it once."""
+    """The table of a command's options, indexed. Build it once."""
 
     __slots__ = ("by_name", "by_short")
 
@@ -59,7 +60,7 @@ class Options:
                 self.by_short[option.short] = option
 
     def find(self, argument: str) -> Option:
-        """The long option of `--name` or `--name=value`: the exact one, or the only one that it begins.
+        """The option of `--name` or `--name=value`: an exact match, or the only option that the name abbreviates.
 
         Raises GetoptError.
         """
@@ -82,10 +83,10 @@ Parsed = tuple[str, str | None]
 
 
 def parse(arguments: Sequence[str], options: Options, *, stop_early: bool = False) -> tuple[list[Parsed], list[str]]:
-    """(key, value) for each option in order, and the other arguments. Value None: no argument was given.
+    """(key, value) of each option in order, and the other arguments. Value None: no argument was given.
 
-    `stop_early`: the first argument that is no option ends the options (`+` of getopt; sbatch, srun, salloc).
-    Raises GetoptError at the first mistake, as Slurm's commands exit there.
+    `stop_early`: the first argument that is no option ends the options (`+` of getopt; sbatch, srun, salloc). Raises
+    GetoptError at the first mistake, where Slurm's commands exit.
     """
     found: list[Parsed] = []
     rest: list[str] = []

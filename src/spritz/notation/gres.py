@@ -1,6 +1,8 @@
 """Generic resources as requested and as shown: `gpu:a100:2,shard:4`, `gpu:a100:2(IDX:0-1)`.
 
-Source: sbatch(1) --gres, --gpus; scontrol(1) show job -d, show node. Whether a resource exists is for others to say.
+Must not know which resources exist: callers check that.
+
+Source: sbatch(1) --gres, --gpus; scontrol(1) show job -d, show node.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ _NAME_EXTRA = "_-.+"
 
 
 class GresError(NotationError):
-    """Not a generic resource request."""
+    """The text is not a generic resource request."""
 
 
 class GresRequest(Value):
-    """`count` of resource `name`, of `type` ("" = any)."""
+    """A request for `count` of resource `name`, of `type` ("": any)."""
 
     __slots__ = ("count", "name", "type")
 
@@ -38,7 +40,7 @@ def _invalid(text: str, why: str) -> GresError:
 
 
 def _count(text: str) -> int | None:
-    """`2`, `1k`; None if it is not a count."""
+    """The value of `2` or `1k`; None if the text is no count."""
     scale = _SCALES.get(text[-1:].upper(), 0)
     return None if (number := unsigned(text[:-1] if scale else text, _COUNT_MAX >> scale)) is None else number << scale
 
@@ -50,10 +52,9 @@ def _check_word(word: str, item: str, what: str) -> str:
 
 
 def parse(text: str) -> tuple[GresRequest, ...]:
-    """Comma list of `name[[:type]:count]`, also `gres:name…` and `gres/name[:type]=count`. `none` and "" are no
-    request.
+    """Requests of a list of `name[[:type]:count]`, `gres:name…` or `gres/name[:type]=count`; none for `none` and "".
 
-    The same name and type twice adds up; counts of zero are kept, they undo a default. Raises GresError.
+    Counts of the same name and type add up. Counts of zero are kept: they cancel a default. Raises GresError.
     """
     if not text or text.lower() == "none":
         return ()

@@ -1,10 +1,10 @@
 """Hostlists: `r[1-2]n[01-10]-ib,login` <-> names in order.
 
-Owns the bracket language and nothing else: whether a name is a node's is for others to say.
+Owns the bracket language. Must not know which nodes exist: callers check that.
 
 Source: scontrol(1) show hostnames, hostlist, hostlistsorted; slurm.conf(5) NodeName. Grouping and order of the
 compressed form are those that scontrol 22.05 prints. Differs: text after a bracket (`n[1-3]-ib`) is expanded here,
-22.05 refuses it; and an unclosed bracket is an error here, 22.05 makes up names.
+22.05 refuses it; an unclosed bracket is an error here, 22.05 makes up names.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 #: most names in one range, and in one list (MAX_RANGE of Slurm)
 HOSTS_MAX = 65536
 
-#: longest number that is counted with; longer digits are part of the name
+#: longest run of digits read as a number; longer ones are part of the name
 _DIGITS_MAX = 18
 _DIGITS = "0123456789"
 _SEPARATORS = str.maketrans("\t\n ", ",,,")
 
 
 class HostlistError(NotationError):
-    """Not a hostlist, or one of more than `HOSTS_MAX` names."""
+    """The text is not a hostlist, or has more than `HOSTS_MAX` names."""
 
 
 def expand(text: str) -> list[str]:
@@ -108,10 +108,7 @@ def _expand_bracket(content: str) -> list[str]:
 
 
 def split(name: str) -> tuple[str, str]:
-    """Name and the digits at its end, as Slurm groups by: `r1n07` -> (`r1n`, `07`).
-
-    The digits are empty if there are none.
-    """
+    """Name and trailing digits (maybe none), as Slurm groups by: `r1n07` -> (`r1n`, `07`)."""
     prefix = name.rstrip(_DIGITS)
     if len(name) - len(prefix) > _DIGITS_MAX:
         return name, ""
@@ -195,7 +192,7 @@ def compress_sorted(names: Iterable[str]) -> str:
 
 
 def _natural(text: str) -> tuple[object, ...]:
-    """Alternating words and numbers; a number compares by length, then digits, so that none is converted."""
+    """Alternating words and numbers. Numbers compare by length, then digits, so that no digits need converting."""
     key: list[object] = []
     position = 0
     while position < len(text):

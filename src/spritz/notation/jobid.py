@@ -29,14 +29,14 @@ _STEP_NAMES = {STEP_EXTERN: "extern", STEP_BATCH: "batch", STEP_INTERACTIVE: "in
 
 
 class JobIdError(NotationError):
-    """Not the id of a job or step."""
+    """The text is not the id of a job or step."""
 
 
 class JobReference(Value):
-    """What an id names: a job; with `task_ids` (mask) some tasks of an array; with `component` a part of a het job;
-    with `step` a step.
+    """What an id names: a job; with `task_ids` (mask) some tasks of an array; with `component` a component of a
+    heterogeneous job; with `step` a step.
 
-    `throttle` is the `%N` of a listing's brackets and names nothing.
+    `throttle` is the `%N` in the brackets of a listing; it names nothing.
     """
 
     __slots__ = ("component", "job_id", "step", "task_ids", "throttle")
@@ -57,14 +57,14 @@ class JobReference(Value):
 
     @property
     def task_id(self) -> int | None:
-        """The one array task that is named, or None if it is none or several."""
+        """The array task, if the id names exactly one; else None."""
         if self.task_ids is None or self.task_ids.bit_count() != 1:
             return None
         return self.task_ids.bit_length() - 1
 
 
 def parse(text: str) -> JobReference:
-    """Raises JobIdError: `Invalid job id specified: …`."""
+    """What the id names. Raises JobIdError: `Invalid job id specified: …`."""
     body, dot, step_text = text.strip().partition(".")
     step = _step_number(step_text) if dot else None
     if dot and step is None:
@@ -132,7 +132,7 @@ def format(reference: JobReference, length: int = BITSTR_LEN) -> str:
 def format_job(
     job_id: int, task_ids: int | None = None, component: int | None = None, throttle: int = 0, length: int = BITSTR_LEN
 ) -> str:
-    """`123`, `123_4`, `123_[1-5%2]`, `123+1`. One task is written without brackets unless there is a throttle."""
+    """`123`, `123_4`, `123_[1-5%2]`, `123+1`. A single task has no brackets unless there is a throttle."""
     if component is not None:
         return f"{job_id}+{component}"
     if task_ids is None:
@@ -143,10 +143,10 @@ def format_job(
 
 
 def format_pending(job_id: int, task_ids: int, throttle: int = 0, length: int = BITSTR_LEN) -> str:
-    """Tasks of an array that share its record, as squeue lists them: always in brackets, `123_[4]` too."""
+    """Array tasks that share one record, as squeue lists them: always in brackets, even `123_[4]`."""
     return f"{job_id}_[{format_array(task_ids, throttle, length)}]"
 
 
 def step_name(step: int) -> str:
-    """`0`, `batch`, `extern`, `interactive`."""
+    """Name of a step: its number, `batch`, `extern` or `interactive`."""
     return _STEP_NAMES.get(step) or str(step)

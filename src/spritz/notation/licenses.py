@@ -1,4 +1,4 @@
-"""License requests: `matlab:2,idl` is one of two licenses, `a|b` two choices of one each.
+"""License requests: `matlab:2,idl` asks for two licenses and one, `a|b` for one of either.
 
 Source: sbatch(1) --licenses.
 """
@@ -17,14 +17,17 @@ _COUNT_MAX = 0xFFFFFFFD
 
 
 class LicenseError(ValueError):
-    """Not a license request."""
+    """The text is not a license request."""
 
 
 Needs = dict[str, int]
 
 
 def parse(text: str) -> tuple[Needs, ...]:
-    """What a job takes, any one of the dicts. Raises LicenseError on anything else; `,` and `|` do not mix."""
+    """The alternatives of the request, each a dict of counts by name; a job takes any one of them.
+
+    `,` and `|` do not mix. Raises LicenseError.
+    """
     if "|" not in text:
         return (_all_of(text.split(",")),) if text else ({},)
     if "," in text:
@@ -44,7 +47,7 @@ def _all_of(parts: Iterable[str]) -> Needs:
 
 
 def requested(text: str) -> list[tuple[str, int]]:
-    """As TRES: `license/matlab` and how many; nothing where there is a choice, or no request."""
+    """The request as TRES, `license/matlab` and a count; empty for no request, or one with alternatives."""
     try:
         choices = parse(text)
     except LicenseError:
@@ -53,5 +56,5 @@ def requested(text: str) -> list[tuple[str, int]]:
 
 
 def pairs(taken: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Names of licenses as those of TRES; nothing of which there is none."""
+    """TRES names and counts of licenses; zero counts are left out."""
     return [(f"license/{name}", count) for name, count in taken if count]

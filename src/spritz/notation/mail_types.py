@@ -1,4 +1,4 @@
-"""What `--mail-type` names. Pure. Source: sbatch(1) --mail-type; scontrol(1) MailType."""
+"""The events of `--mail-type`. Source: sbatch(1) --mail-type; scontrol(1) MailType."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MAIL_TYPES = ("ARRAY_TASKS", *_ALL, "TIME_LIMIT_50", "TIME_LIMIT_80", "TIME_LIMI
 
 
 def parse(text: str) -> tuple[str, ...] | None:
-    """Comma-separated words of any case; NONE takes back all others. None: one of them is unknown, or there is none."""
+    """Types of a comma-separated list, in any case; NONE cancels all others. None if a word is unknown or missing."""
     words = {word.upper() for word in text.split(",") if word}
     if not words or words - {*MAIL_TYPES, "ALL", "NONE"}:
         return None

@@ -15,11 +15,11 @@ _UNITS = "KMGTP"
 
 
 class SizeError(NotationError):
-    """Not a size."""
+    """The text is not a size."""
 
 
 def parse_mib(text: str, default_unit: str = "M") -> int:
-    """`4096`, `4g`, `4GB`, `1T` -> MiB; kibibytes are rounded up. Raises SizeError."""
+    """MiB of `4096`, `4g`, `4GB`, `1T`; kibibytes are rounded up. Raises SizeError."""
     stripped = text.strip()
     digits = stripped.rstrip("bBkKmMgGtTpP")
     unit = stripped[len(digits) :].upper() or default_unit
@@ -35,8 +35,8 @@ def parse_mib(text: str, default_unit: str = "M") -> int:
 def format_units(number: float, unit: str = "", *, exact: bool = True, convert: bool = True) -> str:
     """A count in `unit` (empty, K, M, G, T, P) as Slurm prints it: `4G`, `2500M`, `1.50T`; 0 is `0`.
 
-    `exact`: go to a larger unit only while whole or half units remain (squeue, scontrol, TRES); otherwise always
-    (sacct, sstat). `convert` False: keep the unit (--noconvert).
+    `exact`: use a larger unit only while whole or half units remain (squeue, scontrol, TRES); otherwise use one
+    whenever the count reaches it (sacct, sstat). `convert` False: keep the unit (--noconvert).
     """
     if int(number) == 0:
         return "0"

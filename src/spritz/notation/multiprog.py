@@ -1,6 +1,6 @@
 """Files of `srun --multi-prog`: which task runs which program.
 
-Owns the file's language; reading the file and finding the programs is for others.
+Owns the file's language. Must not read files or look for programs: callers do.
 
 Source: srun(1) MULTIPLE PROGRAM CONFIGURATION; messages are those of `verify_multi_name` (22.05).
 """
@@ -17,7 +17,7 @@ _BLANKS = " \t\r\v\f"
 
 
 class MultiProgError(NotationError):
-    """The file is wrong, or says nothing about a task. `lines` is what srun prints, one error each."""
+    """The file is wrong, or has no line for a task. `lines` is what srun prints, one error each."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__("; ".join(lines))
@@ -34,7 +34,9 @@ class Rule(Value):
         self.words = words
 
     def offset(self, task: int) -> int | None:
-        """Position of `task` within the rule's tasks, the `%o`; None if it is none of them. For `*` the task itself."""
+        """Position of `task` within the rule's tasks, the `%o`; None if the rule does not name it. For `*` the task's
+        own rank.
+        """
         if not self.ranges:
             return task
         before = 0
@@ -45,15 +47,16 @@ class Rule(Value):
         return None
 
     def command(self, task: int) -> list[str] | None:
-        """Program and arguments for `task`, `%t` and `%o` replaced; None if the rule is not about it."""
+        """Program and arguments for `task`, with `%t` and `%o` replaced; None if the rule does not cover the task."""
         offset = self.offset(task)
         return None if offset is None else [_substitute(word, task, offset) for word in self.words]
 
 
 def parse(text: str, name: str, task_count: int | None) -> tuple[list[Rule], int]:
-    """Rules in order and the number of tasks: `task_count`, or if that is None one more than the highest rank named.
+    """Rules in order and the number of tasks: `task_count`, or if that is None, the highest rank in the file plus one.
 
-    `name` is the file's, for messages. Raises MultiProgError; every task must be named once, or covered by `*`.
+    `name`: the file's name, for messages. Raises MultiProgError unless a line, or `*`, covers every task, and none
+    names a task a second time.
     """
     rules: list[Rule] = []
     seen = bytearray(task_count or 0)
@@ -70,12 +73,14 @@ def parse(text: str, name: str, task_count: int | None) -> tuple[list[Rule], int
 
 
 def command(rules: list[Rule], task: int) -> list[str] | None:
-    """The command of the first rule about `task`."""
+    """The command of the first rule that covers `task`; None if there is none."""
     return next((words for rule in rules if (words := rule.command(task)) is not None), None)
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """Lines with content and their numbers; a backslash at the end joins the next. `#` in front makes a comment."""
+    """Lines with content and their numbers. A backslash at the end joins the next line; a leading `#` makes
+    a comment.
+    """
     found: list[tuple[int, str]] = []
     held: list[str] = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -159,7 +164,7 @@ def _words(text: str) -> list[str]:
 
 
 def _substitute(word: str, task: int, offset: int) -> str:
-    """Quotes taken away; `%t` and `%o` replaced but within single quotes or after a backslash."""
+    """Quotes removed; `%t` and `%o` replaced, except within single quotes or after a backslash."""
     letters: list[str] = []
     quote = ""
     position = 0

@@ -13,9 +13,10 @@ _LENGTH_MAX = 64
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str | None:
-    """The candidate that a slip of the finger would turn into `word`, or None if none is near. Ties: the first.
+    """The candidate that is `word` but for typing errors, or None. Ties go to the first.
 
-    Near: one slip for words up to four letters, two up to eight, three beyond; or a candidate that `word` begins.
+    A candidate is near enough with one error in words up to four letters, two up to eight, three in longer ones, or if
+    `word` begins it.
     """
     if not word or len(word) > _LENGTH_MAX:
         return None
@@ -38,7 +39,7 @@ def nearest(word: str, candidates: Iterable[str]) -> str | None:
 
 
 def _distance(one: str, other: str, limit: int) -> int:
-    """Slips between the two words; `limit` if there are at least that many."""
+    """Number of typing errors between the two words, at most `limit`."""
     before: list[int] = []
     row = list(range(len(other) + 1))
     for i, letter in enumerate(one, 1):

@@ -9,19 +9,19 @@ from __future__ import annotations
 from spritz.notation.errors import NotationError, shown, unsigned
 from spritz.notation.value import Value
 
-#: largest 32-bit count
+#: largest signed 32-bit count
 COUNT_MAX = 0x7FFFFFFF
-#: most numbers of nodes that one request may list
+#: most node counts in one request
 _COUNTS_MAX = 65_536
 _SUFFIXES = {"k": 1 << 10, "K": 1 << 10, "m": 1 << 20, "M": 1 << 20}
 
 
 class CountError(NotationError):
-    """Not a count, or one out of bounds. The message is Slurm's."""
+    """The text is not a count, or the count is out of bounds. The message is Slurm's."""
 
 
 def _number(text: str, maximum: int) -> int | None:
-    """`12`, `1k`, `1m`, surrounding blanks ignored; None if it is something else or above `maximum`."""
+    """The value of `12`, `1k` or `1m`, blanks around it ignored; None for other text, or a value above `maximum`."""
     stripped = text.strip()
     scale = _SUFFIXES.get(stripped[-1:], 1)
     value = unsigned(stripped[:-1] if scale > 1 else stripped, maximum)
@@ -29,7 +29,8 @@ def _number(text: str, maximum: int) -> int | None:
 
 
 def parse_node_count(text: str) -> tuple[int, int]:
-    """`2` -> (2, 2); `2-4` -> (2, 4); `-3` -> (1, 3); `1k` -> (1024, 1024). `0` is taken as Slurm does: (0, 0).
+    """Least and most nodes: `2` -> (2, 2); `2-4` -> (2, 4); `-3` -> (1, 3); `1k` -> (1024, 1024); `0` -> (0, 0) as in
+    Slurm.
 
     Raises CountError.
     """
@@ -49,7 +50,7 @@ def parse_node_count(text: str) -> tuple[int, int]:
 
 
 def parse_node_counts(text: str) -> tuple[int, ...]:
-    """`1,2,4` -> (1, 2, 4); `2-9:3` -> (2, 5, 8); both mixed; ascending, each once. Raises CountError."""
+    """`1,2,4` -> (1, 2, 4); `2-9:3` -> (2, 5, 8); or a mix of both. Ascending, each once. Raises CountError."""
     counts: set[int] = set()
     for item in text.split(","):
         span, colon, step_text = item.partition(":")
@@ -76,7 +77,7 @@ def parse_count(text: str, option: str, *, minimum: int = 1, maximum: int = COUN
 
 
 def parse_signed(text: str, option: str, *, minimum: int, maximum: int) -> int:
-    """A whole number that may have a sign (`--nice`). Raises CountError."""
+    """A whole number, maybe with a sign, for `option` (`--nice`). Raises CountError."""
     stripped = text.strip()
     value = unsigned(stripped[1:] if stripped[:1] in ("-", "+") else stripped, 1 << 62)
     if value is not None and stripped[0] == "-":
@@ -87,7 +88,7 @@ def parse_signed(text: str, option: str, *, minimum: int, maximum: int) -> int:
 
 
 class NodeShape(Value):
-    """-B: least sockets, cores per socket and threads per core of a node; None: not asked for."""
+    """-B: least sockets, cores per socket and threads per core of a node; None: any."""
 
     __slots__ = ("cores", "sockets", "threads")
 
@@ -98,7 +99,7 @@ class NodeShape(Value):
 
 
 def parse_extra_node_info(text: str) -> NodeShape:
-    """`2`, `2:8`, `2:8:1`, `*:4`. Raises CountError."""
+    """Parse `2`, `2:8`, `2:8:1`, `*:4`. Raises CountError."""
     fields = text.split(":", 3)
     if len(fields) > 3:
         raise CountError(f'Invalid numeric value "{shown(text)}" for -B.')

@@ -1,10 +1,10 @@
-"""Text that is not UTF-8: names, paths and arguments may be any bytes, and messages and the journal hold UTF-8 alone.
+"""Text that is not UTF-8: names, paths and arguments may be any bytes, but messages and the journal hold only UTF-8.
 
-Two forms of such text. Python's own has a lone surrogate (U+DC80 to U+DCFF) for each byte that is not UTF-8; the system
-takes and gives it, and nothing can encode it. The *plain* form has the private character U+10FF80 to U+10FFFF in its
-place: text that can be sent and stored. Commands make text plain when they send it (`spritz.wire`); code that
-hands it to the system or to a terminal restores it. Those private characters in a user's own text come out as bytes;
-Unicode assigns them no meaning.
+Such text has two forms. In Python's own form a lone surrogate (U+DC80 to U+DCFF) stands for each byte that is not
+UTF-8; the operating system takes and returns this form, but no encoder does. In the *plain* form the private character
+U+10FF80 to U+10FFFF stands there instead, so that the text can be sent and stored. Commands make text plain when they
+send it (`spritz.wire`); code that passes it to the system or to a terminal restores it. If a user's own text holds one
+of those private characters, it comes out as a byte; Unicode assigns them no meaning.
 
 Source: PEP 383 for the surrogates.
 """
@@ -20,15 +20,15 @@ _TO_LONE = {code + _SHIFT: code for code in _LONE}
 
 
 def plain(text: str) -> str:
-    """The form that can be sent."""
+    """The plain form, which can be sent and stored."""
     return text if text.isascii() else text.translate(_TO_PLAIN)
 
 
 def restored(text: str) -> str:
-    """The form that the system takes: for paths, and for streams that are written with `surrogateescape`."""
+    """Python's own form: for paths, and for streams written with `surrogateescape`."""
     return text if text.isascii() else text.translate(_TO_LONE)
 
 
 def octets(text: str) -> bytes:
-    """The bytes that the text stands for, in either form."""
+    """The bytes that the text, in either form, stands for."""
     return os.fsencode(text) if text.isascii() else restored(text).encode("utf-8", "surrogateescape")

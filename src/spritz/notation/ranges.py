@@ -1,6 +1,6 @@
 """Sets of small numbers as text: array task ids `0-99:4%8`, CPU and device lists `0-3,8`, bit formats.
 
-A set is a bit mask in a Python int, as everywhere in Spritz. Knows no array and no node.
+A set is a bit mask in a Python int, as everywhere in Spritz. Must not know arrays or nodes.
 
 Source: sbatch(1) --array; squeue(1) SLURM_BITSTR_LEN; the printed forms are those of `bit_fmt` and of squeue's job ids.
 """
@@ -14,23 +14,23 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-#: ids are below this: the largest MaxArraySize that slurm.conf takes
+#: bound of all ids: the largest MaxArraySize that slurm.conf takes
 ARRAY_SIZE_MAX = 4_000_001
 
-#: characters of a pending array's ids unless SLURM_BITSTR_LEN says otherwise
+#: length of a pending array's printed ids unless SLURM_BITSTR_LEN says otherwise
 BITSTR_LEN = 64
 _BITSTR_LEN_MAX = 4096
 
-#: fewest ids that are written as a range with a step
+#: fewest ids that are printed as a range with a step
 _STEP_COUNT_MIN = 6
 
 
 class RangeError(NotationError):
-    """Not a list of numbers and ranges, or numbers out of bounds."""
+    """The text is not a list of numbers and ranges, or a number is out of bounds."""
 
 
 class ArraySpec(Value):
-    """--array: `ids` as a bit mask, `throttle` = how many may run at once (0: no limit)."""
+    """--array: `ids` as a bit mask; at most `throttle` of the tasks run at a time (0: no limit)."""
 
     __slots__ = ("ids", "throttle")
 
@@ -50,7 +50,7 @@ class ArraySpec(Value):
 
 
 def parse_array(text: str, size: int = ARRAY_SIZE_MAX) -> ArraySpec:
-    """`0-99:4%8`, `1,3,5-7`, `[1-3%2]`, `[1-3]%2`.
+    """Parse `0-99:4%8`, `1,3,5-7`, `[1-3%2]` or `[1-3]%2`.
 
     Every id must be below `size` (MaxArraySize). Raises RangeError in Slurm's words.
     """
@@ -72,9 +72,9 @@ def parse_array(text: str, size: int = ARRAY_SIZE_MAX) -> ArraySpec:
 
 
 def parse_ids(text: str, size: int = ARRAY_SIZE_MAX) -> int:
-    """`0-3,8,10-20:5` -> mask; empty items are skipped, an empty text is the empty set.
+    """Mask of `0-3,8,10-20:5`. Empty items are skipped; an empty text is the empty set.
 
-    Ids are below `size`. Raises RangeError.
+    Ids must be below `size`. Raises RangeError.
     """
     mask = 0
     singles = bytearray()
@@ -96,7 +96,7 @@ def parse_ids(text: str, size: int = ARRAY_SIZE_MAX) -> int:
         if dash:
             mask |= _stepped(low, high, step)
         else:
-            # one byte string for all single ids: or-ing long ints one by one would be quadratic
+            # One byte string for all single ids: a loop of `mask |= 1 << id` would take quadratic time.
             if len(singles) <= low >> 3:
                 singles.extend(bytes((low >> 3) + 1 - len(singles)))
             singles[low >> 3] |= 1 << (low & 7)
@@ -104,7 +104,7 @@ def parse_ids(text: str, size: int = ARRAY_SIZE_MAX) -> int:
 
 
 def _stepped(low: int, high: int, step: int) -> int:
-    """Mask of range(low, high + 1, step), by doubling."""
+    """Mask of range(low, high + 1, step). Doubles the pattern: a loop over the ids would be quadratic."""
     if step == 1:
         return ((1 << (high - low + 1)) - 1) << low
     count = (high - low) // step + 1
@@ -117,7 +117,7 @@ def _stepped(low: int, high: int, step: int) -> int:
 
 
 def mask_of(ids: Iterable[int]) -> int:
-    """Mask of these numbers (each below `ARRAY_SIZE_MAX` * 8, not negative)."""
+    """Mask of these numbers, which must be in 0 … `ARRAY_SIZE_MAX` * 8 - 1."""
     buffer = bytearray()
     for number in ids:
         if len(buffer) <= number >> 3:
@@ -148,7 +148,7 @@ def spans_of(mask: int) -> Iterator[tuple[int, int]]:
 
 
 def format_ids(ids: int | Iterable[int]) -> str:
-    """Mask (or numbers) -> `0-3,5`; empty set -> ``. Inverse of `parse_ids`."""
+    """`0-3,5` for a mask or numbers; "" for the empty set. Inverse of `parse_ids`."""
     mask = ids if isinstance(ids, int) else mask_of(ids)
     return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans_of(mask))
 
@@ -156,8 +156,8 @@ def format_ids(ids: int | Iterable[int]) -> str:
 def format_array(ids: int | Iterable[int], throttle: int = 0, length: int = BITSTR_LEN) -> str:
     """Ids of pending array tasks as squeue prints them between brackets: `0-20:2`, `0-3,5%2`, cut with `...`.
 
-    A regular step is recognised where Slurm does (six ids or more, over a span of more than ten). `length` is
-    SLURM_BITSTR_LEN: a longer form is cut (0: never).
+    A regular step is recognised where Slurm does (six ids or more, over a span of more than ten). A form longer than
+    `length` (SLURM_BITSTR_LEN) is cut; 0: never.
     """
     mask = ids if isinstance(ids, int) else mask_of(ids)
     text = _step_form(mask) or _cut(format_ids(mask), length)
@@ -177,14 +177,16 @@ def _step_form(mask: int) -> str:
 
 
 def _cut(text: str, length: int) -> str:
-    """As Slurm's buffer of `length` bytes does: what is too long ends in three dots, wherever they fall."""
+    """Cut `text` as Slurm's buffer of `length` bytes does: a longer text ends in three dots, wherever they fall."""
     if not length or len(text) <= length - 3:
         return text
     return text[: max(length - 4, 0)] + "..."
 
 
 def bitstr_length(value: str | None) -> int:
-    """Length that the variable SLURM_BITSTR_LEN asks for: unset or negative, the default; no number, 0 (all)."""
+    """Length that the variable SLURM_BITSTR_LEN asks for: the default if unset or negative; 0 (no cut) if
+    not a number.
+    """
     if value is None or value.strip().startswith("-"):
         return BITSTR_LEN
     return min(unsigned(value.strip(), 0xFFFFFFFF) or 0, _BITSTR_LEN_MAX)

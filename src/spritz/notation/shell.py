@@ -1,7 +1,7 @@
-"""`#SBATCH` lines: which lines of a script carry options, and how a line falls into words.
+"""`#SBATCH` lines: which lines of a script carry options, and how a line splits into words.
 
-Source: sbatch(1) DESCRIPTION; the quoting is that of sbatch, which is not quite the shell's: a backslash escapes inside
-single quotes too.
+Source: sbatch(1) DESCRIPTION. The quoting is sbatch's and differs from the shell's: a backslash escapes inside single
+quotes too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _BLANKS = " \t\r\v\f"
 
 
 class ScriptError(NotationError):
-    """A line cannot be read. `line` counts from 1."""
+    """A line that cannot be read. `line` counts from 1."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)
@@ -20,7 +20,7 @@ class ScriptError(NotationError):
 
 
 class OptionLine:
-    """Words of one `#SBATCH` line with its number, for messages."""
+    """Words of one `#SBATCH` line, and its number for messages."""
 
     __slots__ = ("line", "words")
 
@@ -32,8 +32,8 @@ class OptionLine:
 def split_words(text: str, line: int = 0, name: str = "") -> list[str]:
     """Words of `text`: quotes group, backslash escapes, an unquoted `#` ends the line. Raises ScriptError.
 
-    `line` and `name` (of the script) go into the message only. An empty pair of quotes is an empty word
-    (22.05 ends the line there).
+    Only messages use `line` and `name` (of the script). An empty pair of quotes is an empty word (22.05 ends the line
+    there).
     """
     words: list[str] = []
     text = text.lstrip(_BLANKS)
@@ -56,7 +56,7 @@ def _where(name: str, line: int) -> str:
 
 
 def _word(text: str, start: int, position: int, line: int, name: str) -> tuple[str, int]:
-    """One word from `position`, and where it ends. `start` is where messages begin to quote."""
+    """Read one word from `position`; return it with the index of its end. Messages quote the line from `start`."""
     letters: list[str] = []
     quote = ""
     while position < len(text):
@@ -85,7 +85,7 @@ def _word(text: str, start: int, position: int, line: int, name: str) -> tuple[s
 def option_lines(script: str, magic: str = "#SBATCH", name: str = "") -> list[OptionLine]:
     """Lines that begin with `magic`, up to the first line that is neither blank nor a comment. Raises ScriptError.
 
-    Nothing need follow the magic word: `#SBATCHx` holds the word `x`.
+    No blank is needed after the magic word: `#SBATCHx` holds the word `x`.
     """
     found: list[OptionLine] = []
     start, number = 0, 0
@@ -103,17 +103,16 @@ def option_lines(script: str, magic: str = "#SBATCH", name: str = "") -> list[Op
 
 
 def _is_comment(script: str, start: int, end: int) -> bool:
-    """Blank, or `#` first. Looks no further than it must: scripts can be one endless line."""
+    """Whether the line is blank or begins with `#`. Stops at the first other character: a script may be one endless
+    line.
+    """
     while start < end and script[start] in _BLANKS:
         start += 1
     return start >= end or script[start] == "#"
 
 
 def script_problem(script: bytes) -> str:
-    """Why sbatch refuses this script, in Slurm's words; empty if it does not.
-
-    Whether it is too long is for others to say.
-    """
+    """Why sbatch refuses this script, in Slurm's words; empty if it does not. Does not check the length."""
     if not script:
         return "Batch script is empty!"
     if script[:4096].isspace() and not script.strip():
@@ -132,5 +131,5 @@ def script_problem(script: bytes) -> str:
 
 
 def has_dos_line_breaks(script: bytes) -> bool:
-    """Does any line end with CR LF?"""
+    """Whether any line ends with CR LF."""
     return b"\r\n" in script

@@ -17,7 +17,7 @@ _NAMES = (
     "PWR", "SYS",
 )
 # fmt: on
-#: what strsignal(3) says, in the order of the numbers
+#: descriptions as of strsignal(3), in the order of the numbers
 _DESCRIPTIONS = (
     "Hangup",
     "Interrupt",
@@ -60,12 +60,13 @@ _SECONDS_MAX = 65535
 
 
 class SignalError(NotationError):
-    """No such signal, or not a --signal option."""
+    """The text is not a signal, or not a --signal option."""
 
 
 class SignalOption(Value):
-    """--signal: signal `number`, `seconds` before the time limit; `batch`: to the batch shell only; `reservation`: R,
-    for overlap with one.
+    """--signal: signal `number`, sent `seconds` before the time limit.
+
+    `batch`: to the batch shell only (B). `reservation`: the job may overlap with a reservation (R).
     """
 
     __slots__ = ("batch", "number", "reservation", "seconds")
@@ -80,7 +81,7 @@ class SignalOption(Value):
 
 
 def parse_signal(text: str) -> int:
-    """`USR1`, `SIGUSR1`, `usr1`, `10`, `RTMIN+1` -> number, 1 to 64. Raises SignalError."""
+    """Number (1 to 64) of `USR1`, `SIGUSR1`, `usr1`, `10` or `RTMIN+1`. Raises SignalError."""
     word = text.strip()[:32].upper().removeprefix("SIG") if len(text) < 64 else ""
     number = unsigned(word, _RTMAX)
     if number is None:
@@ -102,7 +103,7 @@ def _real_time(word: str) -> int | None:
 
 
 def signal_name(number: int) -> str:
-    """`USR1`; a number without a name is printed as it is (real-time signals: `RTMIN+1`)."""
+    """`USR1`, `RTMIN+1` for real-time signals; a number without a name is printed as a number."""
     if 1 <= number <= len(_NAMES):
         return _NAMES[number - 1]
     if _RTMIN <= number <= _RTMAX:
@@ -111,7 +112,7 @@ def signal_name(number: int) -> str:
 
 
 def signal_description(number: int) -> str:
-    """What srun says of a task that a signal ended: `Killed`, `Segmentation fault`. As strsignal(3) of glibc."""
+    """What srun prints of a task that a signal ended: `Killed`, `Segmentation fault`. As strsignal(3) of glibc."""
     if 1 <= number <= len(_DESCRIPTIONS):
         return _DESCRIPTIONS[number - 1]
     if _RTMIN <= number <= _RTMAX:
@@ -120,7 +121,7 @@ def signal_description(number: int) -> str:
 
 
 def parse_signal_option(text: str) -> SignalOption:
-    """`[{R|B|RB}:]signal[@seconds]`, at most 65535 seconds. Raises SignalError."""
+    """Parse `[{R|B|RB}:]signal[@seconds]`, at most 65535 seconds. Raises SignalError."""
     flags, colon, rest = text.partition(":")
     if not colon:
         flags, rest = "", text

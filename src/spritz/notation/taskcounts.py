@@ -1,4 +1,4 @@
-"""Counts per node in short: `2(x3),1`, as in SLURM_TASKS_PER_NODE and SLURM_JOB_CPUS_PER_NODE.
+"""Run-length encoded counts per node: `2(x3),1`, as in SLURM_TASKS_PER_NODE and SLURM_JOB_CPUS_PER_NODE.
 
 Source: sbatch(1) OUTPUT ENVIRONMENT VARIABLES.
 """
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _COUNT_MAX = 0xFFFFFFFF
-#: most nodes that are written out
+#: most nodes in one list
 NODES_MAX = 65536
 
 
 class TaskCountError(NotationError):
-    """Not a list of counts."""
+    """The text is not a list of counts."""
 
 
 def format(counts: Iterable[int]) -> str:
-    """[2, 2, 2, 1] -> `2(x3),1`."""
+    """Encode counts: [2, 2, 2, 1] -> `2(x3),1`."""
     runs: list[list[int]] = []
     for count in counts:
         if runs and runs[-1][0] == count:
@@ -32,7 +32,7 @@ def format(counts: Iterable[int]) -> str:
 
 
 def parse(text: str) -> list[int]:
-    """`2(x3),1` -> [2, 2, 2, 1]. Raises TaskCountError."""
+    """Decode counts: `2(x3),1` -> [2, 2, 2, 1]. Raises TaskCountError."""
     counts: list[int] = []
     for item in text.split(",") if text else ():
         count_text, opening, rest = item.partition("(x")

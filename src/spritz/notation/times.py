@@ -1,9 +1,9 @@
-"""Points in time: what --begin and its kin accept, and how listings print them.
+"""Points in time: what --begin and similar options accept, and how listings print them.
 
-The present is an argument. Local time is the process's own unless a `zone` is given.
+Must not read the clock: the present is an argument. Local time is the process's own unless a `zone` is given.
 
 Source: sbatch(1) --begin; squeue(1) SLURM_TIME_FORMAT; `parse_time`, `slurm_make_time_str`. Differs: `elevenses` is
-known (23.02), dates that do not exist are refused, and nothing but a count may follow `now`.
+known (23.02), dates that do not exist are refused, and only a count may follow `now`.
 """
 
 from __future__ import annotations
@@ -16,20 +16,19 @@ if TYPE_CHECKING:
 
 _HOURS = {"midnight": 0, "elevenses": 11, "noon": 12, "fika": 15, "teatime": 16}
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
-#: longest text that is looked at
+#: longest text that the parser reads
 _LENGTH_MAX = 256
-#: Latest time that is read, in seconds since the epoch: a day before the last one that requests may hold
-#: (`model.bounds.MOMENT`). A date of the year 9999, which stands for the end of time, is this one.
+#: latest time accepted: Python's dates end with the year 9999
 LATEST = 253_370_678_400
 _DIGITS = "0123456789"
 
 
 class TimeError(NotationError):
-    """Not a point in time, or one that does not exist."""
+    """The text is not a point in time, or names one that does not exist."""
 
 
 class _Reader:
-    """Walks through one text and collects what it says: a date, a time of day, or both."""
+    """Reads one text from left to right and collects its date, its time of day, or both."""
 
     __slots__ = ("clock", "date", "future", "now", "position", "text")
 
@@ -38,7 +37,7 @@ class _Reader:
         self.now = now
         self.future = future
         self.position = 0
-        #: year (None: not said), month, day
+        #: year (None: not given), month, day
         self.date: tuple[int | None, int, int] | None = None
         #: hour, minute, second
         self.clock: tuple[int, int, int] | None = None
@@ -103,7 +102,7 @@ class _Reader:
         return True
 
     def read_clock(self) -> None:
-        """HH:MM[:SS] [AM|PM]."""
+        """Read HH:MM[:SS] [AM|PM]."""
         start = self.position
         hour = self.number(1, 2)
         if hour > 23 or not self.take(":"):
@@ -131,7 +130,7 @@ class _Reader:
         self.clock = (hour, minute, second)
 
     def read_date(self) -> None:
-        """YYYY-MM-DD, MMDD[YY], MM/DD[/YY], MM.DD[.YY]."""
+        """Read YYYY-MM-DD, MMDD[YY], MM/DD[/YY] or MM.DD[.YY]."""
         start = self.position
         year: int | None = None
         if self.text[start + 4 : start + 5] == "-" and self.text[start + 7 : start + 8] == "-":
@@ -155,7 +154,9 @@ class _Reader:
         self.date = (year, month, day)
 
     def resolve(self) -> datetime:
-        """Date and time of day, the missing half filled in: the soonest moment to come, or the latest one gone by."""
+        """Date and time of day. A missing half is filled in to give the soonest time to come, or the latest one gone
+        by.
+        """
         from datetime import timedelta
 
         if self.clock is None and self.date is None:
@@ -186,9 +187,9 @@ class _Reader:
 def parse_time(text: str, now: float, zone: tzinfo | None = None, *, future: bool = True) -> float:
     """Seconds since the epoch.
 
-    `future` False looks back instead of ahead where the text leaves the day or year open (sacct).
+    `future` False: where the text leaves the day or year open, take a time in the past, not in the future (sacct).
 
-    Raises TimeError; its text is the line that Slurm prints, with the position of the trouble.
+    Raises TimeError with the line that Slurm prints, which includes the position of the error.
     """
     from datetime import datetime
 
@@ -210,7 +211,7 @@ def parse_time(text: str, now: float, zone: tzinfo | None = None, *, future: boo
         when = reader.resolve()
         at = when.timestamp()
         if reader.clock is not None and datetime.fromtimestamp(at, zone).replace(fold=0) != when:
-            # The clock was put forward over it.
+            # Daylight saving time skips this time.
             raise TimeError(f"Invalid time specification (no such time): {shown(text)}")
         return min(at, float(LATEST))
     except (OverflowError, ValueError, OSError) as error:
@@ -220,7 +221,7 @@ def parse_time(text: str, now: float, zone: tzinfo | None = None, *, future: boo
 
 
 def _relative(text: str, rest: str, now: float) -> float:
-    """now, now+COUNT[UNIT], now-COUNT[UNIT]; blanks are allowed between the parts."""
+    """Seconds since the epoch of now, now+COUNT[UNIT] or now-COUNT[UNIT], with blanks allowed between the parts."""
     delta_text = "".join(rest.split())
     if not delta_text:
         return float(int(now))
@@ -240,8 +241,8 @@ def _relative(text: str, rest: str, now: float) -> float:
 def format_time(epoch: float, style: str = "", now: float = 0.0, zone: tzinfo | None = None) -> str:
     """`2030-01-02T10:00:00`, or as SLURM_TIME_FORMAT says: standard (also empty), relative, or a strftime format.
 
-    `relative` compares with `now`. A style without any `%` is taken as standard, as Slurm does after a complaint.
-    Times that are not set ("Unknown", "N/A") are the caller's. A time outside the years of a date is Unknown.
+    `relative` compares with `now`. A style without `%` counts as standard, as in Slurm, which also complains about it.
+    Callers print times that are not set ("Unknown", "N/A"). A time outside the years of a date is Unknown.
     """
     from datetime import datetime
 

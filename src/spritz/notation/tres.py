@@ -1,6 +1,6 @@
 """Trackable resources: `cpu=4,mem=8G,node=1,billing=4,gres/gpu:a100=2` <-> pairs of name and count.
 
-Memory (`mem`, `vmem`, `bb/…`) counts in MiB, everything else in pieces. Order is kept.
+Memory (`mem`, `vmem`, `bb/…`) counts in MiB, all other resources in units. Order is kept.
 
 Source: scontrol(1) ReqTRES, AllocTRES; slurm.conf(5) AccountingStorageTRES, TRESBillingWeights.
 """
@@ -19,7 +19,7 @@ _SCALES = {"K": 10, "M": 20, "G": 30, "T": 40, "P": 50}
 
 
 class TresError(NotationError):
-    """Not a TRES list."""
+    """The text is not a TRES list."""
 
 
 def _is_memory(name: str) -> bool:
@@ -27,7 +27,7 @@ def _is_memory(name: str) -> bool:
 
 
 def parse(text: str) -> tuple[tuple[str, int], ...]:
-    """Pairs in the order written. A name may come once. Raises TresError."""
+    """Pairs in the order written, each name at most once. Raises TresError."""
     pairs: dict[str, int] = {}
     for item in text.split(",") if text else ():
         name, equals, value = item.partition("=")
@@ -42,7 +42,7 @@ def _parse_value(name: str, value: str, item: str) -> int:
     if _is_memory(name):
         whole, point, part = value[:-1].partition(".")
         if point and whole.isdecimal() and part.isdecimal() and value[-1:].upper() in _SCALES:
-            # As `format` writes what is a whole number of MiB: 1.50G.
+            # `format` writes a whole number of MiB this way: 1.50G.
             from fractions import Fraction
 
             fine = Fraction(f"{whole}.{part}") * (1 << _SCALES[value[-1].upper()]) / (1 << _SCALES["M"])
@@ -62,7 +62,7 @@ def _parse_value(name: str, value: str, item: str) -> int:
 def format(pairs: Iterable[tuple[str, int]], *, convert: bool = True) -> str:
     """`cpu=4,mem=8G,node=1`.
 
-    Memory gets a unit; counts are printed whole. Zero counts are printed too: leave them out beforehand.
+    Memory gets a unit; other counts are printed in full. Zero counts are printed too: callers leave them out.
     """
     return ",".join(
         f"{name}={format_mib(count, convert=convert) if _is_memory(name) else count}" for name, count in pairs

@@ -1,6 +1,6 @@
 """Base of the small records of this package.
 
-Not msgspec and not typing.NamedTuple: every command imports these modules, and those two take 20 ms and 7 ms to import
+Not msgspec and not typing.NamedTuple: every command imports these modules, and the two take 20 ms and 7 ms to import,
 where a bare interpreter takes 8 (docs/decisions/0168).
 """
 
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 
 class Value:
-    """Compares, hashes and prints by its slots.
+    """A record that compares, hashes and prints by its slots.
 
-    Subclasses name their slots and set each in `__init__`, and never again.
+    Subclasses name their slots, and set each once, in `__init__`.
     """
 
     __slots__: tuple[str, ...] = ()
