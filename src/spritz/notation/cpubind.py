@@ -97,9 +97,9 @@ def parse_cpu_bind(text: str) -> Binding:
         name, colon, listed = word.partition(":")
         lowered = name.lower() if len(name) < 32 else ""
         lowered = _SINGULAR.get(lowered, lowered)
-        said = None if colon else _verbosity(lowered)
-        if said is not None:
-            verbose = said
+        verbosity = None if colon else _verbosity(lowered)
+        if verbosity is not None:
+            verbose = verbosity
         elif lowered in ("one_thread", "one-thread") and not colon:
             flags.append("one_thread")
         elif lowered in ("no", "none") and not colon:
@@ -125,9 +125,9 @@ def parse_mem_bind(text: str) -> Binding:
     for word in _words(text):
         name, colon, listed = word.partition(":")
         lowered = name.lower() if len(name) < 32 else ""
-        said = None if colon else _verbosity(lowered)
-        if said is not None:
-            verbose = said
+        verbosity = None if colon else _verbosity(lowered)
+        if verbosity is not None:
+            verbose = verbosity
         elif lowered in ("sort", "nosort") and not colon:
             flags = [flag for flag in flags if flag not in ("sort", "nosort")] + [lowered]
         elif lowered in ("p", "prefer") and not colon:
@@ -150,9 +150,9 @@ def parse_gpu_bind(text: str) -> Binding:
     """
     body = text
     verbose: bool | None = None
-    head, comma, rest = body.partition(",")
+    head, comma, remainder = body.partition(",")
     if comma and head.lower() in ("v", "verbose"):
-        verbose, body = True, rest
+        verbose, body = True, remainder
     name, colon, listed = body.partition(":")
     lowered = name.lower() if len(name) < 32 else ""
     lowered = {"map": "map_gpu", "mask": "mask_gpu"}.get(lowered, lowered)

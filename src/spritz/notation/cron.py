@@ -80,9 +80,9 @@ class Schedule:
         day, clock = divmod(minute, _MINUTES_OF_DAY)
         for ahead in range(_DAYS_MAX):
             if self._on(date.fromordinal(_FIRST_DAY + day + ahead)):
-                found = self._from(clock if not ahead else 0)
-                if found is not None:
-                    return (day + ahead) * _MINUTES_OF_DAY + found
+                minute_of_day = self._from(clock if not ahead else 0)
+                if minute_of_day is not None:
+                    return (day + ahead) * _MINUTES_OF_DAY + minute_of_day
         raise AssertionError(f"{self.text()} never comes")  # `read_schedule` refuses such
 
     def _on(self, day: date) -> bool:

@@ -47,10 +47,10 @@ def parse(text: str) -> tuple[tuple[Dependency, ...], str]:
     if "," in text and "?" in text:
         raise _problem(text, "`,' and `?' are mixed")
     separator = "?" if "?" in text else ","
-    found: dict[Dependency, None] = {}
+    conditions: dict[Dependency, None] = {}
     for item in text.split(separator):
-        found.update(dict.fromkeys(_parse_item(item.strip(), text)))
-    return tuple(found), "any" if separator == "?" else "all"
+        conditions.update(dict.fromkeys(_parse_item(item.strip(), text)))
+    return tuple(conditions), "any" if separator == "?" else "all"
 
 
 def _parse_item(item: str, text: str) -> list[Dependency]:

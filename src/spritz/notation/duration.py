@@ -29,10 +29,10 @@ def parse_seconds(text: str) -> int:
     """
     if len(text) < 10 and text.upper() in _ENDLESS:
         return INFINITE
-    days_text, dash, rest = text.partition("-")
+    days_text, dash, clock_text = text.partition("-")
     if not dash:
-        days_text, rest = "0", text
-    fields = rest.split(":", 3)
+        days_text, clock_text = "0", text
+    fields = clock_text.split(":", 3)
     if len(fields) > 3:
         raise _invalid(text)
     numbers: list[int] = []

@@ -45,21 +45,25 @@ class Comparison(Value):
 
     def matches(self, data: Data) -> bool:
         """Whether a node with this data meets the condition. Data without the key does not."""
-        mine = data.get(self.key)
-        if isinstance(mine, (bool, int, float)):
-            return self._number(mine)
-        return isinstance(mine, str) and _holds(self.operator, (mine > self.value) - (mine < self.value))
+        node_value = data.get(self.key)
+        if isinstance(node_value, (bool, int, float)):
+            return self._number(node_value)
+        return isinstance(node_value, str) and _holds(
+            self.operator, (node_value > self.value) - (node_value < self.value)
+        )
 
-    def _number(self, mine: float) -> bool:
+    def _number(self, node_value: float) -> bool:
         import re
 
         number = float(self.value) if re.fullmatch(_NUMBER, self.value) else None
-        if isinstance(mine, bool):
+        if isinstance(node_value, bool):
             truth = {"true": 1.0, "false": 0.0}.get(self.value.lower(), number)
             number = None if truth is None else float(bool(truth))
         if number is None:
             return self.operator == "!="
-        return _holds(self.operator, 0 if abs(mine - number) < CLOSE else (mine > number) - (mine < number))
+        return _holds(
+            self.operator, 0 if abs(node_value - number) < CLOSE else (node_value > number) - (node_value < number)
+        )
 
 
 class Junction(Value):
@@ -73,8 +77,8 @@ class Junction(Value):
 
     def matches(self, data: Data) -> bool:
         """Whether a node with this data meets the expression."""
-        found = (part.matches(data) for part in self.parts)
-        return any(found) if self.any_of else all(found)
+        results = (part.matches(data) for part in self.parts)
+        return any(results) if self.any_of else all(results)
 
 
 def _holds(operator: str, order: int) -> bool:
@@ -87,16 +91,16 @@ def data_of(text: str) -> Data:
     from json import loads
 
     try:
-        found = loads(text, parse_int=float) if text else {}
+        data = loads(text, parse_int=float) if text else {}
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return data if isinstance(data, dict) else {}
 
 
-def says(wanted: str, said: str) -> bool:
+def is_met(expression: str, extra_text: str) -> bool:
     """Whether a node's extra data meets the expression. Text that is no expression is met by no node."""
     try:
-        return parse(wanted).matches(data_of(said))
+        return parse(expression).matches(data_of(extra_text))
     except ExtraError:
         return False
 
@@ -108,10 +112,10 @@ def parse(text: str) -> Junction:
     tokens = re.findall(_TOKEN, text)
     if sum(map(len, tokens)) != len(text):
         raise ExtraError(f"{shown(text)}: a ! without =")
-    found, rest = _level(text, tokens, 0, 0)
-    if rest != len(tokens):
+    junction, end = _level(text, tokens, 0, 0)
+    if end != len(tokens):
         raise ExtraError(f"{shown(text)}: a ) without (")
-    return found
+    return junction
 
 
 def _level(text: str, tokens: list[str], at: int, depth: int) -> tuple[Junction, int]:

@@ -164,15 +164,15 @@ class _Parser:
 
 def names(constraint: Constraint | None) -> list[str]:
     """All features of the constraint, each once, in order."""
-    found: dict[str, None] = {}
+    seen: dict[str, None] = {}
     stack = [constraint] if constraint else []
     while stack:
         part = stack.pop()
         if isinstance(part, Feature):
-            found[part.name] = None
+            seen[part.name] = None
         else:
             stack.extend(reversed(part.parts))
-    return list(found)
+    return list(seen)
 
 
 def alternatives(constraint: Constraint) -> list[Constraint]:

@@ -68,7 +68,7 @@ class Options:
         exact = self.by_name.get(name)
         if exact is not None:
             return exact
-        matches = [option for known, option in self.by_name.items() if known.startswith(name)]
+        matches = [option for option_name, option in self.by_name.items() if option_name.startswith(name)]
         if not matches:
             raise GetoptError(f"unrecognized option '{shown(argument, _SHOWN_MAX)}'")
         first = matches[0]
@@ -88,48 +88,48 @@ def parse(arguments: Sequence[str], options: Options, *, stop_early: bool = Fals
     `stop_early`: the first argument that is no option ends the options (`+` of getopt; sbatch, srun, salloc). Raises
     GetoptError at the first mistake, where Slurm's commands exit.
     """
-    found: list[Parsed] = []
-    rest: list[str] = []
+    parsed: list[Parsed] = []
+    positional: list[str] = []
     position, count = 0, len(arguments)
     while position < count:
         argument = arguments[position]
         position += 1
         if argument == "--":
-            rest.extend(arguments[position:])
+            positional.extend(arguments[position:])
             break
         if len(argument) < 2 or argument[0] != "-":
             if stop_early:
-                rest.extend(arguments[position - 1 :])
+                positional.extend(arguments[position - 1 :])
                 break
-            rest.append(argument)
+            positional.append(argument)
         elif argument[1] == "-":
             following = arguments[position] if position < count else None
-            position += _long(argument, following, options, found)
+            position += _long(argument, following, options, parsed)
         else:
             following = arguments[position] if position < count else None
-            position += _short(argument, following, options, found)
-    return found, rest
+            position += _short(argument, following, options, parsed)
+    return parsed, positional
 
 
-def _long(argument: str, following: str | None, options: Options, found: list[Parsed]) -> int:
+def _long(argument: str, following: str | None, options: Options, parsed: list[Parsed]) -> int:
     """Append one long option. Returns how many further arguments it took."""
     option = options.find(argument)
     _, equals, value = argument.partition("=")
     if equals:
         if option.argument == NONE:
             raise GetoptError(f"option '--{option.name}' doesn't allow an argument")
-        found.append((option.key, value))
+        parsed.append((option.key, value))
         return 0
     if option.argument != REQUIRED:
-        found.append((option.key, None))
+        parsed.append((option.key, None))
         return 0
     if following is None:
         raise GetoptError(f"option '--{option.name}' requires an argument")
-    found.append((option.key, following))
+    parsed.append((option.key, following))
     return 1
 
 
-def _short(argument: str, following: str | None, options: Options, found: list[Parsed]) -> int:
+def _short(argument: str, following: str | None, options: Options, parsed: list[Parsed]) -> int:
     """Append the options of one bundle (`-hl`, `-N2`, `-N` `2`). Returns how many further arguments they took."""
     for position in range(1, len(argument)):
         letter = argument[position]
@@ -137,17 +137,17 @@ def _short(argument: str, following: str | None, options: Options, found: list[P
         if option is None:
             raise GetoptError(f"invalid option -- '{shown(letter)}'")
         if option.argument == NONE:
-            found.append((option.key, None))
+            parsed.append((option.key, None))
             continue
         attached = argument[position + 1 :]
         if attached:
-            found.append((option.key, attached))
+            parsed.append((option.key, attached))
         elif option.argument == OPTIONAL:
-            found.append((option.key, None))
+            parsed.append((option.key, None))
         elif following is None:
             raise GetoptError(f"option requires an argument -- '{letter}'")
         else:
-            found.append((option.key, following))
+            parsed.append((option.key, following))
             return 1
         return 0
     return 0

@@ -59,13 +59,13 @@ def _items(text: str) -> list[list[str]]:
         outside = text[position:] if opening < 0 else text[position:opening]
         if "]" in outside:
             raise HostlistError(f"Unmatched `]' in `{shown(text)}'")
-        *whole, rest = outside.translate(_SEPARATORS).split(",")
+        *whole, last = outside.translate(_SEPARATORS).split(",")
         for piece in whole:
             parts[-1] += piece
             if len(parts) > 1 or parts[0]:
                 items.append(parts)
             parts = [""]
-        parts[-1] += rest
+        parts[-1] += last
         if opening < 0:
             break
         closing = text.find("]", opening)
@@ -173,15 +173,15 @@ def sort(names: Iterable[str]) -> list[str]:
 
     def key(entry: tuple[str, str, str]) -> tuple[object, ...]:
         name, prefix, digits = entry
-        known = keys.get(prefix)
-        if known is None:
-            known = keys[prefix] = _natural(prefix)
+        prefix_key = keys.get(prefix)
+        if prefix_key is None:
+            prefix_key = keys[prefix] = _natural(prefix)
         if not digits:
-            return (known, -1, 0, name)
+            return (prefix_key, -1, 0, name)
         group = 0
         if prefix in padded:
             group = max((width for width in padded[prefix] if width <= len(digits)), default=0)
-        return (known, group, int(digits), name)
+        return (prefix_key, group, int(digits), name)
 
     return [entry[0] for entry in sorted(split_names, key=key)]
 

@@ -81,22 +81,22 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
     """Lines with content and their numbers. A backslash at the end joins the next line; a leading `#` makes
     a comment.
     """
-    found: list[tuple[int, str]] = []
+    numbered: list[tuple[int, str]] = []
     held: list[str] = []
     for number, line in enumerate(text.split("\n"), 1):
         if held or (line.strip(_BLANKS) and line.lstrip(_BLANKS)[0] != "#"):
             held.append(line.removesuffix("\\"))
         if held and not line.endswith("\\"):
-            found.append((number - len(held) + 1, "".join(held)))
+            numbered.append((number - len(held) + 1, "".join(held)))
             held = []
     if held:
-        found.append((text.count("\n") + 2 - len(held), "".join(held)))
-    return found
+        numbered.append((text.count("\n") + 2 - len(held), "".join(held)))
+    return numbered
 
 
 def _rule(line: str, before: list[Rule], seen: bytearray, task_count: int | None) -> Rule:
-    ranks, _, rest = line.strip(_BLANKS).replace("\t", " ").partition(" ")
-    words = _words(rest)
+    ranks, _, words_text = line.strip(_BLANKS).replace("\t", " ").partition(" ")
+    words = _words(words_text)
     if not words:
         raise MultiProgError()
     if ranks == "*":

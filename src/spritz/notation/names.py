@@ -38,16 +38,16 @@ def nearest(word: str, candidates: Iterable[str]) -> str | None:
     return best or extending
 
 
-def _distance(one: str, other: str, limit: int) -> int:
+def _distance(word: str, other: str, limit: int) -> int:
     """Number of typing errors between the two words, at most `limit`."""
     before: list[int] = []
     row = list(range(len(other) + 1))
-    for i, letter in enumerate(one, 1):
+    for i, letter in enumerate(word, 1):
         earlier, before = before, row
         row = [i]
         for j, another in enumerate(other, 1):
             cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != another))
-            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == another:
+            if i > 1 and j > 1 and letter == other[j - 2] and word[i - 2] == another:
                 cost = min(cost, earlier[j - 2] + 1)
             row.append(cost)
         if min(row) >= limit:

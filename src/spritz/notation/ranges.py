@@ -169,8 +169,8 @@ def _step_form(mask: int) -> str:
     first = (mask & -mask).bit_length() - 1
     if mask <= 0 or last - first <= 10 or mask >> (first + 1) & 1 or mask.bit_count() < _STEP_COUNT_MIN:
         return ""
-    rest = mask >> (first + 1)
-    step = (rest & -rest).bit_length()
+    higher = mask >> (first + 1)
+    step = (higher & -higher).bit_length()
     if (last - first) % step or _stepped(first, last, step) != mask:
         return ""
     return f"{first}-{last}:{step}"

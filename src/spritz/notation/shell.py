@@ -87,7 +87,7 @@ def option_lines(script: str, magic: str = "#SBATCH", name: str = "") -> list[Op
 
     No blank is needed after the magic word: `#SBATCHx` holds the word `x`.
     """
-    found: list[OptionLine] = []
+    lines: list[OptionLine] = []
     start, number = 0, 0
     while start < len(script):
         end = script.find("\n", start)
@@ -95,11 +95,11 @@ def option_lines(script: str, magic: str = "#SBATCH", name: str = "") -> list[Op
             end = len(script)
         number += 1
         if script.startswith(magic, start):
-            found.append(OptionLine(number, split_words(script[start + len(magic) : end], number, name)))
+            lines.append(OptionLine(number, split_words(script[start + len(magic) : end], number, name)))
         elif not _is_comment(script, start, end):
             break
         start = end + 1
-    return found
+    return lines
 
 
 def _is_comment(script: str, start: int, end: int) -> bool:

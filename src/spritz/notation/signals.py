@@ -122,10 +122,10 @@ def signal_description(number: int) -> str:
 
 def parse_signal_option(text: str) -> SignalOption:
     """Parse `[{R|B|RB}:]signal[@seconds]`, at most 65535 seconds. Raises SignalError."""
-    flags, colon, rest = text.partition(":")
+    flags, colon, body = text.partition(":")
     if not colon:
-        flags, rest = "", text
-    signal_text, at, seconds_text = rest.partition("@")
+        flags, body = "", text
+    signal_text, at, seconds_text = body.partition("@")
     seconds = unsigned(seconds_text, _SECONDS_MAX) if at else DEFAULT_SECONDS
     upper = flags.upper() if len(flags) < 3 else "X"
     if seconds is None or (colon and not upper) or upper.strip("RB") or upper in ("RR", "BB"):

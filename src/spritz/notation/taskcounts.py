@@ -35,9 +35,11 @@ def parse(text: str) -> list[int]:
     """Decode counts: `2(x3),1` -> [2, 2, 2, 1]. Raises TaskCountError."""
     counts: list[int] = []
     for item in text.split(",") if text else ():
-        count_text, opening, rest = item.partition("(x")
+        count_text, opening, repeat_text = item.partition("(x")
         count = unsigned(count_text, _COUNT_MAX)
-        times = unsigned(rest[:-1], NODES_MAX) if opening and rest.endswith(")") else None if opening else 1
+        times = (
+            unsigned(repeat_text[:-1], NODES_MAX) if opening and repeat_text.endswith(")") else None if opening else 1
+        )
         if count is None or not times:
             raise TaskCountError(f"Invalid count per node: {shown(item)}")
         if len(counts) + times > NODES_MAX:

@@ -168,9 +168,9 @@ class _Reader:
                 day += timedelta(days=1)
             year, month, dom = day.year, day.month, day.day
         else:
-            said, month, dom = self.date
-            year = self.now.year if said is None else said
-            if said is None:
+            given_year, month, dom = self.date
+            year = self.now.year if given_year is None else given_year
+            if given_year is None:
                 current = (self.now.month, self.now.day, self.now.hour, self.now.minute)
                 if self.future and (month, dom, hour, minute) <= current:
                     year += 1
@@ -220,9 +220,9 @@ def parse_time(text: str, now: float, zone: tzinfo | None = None, *, future: boo
         raise reader.fail() from error
 
 
-def _relative(text: str, rest: str, now: float) -> float:
+def _relative(text: str, after_now: str, now: float) -> float:
     """Seconds since the epoch of now, now+COUNT[UNIT] or now-COUNT[UNIT], with blanks allowed between the parts."""
-    delta_text = "".join(rest.split())
+    delta_text = "".join(after_now.split())
     if not delta_text:
         return float(int(now))
     body = delta_text[1:]

@@ -15,7 +15,7 @@ from msgspec import Struct
 from spritz.model.explain import NodeTest, PartitionView
 from spritz.model.node_features import to_activate
 from spritz.model.states import NodeFlag, NodeState
-from spritz.notation.extra import says
+from spritz.notation.extra import is_met
 from spritz.notation.hostlist import compress
 from spritz.scheduling.explain.wording import amount, listed, resource
 from spritz.scheduling.placement.select import target_of
@@ -203,7 +203,7 @@ def _test(
             return FailedTest("reservation", apart)
         if request.boots_later and to_activate(request.boots, row.features, row.changeable):
             return FailedTest("features", f"not rebooted for {request.features} yet (--delay-boot)")
-        if request.extra and not says(request.extra, row.extra):
+        if request.extra and not is_met(request.extra, row.extra):
             return FailedTest("features", f"its extra data is not as asked for: {request.extra}")
         return FailedTest("features", f"without the features {request.features}")
     bare = _emptied(row)

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from spritz.model.node_features import to_activate
 from spritz.notation import features
-from spritz.notation.extra import says
+from spritz.notation.extra import is_met
 from spritz.scheduling.view.fabric import Fabric
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class Eligibility:
 
     def _with_extra(self, nodes: Ints, text: str) -> Ints:
         """Nodes whose extra data satisfies --extra; none if it is malformed."""
-        answers = {said: says(text, said) for said in {self._extra[index] for index in nodes.tolist()}}
+        answers = {said: is_met(text, said) for said in {self._extra[index] for index in nodes.tolist()}}
         return np.array([index for index in nodes.tolist() if answers[self._extra[index]]], np.int64)
 
     def _reserved_first(self, choices: list[Choice], request: Request) -> list[Choice]:
