@@ -1,7 +1,7 @@
-"""Programs of the site that see and change requests: job_submit in the controller, cli_filter in the commands.
+"""Site plugins that see and change requests: job_submit in the controller, cli_filter in the commands.
 
-Pure: what a plugin is told and what it may change. Which process it runs in, for how long, and what becomes of its
-answer, is settled by `controller.submit_plugins` and `cli.filters` (docs/decisions/0092).
+Owns what a plugin sees and may change. Does no I/O besides reading a script's file. Must not decide in which process a
+plugin runs, for how long, or what its answer leads to: `controller.plugins` and `cli.filters` do (docs/decisions/0092).
 
 Map
 ---

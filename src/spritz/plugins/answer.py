@@ -1,4 +1,4 @@
-"""What a plugin answers, and how it fails.
+"""The result of a plugin's call, and the errors of plugins.
 
 Source: https://slurm.schedmd.com/job_submit_plugins.html.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-#: one line of the log: its level, a name and what was said
+#: one line of the log: level (a name) and text
 LogLine = tuple[str, str]
 
 
 class Answer(Struct, frozen=True, gc=False):
-    """`number`: 0, -1 or an error number of Slurm's. `lines` are for the user, `log` for the controller's log."""
+    """A plugin's answer: `number` is 0, -1 or a Slurm error number; `lines` go to the user, `log` to the controller's
+    log.
+    """
 
     number: int = 0
     lines: tuple[str, ...] = ()
@@ -20,8 +22,8 @@ class Answer(Struct, frozen=True, gc=False):
 
 
 class PluginError(Exception):
-    """A plugin that cannot be used, or failed: one line that names it."""
+    """A plugin cannot be used, or failed. The message is one line that names it."""
 
 
 class FieldError(Exception):
-    """A name that the description does not have, or a value that it does not take."""
+    """The description has no field of this name, or the field does not accept the value."""

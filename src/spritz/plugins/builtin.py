@@ -1,11 +1,10 @@
-"""The plugins of Slurm's that need no script: all_partitions, defaults, logging, partition, pbs, require_timelimit,
-throttle.
+"""Slurm's plugins that need no script: all_partitions, defaults, logging, partition, pbs, require_timelimit, throttle.
 
-Each is given the description, which it may change, and `World`, what the controller knows; an `Answer` says what became
-of it. They run in the controller between two requests, so none may take long.
+Each call gets the description, which it may change, and a `World` with what the controller knows, and returns an
+`Answer`. They run in the controller between two requests, so none may take long.
 
-Source: slurm.conf(5) JobSubmitPlugins, SchedulerParameters=jobs_per_user_per_hour; what Slurm's plugins of these names
-do.
+Source: slurm.conf(5) JobSubmitPlugins, SchedulerParameters=jobs_per_user_per_hour; the behaviour of Slurm's plugins of
+these names.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from spritz.plugins.description import Description
 from spritz.plugins.records import usable
 
 OK = Answer()
-#: throttle: its counts are of tenths of an hour
+#: throttle: seconds after which its counts fade, a tenth of an hour
 _TENTH_SECONDS = 360.0
 
 
 class World(Struct, frozen=True, kw_only=True):
-    """What a plugin is told besides the request. `uid` asks; `groups` are those of the job's user.
+    """What a plugin knows besides the request. `uid` sent it; `groups` are those of the job's user.
 
-    `next_job_id`: the number that the job will have; 0 if that is not sure.
+    `next_job_id`: the id that the job will get; 0 if unknown.
     """
 
     uid: int
@@ -43,34 +42,34 @@ class World(Struct, frozen=True, kw_only=True):
 
 
 class Plugin(Protocol):
-    """One that runs here."""
+    """A plugin that runs in the controller."""
 
     def submit(self, job: Description, world: World) -> Answer:
-        """A new job."""
+        """Check and change a submission."""
         ...
 
     def modify(self, job: Description, world: World) -> Answer:
-        """A change of one."""
+        """Check and change an update."""
         ...
 
 
 class Nothing:
-    """defaults: an example in C that a site changes; as it comes, it does nothing."""
+    """defaults: in Slurm an example in C for sites to change; unchanged, it does nothing."""
 
     def submit(self, job: Description, world: World) -> Answer:
-        """Nothing."""
+        """Accept."""
         return OK
 
     def modify(self, job: Description, world: World) -> Answer:
-        """Nothing."""
+        """Accept."""
         return OK
 
 
 class AllPartitions(Nothing):
-    """A job that names no partition may run in any of them."""
+    """all_partitions: a job that names no partition may run in any."""
 
     def submit(self, job: Description, world: World) -> Answer:
-        """Name those that take jobs."""
+        """Name all partitions that accept jobs."""
         names = [partition.name for partition in world.partitions if queues_jobs(partition)]
         if job.read("partition") is None and names:
             job.write("partition", ",".join(names))
@@ -78,10 +77,10 @@ class AllPartitions(Nothing):
 
 
 class BestPartition(Nothing):
-    """partition: a job that names none goes to the one of the highest priority that its user may use."""
+    """partition: a job that names none goes to the highest-priority partition that its user may use."""
 
     def submit(self, job: Description, world: World) -> Answer:
-        """Name it."""
+        """Set the partition."""
         if job.read("partition") is not None:
             return OK
         uid = int(job.read("user_id"))
@@ -90,7 +89,7 @@ class BestPartition(Nothing):
             for partition in world.partitions
             if queues_jobs(partition) and usable(partition, uid, world.uid, world.groups)
         ]
-        # The first of several of the same priority, as in Slurm.
+        # The first of several of equal priority, as in Slurm.
         best = max((one for one in open_ones if _holds(one, job)), key=lambda one: one.priority_tier, default=None)
         if best is None:
             return OK
@@ -99,7 +98,7 @@ class BestPartition(Nothing):
 
 
 def _holds(partition: Partition, job: Description) -> bool:
-    """Its limit of memory is not exceeded, as far as both are of the same kind."""
+    """Whether the job's memory is within the partition's limit; only limits of the same kind are compared."""
     per_cpu, per_node = job.read("min_mem_per_cpu"), job.read("min_mem_per_node")
     most_per_cpu, most_per_node = partition.max_memory_mib_per_cpu, partition.max_memory_mib_per_node
     if per_cpu is not None and most_per_cpu:
@@ -108,10 +107,10 @@ def _holds(partition: Partition, job: Description) -> bool:
 
 
 class RequireTimeLimit:
-    """Jobs must say how long they take."""
+    """require_timelimit: jobs must have a finite time limit."""
 
     def submit(self, job: Description, world: World) -> Answer:
-        """Neither none, nor one without end."""
+        """Refuse a missing or infinite limit."""
         limit = job.read("time_limit")
         if limit == NO_VAL:
             return _refused("ESLURM_MISSING_TIME_LIMIT", f"Missing time limit for job by uid:{world.uid}")
@@ -120,7 +119,7 @@ class RequireTimeLimit:
         return OK
 
     def modify(self, job: Description, world: World) -> Answer:
-        """Not to one without end."""
+        """Refuse an infinite limit."""
         if job.read("time_limit") == INFINITE:
             return _refused("ESLURM_INVALID_TIME_LIMIT", f"Bad replacement time limit for {job.job_id}")
         return OK
@@ -131,15 +130,15 @@ def _refused(name: str, why: str) -> Answer:
 
 
 class Logging:
-    """Every request leaves a line in the log."""
+    """logging: every request writes a line to the log."""
 
     def submit(self, job: Description, world: World) -> Answer:
-        """The fields that Slurm logs."""
+        """Log the fields that Slurm logs."""
         names = "account begin_time dependency name partition qos submit_uid time_limit user_id"
         return Answer(log=(("info", f"Job submit request: {_told(job, names.split(), world)}"),))
 
     def modify(self, job: Description, world: World) -> Answer:
-        """The fields that Slurm logs."""
+        """Log the fields that Slurm logs."""
         names = "account begin_time dependency job_id name partition qos submit_uid time_limit"
         return Answer(log=(("info", f"Job modify request: {_told(job, names.split(), world)}"),))
 
@@ -151,13 +150,13 @@ def _told(job: Description, names: Iterable[str], world: World) -> str:
 
 
 class Pbs:
-    """Variables and a comment that programs made for PBS look for.
+    """pbs: sets variables and a comment that programs written for PBS expect.
 
-    Differs: the dependencies `before` and `on` are not known to the commands, so there are none to translate.
+    Differs: the commands do not accept the dependencies `before` and `on`, so there are none to translate.
     """
 
     def submit(self, job: Description, world: World) -> Answer:
-        """PBS_ACCOUNT, PBS_QUEUE, and where the output goes, in the comment."""
+        """Set PBS_ACCOUNT, PBS_QUEUE, and the output path in the comment."""
         for variable, field in (("PBS_ACCOUNT", "account"), ("PBS_QUEUE", "partition")):
             value = job.read(field)
             if value is not None:
@@ -166,7 +165,7 @@ class Pbs:
         return OK
 
     def modify(self, job: Description, world: World) -> Answer:
-        """A new output file is only noted, as in Slurm: the file of the job stays."""
+        """Write a new output path to the comment only: as in Slurm, the job's file stays."""
         path = job.fields.pop("stdout", None)
         if path:
             self._note(job, str(path), job.job_id)
@@ -183,9 +182,9 @@ class Pbs:
 
 
 class Throttle(Nothing):
-    """No user submits more than SchedulerParameters=jobs_per_user_per_hour jobs an hour.
+    """throttle: a user may submit at most SchedulerParameters=jobs_per_user_per_hour jobs an hour.
 
-    As in Slurm: counts fade every six minutes, and are forgotten with the controller.
+    As in Slurm, counts fade every six minutes and do not survive a restart of the controller.
     """
 
     def __init__(self) -> None:
@@ -193,7 +192,7 @@ class Throttle(Nothing):
         self._faded_at = 0.0
 
     def submit(self, job: Description, world: World) -> Answer:
-        """Count it, unless there are too many."""
+        """Count the submission, or refuse it above the limit."""
         most = world.jobs_per_user_per_hour
         if not most:
             return OK
@@ -206,7 +205,7 @@ class Throttle(Nothing):
         return OK
 
     def _fade(self, now: float) -> None:
-        """A tenth of what each count was is forgotten in each tenth of an hour, one job at least."""
+        """For each tenth of an hour, reduce every count by a tenth, at least by one."""
         if not self._faded_at:
             self._faded_at = now
         tenths = int((now - self._faded_at) // _TENTH_SECONDS)
@@ -228,5 +227,5 @@ BUILTIN: dict[str, type[Plugin]] = {
     "require_timelimit": RequireTimeLimit,
     "throttle": Throttle,
 }
-#: those that run a script of the site
+#: plugins that run a script of the site
 SCRIPTS = {"lua": "job_submit.lua", "python": "job_submit.py"}

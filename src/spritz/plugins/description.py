@@ -1,11 +1,11 @@
 """A request as plugins see it: the names of job_desc_msg_t over the plain values of a `JobSpec`.
 
-What was not given reads as None (texts) or NO_VAL of its width (numbers), and writing that takes a value back. A
-submission holds all that its user gave; an update only what it changes. A name that Slurm has and Spritz cannot carry
-reads as not given, and writing it is refused by name.
+A field that was not given reads as None (texts) or NO_VAL of its width (numbers); writing that value clears the field.
+A submission holds everything that its user gave, an update only what it changes. A name of Slurm's that Spritz does not
+support reads as not given, and writing it raises an error that names it.
 
-Source: slurm/slurm.h job_desc_msg_t; https://slurm.schedmd.com/job_submit_plugins.html; values as recorded from
-Slurm 22.05.
+Source: slurm/slurm.h job_desc_msg_t; https://slurm.schedmd.com/job_submit_plugins.html; values as recorded from Slurm
+22.05.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from spritz.plugins.answer import FieldError
 
 
 class Description:
-    """One request. `fields` are plain values of JobSpec's fields, only those that were given.
+    """One request. `fields`: plain values of JobSpec's fields, only those that were given.
 
-    `facts` are what the controller adds: user_name, default_account, default_qos, immediate, het_job_offset.
+    `facts`: what the controller adds: user_name, default_account, default_qos, immediate, het_job_offset.
     """
 
     __slots__ = ("changed", "environment", "facts", "fields", "job_id", "min_cpus", "modify", "script")
@@ -41,30 +41,30 @@ class Description:
         self.facts: Mapping[str, Any] = facts or {}
         self.script: bytes = script
         self.environment: list[bytes] = list(environment)
-        #: the job that an update is of; 0 for a submission
+        #: the job that an update changes; 0 for a submission
         self.job_id = job_id
         self.modify = bool(job_id)
         #: names of JobSpec fields that plugins have written
         self.changed: set[str] = set()
-        #: what a plugin wrote to min_cpus: what it comes to is known when all is written
+        #: what a plugin wrote to min_cpus; it takes effect after all writes, because it depends on other fields
         self.min_cpus: int | None = None
 
     @classmethod
     def of_spec(
         cls, spec: JobSpec, script: bytes, environment: tuple[bytes, ...], facts: Mapping[str, Any]
     ) -> Description:
-        """A submission."""
+        """The description of a submission."""
         return cls(msgspec.to_builtins(spec), facts=facts, script=script, environment=environment)
 
     def read(self, name: str) -> Any:
-        """The value; None for a text that was not given, and for a name that there is not."""
+        """The value; None for a text that was not given, and for an unknown name."""
         from spritz.plugins.fields import FIELDS
 
         field = FIELDS.get(name)
         return None if field is None else field.read(self)
 
     def write(self, name: str, value: Any) -> None:
-        """Raises FieldError for a name or a value that will not do."""
+        """Set a field. Raises FieldError for an unknown name, or a value that the field does not accept."""
         from spritz.plugins.fields import FIELDS
 
         field = FIELDS.get(name)
@@ -73,7 +73,7 @@ class Description:
         field.write(self, name, value)
 
     def put(self, field: str, value: Any) -> None:
-        """Set a field of JobSpec; None takes it back. For the table's writers."""
+        """Set a field of JobSpec; None clears it. For the writers of the table."""
         self.changed.add(field)
         if value is None and not self.modify:
             self.fields.pop(field, None)
@@ -81,13 +81,15 @@ class Description:
             self.fields[field] = value
 
     def variable(self, name: str) -> str | None:
-        """A variable of the batch job's environment."""
+        """Value of a variable in the batch job's environment; None if unset."""
         start = octets(name) + b"="
         found = next((one for one in self.environment if one.startswith(start)), None)
         return None if found is None else plain(found[len(start) :].decode("utf-8", "surrogateescape"))
 
     def set_variable(self, name: str, value: str) -> None:
-        """Interactive jobs bring no environment: there is none to change. Raises FieldError for no name."""
+        """Set a variable. No effect on interactive jobs, which bring no environment. Raises FieldError for an empty
+        name.
+        """
         if not name or "=" in name or "\0" in name + value:
             raise FieldError(f'"{name}" is no name of a variable')
         if not self.environment:
@@ -101,16 +103,16 @@ class Description:
         self.environment.append(entry)
 
     def unset_variable(self, name: str) -> None:
-        """Take it out of the environment."""
+        """Remove a variable from the environment."""
         start = octets(name) + b"="
         self.environment = [variable for variable in self.environment if not variable.startswith(start)]
 
     def variables(self) -> list[str]:
-        """Names of the environment, in its order."""
+        """Names in the environment, in its order."""
         return [plain(variable.partition(b"=")[0].decode("utf-8", "surrogateescape")) for variable in self.environment]
 
     def spec(self) -> JobSpec:
-        """The submission as it is now. Raises FieldError."""
+        """The submission with all changes. Raises FieldError."""
         self._settle()
         try:
             return msgspec.convert(self.fields, JobSpec)
@@ -118,7 +120,7 @@ class Description:
             raise FieldError(str(error)) from error
 
     def _settle(self) -> None:
-        """What follows from several fields together, as the commands derive it."""
+        """Derive fields that depend on several others, as the commands do."""
         fields = self.fields
         if self.changed & {"nodes_min", "tasks", "tasks_per_node"}:
             per_node, nodes = fields.get("tasks_per_node"), fields.get("nodes_min", 1)
@@ -130,7 +132,7 @@ class Description:
             return
         needed = fields.get("tasks", 1) * fields.get("cpus_per_task", 1)
         if self.min_cpus <= needed:
-            return  # the tasks take as many anyway
+            return  # return  # the tasks need at least as many
         if fields.get("tasks_given") or fields.get("cpus_per_task"):
             raise FieldError(f"min_cpus: {self.min_cpus} is more than num_tasks times cpus_per_task, {needed}")
         fields["tasks"], fields["tasks_given"] = self.min_cpus, True

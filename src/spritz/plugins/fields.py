@@ -1,4 +1,4 @@
-"""The table of names: what each reads and writes.
+"""The table of description fields: what each name reads and writes of a JobSpec.
 
 Source: slurm/slurm.h job_desc_msg_t.
 """
@@ -64,7 +64,7 @@ def _read_any_memory(d: Description) -> int:
 
 
 def _write_any_memory(d: Description, name: str, value: Any) -> None:
-    # 64 bits do not fit into Lua's numbers: what comes back may be rounded.
+    # Lua's numbers cannot hold all 64 bits, so a value may come back rounded.
     number = number_of(name, value)
     if number >= NO_VAL64 - 0x400:
         for field in _MEMORY[:2]:

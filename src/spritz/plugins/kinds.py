@@ -1,7 +1,7 @@
-"""Kinds of fields of a description: texts, numbers, lists, GRES, moments, and what was never given.
+"""Kinds of description fields: texts, numbers, lists, GRES, times, and fields that are never given.
 
-Numbers that were not given are NO_VAL of their width, as in job_desc_msg_t; NO_VAL itself takes any number back, as
-scripts write it. Source: slurm/slurm.h.
+Numbers that were not given are NO_VAL of their width, as in job_desc_msg_t. Plain NO_VAL clears a number of any width,
+because scripts write that. Source: slurm/slurm.h.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 Read = Callable[["Description"], Any]
 Write = Callable[["Description", str, Any], None]
 
-#: what a value of a list of texts is made of
+#: splits the text of a list (name, text) into its items
 Split = Callable[[str, str], list[str]]
 
 
 def text_of(name: str, value: Any) -> str:
-    """Raises FieldError unless it is a text (a number is one, as in Lua)."""
+    """`value` as text; numbers convert, as in Lua. Raises FieldError for other types."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         kind = "nil" if value is None else type(value).__name__
         raise FieldError(f"{name}: string expected, got {kind}")
@@ -34,7 +34,7 @@ def text_of(name: str, value: Any) -> str:
 
 
 def number_of(name: str, value: Any) -> int:
-    """Raises FieldError unless it is a whole number, or text of one."""
+    """`value` as a whole number; text of one converts. Raises FieldError."""
     if isinstance(value, str):
         try:
             value = float(value) if "." in value else int(value)
@@ -55,7 +55,7 @@ def given(name: str, value: Any, unset: int = NO_VAL) -> int | None:
 
 
 class DescriptionField:
-    """`write` is None: it can only be read, for the reason `refused`."""
+    """How plugins read and write a field. Without `write` it is read-only, for the reason `refused`."""
 
     __slots__ = ("_read", "_write", "refused")
 
@@ -66,15 +66,15 @@ class DescriptionField:
 
     @property
     def writable(self) -> bool:
-        """Plugins may write it."""
+        """Whether plugins may write the field."""
         return self._write is not None
 
     def read(self, description: Description) -> Any:
-        """The value now."""
+        """The field's current value."""
         return self._read(description)
 
     def write(self, description: Description, name: str, value: Any) -> None:
-        """Raises FieldError."""
+        """Set the field. Raises FieldError."""
         if self._write is not None:
             self._write(description, name, value)
         elif value != self._read(description):
@@ -113,7 +113,7 @@ def list_field(
 
 
 def requests(fields: tuple[str, ...]) -> DescriptionField:
-    """GRES of several fields read as one; written to the first, and the others are gone."""
+    """GRES of several JobSpec fields, read as one text. Writing sets the first of them and clears the others."""
 
     def read(d: Description) -> str | None:
         return notations.gres_text([one for field in fields for one in d.fields.get(field) or ()])
@@ -147,7 +147,7 @@ def clear(d: Description, fields: tuple[str, ...]) -> None:
 
 
 def absent(unset: Any, why: str) -> DescriptionField:
-    """A name that Slurm has: nothing was ever given for it."""
+    """A name of Slurm's that Spritz does not support: it reads as `unset`, and writing it is refused."""
     return DescriptionField(lambda d: unset, None, why)
 
 
@@ -156,7 +156,7 @@ def fact(name: str, unset: Any = None) -> DescriptionField:
 
 
 def flag(field: str) -> DescriptionField:
-    """yes, no or not given."""
+    """A field that is yes, no or not given."""
 
     def write(d: Description, name: str, value: Any) -> None:
         number = given(name, int(value) if isinstance(value, bool) else value, NO_VAL16)
@@ -166,7 +166,7 @@ def flag(field: str) -> DescriptionField:
 
 
 def moment(field: str) -> DescriptionField:
-    """Epoch seconds; 0 for none."""
+    """A time in epoch seconds; 0 for none."""
 
     def write(d: Description, name: str, value: Any) -> None:
         number = given(name, value) or 0

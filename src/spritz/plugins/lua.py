@@ -1,10 +1,10 @@
-"""A Lua script of the site, and the `slurm` table that it finds.
+"""A Lua script of the site, and the `slurm` table that it sees.
 
-Loaded once, and again when the file has changed; one that cannot be loaded then leaves the one before it in force, as
-in Slurm. Texts are bytes to Lua: any bytes go through. Numbers are Lua's integers where they are whole.
+A script is loaded once, and again when its file has changed; if that fails, the previous version stays in force, as in
+Slurm. Texts are bytes to Lua, so any bytes pass. Whole numbers become Lua integers.
 
-Lua itself is lupa's, an optional part of the installation (`pip install spritz[lua]`); version 5.4, with `unpack` and
-`loadstring` of 5.1 as well.
+Lua itself comes from lupa, an optional part of the installation (`pip install spritz[lua]`); version 5.4, with the
+`unpack` and `loadstring` of 5.1.
 
 Source: https://slurm.schedmd.com/job_submit_plugins.html; the table as recorded from Slurm 22.05.
 """
@@ -21,12 +21,12 @@ from spritz.notation.octets import octets, plain
 from spritz.plugins.answer import LogLine, PluginError
 from spritz.plugins.numbers import CONSTANTS, WIDE_CONSTANTS, error_numbers
 
-#: Bytes that a script may hold.
+#: Most memory that a script may use.
 MEMORY_BYTES_MAX = 512 * 1024 * 1024
 
 NOT_INSTALLED = "Lua needs the package lupa: pip install 'spritz[lua]'"
 
-#: Written in Lua, so that a wrong value is told with the line of the script that gave it.
+#: Written in Lua, so that errors for wrong values name the line of the script.
 _PRELUDE = b"""
 local log, tell, minutes, strings, numbers, live = ...
 unpack, loadstring = table.unpack, load
@@ -73,17 +73,17 @@ _LEVELS = ("info", "verbose", "debug", "debug2", "debug3", "debug4")
 
 
 def installed() -> bool:
-    """Whether Lua can be had."""
+    """Whether lupa with Lua 5.4 is installed."""
     return importlib.util.find_spec("lupa") is not None
 
 
 def text_from(value: Any) -> Any:
-    """A value of Lua's as Python's: texts are plain ones (`notation.octets`)."""
+    """A Lua value as Python's; texts come back in plain form (`notation.octets`)."""
     return plain(value.decode("utf-8", "surrogateescape")) if isinstance(value, bytes) else value
 
 
 class LuaScript:
-    """One file. `functions` must be in it. What it says is gathered in `lines` (for the user) and `log`."""
+    """One script file, which must define `functions`. Its output collects in `lines` (for the user) and `log`."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class LuaScript:
         cluster: str = "",
         live: Mapping[str, Any] | None = None,
     ) -> None:
-        """`live`: names of the slurm table that are worked out when they are read; value: what makes them."""
+        """`live`: names of the slurm table that are computed when read, with the function that computes each."""
         self.path = path
         self.kind = kind
         self.lines: list[str] = []
@@ -107,7 +107,7 @@ class LuaScript:
         self._stamp: tuple[int, int] | None = None
 
     def load(self) -> None:
-        """Read the file if it is new or has changed. Raises PluginError if none can be had."""
+        """Read the file if it is new or has changed. Raises PluginError if there is no usable version."""
         try:
             status = os.stat(self.path)
         except OSError as error:
@@ -131,7 +131,7 @@ class LuaScript:
             self._trouble(str(error))
 
     def _trouble(self, what: str) -> None:
-        """The file cannot be used: the script before it goes on, if there is one."""
+        """The file cannot be used: log it and keep the previous version, or raise if there is none."""
         if self._runtime is None:
             raise PluginError(f"{self.kind}: {what}")
         self.log.append(("error", f"{self.kind}: {what}, using previous script"))
@@ -179,7 +179,7 @@ class LuaScript:
         self.log.append((word, str(text_from(text))))
 
     def call(self, function: str, *arguments: Any) -> int:
-        """What the function returns; 0 if that is no number. Raises PluginError if the script fails."""
+        """Call a function; return its result, or 0 if that is not a number. Raises PluginError if the script fails."""
         try:
             found = self._runtime.globals()[function.encode()](*arguments)
         except Exception as error:
@@ -191,14 +191,14 @@ class LuaScript:
         return int(value)
 
     def _words(self, error: Exception) -> str:
-        """The first line of Lua's complaint: file, line, what was wrong."""
+        """First line of a Lua error: file, line and reason."""
         told = error.args[0] if error.args else type(error).__name__
         return str(text_from(told)).split("\nstack traceback:")[0].removeprefix("error loading code: ")
 
     # -- values for Lua
 
     def object(self, read: Callable[[str], Any], write: Callable[[str, Any], None] | None = None) -> Any:
-        """A table whose fields are read, and written, by these. `write` raises an Exception for what will not do."""
+        """A table whose fields `read` and `write` implement. `write` raises an Exception to refuse a value."""
 
         def written(name: Any, value: Any) -> bytes | None:
             if write is None:
@@ -212,7 +212,7 @@ class LuaScript:
         return self._made[b"object"](lambda name: self.value(read(str(text_from(name)))), written)
 
     def records(self, names: Sequence[str], make: Callable[[str], Any]) -> Any:
-        """A table by name; `make(name)` gives one record's `read`, or None. Each is made once."""
+        """A table of records by name. `make(name)` returns one record's `read`, or None; it is called once per name."""
         known: dict[str, Any] = {}
 
         def get(name: Any) -> Any:
@@ -225,11 +225,11 @@ class LuaScript:
         return self._made[b"records"](self._runtime.table_from([octets(name) for name in names]), get)
 
     def table(self, values: Sequence[str], first: int = 1) -> Any:
-        """A list; `first`: the index of its first value."""
+        """A list; `first` is the index of its first value."""
         return self._runtime.table_from({place: octets(value) for place, value in enumerate(values, first)})
 
     def value(self, value: Any) -> Any:
-        """What Lua gets for a value of Python's: lists are numbered from 0, as in Slurm."""
+        """A Python value as Lua's; lists count from 0, as in Slurm."""
         if isinstance(value, str):
             return octets(value)
         if isinstance(value, list):
@@ -247,4 +247,4 @@ def _minutes(text: Any) -> int:
     try:
         return parse_minutes(str(text_from(text)))
     except DurationError:
-        return -2  # NO_VAL, as an integer of C
+        return -2  # return -2  # NO_VAL as a signed C integer

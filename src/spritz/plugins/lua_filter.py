@@ -1,8 +1,8 @@
 """cli_filter.lua: `slurm_cli_setup_defaults(options, early)`, `slurm_cli_pre_submit(options, offset)`,
 `slurm_cli_post_submit(offset, job_id, step_id)`.
 
-`options` has the long names of the command's options, with `-` or `_`; what was not given is nil, a flag that was is
-"set".
+`options` has the long names of the command's options, with `-` or `_`. An option that was not given is nil; a flag that
+was given is "set".
 
 Source: https://slurm.schedmd.com/cli_filter_plugins.html.
 """
@@ -21,7 +21,9 @@ FUNCTIONS = ("slurm_cli_setup_defaults", "slurm_cli_pre_submit", "slurm_cli_post
 
 
 class LuaFilter:
-    """The script. `read(name)` gives an option's value; `write(name, value)` sets one, and raises what will not do."""
+    """The script. `read(name)` returns an option's value; `write(name, value)` sets one, or raises if it is not
+    accepted.
+    """
 
     def __init__(self, path: str, cluster: str, environ: Mapping[str, str]) -> None:
         live = {
@@ -36,18 +38,18 @@ class LuaFilter:
         self._options: Callable[[], dict[str, Any]] = dict
 
     def load(self) -> None:
-        """Raises PluginError."""
+        """Load or reload the script. Raises PluginError."""
         self._script.load()
 
     @property
     def said(self) -> Sequence[LogLine]:
-        """What the script has logged, and has for the user (as `user`), since it was asked the last time."""
+        """What the script has logged, and written for the user (level `user`), since the last call."""
         found = (*self._script.log, *(("user", line) for line in self._script.lines))
         self._script.log, self._script.lines = [], []
         return found
 
     def defaults(self, read: Callable[[str], Any], write: Callable[[str, Any], None]) -> int:
-        """Before anything is read. Raises PluginError."""
+        """Call slurm_cli_setup_defaults, before any option is read. Raises PluginError."""
         return self._script.call("slurm_cli_setup_defaults", self._script.object(read, write), False)
 
     def before(
@@ -57,12 +59,12 @@ class LuaFilter:
         options: Callable[[], dict[str, Any]],
         offset: int,
     ) -> int:
-        """When all options are known; `options()` are those that were given. Raises PluginError."""
+        """Call slurm_cli_pre_submit. `options()`: the options that were given. Raises PluginError."""
         self._options = options
         return self._script.call("slurm_cli_pre_submit", self._script.object(read, write), offset)
 
     def after(self, offset: int, job_id: int, step_id: int) -> int:
-        """When the job, or the step, is there. Raises PluginError."""
+        """Call slurm_cli_post_submit, once the job or step exists. Raises PluginError."""
         return self._script.call("slurm_cli_post_submit", offset, job_id, step_id)
 
     # -- the functions of the slurm table
@@ -82,7 +84,7 @@ class LuaFilter:
 
 
 def json_env(environ: Mapping[str, str]) -> str:
-    """The caller's environment without what Slurm itself has put there."""
+    """The caller's environment as JSON, without the variables that Slurm itself sets."""
     own = ("SLURM_", "SPANK_")
     kept = {plain(name): plain(value) for name, value in environ.items() if not name.startswith(own)}
     return json.dumps(kept, separators=(",", ":"), ensure_ascii=False)

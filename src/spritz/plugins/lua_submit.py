@@ -19,7 +19,7 @@ FUNCTIONS = ("slurm_job_submit", "slurm_job_modify")
 
 
 class LuaSubmit:
-    """The script and what it is told. `load` before anything else."""
+    """The script, and the cluster data that it sees. Call `load` first."""
 
     def __init__(self, path: str, cluster: str = "") -> None:
         live = {"jobs": self._jobs, "reservations": self._reservations}
@@ -27,15 +27,15 @@ class LuaSubmit:
         self._known: Known | None = None
 
     def load(self) -> None:
-        """Raises PluginError."""
+        """Load or reload the script. Raises PluginError."""
         self._script.load()
 
     def submit(self, job: Description, known: Known) -> Answer:
-        """A new job."""
+        """Call slurm_job_submit for a new job."""
         return self._call("slurm_job_submit", job, known, ())
 
     def modify(self, job: Description, known: Known) -> Answer:
-        """A change of `known.job`."""
+        """Call slurm_job_modify for a change of `known.job`."""
         record = self._script.object(JobView(known.job).read) if known.job is not None else None
         return self._call("slurm_job_modify", job, known, (record,))
 
@@ -48,7 +48,7 @@ class LuaSubmit:
             described = self._described(job, script)
             number = script.call(function, described, *middle, self._partitions(known), known.uid)
         except PluginError as error:
-            # Differs: Slurm 22.05 lets the job pass. Newer ones fail it, with what Lua says.
+            # Differs: Slurm 22.05 lets the job pass. Newer versions refuse it, with Lua's message.
             return Answer(number=-1, lines=(str(error),), log=(*script.log, ("error", str(error))))
         finally:
             self._known = None

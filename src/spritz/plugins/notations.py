@@ -1,6 +1,6 @@
-"""Texts of a description, to and from the plain values of a JobSpec: hostlists, GRES, dependencies.
+"""Conversion of description texts to and from a JobSpec's plain values: hostlists, GRES, dependencies.
 
-Writers raise FieldError with what is wrong. Source: slurm/slurm.h job_desc_msg_t.
+Writers raise FieldError with the reason. Source: slurm/slurm.h job_desc_msg_t.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Plain = dict[str, Any]
 
 
 def gres_text(requests: Iterable[Mapping[str, Any]]) -> str | None:
-    """`gres/gpu:a100:2,gres/shard:1`; None for none."""
+    """GRES requests as `gres/gpu:a100:2,gres/shard:1`; None if there are none."""
     words = []
     for request in requests:
         kind = f":{request['type']}" if request.get("type") else ""
@@ -25,7 +25,7 @@ def gres_text(requests: Iterable[Mapping[str, Any]]) -> str | None:
 
 
 def gres_requests(text: str, name: str) -> list[Plain]:
-    """`gres/gpu:2`, `gres:gpu:2` or `gpu:2`, separated by commas."""
+    """Requests of a list of `gres/gpu:2`, `gres:gpu:2` or `gpu:2`, separated by commas."""
     try:
         parsed = gres.parse(text) if text else ()
     except NotationError as error:
@@ -34,12 +34,12 @@ def gres_requests(text: str, name: str) -> list[Plain]:
 
 
 def hosts_text(names: Iterable[str]) -> str | None:
-    """`n[1-4]`; None for none."""
+    """Names as a hostlist, `n[1-4]`; None if there are none."""
     return hostlist.compress(tuple(names)) or None
 
 
 def hosts(text: str, name: str) -> list[str]:
-    """Names of a hostlist."""
+    """Names of a hostlist; "" has none."""
     try:
         return list(hostlist.expand(text)) if text else []
     except NotationError as error:
@@ -47,7 +47,7 @@ def hosts(text: str, name: str) -> list[str]:
 
 
 def dependency_text(conditions: Iterable[Mapping[str, Any]], mode: str) -> str | None:
-    """`afterok:12,singleton`; None for none."""
+    """Conditions as `afterok:12,singleton`; None if there are none."""
     made = (
         dependency.Dependency(
             kind=one["kind"],
@@ -61,7 +61,7 @@ def dependency_text(conditions: Iterable[Mapping[str, Any]], mode: str) -> str |
 
 
 def dependencies(text: str) -> tuple[list[Plain], str]:
-    """Conditions, and whether `all` or `any` of them."""
+    """Conditions, and whether `all` or `any` of them must hold."""
     try:
         parsed, mode = dependency.parse(text)
     except NotationError as error:
@@ -71,7 +71,7 @@ def dependencies(text: str) -> tuple[list[Plain], str]:
 
 
 def per_gpu(text: str, name: str) -> int | None:
-    """The number of `gres/gpu:4`; None for no text. Other GRES have no such number here."""
+    """The number of `gres/gpu:4`; None for an empty text. Other GRES cannot be given per GPU here."""
     if not text:
         return None
     word = text.removeprefix("gres/").removeprefix("gres:")

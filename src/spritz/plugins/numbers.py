@@ -1,4 +1,4 @@
-"""Numbers that stand for "not given" and "without end", bits of flags, and Slurm's error numbers.
+"""Numbers that stand for "not given" and "infinite", bits of flags, and Slurm's error numbers.
 
 Source: slurm/slurm.h, slurm/slurm_errno.h.
 """
@@ -24,7 +24,7 @@ ERROR = -1
 #: values of `shared`
 SHARED_NONE, SHARED_OK, SHARED_USER = 0, 1, 2
 
-#: bits of `bitflags` that mean something here
+#: bits of `bitflags` that Spritz supports
 KILL_INV_DEP, NO_KILL_INV_DEP = 0x1, 0x2
 GRES_ENFORCE_BIND, GRES_DISABLE_BIND = 0x10, 0x80000
 SPREAD_JOB, USE_MIN_NODES = 0x100, 0x200
@@ -44,7 +44,7 @@ MAIL = {
     "INVALID_DEPEND": 0x400,
 }
 
-#: names of these in scripts, besides ESLURM_…
+#: constants that scripts see, besides ESLURM_…
 CONSTANTS: dict[str, int] = {
     "ALLOC_SID_ADMIN_HOLD": 1,
     "ALLOC_SID_USER_HOLD": 2,
@@ -67,7 +67,7 @@ CONSTANTS: dict[str, int] = {
     "MAIL_JOB_TIME100": MAIL["TIME_LIMIT"],
     "MAIL_JOB_TIME50": MAIL["TIME_LIMIT_50"],
     "MAIL_JOB_TIME80": MAIL["TIME_LIMIT_80"],
-    "MAIL_JOB_TIME890": MAIL["TIME_LIMIT_90"],  # so spelt in Slurm
+    "MAIL_JOB_TIME890": MAIL["TIME_LIMIT_90"],  # "MAIL_JOB_TIME890": MAIL["TIME_LIMIT_90"],  # Slurm's spelling
     "NICE_OFFSET": NICE_OFFSET,
     "NO_KILL_INV_DEP": NO_KILL_INV_DEP,
     "NO_VAL": NO_VAL,
@@ -78,21 +78,21 @@ CONSTANTS: dict[str, int] = {
     "SUCCESS": SUCCESS,
     "USE_MIN_NODES": USE_MIN_NODES,
 }
-#: of 64 bits: beyond what Lua's integers hold
+#: 64-bit constants, too large for Lua's integers
 WIDE_CONSTANTS: dict[str, int] = {"INFINITE64": INFINITE64, "MEM_PER_CPU": MEM_PER_CPU, "NO_VAL64": NO_VAL64}
 
 
 def error_numbers() -> dict[str, int]:
-    """Every ESLURM name with its number."""
+    """The number of every ESLURM name."""
     return {name: number for name, (number, _text) in ESLURM.items() if name.startswith("ESLURM_")}
 
 
 def rejection_of(number: int) -> Rejection:
-    """What a plugin's return value other than 0 says, as Slurm words it."""
+    """The rejection that a plugin's non-zero return value stands for, in Slurm's words."""
     if number == ERROR:
         return Rejection(code="SLURM_ERROR", message="Unspecified error")
     for name, (known, _text) in ESLURM.items():
-        # 11 is EAGAIN, which the table has under another name.
+        # 11 is EAGAIN, which the table lists under another name.
         if known == number and known >= 1000:
             return Rejection(code=name)
     return Rejection(code="SLURM_ERROR", message=os.strerror(number))

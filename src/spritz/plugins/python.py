@@ -41,7 +41,7 @@ _UNSET = {"shared": NO_VAL16, "oversubscribe": NO_VAL16, "pn_min_memory": NO_VAL
 
 
 class Refused(Exception):
-    """Raised by a hook: the job is refused. `code` is an ESLURM name."""
+    """Raised by a hook to refuse the job. `code` is an ESLURM name."""
 
     def __init__(self, text: str = "", code: str = "SLURM_ERROR") -> None:
         super().__init__(text)
@@ -52,7 +52,7 @@ class Refused(Exception):
 
 
 class RecordView:
-    """Fields of a job, partition or reservation as attributes. AttributeError for a name that there is not."""
+    """Fields of a job, partition or reservation as attributes. An unknown name raises AttributeError."""
 
     __slots__ = ("_read",)
 
@@ -66,7 +66,7 @@ class RecordView:
 
 
 class JobDescription(RecordView):
-    """A request: attributes are read and written. AttributeError for a name that there is not."""
+    """A request; its attributes can be read and written. An unknown name raises AttributeError."""
 
     __slots__ = ("_description",)
 
@@ -92,14 +92,14 @@ class JobDescription(RecordView):
 
 
 def _unset(name: str) -> Any:
-    """What the field reads when nothing was given."""
+    """The value that stands for "not given" in this field."""
     from spritz.plugins.description import Description
 
     return _UNSET[name] if name in _UNSET else Description({}).read(name)
 
 
 class Environment(MutableMapping[str, str]):
-    """Variables of the batch job."""
+    """Variables of the batch job, which hooks may change."""
 
     def __init__(self, description: Description) -> None:
         self._description = description
@@ -125,7 +125,7 @@ class Environment(MutableMapping[str, str]):
 
 
 class PythonSubmit:
-    """The module and what it is told. `load` before anything else."""
+    """The Python module of the site, and the cluster data that it sees. Call `load` first."""
 
     def __init__(self, path: str, cluster: str = "") -> None:
         self.path = path
@@ -137,7 +137,7 @@ class PythonSubmit:
         self._known: Known | None = None
 
     def load(self) -> None:
-        """Read the file if it is new or has changed. Raises PluginError if none can be had."""
+        """Read the file if it is new or has changed. Raises PluginError if there is no usable version."""
         try:
             status = os.stat(self.path)
             stamp = (status.st_mtime_ns, status.st_size)
@@ -184,11 +184,11 @@ class PythonSubmit:
         return {one.name: RecordView(ReservationView(one).read) for one in found}
 
     def submit(self, job: Description, known: Known) -> Answer:
-        """A new job."""
+        """Call job_submit for a new job."""
         return self._call("job_submit", job, known, ())
 
     def modify(self, job: Description, known: Known) -> Answer:
-        """A change of `known.job`."""
+        """Call job_modify for a change of `known.job`."""
         record = None if known.job is None else RecordView(JobView(known.job).read)
         return self._call("job_modify", job, known, (record,))
 
@@ -221,7 +221,7 @@ def _compiled(source: bytes, path: str) -> CodeType:
 
 
 def _words(error: Exception, path: str) -> str:
-    """File, line and what was wrong, on one line."""
+    """File, line and error, on one line."""
     if isinstance(error, SyntaxError):
         return f"{path}:{error.lineno}: {error.msg}"
     places = [place for place in traceback.extract_tb(error.__traceback__) if place.filename == path]

@@ -1,6 +1,6 @@
-"""Jobs, partitions and reservations as plugins see them: field by field, made when it is read.
+"""Jobs, partitions and reservations as plugins see them; each field is computed when a plugin reads it.
 
-Names and values as in Slurm's job_record_t, part_record_t and slurmctld_resv_t; a name that there is not reads as None.
+Names and values as in Slurm's job_record_t, part_record_t and slurmctld_resv_t; an unknown name reads as None.
 
 Source: https://slurm.schedmd.com/job_submit_plugins.html; values as recorded from Slurm 22.05.
 """
@@ -22,11 +22,11 @@ from spritz.notation import hostlist
 from spritz.plugins.description import Description
 from spritz.plugins.fields import FIELDS
 
-#: numbers of job_states; the bits above it are flags
+#: numbers of job_states; higher bits are flags
 _STATES = {state: number for number, state in enumerate(JobState)}
 _COMPLETING = 0x8000
 
-#: of a job: those that are not of its description
+#: fields that a job's record has and its description lacks
 _JOB: dict[str, Callable[[Job], Any]] = {
     "array_job_id": lambda job: job.array_job_id,
     "array_task_cnt": lambda job: 0 if job.array is None else job.array.task_count,
@@ -59,12 +59,12 @@ _JOB: dict[str, Callable[[Job], Any]] = {
 
 
 def state_number(state: JobState, *, completing: bool) -> int:
-    """As job_states has it."""
+    """Number of the state as in job_states, with the completing flag."""
     return _STATES[state] | (_COMPLETING if completing else 0)
 
 
 class JobView:
-    """A job of the controller's."""
+    """Read-only view of a job of the controller."""
 
     __slots__ = ("_description", "job")
 
@@ -73,7 +73,7 @@ class JobView:
         self._description: Description | None = None
 
     def read(self, name: str) -> Any:
-        """The value, or None."""
+        """The field's value; None for an unknown name."""
         own = _JOB.get(name)
         if own is not None:
             return own(self.job)
@@ -153,7 +153,7 @@ _PARTITION: dict[str, Callable[[Partition], Any]] = {
 
 
 class PartitionView:
-    """A partition. `cpus`: all that its nodes have."""
+    """Read-only view of a partition. `cpus`: total of its nodes."""
 
     __slots__ = ("_cpus", "partition")
 
@@ -162,7 +162,7 @@ class PartitionView:
         self._cpus = cpus
 
     def read(self, name: str) -> Any:
-        """The value, or None."""
+        """The field's value; None for an unknown name."""
         if name == "total_cpus":
             return self._cpus
         own = _PARTITION.get(name)
@@ -170,7 +170,7 @@ class PartitionView:
 
 
 def usable(partition: Partition, uid: int, submit_uid: int, groups: Collection[str]) -> bool:
-    """May the user's jobs go there, as far as users and groups say? Source: the rule of job_submit/partition."""
+    """Whether users and groups allow the user's jobs in the partition. Source: the rule of job_submit/partition."""
     if uid == 0:
         return not partition.disable_root_jobs
     if partition.root_only and submit_uid != 0:
@@ -195,7 +195,7 @@ _RESERVATION: dict[str, Callable[[Reservation], Any]] = {
 
 
 class ReservationView:
-    """A reservation."""
+    """Read-only view of a reservation."""
 
     __slots__ = ("reservation",)
 
@@ -203,7 +203,7 @@ class ReservationView:
         self.reservation = reservation
 
     def read(self, name: str) -> Any:
-        """The value, or None. `flags` are words here: Slurm's bits are many."""
+        """The field's value; None for an unknown name. `flags` are words here, not Slurm's bits."""
         if name == "flags":
             return ",".join(self.reservation.flags)
         own = _RESERVATION.get(name)

@@ -1,7 +1,7 @@
-"""What a script of the site is told of the cluster besides the request, and how it is called.
+"""What a site script sees of the cluster besides the request, and the interface of scripts.
 
-The script runs in a process of its own (docs/decisions/0092): partitions come with the request, jobs and reservations
-only when the script looks at them.
+The script runs in its own process (docs/decisions/0092): partitions come with the request, jobs and reservations only
+when the script reads them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from spritz.plugins.records import PartitionView, usable
 
 
 class Known:
-    """`uid` asks; `user_id` and `groups` (names) are of the user whose job it is; `job`: the one that an update is of.
+    """Cluster data for one call. `uid` sent the request; `user_id` and `groups` (names) are those of the job's user.
 
-    `cpus`: CPUs of each partition's nodes. `jobs()` and `reservations()` ask the controller.
+    `job`: the job that an update changes. `cpus`: CPUs of each partition. `jobs()` and `reservations()` ask the
+    controller.
     """
 
     __slots__ = ("_cpus", "_jobs", "_partitions", "_reservations", "groups", "job", "uid", "user_id")
@@ -51,25 +52,25 @@ class Known:
         return [PartitionView(one, cpus) for one, cpus in pairs if usable(one, self.user_id, self.uid, self.groups)]
 
     def jobs(self) -> Sequence[Job]:
-        """All jobs that the controller knows."""
+        """All jobs in the controller's memory."""
         return self._jobs()
 
     def reservations(self) -> Sequence[Reservation]:
-        """All reservations."""
+        """All reservations of the cluster."""
         return self._reservations()
 
 
 class Script(Protocol):
-    """job_submit.lua or job_submit.py."""
+    """The interface of job_submit.lua and job_submit.py."""
 
     def load(self) -> None:
-        """Raises PluginError if it cannot be used."""
+        """Load or reload the script. Raises PluginError if it cannot be used."""
         ...
 
     def submit(self, job: Description, known: Known) -> Answer:
-        """A new job."""
+        """Call the script's hook for a new job."""
         ...
 
     def modify(self, job: Description, known: Known) -> Answer:
-        """A change of one."""
+        """Call the script's hook for an update."""
         ...
