@@ -11,7 +11,7 @@ from msgspec import Struct
 LogLine = tuple[str, str]
 
 
-class Answer(Struct, frozen=True, gc=False):
+class PluginAnswer(Struct, frozen=True, gc=False):
     """A plugin's answer: `number` is 0, -1 or a Slurm error number; `lines` go to the user, `log` to the controller's
     log.
     """

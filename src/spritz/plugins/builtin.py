@@ -1,7 +1,7 @@
 """Slurm's plugins that need no script: all_partitions, defaults, logging, partition, pbs, require_timelimit, throttle.
 
-Each call gets the description, which it may change, and a `World` with what the controller knows, and returns an
-`Answer`. They run in the controller between two requests, so none may take long.
+Each call gets the description, which it may change, and a `BuiltinContext` with what the controller knows. It returns a
+`PluginAnswer`. They run in the controller between two requests, so none may take long.
 
 Source: slurm.conf(5) JobSubmitPlugins, SchedulerParameters=jobs_per_user_per_hour; the behaviour of Slurm's plugins of
 these names.
@@ -18,16 +18,16 @@ from spritz.model.errors import ESLURM
 from spritz.model.ids import INFINITE, NO_VAL
 from spritz.model.partition import Partition
 from spritz.model.rules.availability import queues_jobs
-from spritz.plugins.answer import Answer
+from spritz.plugins.answer import PluginAnswer
 from spritz.plugins.description import Description
 from spritz.plugins.records import usable
 
-OK = Answer()
+OK = PluginAnswer()
 #: throttle: seconds after which its counts fade, a tenth of an hour
 _TENTH_SECONDS = 360.0
 
 
-class World(Struct, frozen=True, kw_only=True):
+class BuiltinContext(Struct, frozen=True, kw_only=True):
     """What a plugin knows besides the request. `uid` sent it; `groups` are those of the job's user.
 
     `next_job_id`: the id that the job will get; 0 if unknown.
@@ -44,11 +44,11 @@ class World(Struct, frozen=True, kw_only=True):
 class Plugin(Protocol):
     """A plugin that runs in the controller."""
 
-    def submit(self, job: Description, world: World) -> Answer:
+    def submit(self, job: Description, context: BuiltinContext) -> PluginAnswer:
         """Check and change a submission."""
         ...
 
-    def modify(self, job: Description, world: World) -> Answer:
+    def modify(self, job: Description, context: BuiltinContext) -> PluginAnswer:
         """Check and change an update."""
         ...
 
@@ -56,11 +56,11 @@ class Plugin(Protocol):
 class Nothing:
     """defaults: in Slurm an example in C for sites to change; unchanged, it does nothing."""
 
-    def submit(self, job: Description, world: World) -> Answer:
+    def submit(self, job: Description, context: BuiltinContext) -> PluginAnswer:
         """Accept."""
         return OK
 
-    def modify(self, job: Description, world: World) -> Answer:
+    def modify(self, job: Description, context: BuiltinContext) -> PluginAnswer:
         """Accept."""
         return OK
 
@@ -68,9 +68,9 @@ class Nothing:
 class AllPartitions(Nothing):
     """all_partitions: a job that names no partition may run in any."""
 
-    def submit(self, job: Description, world: World) -> Answer:
+    def submit(self, job: Description, context: BuiltinContext) -> PluginAnswer:
         """Name all partitions that accept jobs."""
-        names = [partition.name for partition in world.partitions if queues_jobs(partition)]
+        names = [partition.name for partition in context.partitions if queues_jobs(partition)]
         if job.read("partition") is None and names:
             job.write("partition", ",".join(names))
         return OK
@@ -79,22 +79,26 @@ class AllPartitions(Nothing):
 class BestPartition(Nothing):
     """partition: a job that names none goes to the highest-priority partition that its user may use."""
 
-    def submit(self, job: Description, world: World) -> Answer:
+    def submit(self, job: Description, context: BuiltinContext) -> PluginAnswer:
         """Set the partition."""
         if job.read("partition") is not None:
             return OK
         uid = int(job.read("user_id"))
-        open_ones = [
+        usable_partitions = [
             partition
-            for partition in world.partitions
-            if queues_jobs(partition) and usable(partition, uid, world.uid, world.groups)
+            for partition in context.partitions
+            if queues_jobs(partition) and usable(partition, uid, context.uid, context.groups)
         ]
         # The first of several of equal priority, as in Slurm.
-        best = max((one for one in open_ones if _holds(one, job)), key=lambda one: one.priority_tier, default=None)
+        best = max(
+            (candidate for candidate in usable_partitions if _holds(candidate, job)),
+            key=lambda candidate: candidate.priority_tier,
+            default=None,
+        )
         if best is None:
             return OK
         job.write("partition", best.name)
-        return Answer(log=(("info", f"Setting partition of submitted job to {best.name}"),))
+        return PluginAnswer(log=(("info", f"Setting partition of submitted job to {best.name}"),))
 
 
 def _holds(partition: Partition, job: Description) -> bool:
@@ -109,42 +113,42 @@ def _holds(partition: Partition, job: Description) -> bool:
 class RequireTimeLimit:
     """require_timelimit: jobs must have a finite time limit."""
 
-    def submit(self, job: Description, world: World) -> Answer:
+    def submit(self, job: Description, context: BuiltinContext) -> PluginAnswer:
         """Refuse a missing or infinite limit."""
         limit = job.read("time_limit")
         if limit == NO_VAL:
-            return _refused("ESLURM_MISSING_TIME_LIMIT", f"Missing time limit for job by uid:{world.uid}")
+            return _refused("ESLURM_MISSING_TIME_LIMIT", f"Missing time limit for job by uid:{context.uid}")
         if limit == INFINITE:
-            return _refused("ESLURM_INVALID_TIME_LIMIT", f"Bad time limit for job by uid:{world.uid}")
+            return _refused("ESLURM_INVALID_TIME_LIMIT", f"Bad time limit for job by uid:{context.uid}")
         return OK
 
-    def modify(self, job: Description, world: World) -> Answer:
+    def modify(self, job: Description, context: BuiltinContext) -> PluginAnswer:
         """Refuse an infinite limit."""
         if job.read("time_limit") == INFINITE:
             return _refused("ESLURM_INVALID_TIME_LIMIT", f"Bad replacement time limit for {job.job_id}")
         return OK
 
 
-def _refused(name: str, why: str) -> Answer:
-    return Answer(number=ESLURM[name][0], log=(("info", why),))
+def _refused(name: str, why: str) -> PluginAnswer:
+    return PluginAnswer(number=ESLURM[name][0], log=(("info", why),))
 
 
 class Logging:
     """logging: every request writes a line to the log."""
 
-    def submit(self, job: Description, world: World) -> Answer:
+    def submit(self, job: Description, context: BuiltinContext) -> PluginAnswer:
         """Log the fields that Slurm logs."""
         names = "account begin_time dependency name partition qos submit_uid time_limit user_id"
-        return Answer(log=(("info", f"Job submit request: {_told(job, names.split(), world)}"),))
+        return PluginAnswer(log=(("info", f"Job submit request: {_fields_text(job, names.split(), context)}"),))
 
-    def modify(self, job: Description, world: World) -> Answer:
+    def modify(self, job: Description, context: BuiltinContext) -> PluginAnswer:
         """Log the fields that Slurm logs."""
         names = "account begin_time dependency job_id name partition qos submit_uid time_limit"
-        return Answer(log=(("info", f"Job modify request: {_told(job, names.split(), world)}"),))
+        return PluginAnswer(log=(("info", f"Job modify request: {_fields_text(job, names.split(), context)}"),))
 
 
-def _told(job: Description, names: Iterable[str], world: World) -> str:
-    assigned = {"submit_uid": world.uid, "job_id": job.job_id}
+def _fields_text(job: Description, names: Iterable[str], context: BuiltinContext) -> str:
+    assigned = {"submit_uid": context.uid, "job_id": job.job_id}
     values = ((name, assigned.get(name, job.read(name))) for name in names)
     return " ".join(f"{name}:{'(null)' if value is None else value}" for name, value in values)
 
@@ -155,16 +159,16 @@ class Pbs:
     Differs: the commands do not accept the dependencies `before` and `on`, so there are none to translate.
     """
 
-    def submit(self, job: Description, world: World) -> Answer:
+    def submit(self, job: Description, context: BuiltinContext) -> PluginAnswer:
         """Set PBS_ACCOUNT, PBS_QUEUE, and the output path in the comment."""
         for variable, field in (("PBS_ACCOUNT", "account"), ("PBS_QUEUE", "partition")):
             value = job.read(field)
             if value is not None:
                 job.set_variable(variable, value)
-        self._note(job, str(job.read("std_out") or "slurm-%j.out"), world.next_job_id)
+        self._note(job, str(job.read("std_out") or "slurm-%j.out"), context.next_job_id)
         return OK
 
-    def modify(self, job: Description, world: World) -> Answer:
+    def modify(self, job: Description, context: BuiltinContext) -> PluginAnswer:
         """Write a new output path to the comment only: as in Slurm, the job's file stays."""
         path = job.fields.pop("stdout", None)
         if path:
@@ -191,16 +195,16 @@ class Throttle(Nothing):
         self._counts: dict[int, int] = {}
         self._faded_at = 0.0
 
-    def submit(self, job: Description, world: World) -> Answer:
+    def submit(self, job: Description, context: BuiltinContext) -> PluginAnswer:
         """Count the submission, or refuse it above the limit."""
-        most = world.jobs_per_user_per_hour
+        most = context.jobs_per_user_per_hour
         if not most:
             return OK
-        self._fade(world.now)
+        self._fade(context.now)
         uid = int(job.read("user_id"))
         count = self._counts.get(uid, 0)
         if count >= most:
-            return Answer(number=ESLURM["ESLURM_ACCOUNTING_POLICY"][0], lines=("Reached jobs per hour limit",))
+            return PluginAnswer(number=ESLURM["ESLURM_ACCOUNTING_POLICY"][0], lines=("Reached jobs per hour limit",))
         self._counts[uid] = count + 1
         return OK
 

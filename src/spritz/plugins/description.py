@@ -83,8 +83,8 @@ class Description:
     def variable(self, name: str) -> str | None:
         """Value of a variable in the batch job's environment; None if unset."""
         start = octets(name) + b"="
-        found = next((one for one in self.environment if one.startswith(start)), None)
-        return None if found is None else plain(found[len(start) :].decode("utf-8", "surrogateescape"))
+        entry = next((variable for variable in self.environment if variable.startswith(start)), None)
+        return None if entry is None else plain(entry[len(start) :].decode("utf-8", "surrogateescape"))
 
     def set_variable(self, name: str, value: str) -> None:
         """Set a variable. No effect on interactive jobs, which bring no environment. Raises FieldError for an empty
@@ -96,8 +96,8 @@ class Description:
             return
         start = octets(name) + b"="
         entry = start + octets(value)
-        for place, one in enumerate(self.environment):
-            if one.startswith(start):
+        for place, present in enumerate(self.environment):
+            if present.startswith(start):
                 self.environment[place] = entry
                 return
         self.environment.append(entry)

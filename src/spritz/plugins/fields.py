@@ -36,7 +36,7 @@ _MEMORY = ("memory_mib_per_node", "memory_mib_per_cpu", "memory_mib_per_gpu")
 
 
 def _memory(field: str) -> DescriptionField:
-    others = tuple(one for one in _MEMORY if one != field)
+    others = tuple(other for other in _MEMORY if other != field)
 
     def write(d: Description, name: str, value: Any) -> None:
         number = given(name, value)
@@ -119,9 +119,9 @@ def _write_cpus(d: Description, name: str, value: Any) -> None:
 
 
 def _read_cpus_of_node(d: Description) -> int:
-    own = d.fields.get("cpus_per_node_min")
-    each = d.fields.get("cpus_per_task")
-    return int(own) if own is not None else NO_VAL16 if each is None else int(each)
+    least = d.fields.get("cpus_per_node_min")
+    per_task = d.fields.get("cpus_per_task")
+    return int(least) if least is not None else NO_VAL16 if per_task is None else int(per_task)
 
 
 def _write_cpus_of_node(d: Description, name: str, value: Any) -> None:
@@ -165,7 +165,7 @@ _SHARING |= {"user": numbers.SHARED_USER, "mcs": 3, "topo": 4}
 
 def _write_sharing(d: Description, name: str, value: Any) -> None:
     number = given(name, value, NO_VAL16)
-    word = next((word for word, known in _SHARING.items() if known == number), None)
+    word = next((word for word, code in _SHARING.items() if code == number), None)
     if word is None and number is not None:
         raise FieldError(f"{name}: {number} is none of JOB_SHARED_NONE, JOB_SHARED_OK, JOB_SHARED_USER and NO_VAL16")
     d.put("sharing", word or None)
@@ -216,9 +216,9 @@ def _read_bits(d: Description) -> int:
 
 def _write_bits(d: Description, name: str, value: Any) -> None:
     number = number_of(name, value)
-    known = sum(_BITS.values()) | sum(_BINDS.values()) | numbers.KILL_INV_DEP | numbers.NO_KILL_INV_DEP
-    if number & ~known:
-        raise FieldError(f"{name}: {number & ~known:#x} means nothing here")
+    supported = sum(_BITS.values()) | sum(_BINDS.values()) | numbers.KILL_INV_DEP | numbers.NO_KILL_INV_DEP
+    if number & ~supported:
+        raise FieldError(f"{name}: {number & ~supported:#x} means nothing here")
     before = _read_bits(d)
     for field, bit in _BITS.items():
         if (number ^ before) & bit:
@@ -236,8 +236,8 @@ def _arguments(d: Description) -> list[str] | None:
         return None
     arguments = list(d.fields.get("arguments") or ())
     command = str(d.fields.get("command", ""))
-    own = command[: -len(" ".join(arguments)) - 1] if arguments else command
-    return [own or str(d.fields.get("name", "")), *arguments]
+    program = command[: -len(" ".join(arguments)) - 1] if arguments else command
+    return [program or str(d.fields.get("name", "")), *arguments]
 
 
 def _read_per_task(d: Description) -> str | None:
@@ -245,9 +245,9 @@ def _read_per_task(d: Description) -> str | None:
 
 
 def _write_per_task(d: Description, name: str, value: Any) -> None:
-    found = notations.gres_requests(text_of(name, value), name)
-    d.put("gpus_per_task", [one for one in found if one["name"] == "gpu"])
-    d.put("gres_per_task", [one for one in found if one["name"] != "gpu"])
+    requests = notations.gres_requests(text_of(name, value), name)
+    d.put("gpus_per_task", [request for request in requests if request["name"] == "gpu"])
+    d.put("gres_per_task", [request for request in requests if request["name"] != "gpu"])
 
 
 def _split(text: str, name: str) -> list[str]:

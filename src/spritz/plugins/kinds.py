@@ -116,7 +116,7 @@ def requests(fields: tuple[str, ...]) -> DescriptionField:
     """GRES of several JobSpec fields, read as one text. Writing sets the first of them and clears the others."""
 
     def read(d: Description) -> str | None:
-        return notations.gres_text([one for field in fields for one in d.fields.get(field) or ()])
+        return notations.gres_text([request for field in fields for request in d.fields.get(field) or ()])
 
     def write(d: Description, name: str, value: Any) -> None:
         d.put(fields[0], notations.gres_requests(text_of(name, value), name))

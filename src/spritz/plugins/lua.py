@@ -181,10 +181,10 @@ class LuaScript:
     def call(self, function: str, *arguments: Any) -> int:
         """Call a function; return its result, or 0 if that is not a number. Raises PluginError if the script fails."""
         try:
-            found = self._runtime.globals()[function.encode()](*arguments)
+            result = self._runtime.globals()[function.encode()](*arguments)
         except Exception as error:
             raise PluginError(f"{self.kind}: {self._words(error)}") from error
-        value = found[0] if isinstance(found, tuple) and found else found
+        value = result[0] if isinstance(result, tuple) and result else result
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             self.log.append(("info", f"{self.kind}: {self.path}: non-numeric return code"))
             return 0
@@ -192,8 +192,8 @@ class LuaScript:
 
     def _words(self, error: Exception) -> str:
         """First line of a Lua error: file, line and reason."""
-        told = error.args[0] if error.args else type(error).__name__
-        return str(text_from(told)).split("\nstack traceback:")[0].removeprefix("error loading code: ")
+        complaint = error.args[0] if error.args else type(error).__name__
+        return str(text_from(complaint)).split("\nstack traceback:")[0].removeprefix("error loading code: ")
 
     # -- values for Lua
 
@@ -213,14 +213,14 @@ class LuaScript:
 
     def records(self, names: Sequence[str], make: Callable[[str], Any]) -> Any:
         """A table of records by name. `make(name)` returns one record's `read`, or None; it is called once per name."""
-        known: dict[str, Any] = {}
+        made: dict[str, Any] = {}
 
         def get(name: Any) -> Any:
             word = str(text_from(name))
-            if word not in known:
+            if word not in made:
                 read = make(word)
-                known[word] = None if read is None else self.object(read)
-            return known[word]
+                made[word] = None if read is None else self.object(read)
+            return made[word]
 
         return self._made[b"records"](self._runtime.table_from([octets(name) for name in names]), get)
 
@@ -235,7 +235,7 @@ class LuaScript:
         if isinstance(value, list):
             return self.table(value, 0)
         if isinstance(value, dict):
-            return self._runtime.table_from({place: self.value(one) for place, one in value.items()})
+            return self._runtime.table_from({place: self.value(item) for place, item in value.items()})
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             return float(value)
         return value

@@ -44,9 +44,9 @@ class LuaFilter:
     @property
     def said(self) -> Sequence[LogLine]:
         """What the script has logged, and written for the user (level `user`), since the last call."""
-        found = (*self._script.log, *(("user", line) for line in self._script.lines))
+        log_lines = (*self._script.log, *(("user", line) for line in self._script.lines))
         self._script.log, self._script.lines = [], []
-        return found
+        return log_lines
 
     def defaults(self, read: Callable[[str], Any], write: Callable[[str, Any], None]) -> int:
         """Call slurm_cli_setup_defaults, before any option is read. Raises PluginError."""
@@ -85,6 +85,6 @@ class LuaFilter:
 
 def json_env(environ: Mapping[str, str]) -> str:
     """The caller's environment as JSON, without the variables that Slurm itself sets."""
-    own = ("SLURM_", "SPANK_")
-    kept = {plain(name): plain(value) for name, value in environ.items() if not name.startswith(own)}
+    slurm_prefixes = ("SLURM_", "SPANK_")
+    kept = {plain(name): plain(value) for name, value in environ.items() if not name.startswith(slurm_prefixes)}
     return json.dumps(kept, separators=(",", ":"), ensure_ascii=False)

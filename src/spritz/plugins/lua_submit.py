@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spritz.plugins.answer import Answer, PluginError
+from spritz.plugins.answer import PluginAnswer, PluginError
 from spritz.plugins.lua import LuaScript
 from spritz.plugins.records import JobView, ReservationView
 
 if TYPE_CHECKING:
     from spritz.plugins.description import Description
-    from spritz.plugins.script import Known
+    from spritz.plugins.script import ScriptContext
 
 FUNCTIONS = ("slurm_job_submit", "slurm_job_modify")
 
@@ -24,35 +24,35 @@ class LuaSubmit:
     def __init__(self, path: str, cluster: str = "") -> None:
         live = {"jobs": self._jobs, "reservations": self._reservations}
         self._script = LuaScript(path, "job_submit/lua", FUNCTIONS, cluster=cluster, live=live)
-        self._known: Known | None = None
+        self._context: ScriptContext | None = None
 
     def load(self) -> None:
         """Load or reload the script. Raises PluginError."""
         self._script.load()
 
-    def submit(self, job: Description, known: Known) -> Answer:
+    def submit(self, job: Description, context: ScriptContext) -> PluginAnswer:
         """Call slurm_job_submit for a new job."""
-        return self._call("slurm_job_submit", job, known, ())
+        return self._call("slurm_job_submit", job, context, ())
 
-    def modify(self, job: Description, known: Known) -> Answer:
-        """Call slurm_job_modify for a change of `known.job`."""
-        record = self._script.object(JobView(known.job).read) if known.job is not None else None
-        return self._call("slurm_job_modify", job, known, (record,))
+    def modify(self, job: Description, context: ScriptContext) -> PluginAnswer:
+        """Call slurm_job_modify for a change of `context.job`."""
+        record = self._script.object(JobView(context.job).read) if context.job is not None else None
+        return self._call("slurm_job_modify", job, context, (record,))
 
-    def _call(self, function: str, job: Description, known: Known, middle: tuple[Any, ...]) -> Answer:
+    def _call(self, function: str, job: Description, context: ScriptContext, middle: tuple[Any, ...]) -> PluginAnswer:
         script = self._script
         script.lines, script.log = [], []
-        self._known = known
+        self._context = context
         try:
             script.load()
             described = self._described(job, script)
-            number = script.call(function, described, *middle, self._partitions(known), known.uid)
+            number = script.call(function, described, *middle, self._partitions(context), context.uid)
         except PluginError as error:
             # Differs: Slurm 22.05 lets the job pass. Newer versions refuse it, with Lua's message.
-            return Answer(number=-1, lines=(str(error),), log=(*script.log, ("error", str(error))))
+            return PluginAnswer(number=-1, lines=(str(error),), log=(*script.log, ("error", str(error))))
         finally:
-            self._known = None
-        return Answer(number=number, lines=tuple(script.lines), log=tuple(script.log))
+            self._context = None
+        return PluginAnswer(number=number, lines=tuple(script.lines), log=tuple(script.log))
 
     def _described(self, job: Description, script: LuaScript) -> Any:
         environment = script.object(job.variable, lambda name, value: job.set_variable(name, str(value)))
@@ -62,16 +62,20 @@ class LuaSubmit:
 
         return script.object(read, job.write)
 
-    def _partitions(self, known: Known) -> Any:
-        views = {one.partition.name: one for one in known.usable()}
+    def _partitions(self, context: ScriptContext) -> Any:
+        views = {view.partition.name: view for view in context.usable()}
         return self._script.records(list(views), lambda name: views[name].read if name in views else None)
 
     def _jobs(self) -> Any:
-        jobs = {} if self._known is None else {str(job.id): job for job in self._known.jobs()}
+        jobs = {} if self._context is None else {str(job.id): job for job in self._context.jobs()}
         return self._script.records(list(jobs), lambda name: JobView(jobs[name]).read if name in jobs else None)
 
     def _reservations(self) -> Any:
-        found = {} if self._known is None else {one.name: one for one in self._known.reservations()}
+        by_name = (
+            {}
+            if self._context is None
+            else {reservation.name: reservation for reservation in self._context.reservations()}
+        )
         return self._script.records(
-            list(found), lambda name: ReservationView(found[name]).read if name in found else None
+            list(by_name), lambda name: ReservationView(by_name[name]).read if name in by_name else None
         )

@@ -30,7 +30,7 @@ def gres_requests(text: str, name: str) -> list[Plain]:
         parsed = gres.parse(text) if text else ()
     except NotationError as error:
         raise FieldError(f"{name}: {error}") from error
-    return [{"name": one.name, "type": one.type or "", "count": one.count} for one in parsed]
+    return [{"name": request.name, "type": request.type or "", "count": request.count} for request in parsed]
 
 
 def hosts_text(names: Iterable[str]) -> str | None:
@@ -50,12 +50,12 @@ def dependency_text(conditions: Iterable[Mapping[str, Any]], mode: str) -> str |
     """Conditions as `afterok:12,singleton`; None if there are none."""
     made = (
         dependency.Dependency(
-            kind=one["kind"],
-            job_id=one.get("job_id", 0),
-            task_id=one.get("task_id"),
-            minutes=one.get("minutes", 0),
+            kind=condition["kind"],
+            job_id=condition.get("job_id", 0),
+            task_id=condition.get("task_id"),
+            minutes=condition.get("minutes", 0),
         )
-        for one in conditions
+        for condition in conditions
     )
     return dependency.format(made, mode) or None
 
@@ -66,7 +66,10 @@ def dependencies(text: str) -> tuple[list[Plain], str]:
         parsed, mode = dependency.parse(text)
     except NotationError as error:
         raise FieldError(f"dependency: {error}") from error
-    plain = [{"kind": one.kind, "job_id": one.job_id, "task_id": one.task_id, "minutes": one.minutes} for one in parsed]
+    plain = [
+        {"kind": condition.kind, "job_id": condition.job_id, "task_id": condition.task_id, "minutes": condition.minutes}
+        for condition in parsed
+    ]
     return plain, mode
 
 

@@ -91,8 +91,8 @@ def rejection_of(number: int) -> Rejection:
     """The rejection that a plugin's non-zero return value stands for, in Slurm's words."""
     if number == ERROR:
         return Rejection(code="SLURM_ERROR", message="Unspecified error")
-    for name, (known, _text) in ESLURM.items():
+    for name, (error_number, _text) in ESLURM.items():
         # 11 is EAGAIN, which the table lists under another name.
-        if known == number and known >= 1000:
+        if error_number == number and error_number >= 1000:
             return Rejection(code=name)
     return Rejection(code="SLURM_ERROR", message=os.strerror(number))

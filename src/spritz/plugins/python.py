@@ -27,14 +27,14 @@ from typing import TYPE_CHECKING, Any
 
 from spritz.model.errors import ESLURM
 from spritz.model.ids import NO_VAL
-from spritz.plugins.answer import Answer, FieldError, LogLine, PluginError
+from spritz.plugins.answer import FieldError, LogLine, PluginAnswer, PluginError
 from spritz.plugins.fields import FIELDS
 from spritz.plugins.numbers import CONSTANTS, NO_VAL16, NO_VAL64, error_numbers
 from spritz.plugins.records import JobView, ReservationView
 
 if TYPE_CHECKING:
     from spritz.plugins.description import Description
-    from spritz.plugins.script import Known
+    from spritz.plugins.script import ScriptContext
 
 KIND = "job_submit/python"
 _UNSET = {"shared": NO_VAL16, "oversubscribe": NO_VAL16, "pn_min_memory": NO_VAL64}
@@ -134,7 +134,7 @@ class PythonSubmit:
         self._stamp: tuple[int, int] | None = None
         self._lines: list[str] = []
         self._log: list[LogLine] = []
-        self._known: Known | None = None
+        self._context: ScriptContext | None = None
 
     def load(self) -> None:
         """Read the file if it is new or has changed. Raises PluginError if there is no usable version."""
@@ -177,30 +177,30 @@ class PythonSubmit:
         self._log.append(("error", f"{KIND}: {what}, using previous script"))
 
     def _jobs(self) -> Mapping[int, RecordView]:
-        return {job.id: RecordView(JobView(job).read) for job in (self._known.jobs() if self._known else ())}
+        return {job.id: RecordView(JobView(job).read) for job in (self._context.jobs() if self._context else ())}
 
     def _reservations(self) -> Mapping[str, RecordView]:
-        found = self._known.reservations() if self._known else ()
-        return {one.name: RecordView(ReservationView(one).read) for one in found}
+        reservations = self._context.reservations() if self._context else ()
+        return {reservation.name: RecordView(ReservationView(reservation).read) for reservation in reservations}
 
-    def submit(self, job: Description, known: Known) -> Answer:
+    def submit(self, job: Description, context: ScriptContext) -> PluginAnswer:
         """Call job_submit for a new job."""
-        return self._call("job_submit", job, known, ())
+        return self._call("job_submit", job, context, ())
 
-    def modify(self, job: Description, known: Known) -> Answer:
-        """Call job_modify for a change of `known.job`."""
-        record = None if known.job is None else RecordView(JobView(known.job).read)
-        return self._call("job_modify", job, known, (record,))
+    def modify(self, job: Description, context: ScriptContext) -> PluginAnswer:
+        """Call job_modify for a change of `context.job`."""
+        record = None if context.job is None else RecordView(JobView(context.job).read)
+        return self._call("job_modify", job, context, (record,))
 
-    def _call(self, function: str, job: Description, known: Known, middle: tuple[Any, ...]) -> Answer:
+    def _call(self, function: str, job: Description, context: ScriptContext, middle: tuple[Any, ...]) -> PluginAnswer:
         self._lines, self._log = [], []
-        self._known = known
-        partitions = {one.partition.name: RecordView(one.read) for one in known.usable()}
+        self._context = context
+        partitions = {view.partition.name: RecordView(view.read) for view in context.usable()}
         try:
             self.load()
             hook = (self._names or {}).get(function)
-            found = None if hook is None else hook(JobDescription(job), *middle, partitions, known.uid)
-            number = int(found) if isinstance(found, int) else 0
+            result = None if hook is None else hook(JobDescription(job), *middle, partitions, context.uid)
+            number = int(result) if isinstance(result, int) else 0
         except Refused as refused:
             self._lines += refused.text.split("\n") if refused.text else []
             number = refused.number
@@ -209,11 +209,11 @@ class PythonSubmit:
         except Exception as error:
             return self._failed(f"{KIND}: {_words(error, self.path)}")
         finally:
-            self._known = None
-        return Answer(number=number, lines=tuple(self._lines), log=tuple(self._log))
+            self._context = None
+        return PluginAnswer(number=number, lines=tuple(self._lines), log=tuple(self._log))
 
-    def _failed(self, what: str) -> Answer:
-        return Answer(number=-1, lines=(what,), log=(*self._log, ("error", what)))
+    def _failed(self, what: str) -> PluginAnswer:
+        return PluginAnswer(number=-1, lines=(what,), log=(*self._log, ("error", what)))
 
 
 def _compiled(source: bytes, path: str) -> CodeType:

@@ -74,9 +74,9 @@ class JobView:
 
     def read(self, name: str) -> Any:
         """The field's value; None for an unknown name."""
-        own = _JOB.get(name)
-        if own is not None:
-            return own(self.job)
+        getter = _JOB.get(name)
+        if getter is not None:
+            return getter(self.job)
         if name not in FIELDS or name in ("script", "environment"):
             return None
         if self._description is None:
@@ -165,8 +165,8 @@ class PartitionView:
         """The field's value; None for an unknown name."""
         if name == "total_cpus":
             return self._cpus
-        own = _PARTITION.get(name)
-        return None if own is None else own(self.partition)
+        getter = _PARTITION.get(name)
+        return None if getter is None else getter(self.partition)
 
 
 def usable(partition: Partition, uid: int, submit_uid: int, groups: Collection[str]) -> bool:
@@ -206,5 +206,5 @@ class ReservationView:
         """The field's value; None for an unknown name. `flags` are words here, not Slurm's bits."""
         if name == "flags":
             return ",".join(self.reservation.flags)
-        own = _RESERVATION.get(name)
-        return None if own is None else own(self.reservation)
+        getter = _RESERVATION.get(name)
+        return None if getter is None else getter(self.reservation)

@@ -12,12 +12,12 @@ from typing import Protocol
 from spritz.model.job import Job
 from spritz.model.partition import Partition
 from spritz.model.reservation import Reservation
-from spritz.plugins.answer import Answer
+from spritz.plugins.answer import PluginAnswer
 from spritz.plugins.description import Description
 from spritz.plugins.records import PartitionView, usable
 
 
-class Known:
+class ScriptContext:
     """Cluster data for one call. `uid` sent the request; `user_id` and `groups` (names) are those of the job's user.
 
     `job`: the job that an update changes. `cpus`: CPUs of each partition. `jobs()` and `reservations()` ask the
@@ -49,7 +49,11 @@ class Known:
     def usable(self) -> list[PartitionView]:
         """Partitions that the user may use."""
         pairs = zip(self._partitions, self._cpus, strict=True)
-        return [PartitionView(one, cpus) for one, cpus in pairs if usable(one, self.user_id, self.uid, self.groups)]
+        return [
+            PartitionView(partition, cpus)
+            for partition, cpus in pairs
+            if usable(partition, self.user_id, self.uid, self.groups)
+        ]
 
     def jobs(self) -> Sequence[Job]:
         """All jobs in the controller's memory."""
@@ -67,10 +71,10 @@ class Script(Protocol):
         """Load or reload the script. Raises PluginError if it cannot be used."""
         ...
 
-    def submit(self, job: Description, known: Known) -> Answer:
+    def submit(self, job: Description, context: ScriptContext) -> PluginAnswer:
         """Call the script's hook for a new job."""
         ...
 
-    def modify(self, job: Description, known: Known) -> Answer:
+    def modify(self, job: Description, context: ScriptContext) -> PluginAnswer:
         """Call the script's hook for an update."""
         ...

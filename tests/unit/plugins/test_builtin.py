@@ -8,7 +8,7 @@ from spritz.model.ids import INFINITE
 from spritz.model.job import JobSpec
 from spritz.model.partition import Partition
 from spritz.model.states import PartitionState
-from spritz.plugins.builtin import BUILTIN, SCRIPTS, World
+from spritz.plugins.builtin import BUILTIN, SCRIPTS, BuiltinContext
 from spritz.plugins.description import Description
 
 PARTITIONS = (
@@ -20,9 +20,9 @@ PARTITIONS = (
 )
 
 
-def world(**fields: object) -> World:
+def context(**fields: object) -> BuiltinContext:
     given: dict[str, object] = {"uid": 1000, "now": 1000.0, "groups": ("users",), "partitions": PARTITIONS}
-    return World(**{**given, **fields})  # type: ignore[arg-type]  # by name
+    return BuiltinContext(**{**given, **fields})  # type: ignore[arg-type]  # by name
 
 
 def described(**fields: object) -> Description:
@@ -37,10 +37,10 @@ def test_the_configuration_knows_all_of_them() -> None:
 def test_all_partitions_are_those_that_take_jobs() -> None:
     plugin = BUILTIN["all_partitions"]()
     job = described()
-    assert plugin.submit(job, world()).number == 0
+    assert plugin.submit(job, context()).number == 0
     assert job.spec().partitions == ("low", "high", "small", "root")
     job = described(partitions=("low",))
-    plugin.submit(job, world())
+    plugin.submit(job, context())
     assert job.spec().partitions == ("low",)
 
 
@@ -49,7 +49,7 @@ def test_partition_is_the_best_one_that_the_user_may_use() -> None:
 
     def chosen(fields: dict[str, object], **of_world: object) -> tuple[str, ...]:
         job = described(**fields)
-        plugin.submit(job, world(**of_world))
+        plugin.submit(job, context(**of_world))
         return job.spec().partitions
 
     assert chosen({}) == ("small",)
@@ -62,15 +62,15 @@ def test_partition_is_the_best_one_that_the_user_may_use() -> None:
 def test_require_timelimit_wants_one_with_an_end() -> None:
     plugin = BUILTIN["require_timelimit"]()
     missing, invalid = ESLURM["ESLURM_MISSING_TIME_LIMIT"][0], ESLURM["ESLURM_INVALID_TIME_LIMIT"][0]
-    assert plugin.submit(described(), world()).number == missing == 8000
-    assert plugin.submit(described(time_limit_minutes=INFINITE), world()).number == invalid
-    assert plugin.submit(described(time_limit_minutes=5), world()).number == 0
-    assert plugin.modify(Description({"comment": "x"}, job_id=3), world()).number == 0
-    assert plugin.modify(Description({"time_limit_minutes": INFINITE}, job_id=3), world()).number == invalid
+    assert plugin.submit(described(), context()).number == missing == 8000
+    assert plugin.submit(described(time_limit_minutes=INFINITE), context()).number == invalid
+    assert plugin.submit(described(time_limit_minutes=5), context()).number == 0
+    assert plugin.modify(Description({"comment": "x"}, job_id=3), context()).number == 0
+    assert plugin.modify(Description({"time_limit_minutes": INFINITE}, job_id=3), context()).number == invalid
 
 
 def test_logging_tells_what_slurms_does() -> None:
-    answer = BUILTIN["logging"]().submit(described(name="j", partitions=("p",)), world())
+    answer = BUILTIN["logging"]().submit(described(name="j", partitions=("p",)), context())
     assert answer.log == (
         (
             "info",
@@ -83,14 +83,14 @@ def test_logging_tells_what_slurms_does() -> None:
 def test_pbs_leaves_variables_and_the_output_in_the_comment() -> None:
     plugin = BUILTIN["pbs"]()
     job = described(account="acc", partitions=("p",), comment="mine")
-    plugin.submit(job, world(next_job_id=17))
+    plugin.submit(job, context(next_job_id=17))
     assert job.environment == [b"A=b", b"PBS_ACCOUNT=acc", b"PBS_QUEUE=p"]
     assert job.spec().comment == "mine,stdout=/w/slurm-17.out"
     job = described(stdout="/tmp/%j.txt")
-    plugin.submit(job, world())  # the number is not known yet
+    plugin.submit(job, context())  # the number is not known yet
     assert job.spec().comment == "stdout=/tmp/%j.txt"
     change = Description({"stdout": "new"}, facts={"comment": "old", "work_dir": "/w"}, job_id=3)
-    plugin.modify(change, world())
+    plugin.modify(change, context())
     assert change.fields == {"comment": "old,stdout=/w/new"}
 
 
@@ -99,7 +99,7 @@ def test_throttle_counts_by_user_and_forgets_with_time() -> None:
 
     def tried(uid: int, now: float, most: int = 2) -> int:
         job = described(uid=uid)
-        return plugin.submit(job, world(now=now, jobs_per_user_per_hour=most)).number
+        return plugin.submit(job, context(now=now, jobs_per_user_per_hour=most)).number
 
     policy = ESLURM["ESLURM_ACCOUNTING_POLICY"][0]
     assert [tried(7, 100.0), tried(7, 100.0), tried(7, 100.0), tried(8, 100.0)] == [0, 0, policy, 0]

@@ -14,15 +14,15 @@ from spritz.plugins.answer import PluginError
 from spritz.plugins.description import Description
 from spritz.plugins.lua_submit import LuaSubmit
 from spritz.plugins.python import PythonSubmit
-from spritz.plugins.script import Known
+from spritz.plugins.script import ScriptContext
 
 PARTITIONS = (Partition(name="a", nodes=("n1", "n2")), Partition(name="b", root_only=True))
 JOBS = (Job(id=3, spec=JobSpec(name="other", uid=7)), Job(id=4, spec=JobSpec(name="mine", uid=1000)))
 RESERVATIONS = (Reservation(name="r", id=1, start_at=0.0, end_at=600.0, users=("u",), nodes=("n1",)),)
 
 
-def known(job: Job | None = None) -> Known:
-    return Known(1000, 1000, (), PARTITIONS, (8, 8), job, lambda: JOBS, lambda: RESERVATIONS)
+def context(job: Job | None = None) -> ScriptContext:
+    return ScriptContext(1000, 1000, (), PARTITIONS, (8, 8), job, lambda: JOBS, lambda: RESERVATIONS)
 
 
 def described(**fields: object) -> Description:
@@ -55,7 +55,7 @@ def test_lua_sees_the_request_the_partitions_and_the_cluster(tmp_path: Path) -> 
         slurm.log_info("argv %s of %d", d.argv[0], d.argc)
         return slurm.SUCCESS""",
     )
-    answer = script.submit(described(command="/w/j.sh x", arguments=("x",)), known())
+    answer = script.submit(described(command="/w/j.sh x", arguments=("x",)), context())
     assert answer.lines == ("a=8n[1-2] 1000 u acc", "c1 true", "2othernilr".replace("nilr", "niln1"))
     assert (answer.number, answer.log) == (0, (("info", "argv /w/j.sh of 2"),))
 
@@ -69,7 +69,7 @@ def test_lua_changes_the_request(tmp_path: Path) -> None:
         d.comment = "\\255" """,
     )
     job = described()
-    answer = script.submit(job, known())
+    answer = script.submit(job, context())
     spec = job.spec()
     assert (spec.partitions, spec.time_limit_minutes, spec.nice) == (("b",), 254, -7)
     assert (job.environment, job.script) == ([b"A=b", b"NEW=bc"], b"#!/bin/sh\necho\n")
@@ -91,7 +91,7 @@ def test_lua_changes_the_request(tmp_path: Path) -> None:
     ],
 )
 def test_a_script_that_fails_fails_the_job_and_says_where(tmp_path: Path, body: str, problem: str | None) -> None:
-    answer = lua(tmp_path, body).submit(described(), known())
+    answer = lua(tmp_path, body).submit(described(), context())
     assert answer.number == -1
     if problem is not None:
         assert answer.lines == (f"job_submit/lua: job_submit.lua:{problem}",)
@@ -104,7 +104,7 @@ def test_lua_sees_an_update_and_the_job_that_it_is_of(tmp_path: Path) -> None:
         "slurm.user_msg(rec.job_id .. rec.name .. rec.job_state .. d.comment .. tostring(d.qos)); d.comment = 'new'",
     )
     job = Description({"comment": "old"}, job_id=4)
-    answer = script.modify(job, known(JOBS[1]))
+    answer = script.modify(job, context(JOBS[1]))
     assert (answer.lines, job.fields) == (("4mine0oldnil",), {"comment": "new"})
 
 
@@ -112,14 +112,14 @@ def test_a_changed_script_is_read_and_a_broken_one_leaves_the_one_before(tmp_pat
     script = lua(tmp_path, "return 1")
     path = tmp_path / "job_submit.lua"
     path.write_text(path.read_text().replace("return 1", "return 2, 3"))
-    assert script.submit(described(), known()).number == 2
+    assert script.submit(described(), context()).number == 2
     path.write_text("function slurm_job_submit(")
-    answer = script.submit(described(), known())
+    answer = script.submit(described(), context())
     assert answer.number == 2
     assert answer.log[0][0] == "error"
     assert answer.log[0][1].endswith("using previous script")
     os.unlink(path)
-    assert script.submit(described(), known()).number == 2
+    assert script.submit(described(), context()).number == 2
 
 
 def test_a_script_that_cannot_be_used_at_first_is_refused(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_script_that_cannot_be_used_at_first_is_refused(tmp_path: Path) -> Non
 
 def test_scripts_made_for_an_older_lua_find_what_they_know(tmp_path: Path) -> None:
     script = lua(tmp_path, "slurm.log_debug(string.format(unpack({'%s', 'x'}))); return slurm.time_str2mins('1-2:03')")
-    answer = script.submit(described(), known())
+    answer = script.submit(described(), context())
     assert (answer.number, answer.log) == (1563, (("debug", "x"),))
 
 
@@ -165,7 +165,7 @@ def job_submit(job, partitions, submit_uid):
 """,
     )
     job = described(qos="q")
-    answer = script.submit(job, known())
+    answer = script.submit(job, context())
     assert (answer.number, answer.lines) == (0, ("['a'] 8 1000 c1", "2 other u"))
     spec = job.spec()
     assert (spec.time_limit_minutes, spec.partitions, spec.qos) == (254, ("a", "b"), "")
@@ -186,18 +186,18 @@ def job_modify(job, record, partitions, submit_uid):
     job.comment = record.name + job.comment
 """,
     )
-    refused = script.submit(described(name="limit"), known())
+    refused = script.submit(described(name="limit"), context())
     assert (refused.number, refused.lines) == (8000, ("say how long",))
-    assert script.submit(described(name="number"), known()).number == 2002
-    failed = script.submit(described(), known())
+    assert script.submit(described(name="number"), context()).number == 2002
+    failed = script.submit(described(), context())
     where = f"job_submit/python: {tmp_path}/job_submit.py:7: AttributeError: "
     assert (failed.number, failed.lines) == (-1, (f'{where}a job description has no field "frobnicate"',))
     change = Description({"comment": "x"}, job_id=4)
-    script.modify(change, known(JOBS[1]))
+    script.modify(change, context(JOBS[1]))
     assert change.fields == {"comment": "minex"}
 
 
 def test_a_python_script_may_have_one_hook_alone_and_must_be_python(tmp_path: Path) -> None:
-    assert python(tmp_path, "x = 1").submit(described(), known()).number == 0
+    assert python(tmp_path, "x = 1").submit(described(), context()).number == 0
     with pytest.raises(PluginError, match=r"job_submit.py:1: "):
         python(tmp_path, "def (")

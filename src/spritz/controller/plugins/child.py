@@ -30,7 +30,7 @@ from spritz.model.partition import Partition
 from spritz.model.reservation import Reservation
 from spritz.plugins.answer import PluginError
 from spritz.plugins.description import Description
-from spritz.plugins.script import Known, Script
+from spritz.plugins.script import Script, ScriptContext
 from spritz.wire.frames import PREFIX_BYTES, frame
 
 #: Bytes of address space: a script that fills memory affects only this process.
@@ -84,7 +84,7 @@ class Serving:
             environment=ask.environment,
             job_id=0 if ask.job is None else ask.job.id,
         )
-        known = Known(
+        context = ScriptContext(
             ask.uid,
             ask.user_id,
             ask.groups,
@@ -95,7 +95,7 @@ class Serving:
             self._reservations,
         )
         script = self._scripts[ask.plugin]
-        answer = (script.submit if ask.job is None else script.modify)(description, known)
+        answer = (script.submit if ask.job is None else script.modify)(description, context)
         if answer.number:
             return Done(answer=answer)
         environment = tuple(description.environment)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.controller.plugins.messages import Ask, Done, Need, Ready, Setup, encode, from_child
-from spritz.plugins.answer import Answer, PluginError
+from spritz.plugins.answer import PluginAnswer, PluginError
 from spritz.wire.frames import PREFIX_BYTES, FrameDecoder, frame
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class ScriptHost(asyncio.Protocol):
         `gone` are skipped.
         """
         if len(self._waiting) >= WAITING_MAX or self._closing:
-            then(Done(answer=Answer(number=11)))  # EAGAIN: "Resource temporarily unavailable"
+            then(Done(answer=PluginAnswer(number=11)))  # EAGAIN: "Resource temporarily unavailable"
             return
         self._waiting.append((request, then, gone))
         self._go_on()
@@ -251,4 +251,4 @@ def _same(one: object, other: object) -> bool:
 
 
 def _failed(problem: str) -> Done:
-    return Done(answer=Answer(number=-1, lines=(problem,), log=(("error", problem),)))
+    return Done(answer=PluginAnswer(number=-1, lines=(problem,), log=(("error", problem),)))

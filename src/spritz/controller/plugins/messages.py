@@ -14,7 +14,7 @@ from msgspec.msgpack import Decoder, Encoder
 from spritz.model.job import Job
 from spritz.model.partition import Partition
 from spritz.model.reservation import Reservation
-from spritz.plugins.answer import Answer
+from spritz.plugins.answer import PluginAnswer
 
 
 class Setup(Struct, frozen=True, kw_only=True, tag=True):
@@ -57,7 +57,7 @@ class Need(Struct, frozen=True, kw_only=True, tag=True):
 class Done(Struct, frozen=True, kw_only=True, tag=True):
     """The answer, and the description as the script left it."""
 
-    answer: Answer
+    answer: PluginAnswer
     fields: dict[str, Any] = {}
     changed: tuple[str, ...] = ()
     min_cpus: int | None = None

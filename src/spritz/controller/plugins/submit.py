@@ -18,8 +18,8 @@ from spritz.controller.plugins.host import ScriptHost
 from spritz.controller.plugins.messages import Ask
 from spritz.model.errors import SpritzError
 from spritz.model.rejection import Rejection
-from spritz.plugins.answer import Answer, FieldError, LogLine, PluginError
-from spritz.plugins.builtin import BUILTIN, SCRIPTS, Plugin, World
+from spritz.plugins.answer import FieldError, LogLine, PluginAnswer, PluginError
+from spritz.plugins.builtin import BUILTIN, SCRIPTS, BuiltinContext, Plugin
 from spritz.plugins.description import Description
 from spritz.plugins.numbers import rejection_of
 
@@ -102,7 +102,7 @@ class _Pass:
                 return
         self._end(None, tuple(self._lines))
 
-    def _take(self, name: str, answer: Answer) -> bool:
+    def _take(self, name: str, answer: PluginAnswer) -> bool:
         """Apply a plugin's answer. False: the request ends here."""
         write_log(self._context, name, answer.log)
         self._lines += answer.lines
@@ -110,20 +110,20 @@ class _Pass:
             self._end(rejection_of(answer.number), tuple(self._lines))
         return not answer.number
 
-    def _ask_here(self, name: str) -> Answer:
+    def _ask_here(self, name: str) -> PluginAnswer:
         plugin = self._plugins._plugins[name]
         try:
-            return (plugin.submit if self._job is None else plugin.modify)(self._description, self._world())
+            return (plugin.submit if self._job is None else plugin.modify)(self._description, self._builtin_context())
         except FieldError as error:
             problem = f"job_submit/{name}: {error}"
-            return Answer(number=-1, lines=(problem,), log=(("error", problem),))
+            return PluginAnswer(number=-1, lines=(problem,), log=(("error", problem),))
 
-    def _world(self) -> World:
+    def _builtin_context(self) -> BuiltinContext:
         context = self._context
         state = context.machine.state
         later = self._plugins.names[self._next :]
         given = dict(context.configuration.settings.scheduler_parameters)
-        return World(
+        return BuiltinContext(
             uid=self._caller.uid,
             now=context.clock.now(),
             groups=self._groups(),
