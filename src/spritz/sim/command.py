@@ -72,7 +72,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     told.add_argument("--json", action="store_true", help="one JSON object")
 
 
-#: Options that only some forms have: option -> (forms, default)
+#: Options that only some forms accept: option -> (forms, default)
 _FORMS: dict[str, tuple[tuple[str, ...], object]] = {
     "processors": (("trace",), None),
     "nodes": (("gang",), 8),
@@ -95,7 +95,7 @@ _FORMS: dict[str, tuple[tuple[str, ...], object]] = {
 
 
 def run(arguments: Namespace, context: Context) -> int:
-    """0: simulated; 1: a trace that cannot be; 2: a wrong command line."""
+    """Exit status 0: simulated; 1: the trace cannot be replayed; 2: wrong command line."""
     forms = [form for form in ("trace", "gang", "pods") if getattr(arguments, form) is not None]
     if len(forms) != 1:
         return _wrong(
@@ -139,7 +139,7 @@ def run(arguments: Namespace, context: Context) -> int:
 
 
 def _check_files(arguments: Namespace) -> None:
-    """What is to be written can be."""
+    """Check that output files can be written."""
     if arguments.starts:
         check_writable(arguments.starts)
     if arguments.plot:

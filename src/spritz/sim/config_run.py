@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def run_config(arguments: Namespace, context: Context) -> list[Report]:
     """One report for each configuration. `--starts` is of the first."""
     configs = [_load(path) for path in (arguments.config, arguments.against) if path is not None]
-    # What no node holds is refused by the cluster, whatever machine the trace is from.
+    # The cluster itself refuses jobs that fit on none of its nodes, so no size limit applies here.
     reading = read_trace(arguments.trace, sys.maxsize)
     for remark in reading.remarks():
         context.warn(remark)

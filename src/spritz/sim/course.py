@@ -1,5 +1,5 @@
-"""How a replay went over time: share of the machine in use, and jobs that waited, in equal spans; as a line of blocks
-on a terminal, and as a picture.
+"""The course of a replay: share of the machine in use and number of waiting jobs over time, in equal spans; as a line
+of blocks on a terminal, and as a picture.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 class Course(Struct, frozen=True, kw_only=True):
-    """`begin` and `end` in trace seconds; of each span between them the mean share in use, and mean jobs waiting."""
+    """Mean share in use and mean number of waiting jobs, for each span between `begin` and `end` (trace seconds)."""
 
     begin: float
     end: float
@@ -31,7 +31,7 @@ class Course(Struct, frozen=True, kw_only=True):
 
 
 def course(workload: Workload, start: Sequence[float], processors: int, spans: int = PICTURE_SPANS) -> Course:
-    """The course of a replay; at least one job, every one with a start."""
+    """The course of a replay. Needs at least one job; all must have started."""
     begin = min(workload.submit)
     end = max(begun + run for begun, run in zip(start, workload.run, strict=True))
     width = max((end - begin) / spans, 1e-9)
@@ -43,7 +43,7 @@ def course(workload: Workload, start: Sequence[float], processors: int, spans: i
 
 
 def _spread(values: list[float], first: float, last: float, height: float) -> None:
-    """Add `height` to all spans between, and its part at both ends."""
+    """Add `height` to the spans from `first` to `last`; to those at both ends only their part."""
     last = min(last, float(len(values)))
     place = min(int(first), len(values) - 1)
     while first < last and place < len(values):
@@ -54,7 +54,7 @@ def _spread(values: list[float], first: float, last: float, height: float) -> No
 
 
 def blocks(values: Sequence[float], top: float, spans: int = SPANS) -> str:
-    """A line of blocks, full at `top`."""
+    """A line of block characters; a full block is `top`."""
     step = len(values) / spans
     means = []
     for span in range(spans):
@@ -66,7 +66,7 @@ def blocks(values: Sequence[float], top: float, spans: int = SPANS) -> str:
 
 
 def draw(path: str, courses: Sequence[tuple[str, Course]]) -> None:
-    """A picture of one or more courses. Raises TraceError without matplotlib, or if the file cannot be written."""
+    """Draw one or more courses. Raises TraceError without matplotlib, or if the file cannot be written."""
     try:
         import matplotlib as mpl
 

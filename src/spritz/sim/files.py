@@ -1,4 +1,4 @@
-"""Whether what a simulation is to write can be written, found out before it runs."""
+"""Checks before a simulation runs that its output files can be written."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from importlib.util import find_spec
 
 from spritz.sim.trace.workload import TraceError
 
-#: what `--plot` draws, by the end of the file's name
+#: formats of `--plot`, by the extension of the file name
 FORMATS = ("png", "pdf", "svg")
 
 
 def check_writable(path: str) -> None:
-    """Raises TraceError if no file can be written there."""
+    """Raises TraceError if the path cannot be written."""
     folder = os.path.dirname(path) or "."
     if os.path.isdir(path) or not os.path.isdir(folder):
         raise TraceError(f"{path}: {os.strerror(EISDIR if os.path.isdir(path) else ENOENT)}")
@@ -22,7 +22,7 @@ def check_writable(path: str) -> None:
 
 
 def check_drawable(path: str) -> None:
-    """Raises TraceError if no picture can be."""
+    """Raises TraceError if no picture can be written there."""
     if find_spec("matplotlib") is None:
         raise TraceError("--plot needs matplotlib", "pip install 'spritz[plot]'")
     if path.rpartition(".")[2].lower() not in FORMATS:

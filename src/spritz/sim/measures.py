@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Measures(Struct, frozen=True, kw_only=True):
-    """Of a set of jobs. Times are seconds; `utilization` is a share of 1."""
+    """Figures of a set of jobs. Times in seconds; `utilization` is a fraction."""
 
     jobs: int
     mean_wait_seconds: float
@@ -58,7 +58,7 @@ def makespan(workload: Workload, start: Sequence[float]) -> float:
 
 
 def utilization(workload: Workload, start: Sequence[float], processors: int) -> float:
-    """Share of the machine's processor time that the jobs used."""
+    """Fraction of the machine's processor time that the jobs used."""
     span = makespan(workload, start)
     used = sum(run * size for run, size in zip(workload.run, workload.processors, strict=True))
     return used / (processors * span) if span > 0 else 0.0
@@ -77,7 +77,7 @@ def by(workload: Workload, start: Sequence[float], what: str, bound: float) -> d
 
 
 def size_class(processors: int) -> str:
-    """`1`, `2`, `3-4`, `5-8`, …"""
+    """Class of a job's size, in powers of two: `1`, `2`, `3-4`, `5-8`, …"""
     if processors <= 2:
         return str(processors)
     top = 1 << (processors - 1).bit_length()

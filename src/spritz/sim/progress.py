@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress(context: Context, what: str, total: int | None) -> Iterator[Callable[[int], None] | None]:
-    """A function that takes how many of `total` are done; None where no bar is shown."""
+    """A function that takes the number done out of `total`; None if no bar is shown."""
     if not context.stderr.isatty() or find_spec("rich") is None:
         yield None
         return

@@ -1,4 +1,4 @@
-"""What came of a simulation: a table for people, one JSON object, a file of starts."""
+"""Reports of a simulation: a table for people, one JSON object, a file of start times."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from spritz.cli.context import Context
 
-#: Groups of a breakdown that a table shows; JSON has all of them.
+#: Most groups of a breakdown in a table; JSON has all.
 ROWS_SHOWN = 12
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """`figures` in the order in which they are shown; `groups`: breakdowns by name, then by word."""
+    """`figures` in the order of display; `groups`: breakdowns by name, then by group."""
 
     title: str
     figures: dict[str, object]
@@ -30,7 +30,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def as_json(report: Report, against: Report | None = None) -> str:
-    """One JSON object, ending with a newline; the second report, if any, under `against`."""
+    """One JSON object and a newline; the second report, if any, under `against`."""
     plain = _plain(report)
     if against is not None:
         plain["against"] = _plain(against)
@@ -45,7 +45,7 @@ def _plain(report: Report) -> dict[str, object]:
 
 
 def as_table(report: Report, against: Report | None = None) -> str:
-    """Lines for people; two reports side by side, their breakdowns one after the other."""
+    """A table for people. With two reports, figures stand side by side and breakdowns one after the other."""
     width = max(len(name) for name in report.figures)
     wide = max(18, *(len(_shown(value)) for one in (report, against or report) for value in one.figures.values()))
     told = [report.title if against is None else f"{report.title}  |  {against.title}"]
@@ -64,7 +64,7 @@ def as_table(report: Report, against: Report | None = None) -> str:
 
 
 def _change(value: object, other: object) -> str:
-    """How the second differs from the first."""
+    """Relative change from the first value to the second, as text; "" if it says nothing."""
     if isinstance(value, int | float) and isinstance(other, int | float) and value and value != other:
         return f"{100 * (other - value) / value:+.1f} %"
     return ""
@@ -97,13 +97,13 @@ def _group_lines(report: Report) -> list[str]:
 
 
 def show(reports: Sequence[Report], context: Context, *, as_object: bool) -> None:
-    """Print one report, or two side by side."""
+    """Print one report, or two for comparison."""
     against = reports[1] if len(reports) > 1 else None
     context.out(as_json(reports[0], against) if as_object else as_table(reports[0], against))
 
 
 def write_starts(path: str, jobs: Sequence[int | str], start: Sequence[float]) -> None:
-    """`job,start_seconds`, in order of submission. Raises TraceError if the file cannot be written."""
+    """Write `job,start_seconds` in order of submission. Raises TraceError if the file cannot be written."""
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write("job,start_seconds\n")

@@ -1,4 +1,4 @@
-"""A whole cluster on virtual time: the production core and cycle, with nodes that do what they are told at once.
+"""A whole cluster on virtual time: the production core and cycle, with nodes that obey immediately.
 
 `world` drives `core.machine.Machine` and `scheduling.plan.cycle` from an event queue; `requests` turns a workload's
 rows into submissions.

@@ -1,8 +1,7 @@
-"""A workload's rows as submissions to a cluster: who, how many tasks, which partition, for how long.
+"""A workload's rows as submissions to a cluster.
 
-A row asks for a number of tasks of one CPU each, on as many nodes as it takes, and for its time limit in whole minutes,
-rounded up. Its queue is taken for a partition where the configuration has one of that name. Users get numbers in order
-of appearance.
+A row asks for a number of tasks of one CPU each, on as many nodes as needed; its time limit is rounded up to whole
+minutes. Its queue is the partition if the configuration has one of that name. Users get uids in order of appearance.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ FIRST_UID = 100_000
 
 
 def arrivals(workload: Workload, config: LoadedConfig) -> list[Arrival]:
-    """One submission a job, in order."""
+    """One submission for each job, in order."""
     partitions = {partition.name for partition in config.partitions}
     callers: dict[str, Caller] = {}
     coming = []

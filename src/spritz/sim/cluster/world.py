@@ -1,9 +1,9 @@
-"""The production core and cycle, replayed: submissions and ends of jobs on an event queue, no daemons.
+"""Replay through the production core and cycle: submissions and ends of jobs on an event queue, without daemons.
 
 `Machine.handle` decides every command and its events feed the scheduler's `Projection`, as in the controller. Nodes
-answer at once: a launched job runs for as long as the trace says (again from the beginning if it is requeued), one that
-is told to end is gone. After all that happens at one instant one full cycle runs, so a replay has no queue depth, no
-interval between cycles and no latency; with these away, what remains is policy.
+answer immediately: a launched job runs for as long as the trace says (from the beginning again if requeued), and a job
+that is terminated is gone at once. After all events of the same time, one full cycle runs. So a replay has no queue
+depth, no interval between cycles and no latency: what remains is policy.
 
 Source: DESIGN, "the same core runs in production, in trace replay and in fault simulation".
 """
@@ -39,12 +39,12 @@ EPOCH = 1_000_000_000.0
 
 _NEVER = float("inf")
 
-#: Ends before submissions at one instant.
+#: At the same time, ends come before submissions.
 _END, _SUBMIT, _LOOK = 0, 1, 2
 
 
 class Arrival(Struct, frozen=True, kw_only=True):
-    """A submission: when (seconds of the trace), by whom, what, and how long it will run."""
+    """A submission: time (seconds of the trace), caller, command, and run time."""
 
     at: float
     caller: Caller
@@ -53,10 +53,10 @@ class Arrival(Struct, frozen=True, kw_only=True):
 
 
 class Replay(Struct, kw_only=True):
-    """What came of each arrival, by its place: first start (trace seconds; -1: never), and what was counted.
+    """The outcome of each arrival, by its index: first start (trace seconds; -1: never), and counts.
 
-    `reserved`: jobs that started and had been promised a start; `broken`: those that started later than the earliest
-    start that they were ever promised.
+    `reserved`: jobs that had a planned start before they started; `broken`: those that started later than the earliest
+    start ever planned for them.
     """
 
     start: list[float]
@@ -86,19 +86,19 @@ class _World:
         self.machine = Machine(config.cluster)
         self.projection = Projection()
         self.now = EPOCH
-        #: (time, kind, place of the arrival, life): ends of another life than the job's are void
+        #: heap of (time, kind, index of the arrival, life); the end of a life other than the job's current one is void
         self.queue: list[tuple[float, int, int, int]] = []
-        #: job number <-> place of its arrival
+        #: job id <-> index of its arrival
         self.place: dict[int, int] = {}
         self.number: dict[int, int] = {}
         self.life: dict[int, int] = {}
-        #: seconds that a suspended job still has to run, and when a running one ends
+        #: remaining run time of suspended jobs, seconds; end time of running jobs
         self.left: dict[int, float] = {}
         self.ends: dict[int, float] = {}
-        #: by job number, the earliest start that it has been promised
+        #: by job id, the earliest start planned for it
         self.promised: dict[int, float] = {}
         self.stirred = False
-        # Accounts and limits are in a database that is not asked: who is known there is not known here.
+        # The accounting database is not available: with enforcement on, every user would be unknown.
         settings = structs.replace(config.cluster, enforce=())
         self._do(Configure(settings=settings, nodes=config.nodes, partitions=config.partitions))
         for node in config.nodes:
@@ -154,7 +154,7 @@ class _World:
                 self.replay.waiting[place] = job.reason.name
 
     def _open(self) -> bool:
-        """Does a job run or wait that time alone may move?"""
+        """Whether a job runs, or waits for a time limit or begin time that a deadline will reach."""
         return bool(self.ends) or bool(self.machine.state.pending and self.machine.next_deadline() is not None)
 
     def _do(self, command: Struct, caller: Caller = SYSTEM) -> Struct:
@@ -189,8 +189,8 @@ class _World:
             self.promised[promise.holder] = min(promise.start_at, self.promised.get(promise.holder, _NEVER))
         if plan.look_again_at > self.now:
             heappush(self.queue, (plan.look_again_at, _LOOK, -1, 0))
-        # What the plan itself started or stopped is no reason for another cycle at the same instant, but jobs that
-        # were told to go make room.
+        # Events of the plan itself are no reason for another cycle at the same time, except that preempted jobs free
+        # resources.
         if not plan.preemptions:
             self.stirred = False
         elif self.stirred:

@@ -1,5 +1,5 @@
-"""Reading what was submitted: Standard Workload Format, gang and pod lists, sacct output, our own journal.
+"""Readers of traces: Standard Workload Format, gang and pod lists, sacct output, Spritz's own journal.
 
-`workload` holds the columns and what was skipped; each other module reads one form. A bad row is skipped and counted
-by reason; a file that holds nothing usable is a `TraceError`.
+`workload` holds the columns, and counts of skipped rows; each other module reads one form. A bad row is skipped and
+counted by reason. A file without a usable row is a `TraceError`.
 """

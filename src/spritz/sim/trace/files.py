@@ -1,4 +1,4 @@
-"""Lines of a trace, plain or compressed with gzip (told by its first bytes, not by its name)."""
+"""Lines of a trace, plain or compressed with gzip; the first bytes tell which, not the name."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def lines(path: str) -> Iterator[str]:
-    """The lines of the file, without their ends. Bytes that are no UTF-8 become U+FFFD.
+    """The lines of the file, without line ends. Bytes that are not UTF-8 become U+FFFD.
 
-    Raises TraceError for a file that cannot be read or whose compression is damaged.
+    Raises TraceError for a file that cannot be read or whose compressed data is damaged.
     """
     try:
         with open(path, "rb") as raw:

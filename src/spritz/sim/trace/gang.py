@@ -1,9 +1,9 @@
-"""Gang jobs of a GPU cluster: each needs all its GPUs at once.
+"""Gang jobs of a GPU cluster: each needs all its GPUs at the same time.
 
-Three forms, told by their header line. The Muri form names `num_gpu, submit_time` (ms), `iterations`, `model_name` and
-`iteration_time` (ms); a job runs for iterations x iteration_time x 1.015, and pays its model's restart cost whenever a
-preemptive policy looks at it again. The ITP form names `num_gpu, submission_time, duration` in seconds, the Philly form
-`timestamp` (a date and time), `duration` (seconds) and `num_gpus`.
+The header line tells which of three forms a file has. The Muri form names `num_gpu, submit_time` (ms), `iterations`,
+`model_name` and `iteration_time` (ms); a job runs for iterations x iteration_time x 1.015, and pays its model's restart
+cost whenever a preemptive policy looks at it again. The ITP form names `num_gpu, submission_time, duration` in seconds,
+the Philly form `timestamp` (a date and time), `duration` (seconds) and `num_gpus`.
 
 Source: Zhao et al., "Multi-resource interleaving for deep learning training" (Muri), SIGCOMM'22, and the traces
 published with it; Gu et al., ElasticFlow, ASPLOS'23; Jeon et al., ATC'19 (Philly).
@@ -23,7 +23,7 @@ from spritz.sim.trace.workload import SECONDS_MAX, Counted, TraceError, note, to
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: What Muri's simulator multiplies every iteration with.
+#: Factor by which Muri's simulator multiplies every iteration's time.
 ITERATION_FACTOR = 1.015
 
 #: Seconds to save and restore a job, by model, for 1, 2, 4, 8, 16 and 32 GPUs: measurements of the Muri study.
@@ -38,7 +38,7 @@ RESTART_SECONDS: dict[str, tuple[int, int, int, int, int, int]] = {
     "dqn": (5, 5, 6, 6, 8, 8),
 }
 
-#: Seconds for a model that was not measured.
+#: Seconds for a model that the study did not measure.
 RESTART_SECONDS_OTHERWISE = 10
 
 MURI = ("num_gpu", "submit_time", "iterations", "iteration_time")
@@ -62,11 +62,11 @@ class GangJobs(Struct, kw_only=True):
         return len(self.job)
 
     def remarks(self) -> list[str]:
-        """One line for people per reason for which rows were left out."""
+        """One line for each reason for which rows were left out."""
         return told(self.skipped)
 
     def in_order(self) -> GangJobs:
-        """By time of submission; jobs of one instant stay as they stood."""
+        """Sorted by time of submission; jobs submitted at the same time keep their order."""
         order = sorted(range(len(self)), key=self.submit.__getitem__)
         return GangJobs(
             job=[self.job[i] for i in order],
@@ -130,7 +130,7 @@ def parse_gang(rows: Iterable[str], gpus_max: int, name: str = "trace") -> GangJ
 
 
 def restart_seconds(model: str, gpus: int) -> float:
-    """What it costs to save and restore a job of this model on this number of GPUs."""
+    """Seconds to save and restore a job of this model on this number of GPUs."""
     known = RESTART_SECONDS.get(model)
     if known is None or gpus not in (1, 2, 4, 8, 16, 32):
         return float(RESTART_SECONDS_OTHERWISE)

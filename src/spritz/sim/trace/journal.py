@@ -1,8 +1,8 @@
-"""Our own journal as a trace: what a controller's state directory says was submitted, and how long it ran.
+"""Spritz's own journal as a trace: the jobs submitted to a controller, and how long they ran.
 
-Reads while a controller runs, without its lock and without writing: the oldest image that is kept, then every event
-after it through the core's `apply`. Each life of a job that ended is a row; jobs that never ran, or still run, are left
-out and counted. Times count from the first submission.
+May run beside a controller: takes no lock and writes nothing. Reads the oldest image kept, then applies every later
+event with the core's `apply`. Each finished run of a job is a row, so that a requeued job has several. Jobs that never
+ran, or still run, are left out and counted. Times count from the first submission.
 
 Source: `controller.journal_sqlite` (layout), `controller.events` and `core.image` (codecs).
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def is_journal(path: str) -> bool:
-    """Is this a state directory with a journal, or its database?"""
+    """Whether the path is a state directory with a journal, or the journal's database."""
     place = Path(path)
     if place.is_dir():
         return (place / "journal.db").is_file()
@@ -44,7 +44,7 @@ def is_journal(path: str) -> bool:
 
 
 def read_journal(path: str) -> Reading:
-    """Read it. Raises TraceError for one that is damaged, of another program, or without a finished job."""
+    """Read a journal. Raises TraceError for one that is damaged, of another program, or without a finished job."""
     directory = Path(path) if Path(path).is_dir() else Path(path).parent
     workload = Workload()
     reading = Reading(workload=workload)

@@ -1,8 +1,8 @@
-"""Pods that ask for shares of GPUs, and the nodes they go to: the form of Alibaba's openb lists.
+"""Pods that ask for shares of GPUs, and the nodes that they run on, in the form of Alibaba's openb lists.
 
-Pods: `name, cpu_milli, memory_mib, num_gpu, gpu_milli`, and `gpu_spec` (models that will do, `|` between) where the
-list has it. Nodes: `sn, cpu_milli, memory_mib, gpu, model`. Times in the lists are not used: the study fills an empty
-cluster until a share of its capacity has been asked for.
+Pods: `name, cpu_milli, memory_mib, num_gpu, gpu_milli`, and optionally `gpu_spec` (accepted models, `|` between them).
+Nodes: `sn, cpu_milli, memory_mib, gpu, model`. Times in the lists are not used: the study fills an empty cluster until
+a given share of its capacity has been asked for.
 
 Source: Weng et al. (FGD), USENIX ATC'23; alibaba/clusterdata, cluster-trace-gpu-v2023.
 """
@@ -20,13 +20,13 @@ from spritz.sim.trace.workload import Counted, TraceError, note
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: Beyond this a number in a list is a mistake.
+#: Largest plausible number; a larger one in a list is an error.
 AMOUNT_MAX = 1 << 40
 GPUS_MAX = 64
 
 
 class Pod(Struct, frozen=True, kw_only=True, gc=False):
-    """A request: CPUs and each GPU's share in thousandths; `models` empty means any."""
+    """A request: CPUs and each GPU's share in thousandths; empty `models` means any."""
 
     name: str
     cpu: int
@@ -37,7 +37,7 @@ class Pod(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PodNode(Struct, frozen=True, kw_only=True, gc=False):
-    """A machine; `model` is "" without GPUs."""
+    """A machine; `model` is "" if it has no GPUs."""
 
     name: str
     cpu: int
@@ -47,7 +47,9 @@ class PodNode(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def read_pods(path: str) -> tuple[list[Pod], dict[str, Counted]]:
-    """The pods of a list, and what was skipped. Raises TraceError for another form, or without a usable pod."""
+    """The pods of a list, and the skipped rows by reason. Raises TraceError for another form, or without a
+    usable pod.
+    """
     skipped: dict[str, Counted] = {}
     pods = []
     for line, row in _rows(path, ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")):
@@ -76,7 +78,7 @@ def read_pods(path: str) -> tuple[list[Pod], dict[str, Counted]]:
 
 
 def read_nodes(path: str) -> list[PodNode]:
-    """The nodes of a list. Raises TraceError for another form, a wrong row, or without a GPU."""
+    """The nodes of a list. Raises TraceError for another form, a bad row, or a list without a GPU."""
     nodes = []
     for line, row in _rows(path, ("sn", "cpu_milli", "memory_mib", "gpu", "model")):
         try:

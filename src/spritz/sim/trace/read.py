@@ -1,4 +1,4 @@
-"""A trace of jobs in whatever form it has: Standard Workload Format, sacct's output, or our own journal."""
+"""A trace of jobs in any supported form: Standard Workload Format, sacct output, or Spritz's own journal."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def read_trace(path: str, processors: int | None, tick: Callable[[int], None] | None = None) -> Reading:
     """Read a trace, plain or gzip (its first line tells the form), or a journal.
 
-    `processors`: jobs that ask for more are skipped.
+    `processors`: larger jobs are skipped.
 
-    Raises TraceError for a file that cannot be read or holds nothing that can be replayed.
+    Raises TraceError for a file that cannot be read, or that holds no row to replay.
     """
     if is_journal(path):
         return read_journal(path)

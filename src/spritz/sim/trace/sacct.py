@@ -1,8 +1,8 @@
-"""What `sacct` prints with --parsable or --parsable2: one line a job, `|` between fields, names in the first line.
+"""Output of `sacct` with --parsable or --parsable2: one line a job, `|` between fields, names in the first line.
 
 Needed: JobID, Submit, and the run time as ElapsedRaw, Elapsed, or Start and End; the size as ReqCPUS, AllocCPUS or
-NCPUS. Used where there: Timelimit (or TimelimitRaw, minutes), User, Account, JobName, Partition. Steps (`12.batch`) are
-left out quietly. Times count from the first submission.
+NCPUS. Used if present: Timelimit (or TimelimitRaw, minutes), User, Account, JobName, Partition. Steps (`12.batch`) are
+left out without a remark. Times count from the first submission.
 
     sacct -a -X -P --starttime=2024-01-01 \
         --format=JobID,User,Account,JobName,Partition,Submit,ElapsedRaw,Timelimit,ReqCPUS
@@ -28,12 +28,12 @@ SIZE = ("reqcpus", "alloccpus", "ncpus")
 
 
 def is_sacct(line: str) -> bool:
-    """Is this the first line of such output?"""
+    """Whether this is the first line of such output."""
     return "jobid" in line.lower().replace("|", " ").split() and not line.startswith(";")
 
 
 def parse_sacct(rows: Iterable[str], processors: int | None = None) -> Reading:
-    """Parse lines, the names first. Raises TraceError if a needed column is missing."""
+    """Parse lines, of which the first holds the names. Raises TraceError if a needed column is missing."""
     columns: list[str] = []
     workload = Workload()
     reading = Reading(workload=workload)

@@ -1,9 +1,10 @@
-"""Standard Workload Format: 18 fields a row, `;` starts a remark, -1 stands for "not known".
+"""Standard Workload Format: 18 fields a row; `;` starts a remark; -1 means unknown.
 
 Used: 1 job, 2 submit, 4 run time, 5 allocated processors, 8 requested processors, 9 requested time, 12 user, 13 group,
-14 executable, 15 queue. Requested processors count, allocated ones where the request is not known. A job without a
-requested time is planned with its run time; one that ran past its request is cut there, as a time limit would. Jobs
-that ran for less than a second are left out: they have no slowdown. Dependencies (fields 17, 18) are not replayed.
+14 executable, 15 queue. A job's size is its requested processors, or the allocated ones if those are unknown. A job
+without a requested time is planned with its run time. One that ran past its request is cut there, as a time limit
+would. Jobs that ran for less than a second are left out: they have no slowdown. Dependencies (fields 17, 18) are not
+replayed.
 
 Source: https://www.cs.huji.ac.il/labs/parallel/workload/swf.html
 """
@@ -21,7 +22,7 @@ FIELDS = 18
 
 
 def parse_swf(rows: Iterable[str], processors: int | None = None, tick: Callable[[int], None] | None = None) -> Reading:
-    """Parse lines. Never fails: what is wrong is counted in the reading."""
+    """Parse lines. Never fails: bad rows are counted in the result."""
     workload = Workload()
     reading = Reading(workload=workload)
     seen: set[int] = set()
@@ -81,7 +82,7 @@ def parse_swf(rows: Iterable[str], processors: int | None = None, tick: Callable
 
 
 def _unusable(submit: float, run: float, limit: float, size: int, processors: int | None) -> str:
-    """Why the row cannot be replayed; "" if it can."""
+    """Reason for which the row cannot be replayed; "" if it can."""
     if not (-SECONDS_MAX < submit < SECONDS_MAX and -SECONDS_MAX < run < SECONDS_MAX and limit < SECONDS_MAX):
         return "a time beyond all bounds"
     if submit < 0:
@@ -98,7 +99,7 @@ def _unusable(submit: float, run: float, limit: float, size: int, processors: in
 
 
 def machine_of(header: dict[str, str]) -> int | None:
-    """Processors that the trace's own header names."""
+    """Processors of the machine, as named in the trace's header; None if it does not say."""
     for key in ("MaxProcs", "MaxNodes"):
         word = header.get(key, "").split(" ")[0]
         if word.isdigit() and int(word) > 0:

@@ -1,6 +1,6 @@
-"""A workload: what was submitted, column by column, ready to be replayed; and what of a trace could not be used.
+"""A workload: submitted jobs, column by column, ready for replay; and the rows of a trace that could not be used.
 
-Columns are plain lists of one length, in order of submission; a job is its index in them. Times are seconds.
+Columns are plain lists of equal length, in order of submission; a job is its index in them. Times in seconds.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from spritz.model.errors import SpritzError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: Times beyond this many seconds (some 30 million years) are no times.
+#: Largest plausible time (some 30 million years); a larger one is an error.
 SECONDS_MAX = 1e15
 
 
 class TraceError(SpritzError):
-    """A trace that cannot be replayed at all; the command ends with 1."""
+    """A trace that cannot be replayed at all; the command exits with 1."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message, hint=hint, exit_code=1)
@@ -28,8 +28,8 @@ class TraceError(SpritzError):
 class Workload(Struct, kw_only=True):
     """Jobs in order of submission.
 
-    `limit` is the run time that the user asked for, `run` the one that was used, never above the limit. Users, groups
-    and names are text as the trace has them ("-1" where it does not say).
+    `limit` is the run time that the user asked for; `run` the run time itself, never above the limit. Users, groups and
+    names are text as in the trace ("-1" where unknown).
     """
 
     job: list[int] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Workload(Struct, kw_only=True):
         return len(self.job)
 
     def take(self, indices: Iterable[int]) -> Workload:
-        """These jobs, in the order given."""
+        """Only these jobs, in the order given."""
         chosen = list(indices)
         return Workload(
             job=[self.job[i] for i in chosen],
@@ -61,16 +61,16 @@ class Workload(Struct, kw_only=True):
         )
 
     def in_order(self) -> Workload:
-        """By time of submission; jobs of one instant stay as they stood."""
+        """Sorted by time of submission; jobs submitted at the same time keep their order."""
         order = sorted(range(len(self)), key=self.submit.__getitem__)
         return self.take(order)
 
 
 class Reading(Struct, kw_only=True):
-    """What came of reading a trace.
+    """The result of reading a trace.
 
-    `skipped` counts rows that were left out, by reason, with the first line of each; `adjusted` counts rows that were
-    changed or need a word. `header` holds the trace's own remarks (`MaxProcs`).
+    `skipped` counts the rows left out, `adjusted` those changed or remarked on, both by reason and with the first line.
+    `header` holds the trace's own header fields (`MaxProcs`).
     """
 
     workload: Workload
@@ -80,34 +80,34 @@ class Reading(Struct, kw_only=True):
     header: dict[str, str] = field(default_factory=dict)
 
     def skip(self, why: str, line: int) -> None:
-        """Leave a row out."""
+        """Count a row that is left out."""
         note(self.skipped, why, line)
 
     def adjust(self, what: str, line: int) -> None:
-        """Take a row, changed."""
+        """Count a row that is used with a change."""
         note(self.adjusted, what, line)
 
     def remarks(self) -> list[str]:
-        """One line for people per reason."""
+        """One line for each reason, for the user."""
         return told(self.skipped) + [
             f"{_rows(one)}: {what} (first at line {one.line})" for what, one in self.adjusted.items()
         ]
 
 
 class Counted(Struct):
-    """How often, and the first line."""
+    """Number of rows, and the line number of the first."""
 
     count: int
     line: int
 
 
 def told(skipped: dict[str, Counted]) -> list[str]:
-    """One line for people per reason."""
+    """One line for each reason, for the user."""
     return [f"skipped {_rows(one)}: {why} (first at line {one.line})" for why, one in skipped.items()]
 
 
 def note(counts: dict[str, Counted], what: str, line: int) -> None:
-    """Count once more."""
+    """Count a row under this reason."""
     found = counts.get(what)
     if found is None:
         counts[what] = Counted(1, line)

@@ -1,6 +1,7 @@
-"""Free GPUs of equal nodes, and where a gang fits.
+"""Free GPUs of equal nodes, and placement of gangs.
 
-A gang of up to one node's GPUs goes on one node; a larger one takes whole nodes, and one more for what is left over.
+A gang of at most one node's GPUs goes on one node; a larger one takes whole nodes, and part of another for the
+remainder.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ class GangNodes:
         self.free = [gpus_per_node] * nodes
 
     def copy(self) -> GangNodes:
-        """The same free GPUs, to try something out."""
+        """An independent copy, to try placements."""
         other = GangNodes(0, self.gpus_per_node)
         other.free = self.free.copy()
         return other
 
     def fits(self, gpus: int) -> bool:
-        """Could `place` find room for a gang?"""
+        """Whether `place` would find room for the gang."""
         whole, rest = divmod(gpus, self.gpus_per_node)
         if not whole:
             return max(self.free) >= rest
@@ -34,7 +35,7 @@ class GangNodes:
     def place(self, gpus: int, *, tightest: bool) -> list[tuple[int, int]] | None:
         """Take GPUs for a gang: (node, GPUs) of its parts; None if it does not fit now.
 
-        `tightest`: parts of nodes come from the node with the least free GPUs that will do, else from the first.
+        `tightest`: a part of a node comes from the fitting node with the fewest free GPUs, otherwise from the first.
         """
         whole, rest = divmod(gpus, self.gpus_per_node)
         full = [node for node, free in enumerate(self.free) if free == self.gpus_per_node][:whole] if whole else []
@@ -52,6 +53,6 @@ class GangNodes:
         return parts
 
     def give_back(self, parts: list[tuple[int, int]]) -> None:
-        """A gang has ended."""
+        """Free the GPUs of a gang."""
         for node, count in parts:
             self.free[node] += count

@@ -1,9 +1,9 @@
-"""Shortest remaining time (SRTF) and shortest remaining GPU time (SRSF) first, preemptive, packed anew at each event.
+"""Shortest remaining time (SRTF) and shortest remaining GPU time (SRSF) first, preemptive, repacked at each event.
 
-At every submission and every end all jobs, running or not, are sorted by what remains and placed on the empty cluster
-in that order; who does not fit waits. Each event costs every running job its restart time once, whether or not it
-moved: that is how the study's simulator charges for preemption, and its figures depend on it. Test policies: no real
-cluster restarts everything that often.
+At every submission and every end, all jobs, running or waiting, are sorted by remaining time and placed on the empty
+cluster in that order; those that do not fit wait. Each event charges every running job its restart time once, whether
+or not it moved. The study's simulator charges preemption this way, and its figures depend on it. These policies are for
+tests: no real cluster restarts jobs that often.
 
 Source: Muri (SIGCOMM'22), published simulator: policies `shortest` and `shortest-gpu` with placement `yarn`.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class GangReplay(Struct, frozen=True, kw_only=True):
-    """First start and end of each job, seconds; how often the cluster was looked at, and jobs were stopped."""
+    """First start and end of each job in seconds; number of scheduling passes and of preemptions."""
 
     start: list[float]
     end: list[float]
@@ -39,7 +39,7 @@ def replay_preemptive(
     by_gpus: bool,
     tick: Callable[[int], None] | None = None,
 ) -> GangReplay:
-    """Replay; `by_gpus`: what remains counts times GPUs (SRSF), else time alone (SRTF)."""
+    """Replay. `by_gpus`: remaining time is multiplied by the number of GPUs (SRSF); otherwise it is not (SRTF)."""
     count = len(jobs)
     left, unit, restart = list(jobs.iterations), jobs.unit, jobs.restart
     weight = jobs.gpus if by_gpus else [1] * count

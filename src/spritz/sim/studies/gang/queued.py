@@ -1,8 +1,8 @@
 """FIFO and EASY backfill for gangs: a job starts once, and keeps its GPUs until it ends.
 
-With backfill the first job that does not fit has a reservation at the earliest instant at which, with running jobs
-ending as planned, it fits; another may start if it ends by then, or if the first still fits then beside it. Gang
-traces have no time limits: jobs are planned with their run times.
+With backfill, the first job that does not fit has a reservation at the earliest time at which it fits if running jobs
+end as planned. Another job may start if it ends by then, or if the first job still fits then. Gang traces have no time
+limits: jobs are planned with their run times.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def replay_queued(
     run = [iterations * unit for iterations, unit in zip(jobs.iterations, jobs.unit, strict=True)]
     start, end = [-1.0] * count, [-1.0] * count
     cluster = GangNodes(nodes, gpus_per_node)
-    #: (end, job), in order, and where each runs
+    #: running jobs: (end, job) in order, and the placement of each
     running: list[tuple[float, int]] = []
     parts: dict[int, list[tuple[int, int]]] = {}
     queue: list[int] = []
@@ -77,14 +77,14 @@ def _backfilled(
     run: list[float],
     now: float,
 ) -> list[tuple[int, list[tuple[int, int]]]]:
-    """Who may overtake the first of the queue, and where; their GPUs are taken in `cluster`."""
+    """Jobs that may overtake the first of the queue, with their placements; takes their GPUs in `cluster`."""
     head = jobs.gpus[queue[0]]
     later = cluster.copy()
     shadow = now
     for at, ending in running:
         if at > shadow and later.fits(head):
             break
-        # All that end at the same instant leave their GPUs.
+        # All jobs that end at the same time free their GPUs.
         shadow = at
         later.give_back(parts[ending])
     chosen = []

@@ -1,7 +1,7 @@
-"""What is free on every node, as arrays; axis 0 is the node.
+"""Free capacity of every node as arrays; axis 0 is the node.
 
-cpu, memory: int64[node]. gpus: int64[node, GPU], thousandths that are free, 0 where a node has fewer GPUs. model:
-int64[node], index into `models`. Nodes stand in the order in which equal ones are taken.
+cpu, memory: int64[node]. gpus: int64[node, GPU], free thousandths, 0 where a node has fewer GPUs. model: int64[node],
+index into `models`. Ties between nodes go to the first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PodCluster:
-    """Free capacity, and who could run where."""
+    """Free capacity of the nodes, and feasibility of pods."""
 
     def __init__(self, nodes: Sequence[PodNode]) -> None:
         self.models = sorted({node.model for node in nodes})
@@ -36,7 +36,7 @@ class PodCluster:
         self._allowed: dict[tuple[str, ...], NDArray[np.bool_]] = {}
 
     def allowed(self, models: tuple[str, ...]) -> NDArray[np.bool_]:
-        """bool[node]: nodes whose GPU model will do (`models` empty: any)."""
+        """bool[node]: nodes whose GPU model the pod accepts (`models` empty: any)."""
         found = self._allowed.get(models)
         if found is None:
             wanted = np.array([not models or model in models for model in self.models])
@@ -44,20 +44,20 @@ class PodCluster:
         return found
 
     def feasible(self, pod: Pod) -> NDArray[np.int64]:
-        """Nodes on which the pod could run now."""
+        """Indices of nodes on which the pod could run now."""
         fits = (self.cpu >= pod.cpu) & (self.memory >= pod.memory_mib)
         if pod.gpus:
             fits &= ((self.gpus >= pod.milli).sum(axis=1) >= pod.gpus) & self.allowed(pod.models)
         return np.flatnonzero(fits)
 
     def take(self, node: int, pod: Pod, gpus: Sequence[int]) -> None:
-        """The pod runs there, on these GPUs."""
+        """Take the pod's resources on the node and these GPUs."""
         self.cpu[node] -= pod.cpu
         self.memory[node] -= pod.memory_mib
         for gpu in gpus:
             self.gpus[node, gpu] -= pod.milli
 
     def whole_gpus(self, node: int, count: int) -> list[int]:
-        """The first free GPUs of a node, in this number."""
+        """The first `count` completely free GPUs of a node."""
         found: list[int] = np.flatnonzero(self.gpus[node] == WHOLE_GPU)[:count].tolist()
         return found

@@ -1,7 +1,7 @@
-"""Which pods come, in which order: a shuffled list, then more drawn from it until the demand is reached.
+"""The sequence of pods: a shuffled list, then pods drawn from it again until the demand is reached.
 
-Source: the FGD study's simulator: pods are shuffled, then copies are drawn with replacement while the GPU capacity
-asked for stays within `demand` times the cluster's; a demand below that of the list takes pods out again at random.
+Source: the FGD study's simulator. Pods are shuffled, then copies are drawn with replacement while the requested GPU
+capacity stays within `demand` times the cluster's. If `demand` is below the list's own, random pods are removed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from spritz.sim.trace.pods import Pod
 
-#: Share of pods that the typical requests stand for.
+#: Fraction of all pods that the typical requests cover.
 POPULAR = 0.95
 
 
@@ -42,7 +42,7 @@ def sequence(pods: Sequence[Pod], capacity: int, demand: float, random: Random) 
 
 
 def typical_tasks(pods: Sequence[Pod], models: Sequence[str]) -> TypicalTasks:
-    """The most frequent requests, until they stand for 95 % of all; pods without GPUs count."""
+    """The most frequent requests, as many as cover 95 % of all pods; pods without GPUs count too."""
     counts = Counter((pod.cpu, pod.gpus, pod.milli, pod.models) for pod in pods)
     chosen: list[tuple[tuple[int, int, int, tuple[str, ...]], int]] = []
     covered = 0

@@ -1,10 +1,10 @@
-"""Where a pod goes: at random, where it fits best, or where the fragment grows least; or where production puts it.
+"""Placements of a pod: random, best fit, least fragmentation, or the production cycle's.
 
-`bestfit`: the node with the least left of CPUs and GPUs (halves of the largest node's 128 CPUs and 8 GPUs), and on it
-the GPU with the least left. `fgd`: the node, and on it the GPU, for which the expected fragment falls most or grows
-least. Both score in whole points, as the study's scheduler does, and equal nodes are taken in the order of the cluster,
-a seeded shuffle: that order packs nodes one after another, and without the rounding FGD allocates 4 % less.
-`production` and `gpu_fragmentation` are the controller's own cycle without and with that SchedulerParameters option
+`bestfit`: the node with the least left of CPUs and GPUs (each weighs half, relative to the largest node's 128 CPUs and
+8 GPUs), and on it the GPU with the least left. `fgd`: the node and GPU for which the expected fragmentation falls most
+or grows least. Both score in whole points, as the study's scheduler does, and ties go to the first node of the cluster,
+whose order is a seeded shuffle. That order packs nodes one after another; without the rounding, FGD allocates 4 % less.
+`production` and `gpu_fragmentation` are the controller's own cycle, without and with that SchedulerParameters option
 (`production`).
 
 Source: FGD (ATC'23), section 4 and its baselines.
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 PLACEMENTS = ("random", "bestfit", "fgd", "production", "gpu_fragmentation")
 
-#: What the study scales CPUs and GPUs by, thousandths.
+#: Scale of CPUs and GPUs in the study's score, thousandths.
 LARGEST_CPU, LARGEST_GPU = 128_000, 8_000
 
 
 class Placement(Protocol):
-    """A way to choose."""
+    """A rule that chooses a node and GPUs."""
 
     def choose(self, pod: Pod, nodes: NDArray[np.int64]) -> tuple[int, list[int]] | None:
-        """One of `nodes` (at least one, all feasible), and GPUs on it; None if it finds none fit."""
+        """One of `nodes` (at least one, all feasible), and GPUs on it; None if the rule accepts none."""
 
 
 class RandomPlacement:
-    """Any node, any GPU."""
+    """`random`: any node, any GPU."""
 
     def __init__(self, cluster: PodCluster, random: Random) -> None:
         self._cluster = cluster
@@ -59,7 +59,7 @@ class RandomPlacement:
 
 
 class BestFitPlacement:
-    """Least left."""
+    """`bestfit`: the node, and on it the GPU, with the least left."""
 
     def __init__(self, cluster: PodCluster) -> None:
         self._cluster = cluster
@@ -81,9 +81,9 @@ class BestFitPlacement:
 
 
 class FragmentPlacement:
-    """Fragmentation gradient descent.
+    """`fgd`: fragmentation gradient descent.
 
-    Gains are kept per request and node, and worked out again only for nodes that have changed since.
+    Gains are cached per request and node, and computed again only for nodes that have changed since.
     """
 
     def __init__(self, cluster: PodCluster, typical: TypicalTasks) -> None:
@@ -92,7 +92,7 @@ class FragmentPlacement:
         count = len(cluster.cpu)
         self._now = fragments(cluster.cpu, cluster.gpus, cluster.model, typical)
         self._changes = 0
-        #: number of the change that each node saw last
+        #: number of each node's latest change
         self._changed = np.zeros(count, dtype=np.int64)
         self._gains: dict[tuple[int, int, int], tuple[int, NDArray[np.float64], NDArray[np.int64]]] = {}
 
@@ -107,7 +107,7 @@ class FragmentPlacement:
         return node, [int(gpu[node])]
 
     def placed(self, node: int) -> None:
-        """A node has changed."""
+        """Mark the node's cached gains as outdated."""
         cluster = self._cluster
         self._changes += 1
         self._changed[node] = self._changes
@@ -130,7 +130,7 @@ class FragmentPlacement:
         return gains, gpu
 
     def _gain(self, pod: Pod, nodes: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """What the fragment of each node falls by, and on which GPU of it (for a share).
+        """Decrease of each node's expected fragmentation, and the GPU that gives it (for a share).
 
         Infeasible nodes get an arbitrary number.
         """

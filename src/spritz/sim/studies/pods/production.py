@@ -1,7 +1,7 @@
-"""Pods placed by the production cycle: what a cluster with these SchedulerParameters would have done.
+"""Pods placed by the production cycle, as on a cluster with these SchedulerParameters.
 
 Each pod is a job of one task that never ends: its CPUs in tenths, its share of a GPU as shards of a hundredth, its GPU
-models as a constraint. One cycle for each; a pod for which there is no place is cancelled, as in the study.
+models as a constraint. One cycle runs for each pod; a pod that finds no place is cancelled, as in the study.
 
 Source: slurm.conf(5) GresTypes=shard; docs/decisions/0082-fragmentation-aware-placement.md.
 """
@@ -42,7 +42,7 @@ INTERVAL = 1.0
 
 
 class ProductionPlacement:
-    """The scheduler over an empty cluster of these nodes, in this order."""
+    """The scheduler on an empty cluster of these nodes, in this order."""
 
     def __init__(self, nodes: Sequence[PodNode], parameters: Sequence[str] = ()) -> None:
         self._now = 1_000_000_000.0
@@ -57,7 +57,7 @@ class ProductionPlacement:
             self._apply(NodeStateChanged(at=self._now, name=config.name, state=NodeState.IDLE, flags=0))
 
     def choose(self, pod: Pod, nodes: NDArray[np.int64]) -> tuple[int, list[int]] | None:
-        """See `Placement`; which of `nodes` is the scheduler's own affair."""
+        """See `Placement`; the scheduler chooses among all its nodes, not only `nodes`."""
         self._now += INTERVAL
         number = self._machine.state.next_job_id
         spec = _spec(pod)

@@ -1,8 +1,8 @@
-"""Conservative backfill: every job has a reserved start, and nothing that comes later delays it.
+"""Conservative backfill: every job has a reserved start, which no later job delays.
 
-A job gets the earliest start at which it fits for as long as its estimate, with all that run and all that are
-reserved. When a job ends early, those that wait are tried again in order of submission, each with its own reservation
-lifted: none moves to a later start.
+A job reserves the earliest time at which it fits for its whole estimate, among all running jobs and reservations. When
+a job ends early, waiting jobs are tried again in order of submission, each without its own reservation; none moves to a
+later start.
 
 Source: Mu'alem and Feitelson, IEEE TPDS 12(6), 2001.
 """
@@ -22,7 +22,7 @@ _NEVER = float("inf")
 
 
 class Profile:
-    """Free processors over time: `free[i]` from `times[i]` until `times[i + 1]`, the last for ever."""
+    """Free processors over time: `free[i]` from `times[i]` until `times[i + 1]`; the last entry has no end."""
 
     __slots__ = ("free", "times")
 
@@ -31,7 +31,7 @@ class Profile:
         self.free = [processors]
 
     def forget(self, now: float) -> None:
-        """What was before `now` does not matter any more."""
+        """Drop the part before `now`."""
         past = bisect_right(self.times, now) - 1
         if past > 0:
             del self.times[:past]
@@ -39,7 +39,7 @@ class Profile:
         self.times[0] = max(self.times[0], now)
 
     def earliest(self, size: int, seconds: float) -> float:
-        """First time from which `size` processors are free for so long."""
+        """First time from which `size` processors stay free for `seconds`."""
         times, free = self.times, self.free
         start = times[0]
         fits = True
@@ -66,7 +66,7 @@ class Profile:
                 del free[index]
 
     def _cut(self, at: float) -> int:
-        """Index of the step that begins at `at`, made if there is none."""
+        """Index of the breakpoint at `at`, which is inserted if missing."""
         index = bisect_right(self.times, at) - 1
         if self.times[index] != at:
             index += 1
@@ -88,7 +88,7 @@ def replay_conservative(
     profile = Profile(processors, submit[0] if count else 0.0)
     ends: list[tuple[float, int]] = []
     reserved: dict[int, float] = {}
-    #: (reserved start, job), with entries that no longer hold
+    #: heap of (reserved start, job); may hold outdated entries
     due: list[tuple[float, int]] = []
     arriving = ended = 0
 

@@ -1,9 +1,9 @@
 """Replay on a number of processors: jobs in a fixed order, with or without EASY backfill.
 
-At each instant ends come before submissions, then one pass: jobs start from the first on while they fit. With backfill
-the first that does not fit gets a reservation at its shadow time (running jobs end at their estimates), and a later job
-may start if it ends by then or leaves the processors that the first needs. A submission into a machine that is waiting
-for an end is tested alone: what did not fit before it does not fit after it.
+At each time step, ends come before submissions; then one pass starts jobs from the first on while they fit. With
+backfill, the first job that does not fit gets a reservation at its shadow time, when running jobs have ended by their
+estimates. A later job may start if it ends by then, or needs only processors that the first job leaves free. While the
+machine waits for an end, a new submission is tested alone: jobs that did not fit before it do not fit after it.
 
 Source: Lifka, "The ANL/IBM SP scheduling system" (JSSPP 1995); Mu'alem and Feitelson, IEEE TPDS 12(6), 2001.
 """
@@ -25,7 +25,7 @@ _NEVER = float("inf")
 
 
 def ranks(keys: Sequence[tuple[float, ...]]) -> list[int]:
-    """Each job's place when all are sorted by key; equal keys stay in order of submission."""
+    """Each job's rank when all are sorted by key; equal keys keep the order of submission."""
     order = sorted(range(len(keys)), key=keys.__getitem__)
     places = [0] * len(keys)
     for place, job in enumerate(order):
@@ -44,8 +44,8 @@ def replay(
 ) -> list[float]:
     """Start time of every job. No job may ask for more than `processors`.
 
-    `estimates`: what a job is planned with, at least its run time. `order`: its place in the queue. `candidates`: its
-    place among those that are tried for backfill; None: no backfill. `tick` hears the number of ended jobs.
+    `estimates`: the run time that a job is planned with, at least its own. `order`: its rank in the queue.
+    `candidates`: its rank among backfill candidates; None: no backfill. `tick` is called with the number of ended jobs.
     """
     machine = _Machine(workload, processors, estimates, order, candidates)
     machine.go(tick)
@@ -68,11 +68,11 @@ class _Machine:
         self.free = processors
         self.start: list[float] = [-1.0] * count
         self.order = order
-        #: (place in the queue, job) of those that wait; started ones are dropped when they come to the top
+        #: heap of (rank, job) of waiting jobs; started ones are dropped when they reach the top
         self.queue: list[tuple[int, int]] = []
-        #: (end, job) of those that run
+        #: heap of (end, job) of running jobs
         self.ends: list[tuple[float, int]] = []
-        #: (planned end, job) of those that run, in order
+        #: (planned end, job) of running jobs, in order
         self.planned: list[tuple[float, int]] = []
         self.candidates = candidates
         self.tree: WaitingTree | None = None
@@ -81,7 +81,7 @@ class _Machine:
             self.at_place = [0] * count
             for job, place in enumerate(candidates):
                 self.at_place[place] = job
-        #: the first job's reservation, good until something ends or starts from the queue's top
+        #: the first job's reservation; void once a job ends, or one starts from the top of the queue
         self.shadow = _NEVER
         self.extra = 0
 
@@ -110,7 +110,7 @@ class _Machine:
                 self._arrive(now, range(first_new, arriving))
 
     def _blocked(self) -> bool:
-        """Does a job wait? After a pass, the first one then cannot start before something ends."""
+        """Whether a job waits. After a pass, the first waiting job cannot start before a running one ends."""
         queue, start = self.queue, self.start
         while queue and start[queue[0][1]] >= 0:
             heappop(queue)
@@ -122,7 +122,7 @@ class _Machine:
             self.tree.add(self.candidates[job], self.size[job], self.estimate[job])
 
     def _arrive(self, now: float, jobs: range) -> None:
-        """Submissions while the first job waits for an end."""
+        """Handle submissions while the first job waits for an end."""
         head = self.queue[0]
         new_head = False
         for job in jobs:
@@ -157,7 +157,7 @@ class _Machine:
             place = self.tree.first(place + 1, self.free, self.extra, self.shadow - now)
 
     def _reserve(self, head: int) -> None:
-        """Shadow time of the first job, and the processors it leaves then."""
+        """Set the first job's shadow time, and the processors that it leaves free then."""
         missing = self.size[head] - self.free
         size, at = self.size, _NEVER
         for planned, job in self.planned:

@@ -1,11 +1,11 @@
-"""Policies by name: the order of the queue, and what may overtake.
+"""Policies by name: the order of the queue, and the rule for overtaking.
 
-    ORDER         jobs start in this order; the first that does not fit holds up the rest
-    ORDER-easy    the first that does not fit has a reservation, later jobs may overtake it that leave it alone
+    ORDER         jobs start in this order; the first that does not fit blocks all others
+    ORDER-easy    the first that does not fit has a reservation; later jobs may overtake if they do not delay it
     easy          fcfs-easy; `easy-sjbf` tries the shortest candidate first
     conservative  every job has a reservation (`conservative`)
 
-With predicted run times only `easy` is known (`predicted`).
+Only `easy` supports predicted run times (`predicted`).
 
 Orders: fcfs (submission), sjf and ljf (shortest, longest estimate), saf (smallest estimate x processors), smallest and
 largest (processors), f1 (a learned function).
@@ -53,14 +53,14 @@ POLICIES: tuple[str, ...] = (
 
 RUNTIMES = ("requested", "actual", "predicted")
 
-#: Policies of a study with rules of its own (`rlscheduler`).
+#: Policies of a study with its own rules (`rlscheduler`).
 STUDIES: tuple[str, ...] = tuple(
     f"rlscheduler-{order}{suffix}" for order in ("fcfs", "sjf", "f1") for suffix in ("", "-backfill")
 )
 
 
 class Replayed(Struct, frozen=True, kw_only=True):
-    """Start time of each job of the workload, and what the policy counted."""
+    """Start time of each job of the workload, and the policy's counts."""
 
     start: list[float]
     events: int
@@ -68,7 +68,7 @@ class Replayed(Struct, frozen=True, kw_only=True):
 
 
 def check_policy(policy: str) -> None:
-    """Raises TraceError, with the nearest right word, for a policy that there is not."""
+    """Raises TraceError, with the nearest known name, for an unknown policy."""
     known = POLICIES + STUDIES
     if policy not in known:
         near = nearest(policy, known)
@@ -89,8 +89,8 @@ def run_policy(
 ) -> Replayed:
     """Replay under the policy of this name.
 
-    `runtimes`: what jobs are planned with, their `requested`, `actual` or `predicted` run times; `guarantee` and
-    `reserve` are for predictions. Raises TraceError for what there is not.
+    `runtimes`: the run times that jobs are planned with, `requested`, `actual` or `predicted`. `guarantee` and
+    `reserve` apply to predictions. Raises TraceError for unknown values.
     """
     check_policy(policy)
     events = 2 * len(workload)

@@ -1,19 +1,19 @@
-"""Backfill that plans with predicted run times while limits stay what users asked for.
+"""Backfill that plans with predicted run times; limits stay as users requested them.
 
-One job at a time holds a reservation: of those that wait, the one whose expected slowdown is largest when there is none
-(`reserve="slowdown"`), or the first submitted (`reserve="fcfs"`). It keeps it until it starts. Others are tried
-shortest prediction first.
+One job at a time holds a reservation. When there is none, it goes to the waiting job with the largest expected slowdown
+(`reserve="slowdown"`), or to the first submitted (`reserve="fcfs"`), which keeps it until it starts. The other jobs are
+tried shortest prediction first.
 
-With the guarantee a candidate starts only if, with every job running to its *limit*, the reserved job still starts by
-the time that was promised to it when it got the reservation, worked out from limits too. What running jobs have ended
-early since is room for candidates, instead of an earlier start for the one that was content with a later one. So no
-prediction, however wrong, delays a reserved start.
+With the guarantee, the reserved start is computed from limits. A candidate starts only if the reserved job still starts
+by then with every job running to its *limit*. When running jobs end early, candidates may use their processors: the
+reserved start does not move forward. So no prediction, however wrong, delays a reserved start.
 
-Without the guarantee the reserved start is worked out from predictions, corrected when jobs outlive them, and a
-candidate must fit by its own: more is backfilled, and a promise may be broken; each one that is counts.
+Without the guarantee, the reserved start is computed from predictions, which are corrected when jobs outlive them, and
+a candidate must fit by its own prediction. More jobs are backfilled, but a job may start later than reserved; `broken`
+counts those.
 
-Source: Tsafrir et al., IEEE TPDS 18(6), 2007 (EASY++); the promise kept as a bound: Feitelson and Weil's EASY made
-strict, compare Ward et al., "Scheduling jobs on parallel systems using a relaxed backfill strategy" (JSSPP 2002).
+Source: Tsafrir et al., IEEE TPDS 18(6), 2007 (EASY++); the reserved start as a strict bound: EASY of Feitelson and
+Weil, compare Ward et al., "Scheduling jobs on parallel systems using a relaxed backfill strategy" (JSSPP 2002).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 _NEVER = float("inf")
 
-#: Who gets the next reservation.
+#: Rules for the next job to hold the reservation.
 RESERVE = ("slowdown", "fcfs")
 
 
 class Promises(Struct):
-    """Reserved starts: how many were promised, how many came too late, and by how much at most."""
+    """Number of reserved starts, number of jobs that started later than reserved, and the largest delay."""
 
     made: int = 0
     broken: int = 0
@@ -54,7 +54,7 @@ def replay_predicted(
     reserve: str = "slowdown",
     tick: Callable[[int], None] | None = None,
 ) -> tuple[list[float], Promises]:
-    """Start time of every job, and what became of reserved starts. No job may ask for more than `processors`."""
+    """Start time of every job, and the record of reserved starts. No job may ask for more than `processors`."""
     machine = _Machine(workload, processors, guarantee, reserve)
     machine.go(tick)
     return machine.start, machine.promises
@@ -71,14 +71,14 @@ class _Machine:
         self.start: list[float] = [-1.0] * count
         self.predicted: list[float] = [0.0] * count
         self.predictor = Predictor()
-        #: those that wait: in order of submission, and shortest prediction first
+        #: waiting jobs: in order of submission, and shortest prediction first
         self.waiting: dict[int, None] = {}
         length = self.limit if guarantee else self.predicted
         self.shortest = Shortest(self.size, length, self.submit)
-        #: (end, job) of those that run; and (end by limit, job) in order
+        #: running jobs: (end, job) as a heap, and (end by limit, job) in order
         self.ends: list[tuple[float, int]] = []
         self.planned: list[tuple[float, int]] = []
-        #: the job with the reservation, and the start that it was promised
+        #: the job with the reservation (-1: none), and its reserved start
         self.holder = -1
         self.promised = _NEVER
         self.promises = Promises()
@@ -142,20 +142,20 @@ class _Machine:
             self._backfill(now)
 
     def _next(self, now: float) -> int:
-        """Who is to start next, or to get the reservation."""
+        """The job that starts next, or gets the reservation."""
         if not self.by_slowdown:
             return next(iter(self.waiting))
         return self.shortest.neediest(now)
 
     def _kept(self, now: float) -> None:
-        """The reserved job starts."""
+        """Record the start of the job with the reservation."""
         if now > self.promised:
             self.promises.broken += 1
             self.promises.latest_seconds = max(self.promises.latest_seconds, now - self.promised)
         self.holder = -1
 
     def _shadow(self, head: int, planned: list[tuple[float, int]]) -> tuple[float, int]:
-        """When the job fits, with running jobs ending as planned, and the processors that it leaves then."""
+        """Start of the job if running jobs end as planned, and the processors left free then."""
         missing, at = self.size[head] - self.free, _NEVER
         for end, job in planned:
             if missing <= 0 and end > at:
@@ -166,7 +166,7 @@ class _Machine:
 
     def _backfill(self, now: float) -> None:
         if self.guarantee:
-            # Processors that jobs may hold beyond the promised start: those that are free then, by limits.
+            # Processors that jobs may hold past the reserved start: those free then if jobs run to their limits.
             at = self.promised
             spare = self.free - self.size[self.holder]
             for end, job in self.planned:

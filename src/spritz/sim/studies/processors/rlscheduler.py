@@ -1,11 +1,11 @@
 """The rules of the RLScheduler study (SC'20), as a policy to compare with: ten windows of a trace, each on an empty
 machine, and the mean of their bounded slowdowns.
 
-They differ from EASY in ways that its figures depend on. One decision at a time: after a start, jobs that arrive later
-are not looked for while others wait. With backfilling, the first job's reservation is made once, when it blocks, and
-never made again; a candidate must *end before* it by its estimate, processors that the first job leaves do not count;
-candidates are tried in order of submission whatever the order of the queue. Where a submission and an end fall
-together, the submission comes first. Windows are drawn as the study's environment drew them (`window_starts`).
+The study's figures depend on rules that differ from EASY. It makes one decision at a time: after a start, it does not
+look at newly arrived jobs while others wait. With backfilling, the first job's reservation is made once, when the job
+blocks. A candidate must *end before* that time by its estimate; processors that the first job leaves free do not count.
+Candidates are tried in order of submission, whatever the order of the queue. If a submission and an end fall together,
+the submission comes first. Windows are drawn as in the study's environment (`window_starts`).
 
 Source: Zhang et al., "RLScheduler: an automated HPC batch job scheduler using reinforcement learning", SC'20, table V
 and VI; its published environment and test program.
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from spritz.sim.trace.workload import Workload
 
-#: Jobs of a window, and windows.
+#: Jobs in a window, and number of windows.
 WINDOW_JOBS = 1024
 WINDOWS = 10
 
 
 class Window(Struct, frozen=True, kw_only=True):
-    """First job of a window (index into the workload), and when each of its jobs started."""
+    """First job of a window (index into the workload), and the start time of each of its jobs."""
 
     first: int
     start: list[float]
@@ -85,10 +85,10 @@ class _Window:
         self.now = workload.submit[first]
         self.start: list[float] = [-1.0] * WINDOW_JOBS
         self.key = key
-        #: (place in the queue, job), smallest first; and the same jobs in order of submission
+        #: heap of (rank, job) of waiting jobs; and the same jobs in order of submission
         self.queue: list[tuple[float, float, int]] = []
         self.arrived: list[int] = []
-        #: (end, job) of those that run
+        #: heap of (end, job) of running jobs
         self.ends: list[tuple[float, int]] = []
 
     def go(self) -> Window:
@@ -97,7 +97,7 @@ class _Window:
             job = self.queue[0][2]
             if self.workload.processors[job] > self.free:
                 self._make_room(job)
-            # Candidates may have gone meanwhile, and better-placed jobs may have come: the choice stands.
+            # Candidates may have started meanwhile and higher-ranked jobs arrived: the study keeps its choice.
             self._begin(job)
             self._drop_started()
             while not self.queue and self.arriving < self.last:
@@ -127,7 +127,7 @@ class _Window:
         return at
 
     def _step(self) -> None:
-        """Go to the next submission or end, whichever comes first."""
+        """Advance to the next submission or end, whichever comes first."""
         submit = self.workload.submit
         end = self.ends[0][0] if self.ends else float("inf")
         if self.arriving < self.last and submit[self.arriving] <= end:

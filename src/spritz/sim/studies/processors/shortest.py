@@ -1,5 +1,5 @@
-"""Waiting jobs in order of their predictions, in blocks of which the least of everything is known: jobs that cannot be
-what is looked for are passed over a block at a time, so that a long queue costs little.
+"""Waiting jobs sorted by prediction, in blocks with bounds, so that a search skips whole blocks and a long queue costs
+little.
 
 Source: ours; expected slowdown as in `model.predict`.
 """
@@ -14,16 +14,16 @@ from spritz.model.predict import expected_slowdown
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-#: A block with more jobs is divided.
+#: Most jobs in a block; a larger one is split.
 BLOCK_MAX = 128
-#: Shorter predictions count as this many seconds in an expected slowdown.
+#: In expected slowdowns, shorter predictions count as this many seconds.
 BOUND = 10.0
 
 _NEVER = float("inf")
 
 
 class _Block:
-    """Some jobs, shortest prediction first; bounds of them that are never too tight."""
+    """Some jobs, shortest prediction first, with bounds. Bounds may be loose but never too tight."""
 
     __slots__ = ("jobs", "length_min", "size_min", "submit_min")
 
@@ -33,7 +33,7 @@ class _Block:
 
 
 class Shortest:
-    """The queue. `size` and `length` (what must fit in time, seconds) and `submit` are by job."""
+    """The queue. `size`, `length` (seconds that must fit) and `submit` by job."""
 
     __slots__ = ("_blocks", "_length", "_size", "_submit")
 
@@ -42,7 +42,7 @@ class Shortest:
         self._blocks: list[_Block] = []
 
     def add(self, predicted: float, job: int) -> None:
-        """The job waits. What `length` says of it must be known by now."""
+        """Add a waiting job, whose `length` must be set."""
         place = bisect_left(self._blocks, (predicted, job), key=_last)
         if place == len(self._blocks):
             place -= 1
@@ -61,7 +61,7 @@ class Shortest:
         self._blocks[place : place + 1] = parts
 
     def remove(self, predicted: float, job: int) -> None:
-        """It waits no more."""
+        """Remove a job that no longer waits."""
         place = bisect_left(self._blocks, (predicted, job), key=_last)
         block = self._blocks[place]
         del block.jobs[bisect_left(block.jobs, (predicted, job))]
@@ -71,7 +71,7 @@ class Shortest:
             del self._blocks[place]
 
     def length_of(self, job: int) -> float:
-        """What must fit in time."""
+        """Seconds that must fit."""
         return self._length[job]
 
     def _widen(self, block: _Block, job: int) -> None:
@@ -85,7 +85,7 @@ class Shortest:
         block.submit_min = min(self._submit[job] for _, job in block.jobs)
 
     def fitting(self, room: Room) -> Iterator[int]:
-        """Jobs that may fit, shortest first; `room` may shrink, and jobs may leave, between two of them."""
+        """Jobs that may fit, shortest first. Between two of them `room` may shrink, and jobs may leave."""
         for block in list(self._blocks):
             if room.admits(block.size_min, block.length_min):
                 for _, job in list(block.jobs):
@@ -93,7 +93,7 @@ class Shortest:
                         yield job
 
     def neediest(self, now: float) -> int:
-        """The job whose expected slowdown is largest; of equals the one submitted first. There must be one."""
+        """The job with the largest expected slowdown, ties to the first submitted. The queue must not be empty."""
         found: tuple[float, float, int] = (0.0, 0.0, 0)
         bounded = ((self._slowdown_max(block, now), place) for place, block in enumerate(self._blocks))
         for most, place in sorted(bounded, reverse=True):
@@ -105,14 +105,16 @@ class Shortest:
         return -found[2]
 
     def _slowdown_max(self, block: _Block, now: float) -> float:
-        """No job of the block has a larger one. For predictions beyond the bound, the shortest is the largest."""
+        """Upper bound of the block's expected slowdowns. Among predictions above `BOUND` the shortest has
+        the largest.
+        """
         shortest, longest = block.jobs[0][0], block.jobs[-1][0]
         waited = now - block.submit_min
         return max(expected_slowdown(waited, shortest), expected_slowdown(waited, max(shortest, min(longest, BOUND))))
 
 
 class Room:
-    """Processors free now, of which `spare` beyond `seconds` from now."""
+    """Free processors now; only `spare` of them are free longer than `seconds` from now."""
 
     __slots__ = ("free", "seconds", "spare")
 
@@ -120,11 +122,11 @@ class Room:
         self.free, self.spare, self.seconds = free, spare, seconds
 
     def admits(self, size: float, length: float) -> bool:
-        """May a job of this size that lasts so long start?"""
+        """Whether a job of this size and length may start."""
         return size <= self.free and (length <= self.seconds or size <= self.spare)
 
     def take(self, size: float, length: float) -> None:
-        """It starts."""
+        """Take the processors of a started job."""
         self.free -= size
         if length > self.seconds:
             self.spare -= size

@@ -1,7 +1,7 @@
-"""Waiting jobs in a fixed order, and the first of them that could be backfilled, found without looking at all.
+"""Waiting jobs in a fixed order, with a fast search for the first that could be backfilled.
 
 A binary tree over the ranks of all jobs of a trace: every inner node knows the smallest request and the shortest
-estimate below it, so whole stretches of a deep queue are passed over in one step.
+estimate below it, so that a search skips whole stretches of a deep queue in one step.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ _NEVER = float("inf")
 
 
 class WaitingTree:
-    """Ranks 0 … count-1, present or not."""
+    """Set of ranks 0 … count-1."""
 
     __slots__ = ("_estimates", "_first_leaf", "_sizes")
 
@@ -19,12 +19,12 @@ class WaitingTree:
         while leaf < max(1, count):
             leaf *= 2
         self._first_leaf = leaf
-        #: smallest request below each inner node, and shortest estimate; leaves are the ranks themselves
+        #: smallest request and shortest estimate below each node; leaves are the ranks
         self._sizes: list[float] = [_NEVER] * (2 * leaf)
         self._estimates: list[float] = [_NEVER] * (2 * leaf)
 
     def add(self, rank: int, processors: int, estimate: float) -> None:
-        """A job begins to wait."""
+        """Add a waiting job."""
         sizes, estimates = self._sizes, self._estimates
         node = rank + self._first_leaf
         while node and (processors < sizes[node] or estimate < estimates[node]):
@@ -35,7 +35,7 @@ class WaitingTree:
             node >>= 1
 
     def remove(self, rank: int) -> None:
-        """A job waits no longer."""
+        """Remove a job that no longer waits."""
         sizes, estimates = self._sizes, self._estimates
         node = rank + self._first_leaf
         sizes[node] = estimates[node] = _NEVER
