@@ -142,9 +142,9 @@ def test_no_reserved_start_is_broken_however_wrong_predictions_are(
     drawn: list[tuple[int, int, int, int, int]], reserve: str
 ) -> None:
     workload = workload_of(drawn)
-    start, promises = replay_predicted(workload, PROCESSORS, guarantee=True, reserve=reserve)
+    start, reservations = replay_predicted(workload, PROCESSORS, guarantee=True, reserve=reserve)
     check_fits(workload, start)
-    assert promises.broken == 0
+    assert reservations.broken == 0
 
 
 @given(rows, st.sampled_from(["slowdown", "fcfs"]))

@@ -64,12 +64,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="predicted: plan reserved starts with predictions too; they may then be broken",
     )
     how.add_argument("--seed", type=_seed, metavar="S", help="seed of random choices (default: 1)")
-    told = parser.add_argument_group("output")
-    told.add_argument("--bound", type=_bound, metavar="S", help="bound of the slowdown (default: 10 seconds)")
-    told.add_argument("--by", type=_breakdowns, metavar="WHAT", help=f"TRACE: figures by {', '.join(BREAKDOWNS)}")
-    told.add_argument("--starts", metavar="FILE", help="write job,start_seconds")
-    told.add_argument("--plot", metavar="PNG", help="TRACE: draw use and waiting jobs over time (needs spritz[plot])")
-    told.add_argument("--json", action="store_true", help="one JSON object")
+    output = parser.add_argument_group("output")
+    output.add_argument("--bound", type=_bound, metavar="S", help="bound of the slowdown (default: 10 seconds)")
+    output.add_argument("--by", type=_breakdowns, metavar="WHAT", help=f"TRACE: figures by {', '.join(BREAKDOWNS)}")
+    output.add_argument("--starts", metavar="FILE", help="write job,start_seconds")
+    output.add_argument("--plot", metavar="PNG", help="TRACE: draw use and waiting jobs over time (needs spritz[plot])")
+    output.add_argument("--json", action="store_true", help="one JSON object")
 
 
 #: Options that only some forms accept: option -> (forms, default)
@@ -134,7 +134,7 @@ def run(arguments: Namespace, context: Context) -> int:
     if arguments.plot:
         from spritz.sim.course import draw
 
-        draw(arguments.plot, [(one.title, one.course) for one in reports if one.course is not None])
+        draw(arguments.plot, [(report.title, report.course) for report in reports if report.course is not None])
     return 0
 
 

@@ -30,11 +30,11 @@ def run_config(arguments: Namespace, context: Context) -> list[Report]:
     """One report for each configuration. `--starts` is of the first."""
     configs = [_load(path) for path in (arguments.config, arguments.against) if path is not None]
     # The cluster itself refuses jobs that fit on none of its nodes, so no size limit applies here.
-    reading = read_trace(arguments.trace, sys.maxsize)
-    for remark in reading.remarks():
+    parsed = read_trace(arguments.trace, sys.maxsize)
+    for remark in parsed.remarks():
         context.warn(remark)
     return [
-        _replay(config, reading.workload, arguments, context, first=not index) for index, config in enumerate(configs)
+        _replay(config, parsed.workload, arguments, context, first=not index) for index, config in enumerate(configs)
     ]
 
 

@@ -75,11 +75,11 @@ def draw(path: str, courses: Sequence[tuple[str, Course]]) -> None:
     except ImportError as error:
         raise TraceError("--plot needs matplotlib", "pip install 'spritz[plot]'") from error
     figure, (upper, lower) = pyplot.subplots(2, 1, sharex=True, figsize=(10, 6), layout="constrained")
-    for title, one in courses:
-        width = (one.end - one.begin) / len(one.used) / 86400
-        days = [width * (span + 0.5) for span in range(len(one.used))]
-        upper.plot(days, [100 * share for share in one.used], label=title, linewidth=0.8)
-        lower.plot(days, one.waiting, label=title, linewidth=0.8)
+    for title, curve in courses:
+        width = (curve.end - curve.begin) / len(curve.used) / 86400
+        days = [width * (span + 0.5) for span in range(len(curve.used))]
+        upper.plot(days, [100 * share for share in curve.used], label=title, linewidth=0.8)
+        lower.plot(days, curve.waiting, label=title, linewidth=0.8)
     upper.set_ylabel("in use, %")
     upper.set_ylim(0, 101)
     lower.set_ylabel("jobs waiting")

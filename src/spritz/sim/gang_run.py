@@ -52,7 +52,7 @@ def run_gang(arguments: Namespace, context: Context) -> Report:
         "nodes": nodes,
         "gpus_per_node": per_node,
         "jobs": len(jobs),
-        "skipped": sum(one.count for one in jobs.skipped.values()),
+        "skipped": sum(count.count for count in jobs.skipped.values()),
         "mean_completion_seconds": sum(completion) / len(completion),
         "median_completion_seconds": completion[(len(completion) - 1) // 2],
         "p99_completion_seconds": completion[min(len(completion) - 1, int(0.99 * len(completion)))],

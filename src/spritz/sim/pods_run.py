@@ -21,7 +21,7 @@ from spritz.sim.studies.pods.placement import (
 )
 from spritz.sim.studies.pods.production import ProductionPlacement
 from spritz.sim.trace.pods import read_nodes, read_pods
-from spritz.sim.trace.workload import TraceError, told
+from spritz.sim.trace.workload import TraceError, remark_lines
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -41,7 +41,7 @@ def run_pods(arguments: Namespace, context: Context) -> Report:
             f"known: {', '.join(PLACEMENTS)}",
         )
     pods, skipped = read_pods(arguments.pods)
-    for remark in told(skipped):
+    for remark in remark_lines(skipped):
         context.warn(remark)
     nodes = read_nodes(arguments.node_list)
     random = Random(arguments.seed)
@@ -87,7 +87,7 @@ def run_pods(arguments: Namespace, context: Context) -> Report:
         "gpus": cluster.capacity / 1000,
         "pods": len(coming),
         "pods_failed": failed,
-        "skipped": sum(one.count for one in skipped.values()),
+        "skipped": sum(row_count.count for row_count in skipped.values()),
         "gpus_asked_percent": 100 * sum(pod.gpus * pod.milli for pod in coming) / cluster.capacity,
         "gpus_allocated_percent": 100 * (cluster.capacity - idle) / cluster.capacity,
         "fragmentation_percent": 100 * fragment / idle if idle else 0.0,

@@ -40,27 +40,34 @@ def as_json(report: Report, against: Report | None = None) -> str:
 def _plain(report: Report) -> dict[str, object]:
     plain: dict[str, object] = dict(report.figures)
     for name, group in report.groups.items():
-        plain[name] = {word: structs.asdict(one) for word, one in group.items()}
+        plain[name] = {word: structs.asdict(measures) for word, measures in group.items()}
     return plain
 
 
 def as_table(report: Report, against: Report | None = None) -> str:
     """A table for people. With two reports, figures stand side by side and breakdowns one after the other."""
     width = max(len(name) for name in report.figures)
-    wide = max(18, *(len(_shown(value)) for one in (report, against or report) for value in one.figures.values()))
-    told = [report.title if against is None else f"{report.title}  |  {against.title}"]
+    wide = max(
+        18,
+        *(
+            len(_shown(value))
+            for shown_report in (report, against or report)
+            for value in shown_report.figures.values()
+        ),
+    )
+    lines_out = [report.title if against is None else f"{report.title}  |  {against.title}"]
     for name, value in report.figures.items():
         line = f"  {name:<{width}}  {_shown(value)}"
         if against is not None:
             other = against.figures[name]
             line = f"  {name:<{width}}  {_shown(value):>{wide}}  {_shown(other):>{wide}}"
             line = f"{line}  {_change(value, other)}".rstrip()
-        told.append(line)
-    for one in (report, against):
-        if one is not None:
-            lines = _course_lines(one) + _group_lines(one)
-            told += ["", one.title] * (against is not None and bool(lines)) + lines
-    return "\n".join(told) + "\n"
+        lines_out.append(line)
+    for shown_report in (report, against):
+        if shown_report is not None:
+            lines = _course_lines(shown_report) + _group_lines(shown_report)
+            lines_out += ["", shown_report.title] * (against is not None and bool(lines)) + lines
+    return "\n".join(lines_out) + "\n"
 
 
 def _change(value: object, other: object) -> str:
@@ -83,17 +90,17 @@ def _course_lines(report: Report) -> list[str]:
 
 
 def _group_lines(report: Report) -> list[str]:
-    told: list[str] = []
+    lines: list[str] = []
     for name, group in report.groups.items():
-        told += ["", f"{name.removeprefix('by_'):<14}{'jobs':>9}{'mean wait s':>14}{'slowdown':>11}{'CPU hours':>13}"]
-        for word, one in list(group.items())[:ROWS_SHOWN]:
-            told.append(
-                f"{word:<14}{one.jobs:>9,}{one.mean_wait_seconds:>14,.0f}{one.mean_bounded_slowdown:>11,.2f}"
-                f"{one.processor_seconds / 3600:>13,.0f}"
+        lines += ["", f"{name.removeprefix('by_'):<14}{'jobs':>9}{'mean wait s':>14}{'slowdown':>11}{'CPU hours':>13}"]
+        for word, measures in list(group.items())[:ROWS_SHOWN]:
+            lines.append(
+                f"{word:<14}{measures.jobs:>9,}{measures.mean_wait_seconds:>14,.0f}{measures.mean_bounded_slowdown:>11,.2f}"
+                f"{measures.processor_seconds / 3600:>13,.0f}"
             )
         if len(group) > ROWS_SHOWN:
-            told.append(f"… and {len(group) - ROWS_SHOWN} more (all of them with --json)")
-    return told
+            lines.append(f"… and {len(group) - ROWS_SHOWN} more (all of them with --json)")
+    return lines
 
 
 def show(reports: Sequence[Report], context: Context, *, as_object: bool) -> None:

@@ -31,13 +31,13 @@ def run_swf(arguments: Namespace, context: Context) -> Report:
     policy = arguments.policy or "easy"
     check_policy(policy)
     with progress(context, "reading", None) as tick:
-        reading = read_trace(arguments.trace, arguments.processors, tick)
-    processors = arguments.processors or machine_of(reading.header)
+        parsed = read_trace(arguments.trace, arguments.processors, tick)
+    processors = arguments.processors or machine_of(parsed.header)
     if processors is None:
         raise TraceError("the trace does not say how large the machine was", "add --processors N")
-    for remark in reading.remarks():
+    for remark in parsed.remarks():
         context.warn(remark)
-    workload = reading.workload
+    workload = parsed.workload
     if policy.startswith("rlscheduler-"):
         return _windows(workload, processors, arguments, context, began)
     with progress(context, "replaying", len(workload)) as tick:
@@ -59,7 +59,7 @@ def run_swf(arguments: Namespace, context: Context) -> Report:
         "runtimes": arguments.runtimes,
         "processors": processors,
         "jobs": everything.jobs,
-        "skipped": sum(one.count for one in reading.skipped.values()),
+        "skipped": sum(count.count for count in parsed.skipped.values()),
         "mean_wait_seconds": everything.mean_wait_seconds,
         "median_wait_seconds": everything.median_wait_seconds,
         "p95_wait_seconds": everything.p95_wait_seconds,
@@ -82,8 +82,8 @@ def run_swf(arguments: Namespace, context: Context) -> Report:
 
 def _windows(workload: Workload, processors: int, arguments: Namespace, context: Context, began: float) -> Report:
     """The RLScheduler study's ten windows."""
-    rest = arguments.policy.removeprefix("rlscheduler-")
-    order, backfill = rest.removesuffix("-backfill"), rest.endswith("-backfill")
+    order_name = arguments.policy.removeprefix("rlscheduler-")
+    order, backfill = order_name.removesuffix("-backfill"), order_name.endswith("-backfill")
     for option in ("starts", "by"):
         if getattr(arguments, option):
             raise TraceError(f"--{option}: {arguments.policy} replays windows of the trace, each by itself")

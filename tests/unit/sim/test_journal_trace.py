@@ -56,11 +56,11 @@ def write(directory: Path, world: World, *, image_after: int = 0) -> None:
 def test_finished_jobs_become_rows(tmp_path: Path, history: World) -> None:
     write(tmp_path, history)
     for path in (tmp_path, tmp_path / "journal.db"):
-        reading = read_trace(str(path), None)
-        workload = reading.workload
+        parsed = read_trace(str(path), None)
+        workload = parsed.workload
         assert (workload.run, workload.limit, workload.processors) == ([90], [300], [4])
         assert (workload.user, workload.name, workload.queue) == (["alice"], ["train"], ["debug"])
-        assert reading.skipped["a job that never ran"].count == 1
+        assert parsed.skipped["a job that never ran"].count == 1
 
 
 def test_jobs_that_an_image_holds_count_too(tmp_path: Path, history: World) -> None:

@@ -14,7 +14,7 @@ HEADER = "JobID|User|Account|JobName|Partition|Submit|ElapsedRaw|Timelimit|ReqCP
 
 
 def test_rows_become_jobs_and_steps_are_left_out() -> None:
-    reading = parse_sacct(
+    parsed = parse_sacct(
         [
             HEADER,
             "7|ann|ml|train|gpu|2024-05-01T10:00:30|600|01:00:00|8",
@@ -22,11 +22,11 @@ def test_rows_become_jobs_and_steps_are_left_out() -> None:
             "8_2|bob|ml|eval|cpu|2024-05-01T10:00:00|90|00:01:00|2",
         ]
     )
-    workload = reading.workload
+    workload = parsed.workload
     assert (workload.job, workload.submit, workload.run, workload.limit) == ([8, 7], [0, 30], [60, 600], [60, 3600])
     assert (workload.user, workload.group, workload.queue) == (["bob", "ann"], ["ml", "ml"], ["cpu", "gpu"])
-    assert reading.rows == 2
-    assert "ran past the time limit" in reading.remarks()[0]
+    assert parsed.rows == 2
+    assert "ran past the time limit" in parsed.remarks()[0]
 
 
 def test_other_columns_for_the_run_time_will_do() -> None:
@@ -37,9 +37,9 @@ def test_other_columns_for_the_run_time_will_do() -> None:
 
 def test_what_cannot_be_read_is_skipped_and_counted() -> None:
     rows = [HEADER, "1|a|b|c|d|Unknown|5|UNLIMITED|1", "2|a|b|c|d|2024-05-01T10:00:00|0|1:00|1", "3|a"]
-    reading = parse_sacct(rows)
-    assert not len(reading.workload)
-    assert sum(one.count for one in reading.skipped.values()) == 3
+    parsed = parse_sacct(rows)
+    assert not len(parsed.workload)
+    assert sum(one.count for one in parsed.skipped.values()) == 3
 
 
 def test_missing_columns_are_named() -> None:

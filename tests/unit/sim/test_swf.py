@@ -22,12 +22,12 @@ def row(job: object = 1, submit: object = 0, run: object = 10, processors: objec
 
 
 def test_fields_are_where_the_format_says() -> None:
-    reading = parse_swf(["; MaxProcs: 128", "", row(5, 100, 30, 4, requested=8, limit=90, user=3)])
-    workload = reading.workload
+    parsed = parse_swf(["; MaxProcs: 128", "", row(5, 100, 30, 4, requested=8, limit=90, user=3)])
+    workload = parsed.workload
     assert (workload.job, workload.submit, workload.run, workload.limit) == ([5], [100], [30], [90])
     assert (workload.processors, workload.user) == ([8], ["3"])
-    assert reading.header == {"MaxProcs": "128"}
-    assert reading.remarks() == []
+    assert parsed.header == {"MaxProcs": "128"}
+    assert parsed.remarks() == []
 
 
 def test_allocated_processors_stand_for_unknown_requested_ones() -> None:
@@ -35,15 +35,15 @@ def test_allocated_processors_stand_for_unknown_requested_ones() -> None:
 
 
 def test_a_run_past_its_request_is_cut_and_counted() -> None:
-    reading = parse_swf([row(run=100, limit=60)])
-    assert reading.workload.run == [60]
-    assert "ran past the requested time" in reading.remarks()[0]
+    parsed = parse_swf([row(run=100, limit=60)])
+    assert parsed.workload.run == [60]
+    assert "ran past the requested time" in parsed.remarks()[0]
 
 
 def test_without_a_request_the_run_time_stands_for_it() -> None:
-    reading = parse_swf([row(run=100, limit=-1)])
-    assert reading.workload.limit == [100]
-    assert "no requested time" in reading.remarks()[0]
+    parsed = parse_swf([row(run=100, limit=-1)])
+    assert parsed.workload.limit == [100]
+    assert "no requested time" in parsed.remarks()[0]
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,15 @@ def test_without_a_request_the_run_time_stands_for_it() -> None:
     ],
 )
 def test_a_bad_row_is_skipped_and_named(line: str, why: str) -> None:
-    reading = parse_swf([row(), line, line], processors=128)
-    assert len(reading.workload) == 1
-    assert reading.remarks() == [f"skipped 2 rows: {why} (first at line 2)"]
+    parsed = parse_swf([row(), line, line], processors=128)
+    assert len(parsed.workload) == 1
+    assert parsed.remarks() == [f"skipped 2 rows: {why} (first at line 2)"]
 
 
 def test_rows_out_of_order_are_sorted_and_counted() -> None:
-    reading = parse_swf([row(1, 50), row(2, 10), row(3, 10), row(4, 70)])
-    assert reading.workload.job == [2, 3, 1, 4]
-    assert reading.adjusted["not in order of submission; sorted"].count == 2
+    parsed = parse_swf([row(1, 50), row(2, 10), row(3, 10), row(4, 70)])
+    assert parsed.workload.job == [2, 3, 1, 4]
+    assert parsed.adjusted["not in order of submission; sorted"].count == 2
 
 
 def test_gzip_is_told_by_its_bytes(tmp_path: Path) -> None:
@@ -93,6 +93,6 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_machine_of_the_header_is_as_large_as_one_that_is_given() -> None:
-    reading = parse_swf(["; MaxProcs: 128", row(processors=200), row(processors=100)])
-    assert reading.remarks()[0] == "skipped 1 row: asks for more than 128 processors (first at line 2)"
-    assert len(reading.workload) == 1
+    parsed = parse_swf(["; MaxProcs: 128", row(processors=200), row(processors=100)])
+    assert parsed.remarks()[0] == "skipped 1 row: asks for more than 128 processors (first at line 2)"
+    assert len(parsed.workload) == 1

@@ -89,15 +89,15 @@ class _World:
         #: heap of (time, kind, index of the arrival, life); the end of a life other than the job's current one is void
         self.queue: list[tuple[float, int, int, int]] = []
         #: job id <-> index of its arrival
-        self.place: dict[int, int] = {}
-        self.number: dict[int, int] = {}
+        self.index: dict[int, int] = {}
+        self.job_ids: dict[int, int] = {}
         self.life: dict[int, int] = {}
         #: remaining run time of suspended jobs, seconds; end time of running jobs
-        self.left: dict[int, float] = {}
+        self.remaining: dict[int, float] = {}
         self.ends: dict[int, float] = {}
         #: by job id, the earliest start planned for it
-        self.promised: dict[int, float] = {}
-        self.stirred = False
+        self.planned_start: dict[int, float] = {}
+        self.cycle_needed = False
         # The accounting database is not available: with enforcement on, every user would be unknown.
         settings = structs.replace(config.cluster, enforce=())
         self._do(Configure(settings=settings, nodes=config.nodes, partitions=config.partitions))
@@ -120,8 +120,8 @@ class _World:
         )
 
     def go(self, tick: Callable[[int], None] | None) -> None:
-        for place, arrival in enumerate(self.arrivals):
-            heappush(self.queue, (EPOCH + arrival.at, _SUBMIT, place, 0))
+        for index, arrival in enumerate(self.arrivals):
+            heappush(self.queue, (EPOCH + arrival.at, _SUBMIT, index, 0))
         handled = 0
         while True:
             deadline = self.machine.next_deadline()
@@ -133,25 +133,25 @@ class _World:
                 break
             self.now = max(self.now, at)
             while self.queue and self.queue[0][0] <= self.now:
-                _, kind, place, life = heappop(self.queue)
+                _, kind, index, life = heappop(self.queue)
                 if kind == _SUBMIT:
-                    self._submit(place)
+                    self._submit(index)
                 elif kind == _LOOK:
-                    self.stirred = True
-                elif self.life.get(place) == life:
-                    self._finish(place)
+                    self.cycle_needed = True
+                elif self.life.get(index) == life:
+                    self._finish(index)
                 handled += 1
                 if tick is not None and handled % 200 == 0:
                     tick(handled)
             if deadline is not None and deadline <= self.now:
                 self._do(Tick())
-            if self.stirred:
+            if self.cycle_needed:
                 self._cycle()
         self.replay.events = handled
         for job_id, job in self.machine.state.jobs.items():
-            place = self.place.get(job_id, -1)
-            if place >= 0 and self.replay.start[place] < 0:
-                self.replay.waiting[place] = job.reason.name
+            index = self.index.get(job_id, -1)
+            if index >= 0 and self.replay.start[index] < 0:
+                self.replay.waiting[index] = job.reason.name
 
     def _open(self) -> bool:
         """Whether a job runs, or waits for a time limit or begin time that a deadline will reach."""
@@ -166,18 +166,18 @@ class _World:
             self._obey(effect)
         return outcome.reply
 
-    def _submit(self, place: int) -> None:
-        arrival = self.arrivals[place]
+    def _submit(self, index: int) -> None:
+        arrival = self.arrivals[index]
         reply = self._do(arrival.command, arrival.caller)
         if isinstance(reply, JobSubmitted):
-            self.place[reply.job_id] = place
-            self.number[place] = reply.job_id
+            self.index[reply.job_id] = index
+            self.job_ids[index] = reply.job_id
         else:
-            self.replay.refused[place] = getattr(reply, "code", type(reply).__name__)
-        self.stirred = True
+            self.replay.refused[index] = getattr(reply, "code", type(reply).__name__)
+        self.cycle_needed = True
 
     def _cycle(self, again: bool = False) -> None:
-        self.stirred = False
+        self.cycle_needed = False
         if not self.machine.state.pending:
             return
         self.replay.cycles += 1
@@ -185,15 +185,17 @@ class _World:
         self.projection.remember(findings)
         self._do(ApplyPlan(plan=plan))
         self.projection.adopt(plan)
-        for promise in plan.future_starts or ():
-            self.promised[promise.holder] = min(promise.start_at, self.promised.get(promise.holder, _NEVER))
+        for future_start in plan.future_starts or ():
+            self.planned_start[future_start.holder] = min(
+                future_start.start_at, self.planned_start.get(future_start.holder, _NEVER)
+            )
         if plan.look_again_at > self.now:
             heappush(self.queue, (plan.look_again_at, _LOOK, -1, 0))
         # Events of the plan itself are no reason for another cycle at the same time, except that preempted jobs free
         # resources.
         if not plan.preemptions:
-            self.stirred = False
-        elif self.stirred:
+            self.cycle_needed = False
+        elif self.cycle_needed:
             self._cycle()
         if plan.look_again_at == self.now and not again:
             self._cycle(again=True)
@@ -214,8 +216,8 @@ class _World:
         elif isinstance(effect, effects.TerminateJobOn):
             self._do(JobGone(node=effect.node, job_id=effect.job_id, restart_count=effect.restart_count))
 
-    def _finish(self, place: int) -> None:
-        job_id = self.number[place]
+    def _finish(self, index: int) -> None:
+        job_id = self.job_ids[index]
         job = self.machine.state.jobs.get(job_id)
         if job is None or job.allocation is None:
             return
@@ -232,34 +234,34 @@ class _World:
         )
 
     def _follow(self, event: Event) -> None:
-        self.stirred = True
+        self.cycle_needed = True
         if isinstance(event, job_events.JobStarted):
-            place = self.place[event.job_id]
-            if self.replay.start[place] < 0:
-                self.replay.start[place] = self.now - EPOCH
-                promised = self.promised.pop(event.job_id, None)
-                self.replay.reserved += promised is not None
-                self.replay.broken += promised is not None and self.now > promised
-            self._runs_for(event.job_id, self.arrivals[place].run)
+            index = self.index[event.job_id]
+            if self.replay.start[index] < 0:
+                self.replay.start[index] = self.now - EPOCH
+                planned_start = self.planned_start.pop(event.job_id, None)
+                self.replay.reserved += planned_start is not None
+                self.replay.broken += planned_start is not None and self.now > planned_start
+            self._runs_for(event.job_id, self.arrivals[index].run)
         elif isinstance(event, job_events.JobEnded):
             self._stops(event.job_id)
-            self.left.pop(event.job_id, None)
+            self.remaining.pop(event.job_id, None)
         elif isinstance(event, job_events.JobPreempted):
             self.replay.preemptions += 1
         elif isinstance(event, job_events.JobRequeued):
             self.replay.requeues += 1
         elif isinstance(event, job_events.JobSuspended):
-            self.left[event.job_id] = max(0.0, self.ends.get(event.job_id, self.now) - self.now)
+            self.remaining[event.job_id] = max(0.0, self.ends.get(event.job_id, self.now) - self.now)
             self._stops(event.job_id)
-        elif isinstance(event, job_events.JobResumed) and event.job_id in self.left:
-            self._runs_for(event.job_id, self.left.pop(event.job_id))
+        elif isinstance(event, job_events.JobResumed) and event.job_id in self.remaining:
+            self._runs_for(event.job_id, self.remaining.pop(event.job_id))
 
     def _runs_for(self, job_id: int, seconds: float) -> None:
-        place = self.place[job_id]
-        self.life[place] = self.life.get(place, 0) + 1
+        index = self.index[job_id]
+        self.life[index] = self.life.get(index, 0) + 1
         self.ends[job_id] = self.now + seconds
-        heappush(self.queue, (self.now + seconds, _END, place, self.life[place]))
+        heappush(self.queue, (self.now + seconds, _END, index, self.life[index]))
 
     def _stops(self, job_id: int) -> None:
         if self.ends.pop(job_id, None) is not None:
-            self.life[self.place[job_id]] += 1
+            self.life[self.index[job_id]] += 1

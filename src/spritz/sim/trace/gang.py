@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from spritz.sim.trace.files import lines
-from spritz.sim.trace.workload import SECONDS_MAX, Counted, TraceError, note, told
+from spritz.sim.trace.workload import SECONDS_MAX, RowCount, TraceError, count_row, remark_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,14 +56,14 @@ class GangJobs(Struct, kw_only=True):
     unit: list[float] = field(default_factory=list)
     restart: list[float] = field(default_factory=list)
     model: list[str] = field(default_factory=list)
-    skipped: dict[str, Counted] = field(default_factory=dict)
+    skipped: dict[str, RowCount] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.job)
 
     def remarks(self) -> list[str]:
         """One line for each reason for which rows were left out."""
-        return told(self.skipped)
+        return remark_lines(self.skipped)
 
     def in_order(self) -> GangJobs:
         """Sorted by time of submission; jobs submitted at the same time keep their order."""
@@ -112,11 +112,11 @@ def parse_gang(rows: Iterable[str], gpus_max: int, name: str = "trace") -> GangJ
             iterations = float(row["iterations"]) if muri else float(row["duration"])
             unit = float(row["iteration_time"]) * ITERATION_FACTOR / 1000 if muri else 1.0
         except (TypeError, ValueError, KeyError):
-            note(jobs.skipped, "a missing field, or one that is no number", reader.line_num)
+            count_row(jobs.skipped, "a missing field, or one that is no number", reader.line_num)
             continue
         why = _unusable(gpus, submit, iterations * unit, gpus_max)
         if why:
-            note(jobs.skipped, why, reader.line_num)
+            count_row(jobs.skipped, why, reader.line_num)
             continue
         model = (row.get("model_name") or "") if muri else ""
         jobs.job.append(row.get("job_id") or str(reader.line_num - 2))
@@ -131,10 +131,10 @@ def parse_gang(rows: Iterable[str], gpus_max: int, name: str = "trace") -> GangJ
 
 def restart_seconds(model: str, gpus: int) -> float:
     """Seconds to save and restore a job of this model on this number of GPUs."""
-    known = RESTART_SECONDS.get(model)
-    if known is None or gpus not in (1, 2, 4, 8, 16, 32):
+    measured = RESTART_SECONDS.get(model)
+    if measured is None or gpus not in (1, 2, 4, 8, 16, 32):
         return float(RESTART_SECONDS_OTHERWISE)
-    return float(known[gpus.bit_length() - 1])
+    return float(measured[gpus.bit_length() - 1])
 
 
 def _unusable(gpus: int, submit: float, run: float, gpus_max: int) -> str:

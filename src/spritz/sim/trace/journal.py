@@ -23,7 +23,7 @@ from spritz.core.machine import Machine
 from spritz.model.events.job import JobEnded
 from spritz.model.resources import mask_of
 from spritz.notation.duration import INFINITE
-from spritz.sim.trace.workload import Reading, TraceError, Workload
+from spritz.sim.trace.workload import ParsedTrace, TraceError, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,35 +43,35 @@ def is_journal(path: str) -> bool:
         return False
 
 
-def read_journal(path: str) -> Reading:
+def read_journal(path: str) -> ParsedTrace:
     """Read a journal. Raises TraceError for one that is damaged, of another program, or without a finished job."""
     directory = Path(path) if Path(path).is_dir() else Path(path).parent
     workload = Workload()
-    reading = Reading(workload=workload)
+    parsed = ParsedTrace(workload=workload)
     try:
         images = list(read_images(directory))
         machine = machine_of(images[-1]) if images else Machine()
         after = images[-1].sequence if images else 0
         for job in machine.state.jobs.values():
             if job.ended_at:
-                _take(reading, job)
+                _take(parsed, job)
         for group in _groups(directory / "journal.db"):
             for sequence, event in enumerate(decode_group(group), group.first):
                 if sequence <= after:
                     continue
                 machine.apply(event)
                 if isinstance(event, JobEnded):
-                    _take(reading, machine.state.jobs[event.job_id])
+                    _take(parsed, machine.state.jobs[event.job_id])
     except JournalNewer as error:
         raise TraceError(f"{path}: {error.message}", "replay it with that release") from error
     except (sqlite3.Error, JournalError, DecodeError, KeyError) as error:
         raise TraceError(f"{path}: the journal cannot be read: {error}") from error
     if not len(workload):
-        raise TraceError(f"{path}: no job of the journal has ended", "; ".join(reading.remarks()))
+        raise TraceError(f"{path}: no job of the journal has ended", "; ".join(parsed.remarks()))
     first = min(workload.submit)
     workload.submit = [submit - first for submit in workload.submit]
-    reading.workload = workload.in_order()
-    return reading
+    parsed.workload = workload.in_order()
+    return parsed
 
 
 def _groups(path: Path) -> Iterator[Group]:
@@ -84,20 +84,20 @@ def _groups(path: Path) -> Iterator[Group]:
         database.close()
 
 
-def _take(reading: Reading, job: Job) -> None:
-    reading.rows += 1
+def _take(parsed: ParsedTrace, job: Job) -> None:
+    parsed.rows += 1
     run = job.ended_at - job.started_at
     if not job.started_at or job.allocation is None:
-        reading.skip("a job that never ran", job.id)
+        parsed.skip("a job that never ran", job.id)
         return
     if run < 1:
-        reading.skip("ran for less than a second", job.id)
+        parsed.skip("ran for less than a second", job.id)
         return
     minutes = job.time_limit_minutes
     limit = run if minutes is None or minutes >= INFINITE else max(run, 60.0 * minutes)
     if limit == run:
-        reading.adjust("no time limit; the run time stands for it", job.id)
-    workload, spec = reading.workload, job.spec
+        parsed.adjust("no time limit; the run time stands for it", job.id)
+    workload, spec = parsed.workload, job.spec
     workload.job.append(job.id)
     workload.submit.append(job.submitted_at)
     workload.run.append(run)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spritz.sim.trace.files import lines
-from spritz.sim.trace.workload import Counted, TraceError, note
+from spritz.sim.trace.workload import RowCount, TraceError, count_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,27 +46,27 @@ class PodNode(Struct, frozen=True, kw_only=True, gc=False):
     model: str
 
 
-def read_pods(path: str) -> tuple[list[Pod], dict[str, Counted]]:
+def read_pods(path: str) -> tuple[list[Pod], dict[str, RowCount]]:
     """The pods of a list, and the skipped rows by reason. Raises TraceError for another form, or without a
     usable pod.
     """
-    skipped: dict[str, Counted] = {}
+    skipped: dict[str, RowCount] = {}
     pods = []
     for line, row in _rows(path, ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")):
         try:
             amounts = [int(row[key]) for key in ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli")]
         except (TypeError, ValueError):
-            note(skipped, "a missing field, or one that is no number", line)
+            count_row(skipped, "a missing field, or one that is no number", line)
             continue
         cpu, memory, gpus, milli = amounts
         if min(amounts) < 0 or max(amounts) > AMOUNT_MAX or gpus > GPUS_MAX:
-            note(skipped, "an amount out of bounds", line)
+            count_row(skipped, "an amount out of bounds", line)
             continue
         if gpus and not 0 < milli <= 1000:
-            note(skipped, "a share of a GPU that is not within 1 to 1000 thousandths", line)
+            count_row(skipped, "a share of a GPU that is not within 1 to 1000 thousandths", line)
             continue
         if gpus > 1 and milli < 1000:
-            note(skipped, "shares of several GPUs", line)
+            count_row(skipped, "shares of several GPUs", line)
             continue
         models = tuple(sorted(set((row.get("gpu_spec") or "").split("|")) - {""}))
         pods.append(
@@ -97,9 +97,9 @@ def read_nodes(path: str) -> list[PodNode]:
 
 def _rows(path: str, columns: tuple[str, ...]) -> Iterable[tuple[int, dict[str, str]]]:
     reader = csv.DictReader(lines(path))
-    found = tuple(reader.fieldnames or ())
-    missing = [column for column in columns if column not in found]
+    header = tuple(reader.fieldnames or ())
+    missing = [column for column in columns if column not in header]
     if missing:
-        raise TraceError(f"{path}: no column {', '.join(missing)}; this has {', '.join(found)[:200]}")
+        raise TraceError(f"{path}: no column {', '.join(missing)}; this has {', '.join(header)[:200]}")
     for row in reader:
         yield reader.line_num, row

@@ -9,13 +9,13 @@ from spritz.sim.trace.files import lines
 from spritz.sim.trace.journal import is_journal, read_journal
 from spritz.sim.trace.sacct import is_sacct, parse_sacct
 from spritz.sim.trace.swf import parse_swf
-from spritz.sim.trace.workload import Reading, TraceError
+from spritz.sim.trace.workload import ParsedTrace, TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def read_trace(path: str, processors: int | None, tick: Callable[[int], None] | None = None) -> Reading:
+def read_trace(path: str, processors: int | None, tick: Callable[[int], None] | None = None) -> ParsedTrace:
     """Read a trace, plain or gzip (its first line tells the form), or a journal.
 
     `processors`: larger jobs are skipped.
@@ -28,9 +28,9 @@ def read_trace(path: str, processors: int | None, tick: Callable[[int], None] | 
     first = list(islice(rows, 1))
     everything = chain(first, rows)
     if first and is_sacct(first[0]):
-        reading = parse_sacct(everything, processors)
+        parsed = parse_sacct(everything, processors)
     else:
-        reading = parse_swf(everything, processors, tick)
-    if not len(reading.workload):
-        raise TraceError(f"{path}: no job that can be replayed", "; ".join(reading.remarks()))
-    return reading
+        parsed = parse_swf(everything, processors, tick)
+    if not len(parsed.workload):
+        raise TraceError(f"{path}: no job that can be replayed", "; ".join(parsed.remarks()))
+    return parsed

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from spritz.notation.duration import parse_seconds
 from spritz.notation.errors import NotationError
-from spritz.sim.trace.workload import Reading, TraceError, Workload
+from spritz.sim.trace.workload import ParsedTrace, TraceError, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,11 +32,11 @@ def is_sacct(line: str) -> bool:
     return "jobid" in line.lower().replace("|", " ").split() and not line.startswith(";")
 
 
-def parse_sacct(rows: Iterable[str], processors: int | None = None) -> Reading:
+def parse_sacct(rows: Iterable[str], processors: int | None = None) -> ParsedTrace:
     """Parse lines, of which the first holds the names. Raises TraceError if a needed column is missing."""
     columns: list[str] = []
     workload = Workload()
-    reading = Reading(workload=workload)
+    parsed = ParsedTrace(workload=workload)
     for number, line in enumerate(rows, 1):
         words = line.split("|")
         if not columns:
@@ -48,31 +48,31 @@ def parse_sacct(rows: Iterable[str], processors: int | None = None) -> Reading:
         row = dict(zip(columns, words, strict=False))
         if "." in row.get("jobid", ""):
             continue
-        reading.rows += 1
+        parsed.rows += 1
         if len(words) < len(columns):
-            reading.skip("fewer fields than names", number)
+            parsed.skip("fewer fields than names", number)
             continue
         try:
             submit, run, size = _time(row["submit"]), _run(row), _size(row)
             limit = _limit(row)
         except (ValueError, NotationError, OverflowError):
-            reading.skip("a field that cannot be read, or a job that has not run", number)
+            parsed.skip("a field that cannot be read, or a job that has not run", number)
             continue
         if run < 1:
-            reading.skip("ran for less than a second", number)
+            parsed.skip("ran for less than a second", number)
             continue
         if size <= 0:
-            reading.skip("no number of processors", number)
+            parsed.skip("no number of processors", number)
             continue
         if processors is not None and size > processors:
-            reading.skip(f"asks for more than {processors} processors", number)
+            parsed.skip(f"asks for more than {processors} processors", number)
             continue
         if limit is None:
             limit = run
-            reading.adjust("no time limit; the run time stands for it", number)
+            parsed.adjust("no time limit; the run time stands for it", number)
         elif run > limit:
             run = limit
-            reading.adjust("ran past the time limit; cut there", number)
+            parsed.adjust("ran past the time limit; cut there", number)
         digits = row["jobid"].partition("_")[0].partition("+")[0]
         workload.job.append(int(digits) if digits.isdigit() else number)
         workload.submit.append(submit)
@@ -86,8 +86,8 @@ def parse_sacct(rows: Iterable[str], processors: int | None = None) -> Reading:
     if workload.submit:
         first = min(workload.submit)
         workload.submit = [submit - first for submit in workload.submit]
-        reading.workload = workload.in_order()
-    return reading
+        parsed.workload = workload.in_order()
+    return parsed
 
 
 def _check(columns: list[str]) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.sim.trace.workload import SECONDS_MAX, Reading, Workload
+from spritz.sim.trace.workload import SECONDS_MAX, ParsedTrace, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 FIELDS = 18
 
 
-def parse_swf(rows: Iterable[str], processors: int | None = None, tick: Callable[[int], None] | None = None) -> Reading:
+def parse_swf(
+    rows: Iterable[str], processors: int | None = None, tick: Callable[[int], None] | None = None
+) -> ParsedTrace:
     """Parse lines. Never fails: bad rows are counted in the result."""
     workload = Workload()
-    reading = Reading(workload=workload)
+    parsed = ParsedTrace(workload=workload)
     seen: set[int] = set()
     latest = 0.0
     ordered = True
@@ -33,40 +35,40 @@ def parse_swf(rows: Iterable[str], processors: int | None = None, tick: Callable
         if not words:
             continue
         if words[0][0] == ";":
-            _remark(reading, line)
+            _remark(parsed, line)
             continue
-        if processors is None and not reading.rows:
-            processors = machine_of(reading.header)
-        reading.rows += 1
-        if tick is not None and reading.rows % 20_000 == 0:
-            tick(reading.rows)
+        if processors is None and not parsed.rows:
+            processors = machine_of(parsed.header)
+        parsed.rows += 1
+        if tick is not None and parsed.rows % 20_000 == 0:
+            tick(parsed.rows)
         if len(words) < FIELDS:
-            reading.skip(f"fewer than {FIELDS} fields", number)
+            parsed.skip(f"fewer than {FIELDS} fields", number)
             continue
         try:
             job, submit, run = int(words[0]), float(words[1]), float(words[3])
             allocated, requested, limit = int(float(words[4])), int(float(words[7])), float(words[8])
         except (ValueError, OverflowError):
-            reading.skip("a field that is no number", number)
+            parsed.skip("a field that is no number", number)
             continue
         size = requested if requested > 0 else allocated
         why = _unusable(submit, run, limit, size, processors)
         if why:
-            reading.skip(why, number)
+            parsed.skip(why, number)
             continue
         if job in seen:
-            reading.adjust("the number of an earlier job once more", number)
+            parsed.adjust("the number of an earlier job once more", number)
         seen.add(job)
         if submit < latest:
             ordered = False
-            reading.adjust("not in order of submission; sorted", number)
+            parsed.adjust("not in order of submission; sorted", number)
         latest = max(latest, submit)
         if limit <= 0:
             limit = run
-            reading.adjust("no requested time; the run time stands for it", number)
+            parsed.adjust("no requested time; the run time stands for it", number)
         elif run > limit:
             run = limit
-            reading.adjust("ran past the requested time; cut there", number)
+            parsed.adjust("ran past the requested time; cut there", number)
         workload.job.append(job)
         workload.submit.append(submit)
         workload.run.append(run)
@@ -77,8 +79,8 @@ def parse_swf(rows: Iterable[str], processors: int | None = None, tick: Callable
         workload.name.append(words[13])
         workload.queue.append(words[14])
     if not ordered:
-        reading.workload = workload.in_order()
-    return reading
+        parsed.workload = workload.in_order()
+    return parsed
 
 
 def _unusable(submit: float, run: float, limit: float, size: int, processors: int | None) -> str:
@@ -107,7 +109,7 @@ def machine_of(header: dict[str, str]) -> int | None:
     return None
 
 
-def _remark(reading: Reading, line: str) -> None:
+def _remark(parsed: ParsedTrace, line: str) -> None:
     name, colon, value = line.lstrip("; \t").partition(":")
     if colon and name and " " not in name:
-        reading.header.setdefault(name, value.strip())
+        parsed.header.setdefault(name, value.strip())

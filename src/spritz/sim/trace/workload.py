@@ -66,7 +66,7 @@ class Workload(Struct, kw_only=True):
         return self.take(order)
 
 
-class Reading(Struct, kw_only=True):
+class ParsedTrace(Struct, kw_only=True):
     """The result of reading a trace.
 
     `skipped` counts the rows left out, `adjusted` those changed or remarked on, both by reason and with the first line.
@@ -75,45 +75,45 @@ class Reading(Struct, kw_only=True):
 
     workload: Workload
     rows: int = 0
-    skipped: dict[str, Counted] = field(default_factory=dict)
-    adjusted: dict[str, Counted] = field(default_factory=dict)
+    skipped: dict[str, RowCount] = field(default_factory=dict)
+    adjusted: dict[str, RowCount] = field(default_factory=dict)
     header: dict[str, str] = field(default_factory=dict)
 
     def skip(self, why: str, line: int) -> None:
         """Count a row that is left out."""
-        note(self.skipped, why, line)
+        count_row(self.skipped, why, line)
 
     def adjust(self, what: str, line: int) -> None:
         """Count a row that is used with a change."""
-        note(self.adjusted, what, line)
+        count_row(self.adjusted, what, line)
 
     def remarks(self) -> list[str]:
         """One line for each reason, for the user."""
-        return told(self.skipped) + [
-            f"{_rows(one)}: {what} (first at line {one.line})" for what, one in self.adjusted.items()
+        return remark_lines(self.skipped) + [
+            f"{_rows(count)}: {what} (first at line {count.line})" for what, count in self.adjusted.items()
         ]
 
 
-class Counted(Struct):
+class RowCount(Struct):
     """Number of rows, and the line number of the first."""
 
     count: int
     line: int
 
 
-def told(skipped: dict[str, Counted]) -> list[str]:
+def remark_lines(skipped: dict[str, RowCount]) -> list[str]:
     """One line for each reason, for the user."""
-    return [f"skipped {_rows(one)}: {why} (first at line {one.line})" for why, one in skipped.items()]
+    return [f"skipped {_rows(count)}: {why} (first at line {count.line})" for why, count in skipped.items()]
 
 
-def note(counts: dict[str, Counted], what: str, line: int) -> None:
+def count_row(counts: dict[str, RowCount], what: str, line: int) -> None:
     """Count a row under this reason."""
-    found = counts.get(what)
-    if found is None:
-        counts[what] = Counted(1, line)
+    count = counts.get(what)
+    if count is None:
+        counts[what] = RowCount(1, line)
     else:
-        found.count += 1
+        count.count += 1
 
 
-def _rows(one: Counted) -> str:
-    return "1 row" if one.count == 1 else f"{one.count:,} rows"
+def _rows(count: RowCount) -> str:
+    return "1 row" if count.count == 1 else f"{count.count:,} rows"

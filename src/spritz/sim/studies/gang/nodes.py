@@ -24,30 +24,34 @@ class GangNodes:
 
     def fits(self, gpus: int) -> bool:
         """Whether `place` would find room for the gang."""
-        whole, rest = divmod(gpus, self.gpus_per_node)
+        whole, remainder = divmod(gpus, self.gpus_per_node)
         if not whole:
-            return max(self.free) >= rest
+            return max(self.free) >= remainder
         full = self.free.count(self.gpus_per_node)
-        if not rest or full < whole:
+        if not remainder or full < whole:
             return full >= whole
-        return full > whole or any(rest <= free < self.gpus_per_node for free in self.free)
+        return full > whole or any(remainder <= free < self.gpus_per_node for free in self.free)
 
     def place(self, gpus: int, *, tightest: bool) -> list[tuple[int, int]] | None:
         """Take GPUs for a gang: (node, GPUs) of its parts; None if it does not fit now.
 
         `tightest`: a part of a node comes from the fitting node with the fewest free GPUs, otherwise from the first.
         """
-        whole, rest = divmod(gpus, self.gpus_per_node)
+        whole, remainder = divmod(gpus, self.gpus_per_node)
         full = [node for node, free in enumerate(self.free) if free == self.gpus_per_node][:whole] if whole else []
         if len(full) < whole:
             return None
         parts = [(node, self.gpus_per_node) for node in full]
-        if rest:
-            roomy = (node for node, free in enumerate(self.free) if free >= rest and node not in full)
-            node = min(roomy, key=lambda one: (self.free[one], one), default=-1) if tightest else next(roomy, -1)
+        if remainder:
+            fitting = (node for node, free in enumerate(self.free) if free >= remainder and node not in full)
+            node = (
+                min(fitting, key=lambda candidate: (self.free[candidate], candidate), default=-1)
+                if tightest
+                else next(fitting, -1)
+            )
             if node < 0:
                 return None
-            parts.append((node, rest))
+            parts.append((node, remainder))
         for node, count in parts:
             self.free[node] -= count
         return parts

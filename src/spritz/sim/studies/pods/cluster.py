@@ -37,11 +37,11 @@ class PodCluster:
 
     def allowed(self, models: tuple[str, ...]) -> NDArray[np.bool_]:
         """bool[node]: nodes whose GPU model the pod accepts (`models` empty: any)."""
-        found = self._allowed.get(models)
-        if found is None:
+        mask = self._allowed.get(models)
+        if mask is None:
             wanted = np.array([not models or model in models for model in self.models])
-            found = self._allowed[models] = wanted[self.model]
-        return found
+            mask = self._allowed[models] = wanted[self.model]
+        return mask
 
     def feasible(self, pod: Pod) -> NDArray[np.int64]:
         """Indices of nodes on which the pod could run now."""
@@ -59,5 +59,5 @@ class PodCluster:
 
     def whole_gpus(self, node: int, count: int) -> list[int]:
         """The first `count` completely free GPUs of a node."""
-        found: list[int] = np.flatnonzero(self.gpus[node] == WHOLE_GPU)[:count].tolist()
-        return found
+        free: list[int] = np.flatnonzero(self.gpus[node] == WHOLE_GPU)[:count].tolist()
+        return free

@@ -111,17 +111,17 @@ class FragmentPlacement:
         cluster = self._cluster
         self._changes += 1
         self._changed[node] = self._changes
-        one = slice(node, node + 1)
-        self._now[one] = fragments(cluster.cpu[one], cluster.gpus[one], cluster.model[one], self._typical)
+        row = slice(node, node + 1)
+        self._now[row] = fragments(cluster.cpu[row], cluster.gpus[row], cluster.model[row], self._typical)
 
     def _up_to_date(self, pod: Pod) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         key = (pod.cpu, pod.gpus, pod.milli)
-        known = self._gains.get(key)
-        if known is None:
+        cached = self._gains.get(key)
+        if cached is None:
             count = len(self._changed)
             since, gains, gpu = -1, np.zeros(count), np.zeros(count, dtype=np.int64)
         else:
-            since, gains, gpu = known
+            since, gains, gpu = cached
         stale = np.flatnonzero(self._changed > since)
         for part in np.array_split(stale, max(1, len(stale) // 128)):
             if len(part):

@@ -69,11 +69,11 @@ class Replayed(Struct, frozen=True, kw_only=True):
 
 def check_policy(policy: str) -> None:
     """Raises TraceError, with the nearest known name, for an unknown policy."""
-    known = POLICIES + STUDIES
-    if policy not in known:
-        near = nearest(policy, known)
+    names = POLICIES + STUDIES
+    if policy not in names:
+        near = nearest(policy, names)
         raise TraceError(
-            f"no such policy: {policy}" + (f" (did you mean {near}?)" if near else ""), f"known: {', '.join(known)}"
+            f"no such policy: {policy}" + (f" (did you mean {near}?)" if near else ""), f"known: {', '.join(names)}"
         )
 
 
@@ -97,11 +97,11 @@ def run_policy(
     if runtimes == "predicted":
         if policy != "easy":
             raise TraceError(f"predicted run times go with the policy easy, not with {policy}")
-        start, promises = replay_predicted(workload, processors, guarantee=guarantee, reserve=reserve, tick=tick)
+        start, reservations = replay_predicted(workload, processors, guarantee=guarantee, reserve=reserve, tick=tick)
         counts: dict[str, int | float] = {
-            "reserved_starts": promises.made,
-            "reserved_starts_broken": promises.broken,
-            "reserved_starts_latest_seconds": promises.latest_seconds,
+            "reserved_starts": reservations.made,
+            "reserved_starts_broken": reservations.broken,
+            "reserved_starts_latest_seconds": reservations.latest_seconds,
         }
         return Replayed(start=start, events=events, counts=counts)
     estimates = workload.run if runtimes == "actual" else workload.limit

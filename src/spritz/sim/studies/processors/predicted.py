@@ -38,7 +38,7 @@ _NEVER = float("inf")
 RESERVE = ("slowdown", "fcfs")
 
 
-class Promises(Struct):
+class ReservationCounts(Struct):
     """Number of reserved starts, number of jobs that started later than reserved, and the largest delay."""
 
     made: int = 0
@@ -53,11 +53,11 @@ def replay_predicted(
     guarantee: bool = True,
     reserve: str = "slowdown",
     tick: Callable[[int], None] | None = None,
-) -> tuple[list[float], Promises]:
+) -> tuple[list[float], ReservationCounts]:
     """Start time of every job, and the record of reserved starts. No job may ask for more than `processors`."""
     machine = _Machine(workload, processors, guarantee, reserve)
     machine.go(tick)
-    return machine.start, machine.promises
+    return machine.start, machine.reservations
 
 
 class _Machine:
@@ -80,8 +80,8 @@ class _Machine:
         self.planned: list[tuple[float, int]] = []
         #: the job with the reservation (-1: none), and its reserved start
         self.holder = -1
-        self.promised = _NEVER
-        self.promises = Promises()
+        self.reserved_start = _NEVER
+        self.reservations = ReservationCounts()
 
     def go(self, tick: Callable[[int], None] | None) -> None:
         submit, ends, count = self.submit, self.ends, len(self.workload)
@@ -130,14 +130,14 @@ class _Machine:
             if self.size[job] > self.free:
                 break
             if job == self.holder:
-                self._kept(now)
+                self._record_start(now)
             self._begin(now, job)
         else:
             return
         if self.holder < 0:
             self.holder = job
-            self.promised = self._shadow(job, self.planned)[0]
-            self.promises.made += 1
+            self.reserved_start = self._shadow(job, self.planned)[0]
+            self.reservations.made += 1
         if self.free:
             self._backfill(now)
 
@@ -147,11 +147,11 @@ class _Machine:
             return next(iter(self.waiting))
         return self.shortest.neediest(now)
 
-    def _kept(self, now: float) -> None:
+    def _record_start(self, now: float) -> None:
         """Record the start of the job with the reservation."""
-        if now > self.promised:
-            self.promises.broken += 1
-            self.promises.latest_seconds = max(self.promises.latest_seconds, now - self.promised)
+        if now > self.reserved_start:
+            self.reservations.broken += 1
+            self.reservations.latest_seconds = max(self.reservations.latest_seconds, now - self.reserved_start)
         self.holder = -1
 
     def _shadow(self, head: int, planned: list[tuple[float, int]]) -> tuple[float, int]:
@@ -167,7 +167,7 @@ class _Machine:
     def _backfill(self, now: float) -> None:
         if self.guarantee:
             # Processors that jobs may hold past the reserved start: those free then if jobs run to their limits.
-            at = self.promised
+            at = self.reserved_start
             spare = self.free - self.size[self.holder]
             for end, job in self.planned:
                 if end > at:

@@ -94,15 +94,15 @@ class Shortest:
 
     def neediest(self, now: float) -> int:
         """The job with the largest expected slowdown, ties to the first submitted. The queue must not be empty."""
-        found: tuple[float, float, int] = (0.0, 0.0, 0)
+        best: tuple[float, float, int] = (0.0, 0.0, 0)
         bounded = ((self._slowdown_max(block, now), place) for place, block in enumerate(self._blocks))
         for most, place in sorted(bounded, reverse=True):
-            if most < found[0]:
+            if most < best[0]:
                 break
             for predicted, job in self._blocks[place].jobs:
                 submit = self._submit[job]
-                found = max(found, (expected_slowdown(now - submit, predicted), -submit, -job))
-        return -found[2]
+                best = max(best, (expected_slowdown(now - submit, predicted), -submit, -job))
+        return -best[2]
 
     def _slowdown_max(self, block: _Block, now: float) -> float:
         """Upper bound of the block's expected slowdowns. Among predictions above `BOUND` the shortest has
