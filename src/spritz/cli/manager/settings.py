@@ -279,7 +279,13 @@ def _value(kind: str, word: Word, old: object, inherited: str) -> object:
     if not text:  # neither a limit nor "-1", which takes limits away
         raise Unknown(word.text)
     only = kind.partition(":")[2]
-    return _tres(f"{only}={text}" if only else text, str(old))
+    listed = f"{only}={text}" if only else text
+    for item in listed.split(","):
+        if item.strip() and "=" not in item:  # `-1` alone among them: it takes a named limit away
+            raise Unknown(
+                word.text, f"sacctmgr: error: slurmdb_format_tres_str: no TRES id found for {item.strip()}\n"
+            )
+    return _tres(listed, str(old))
 
 
 def _listed(old: str, word: Word) -> str:
