@@ -136,6 +136,12 @@ def _or(name: str, absent: str) -> Callable[[LoadedConfig], tuple[str, str]]:
     return show
 
 
+def _tres(config: LoadedConfig) -> tuple[str, str]:
+    """Those that every cluster has come first, whatever is configured."""
+    named = (word.lower() for word in config.settings.words("AccountingStorageTRES"))
+    return "AccountingStorageTRES", ",".join(dict.fromkeys((*_TRES, *named)))
+
+
 def _node_count(config: LoadedConfig) -> tuple[str, str]:
     return "MaxNodeCount", str(max(len(config.nodes), config.settings.integer("MaxNodeCount")))
 
@@ -154,11 +160,14 @@ def _timeout(name: str) -> Callable[[LoadedConfig], tuple[str, str]]:
     return show
 
 
+_TRES = ("cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages")
+
 _SPECIAL: dict[str, Callable[[LoadedConfig], tuple[str, str]]] = {
     "AccountingStorageEnforce": lambda config: (
         "AccountingStorageEnforce",
         ",".join(config.cluster.enforce) or "none",
     ),
+    "AccountingStorageTRES": _tres,
     "CpuFreqDef": _or("CpuFreqDef", "Unknown"),
     "DefMemPerNode": _memory("DefMemPer"),
     "EpilogTimeout": _timeout("EpilogTimeout"),

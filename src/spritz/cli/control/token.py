@@ -33,7 +33,8 @@ def make(session: Session, words: list[str]) -> int:
         answer = session.call(MakeToken(user=user, lifespan_seconds=lifespan), Token)
     except RemoteError as error:
         session.hint(error.hint)
-        session.context.error(f"error: {error.message}")
+        session.context.error(error.message)
+        session.say("Error fetching token")
         return 1
     session.out(f"SLURM_JWT={answer.token}\n")
     return 0

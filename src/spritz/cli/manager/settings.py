@@ -282,9 +282,7 @@ def _value(kind: str, word: Word, old: object, inherited: str) -> object:
     listed = f"{only}={text}" if only else text
     for item in listed.split(","):
         if item.strip() and "=" not in item:  # `-1` alone among them: it takes a named limit away
-            raise Unknown(
-                word.text, f"sacctmgr: error: slurmdb_format_tres_str: no TRES id found for {item.strip()}\n"
-            )
+            raise Unknown(word.text, f"sacctmgr: error: slurmdb_format_tres_str: no TRES id found for {item.strip()}\n")
     return _tres(listed, str(old))
 
 
