@@ -1,4 +1,4 @@
-"""What the operator says of pods before they are stored: which are ours, and which can be no job.
+"""Admission of pods: assigns pods to this scheduler, and refuses those that cannot become a job.
 
 Pods of a namespace with the label `spritz.dev/schedule=true` are in the queue with unchanged manifests: those that name
 no scheduler get ours. Pods of a DaemonSet stay with the default scheduler, since each has its node already.
@@ -50,7 +50,7 @@ _DEFAULT: Final = "default-scheduler"
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """What is wrong with a field."""
+    """A mistake in a field."""
 
     field: str
     message: str

@@ -5,7 +5,7 @@ an operator needs of every request: writes go out as server-side apply under one
 repeated are repeated a bounded number of times, and errors are one type with the server's reason.
 
 A request is repeated after 429 (when the server's Retry-After has passed), 500, 502, 503 and 504, and after a
-connection that failed. After such a failure nobody knows whether the server has acted, so `create` is repeated only
+connection that failed. After such a failure it is unknown whether the server has acted, so `create` is repeated only
 after an answer that says that it has not; everything else here may be done twice.
 
 Source: Kubernetes API conventions, "HTTP Status codes" and "Response Status Kind".
@@ -109,7 +109,7 @@ class _List(msgspec.Struct):
 
 
 class Page(msgspec.Struct, Generic[T]):
-    """What a list request found, and the resource version that it is true for."""
+    """Result of a list request, with its resource version."""
 
     items: list[T]
     version: str
@@ -321,8 +321,8 @@ class Api:
     ) -> bool:
         """Delete the object, if it is (still) the one with that uid; False if there is none.
 
-        `grace` is in seconds. `propagation` is Background, Foreground or Orphan. An object that waits for its grace or
-        for finalizers is there until they are done.
+        `grace` is in seconds. `propagation` is Background, Foreground or Orphan. An object exists until its grace
+        period and finalizers are over.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if uid is not None:

@@ -1,7 +1,7 @@
 """Certificates of the operator's webhooks: an authority of its own, and short certificates that it signs.
 
 The authority is good for ten years, a certificate for ninety days; it is replaced when thirty are left. The API server
-trusts the authority, so a certificate is replaced without a word to it.
+trusts the authority, so it need not be told about a new certificate.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _AUTHORITY_SPARE, _SPARE = 365.0, 30.0
 
 
 def current(files: Mapping[str, bytes], names: Sequence[str], now: float) -> dict[str, bytes]:
-    """The files as they are to be at `now` (seconds since the epoch): those that are good stay as they are."""
+    """The desired files at `now` (seconds since the epoch); valid ones stay unchanged."""
     known = dict(files)
     if _left(known.get(AUTHORITY), now) < _AUTHORITY_SPARE * _DAY or AUTHORITY_KEY not in known:
         key = ec.generate_private_key(ec.SECP256R1())

@@ -1,4 +1,4 @@
-"""A SpritzCluster and what it stands for: the objects of its control plane, as they are to be.
+"""A SpritzCluster, and the desired objects of its control plane.
 
     NAME-config       ConfigMap     slurm.conf and slurmdbd.conf
     NAME-keys         Secret        the cluster's key, and the key of its tokens; made once, never changed
@@ -30,7 +30,7 @@ CLUSTER: Final = f"{PREFIX}cluster"
 
 CONTROLLER_PORT, ACCOUNTING_PORT, REST_PORT = 6817, 6819, 6820
 
-#: Where slurm.conf and the keys are in every pod, and what a daemon keeps.
+#: Directories of slurm.conf and the keys, and of a daemon's data, in every pod.
 ETC: Final = "/etc/slurm"
 STATE: Final = "/var/lib/spritz"
 
@@ -170,7 +170,7 @@ def slurmdbd_conf(database: Database | None = None) -> str:
 
 
 def control_plane(cluster: Cluster, nodes: Sequence[str] = (), devices: Sequence[str] = ()) -> list[Json]:
-    """All objects but the keys, in the order in which they are to be made.
+    """All objects except the keys, in the order of creation.
 
     `nodes`, `devices`: lines of slurm.conf and gres.conf for nodes that come and go.
     """
@@ -273,7 +273,7 @@ def _template(
     if not stored:
         volumes.append({"name": "state", "emptyDir": {}})
     if component == "rest":
-        # It reads the cluster's key, which is root's; nobody gets in without a token.
+        # It reads the cluster's key, which is root's; every caller needs a token.
         container["env"] = [{"name": "SLURMRESTD_SECURITY", "value": "disable_user_check"}]
     if component == "accounting" and spec.database is not None:
         secret = msgspec.to_builtins(spec.database.password_secret)

@@ -1,7 +1,7 @@
-"""Reconciles SpritzClusters and NodeSets: compares what is with what is to be, and writes the difference.
+"""Reconciles SpritzClusters and NodeSets: compares actual with desired objects, and writes the differences.
 
-A resource is looked at when it changes, when a pod of it changes, and every half minute for what slurmctld says of its
-nodes. An object that has all that we want of it is not written; fields of others in it stay.
+A resource is reconciled when it or one of its pods changes, and every half minute for the states of its nodes in
+slurmctld. An object that has all desired fields is not written; fields of other managers stay.
 """
 
 from __future__ import annotations
@@ -337,7 +337,7 @@ class Clusters:
         return _SOON if waits or node_set.leaves or node_set.spec.autoscaling is not None else _AGAIN
 
     def _fault(self, node_set: NodeSet, node_pod: NodePod) -> str:
-        """What is wrong with the machine that the pod is on, as its conditions say; "" for nothing."""
+        """The fault of the pod's machine, by its conditions; "" for none."""
         machine = self.machines.get(node_pod.spec.node_name) if node_pod.spec.node_name else None
         return machine.fault(node_set.spec.health.drain_on) if machine is not None else ""
 
@@ -416,7 +416,7 @@ class Clusters:
             await self._dismiss(node_set, name, slurm)
 
     async def _dismiss(self, node_set: NodeSet, name: str, slurm: Control) -> None:
-        """What the pod joined by, and became by it, is worth nothing any more."""
+        """Revoke the pod's token and the certificate that it got with it."""
         await slurm.dismiss_machine(name)
         path = f"{_path('v1', 'Secret', node_set.metadata.namespace)}/{join_secret(name)}"
         try:
@@ -587,7 +587,7 @@ class Clusters:
         return found
 
     async def _ensure(self, wanted: Json) -> Json:
-        """Write the object unless it has all of this; the object as it is then."""
+        """Write the object unless it has all these fields. Returns the object afterwards."""
         metadata = wanted["metadata"]
         have = await self._find(wanted["apiVersion"], wanted["kind"], metadata["namespace"], metadata["name"])
         if have is not None and not differs(have, wanted):

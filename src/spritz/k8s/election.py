@@ -64,7 +64,7 @@ def _now() -> float:
 
 
 class Election:
-    """One candidate. `api` is for the election alone: it is guarded by nothing, and waits for no other request."""
+    """One candidate. `api`: a client for the election only, without a guard and without waiting for other requests."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A NodeSet and what is to be done for it: pods with slurmd to make, nodes to drain, pods to delete.
+"""A NodeSet and the actions for it: pods with slurmd to create, nodes to drain, pods to delete.
 
 A pod's name is its node's. Pods are made and deleted here and not by a StatefulSet, which always takes the last one:
 which pod goes depends on the jobs. Scale-in takes pods that are not ready, then idle ones, then those that drain
@@ -165,7 +165,7 @@ class MachineNode(msgspec.Struct):
         return [(condition.type, condition.status) for condition in self.status.conditions]
 
     def fault(self, drain_on: Sequence[str]) -> str:
-        """The first condition that says that something is wrong."""
+        """The first condition that reports a fault."""
         for condition in self.status.conditions:
             wrong = (
                 condition.status != "True"
@@ -464,7 +464,7 @@ def revision_of(template: Json) -> str:
 
 
 def node_keys(node_set: NodeSet) -> str:
-    """What slurm.conf says of each node. slurmd finds the machine's CPUs and memory, of which the pod has a part."""
+    """The keys of each node in slurm.conf. slurmd finds the machine's CPUs and memory, of which the pod has a part."""
     spec = node_set.spec
     memory = int(amount(spec.memory) / 2**20 * 0.9)
     return f"CPUs={spec.cpus} RealMemory={memory} Feature={node_set.metadata.name}"

@@ -1,7 +1,7 @@
-"""Nodes of Kubernetes as nodes of the cluster, and the reverse: drains that either side asks for.
+"""Synchronises nodes of Kubernetes with nodes of the cluster, including drains requested on either side.
 
-A node that appears becomes a node with State=EXTERNAL, of what it can give to pods, less what pods of others have
-there now. A node on which a slurmd of ours registers is left as slurmd says it is.
+A node that appears becomes a node with State=EXTERNAL, of what it can give to pods, less what pods of others have there
+now. A node on which a slurmd of ours registers is left as slurmd says it is.
 
     cordoned, or not Ready     DRAIN, with a reason that begins with `kubernetes:`
     uncordoned, and Ready      that drain is lifted; drains of others stay

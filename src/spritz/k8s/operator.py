@@ -1,4 +1,4 @@
-"""`spritz-operator`: places pods in the cluster's queue, keeps nodes of both sides alike, and runs clusters.
+"""`spritz-operator`: places pods in the cluster's queue, synchronises nodes, and runs clusters.
 
     spritz-operator --slurmrestd URL [--policy FILE] [--kubeconfig FILE] [--scheduler-name NAME]
     spritz-operator --clusters [--kubeconfig FILE]

@@ -1,10 +1,10 @@
-"""From pods to a job's description, and from a job's allocation to places for pods.
+"""Converts pods to a job's description, and a job's allocation to placements of pods.
 
-One job for a workload: as many tasks as pods, each with what a pod takes. Pods of several shapes (a leader and its
+One job for each workload: a task for each pod, with the pod's resources. Pods of several shapes (a leader and its
 workers) are components of a heterogeneous job, a component for each shape, in the order of the shapes' first pods.
 
-Nodes that a pod cannot use (selector, affinity, taints) are excluded from its job by name: they are few kinds of
-rules that only Kubernetes has, and the scheduler's own rules stay one.
+Nodes that a pod cannot use (selector, affinity, taints) are excluded from its job by name: they are few kinds of rules
+that only Kubernetes has, and the scheduler's own rules stay one.
 """
 
 from __future__ import annotations

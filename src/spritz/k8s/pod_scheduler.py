@@ -1,8 +1,8 @@
 """The pod scheduler: pods with `schedulerName: spritz` wait, start and end as jobs of the cluster.
 
-What is true is in two places: pods in the API server, jobs in slurmctld. A workload (`pods.workload_of`) is looked at
-whenever one of its pods or its job changes, and when the operator starts; each look compares both and takes the next
-step, so that it does not matter what was missed, or was done already by an operator before this one:
+The state is in two places: pods in the API server, jobs in slurmctld. A workload (`pods.workload_of`) is processed
+whenever one of its pods or its job changes, and when the operator starts; each time it compares both and takes the next
+step, so missed events, and steps done by an earlier operator, do not matter:
 
     pods there, no job          queue a job (under a key, so a lost answer does no harm)
     job waits                   say why on the pods; pods gone meanwhile: cancel
@@ -428,8 +428,8 @@ class PodScheduler:
             self.queue.add(workload)
 
     def _job_is_gone(self, workload: str, job_ids: Sequence[int]) -> None:
-        """It has ended and was reported, or slurmctld does not know it: what runs is left alone, what waits is queued
-        again.
+        """It has ended and was reported, or slurmctld does not know it: running pods are left alone, waiting ones are
+        queued again.
         """
         self._forget(workload, job_ids)
         self.queue.add(workload)

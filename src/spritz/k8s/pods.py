@@ -1,9 +1,9 @@
-"""Pods as the scheduler reads them, what they ask for, and which of them start together.
+"""Pods from the scheduler's point of view: their requests, and their gangs.
 
-A *workload* is what becomes one job: a pod by itself, or a gang. Gangs are pods that say so (`spritz.dev/gang` and
-`spritz.dev/gang-size`), and those of a JobSet or a LeaderWorkerSet group. What a pod asks for is what the kubelet will
-count: its containers together, or its greatest init container, and its overhead. CPUs are whole in a job, so fractions
-are rounded up.
+A *workload* becomes one job: a single pod, or a gang. Gangs are pods that say so (`spritz.dev/gang` and
+`spritz.dev/gang-size`), and those of a JobSet or a LeaderWorkerSet group. A pod's request is what the kubelet counts:
+its containers together, or its greatest init container, and its overhead. CPUs are whole in a job, so fractions are
+rounded up.
 
 Source: Kubernetes, "Resource Management for Pods and Containers", "Init Containers"; labels of JobSet, LeaderWorkerSet.
 """
@@ -42,7 +42,7 @@ _SUFFIXES = {
 
 
 class Unfit(Exception):
-    """The pod asks for what no job can be. Its words are for the pod's owner; `field` is the path of what is wrong."""
+    """The pod's request cannot become a job. The text is for the pod's owner; `field`: the path of the mistake."""
 
     def __init__(self, message: str, field: str = "spec.containers") -> None:
         super().__init__(message)
@@ -238,7 +238,7 @@ class Pod(_Camel, frozen=True, rename="camel"):
 
     @property
     def is_gated(self) -> bool:
-        """Somebody wants it to wait before it is looked at."""
+        """Whether a scheduling gate makes it wait."""
         return bool(self.spec.scheduling_gates)
 
     @property
@@ -289,7 +289,7 @@ def amount(value: str | int) -> float:
 
 
 def shape_of(pod: Pod) -> Shape:
-    """What the pod takes. Raises Unfit."""
+    """The pod's resources. Raises Unfit."""
     init = pod.spec.init_containers or []
     along = [one for one in init if one.restart_policy == "Always"]
     total = _sum([*pod.spec.containers, *along])

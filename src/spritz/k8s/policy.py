@@ -1,7 +1,7 @@
-"""What an administrator says of pods: which account, partition, QOS and user a namespace stands for, and priorities.
+"""An administrator's policy for pods: account, partition, QOS and user of each namespace, and priorities.
 
-A pod's annotations say what it would like; they never say who it is. The user of its job is the namespace's, or the
-operator's own, and whether that user may have the account, partition and QOS Slurm decides as for any job.
+A pod's annotations may request values, but never its user. The user of its job is the namespace's, or the operator's
+own, and whether that user may have the account, partition and QOS Slurm decides as for any job.
 
     namespaces:
       research: {user: lab, account: lab, partition: gpu, qos: normal}

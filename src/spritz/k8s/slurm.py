@@ -91,7 +91,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_withdrawn(self) -> bool:
-        """Somebody wanted it to end, so pods that wait for it are not queued again. (A node may have failed too.)"""
+        """It was ended on request, so pods that wait for it are not queued again. (A node may have failed too.)"""
         return self.state in ("CANCELLED", "DEADLINE")
 
     @property
@@ -181,7 +181,7 @@ class Slurm:
         return (await self._send("GET", f"{_OWN}/jobs", params=query)).rows
 
     async def explain(self, job_id: int) -> str:
-        """Why it waits, in a sentence; "" where there is nothing to say."""
+        """Why it waits, as a sentence; "" if unknown."""
         try:
             response = await self._request("GET", f"{_OWN}/explain/{job_id}")
         except SlurmFailure:

@@ -1,9 +1,9 @@
-"""The reflector: a cache of one resource that follows the API server, and every change of it.
+"""The reflector: a cache of one resource that follows the API server, and reports every change.
 
 List, then watch from the list's resource version, with bookmarks. A watch that ends, which is normal, goes on from the
 last version seen. Where the server has forgotten that version (410), everything is listed again and compared with the
-cache, so that a deletion during the gap is reported like any other. An object that was deleted and made again under
-the same name (another uid) is reported as deleted, then added.
+cache, so that a deletion during the gap is reported like any other. An object that was deleted and made again under the
+same name (another uid) is reported as deleted, then added.
 
 Every path that does not advance waits: failures double the time between attempts, up to a bound, with jitter; a watch
 that ends at once counts as a failure; the server's Retry-After is kept to. A connection that has gone silent is given

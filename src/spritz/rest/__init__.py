@@ -1,11 +1,11 @@
-"""`slurmrestd`: Slurm's REST interface, in every published version side by side, from one implementation.
+"""`slurmrestd`: Slurm's REST interface, all published versions from one implementation.
 
 `intake`      bodies and queries read by a version's schemas; answers are shaped by `presentation.json.shape`
 `daemons`     connections to slurmctld and slurmdbd, one set for each caller: slurmrestd has no rights of its own
-`callers`     who asks: the Unix socket's peer (rest_auth/local), or a token (rest_auth/jwt)
-`operations`  what each operation does, a function under its key (`GET /slurm/jobs`) for all versions; one file a noun
+`callers`     the caller: the Unix socket's peer (rest_auth/local), or a token (rest_auth/jwt)
+`operations`  each operation, a function under its key (`GET /slurm/jobs`) for all versions; one file a noun
 `answers`     the envelope: meta, errors, warnings; Slurm's status codes; ETags
-`events`      what happens, as server-sent events (/spritz/v1/events)
+`events`      events of the cluster, as server-sent events (/spritz/v1/events)
 `picture`     what pages and terminals show beside Slurm's documents (/spritz/v1/jobs, nodes, explain …)
 `app`         Starlette: a route for each operation of each version, and what stands beside them (/openapi, /docs)
 `protocol`    HTTP over uvicorn with limits on slow and greedy clients

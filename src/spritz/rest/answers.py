@@ -56,13 +56,13 @@ class Fault(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, kw_only=True):
-    """What an operation has done. `body` is shaped by the document; the rest is the envelope's."""
+    """Result of an operation. The document shapes `body`; the other fields belong to the envelope."""
 
     body: Json = field(default_factory=dict)
     errors: list[Fault] = field(default_factory=list)
     #: (description, source)
     warnings: list[tuple[str, str]] = field(default_factory=list)
-    #: names the state of what is listed; "": made from the body
+    #: version of the listed records; "": computed from the body
     tag: str = ""
 
 
@@ -72,20 +72,20 @@ def status_of(code: str) -> int:
 
 
 def fault_of(error: SpritzError, source: str) -> Fault:
-    """A refusal, or a daemon that cannot be asked, as a member of `errors`."""
+    """A refusal, or the error of an unreachable daemon, as a member of `errors`."""
     hint = f" ({error.hint})" if error.hint and not error.code.startswith("SLURM_PROTOCOL_AUTH") else ""
     return Fault(code=error.code, text=error.message, description=f"{error.message}{hint}", source=source)
 
 
 def problem_faults(problems: list[Problem], code: str) -> list[Fault]:
-    """What is wrong with a body or a query."""
+    """Faults for the problems of a body or a query."""
     return [
         Fault(code=code, description=f"{problem.text}: {problem.place}", source=problem.place) for problem in problems
     ]
 
 
 def envelope(answer: Answer, meta: Json) -> Json:
-    """What the answer's schema is filled from."""
+    """The data for the answer's schema."""
     return {
         **answer.body,
         "meta": meta,
@@ -95,7 +95,7 @@ def envelope(answer: Answer, meta: Json) -> Json:
 
 
 def meta(operation: Operation, caller: Caller, cluster: str, accounting: str) -> Json:
-    """Who asked whom, in which form."""
+    """The answer's `meta`: the client, the command and the plugin."""
     major, minor, micro = SLURM_VERSION.split(".")
     plugin = "slurmdbd" if operation.is_database else "slurmctld"
     return {
@@ -116,7 +116,7 @@ def meta(operation: Operation, caller: Caller, cluster: str, accounting: str) ->
 
 
 def etag(body: Json, version: str) -> str:
-    """Weak: the same while what is listed is the same, whenever and by whom it is asked."""
+    """A weak tag: the same for the same listed records, for all callers and times."""
     lasting = {name: value for name, value in body.items() if name not in ("meta", "last_update", "last_backfill")}
     return f'W/"{hashlib.sha256(encoded([version, lasting])).hexdigest()[:32]}"'
 

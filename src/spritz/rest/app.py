@@ -1,8 +1,8 @@
-"""The application: an endpoint for every operation of the documents, and what stands beside them.
+"""The application: an endpoint for every operation of the documents, and additional routes.
 
-One path of a request: who asks, is the token good, is the body what the document says, do it, shape the answer by the
-document. Every error is Slurm's: an unknown path or a caller whom nothing vouches for gets a line of text, and
-everything else the envelope with `errors`.
+Each request takes the same path: identify the caller, check the token, check the body against the document, run the
+operation, shape the answer by the document. Errors are Slurm's: an unknown path or an unidentified caller gets a line
+of text, all other errors the envelope with `errors`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _YAMLS = ("application/x-yaml", "application/yaml", "text/x-yaml", "text/yaml")
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What the command line chose."""
+    """Settings of the command line."""
 
     authentication: tuple[str, ...]
     versions: tuple[str, ...] = VERSIONS
@@ -66,7 +66,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 class _Compiled(Struct):
-    """An operation with what was made of its schemas."""
+    """An operation with its compiled schemas."""
 
     operation: Operation
     handler: Handler
@@ -141,7 +141,7 @@ class Endpoint:
             fault = Fault(code="SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT", source=operation.key)
             return self._plain(request, compiled, caller, Answer(errors=[fault]), 504)
         except Exception as error:
-            # A fault of ours: told without its details, and slurmrestd goes on.
+            # An internal error: answered without details, and slurmrestd continues.
             self._log.error("request.failed", exception=error, operation=operation.key, version=operation.version)
             fault = Fault(code="ESLURM_INTERNAL", source=operation.key)
             return self._plain(request, compiled, caller, Answer(errors=[fault]), 500)
@@ -262,7 +262,7 @@ async def _pieces(listing: Listing, rest: Json) -> AsyncIterator[bytes]:
 
 
 async def _read_body(request: Request) -> bytes | None:
-    """None: it is too long. Raises TimeoutError for one that does not come."""
+    """None if it is too long. Raises TimeoutError if it does not arrive."""
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > BODY_BYTES_MAX:
         return None

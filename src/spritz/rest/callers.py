@@ -1,8 +1,8 @@
-"""Who asks. Source: slurmrestd(8) -a; rest_auth/local, rest_auth/jwt.
+"""Authentication of callers. Source: slurmrestd(8) -a; rest_auth/local, rest_auth/jwt.
 
-- rest_auth/local: a Unix socket whose peer, by the kernel's word, is the user that slurmrestd runs as, or root. It acts
-  with slurmrestd's rights, and these are an ordinary user's.
-- rest_auth/jwt: a token in X-SLURM-USER-TOKEN (with X-SLURM-USER-NAME, if it is SlurmUser's for somebody else) or in
+- rest_auth/local: a Unix socket whose peer is, by the kernel, slurmrestd's own user or root. The caller acts with
+  slurmrestd's rights, which are an ordinary user's.
+- rest_auth/jwt: a token in X-SLURM-USER-TOKEN (with X-SLURM-USER-NAME, if SlurmUser acts for another user) or in
   Authorization: Bearer. It is handed to slurmctld and slurmdbd, which verify it: slurmrestd holds no key.
 """
 
@@ -41,7 +41,7 @@ class Caller(Struct, frozen=True, kw_only=True):
 
 
 class NotAuthenticated(SpritzError):
-    """Nothing says who asks. The answer does not say why."""
+    """The caller is not identified. The answer gives no reason."""
 
     def __init__(self) -> None:
         super().__init__("Authentication failure", code="ESLURM_AUTH_CRED_INVALID")

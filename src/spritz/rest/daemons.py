@@ -1,9 +1,8 @@
 """Connections to slurmctld and slurmdbd for callers.
 
-A connection has one identity: slurmrestd's own, or that of the token which was shown on it first (`model.tokens`), so
-what one caller may see or do can never be another's. Connections of callers that have been idle longest are closed
-where there are many. Listings that are sent on as they come have a connection of their own: whoever reads them slowly
-holds up nobody.
+A connection has one identity: slurmrestd's own, or that of the first token shown on it (`model.tokens`), so callers can
+never get each other's rights. If there are many, the connections that have been idle longest are closed. Streamed
+listings have a connection of their own, so that a slow reader delays no other request.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Connections kept for callers that may ask again.
+#: Idle connections kept for further requests of their callers.
 KEPT_MAX = 128
 
 CONTROLLER, DATABASE = "slurmctld", "slurmdbd"
@@ -128,7 +127,7 @@ class Daemon:
         self._caller = caller
 
     async def check(self) -> None:
-        """That the caller is who it says, without asking anything. Raises NotAuthenticated, ClientError."""
+        """Authenticate the caller without sending a request. Raises NotAuthenticated, ClientError."""
         await self._daemons.channel(self._name, self._caller)
 
     async def call(self, request: Struct, reply: type[T], *, timeout: float = 30.0) -> T:
@@ -163,7 +162,7 @@ class Daemon:
 
 
 def fingerprint(caller: Caller) -> str:
-    """Names a caller's connections. Tokens are not kept longer than they are needed."""
+    """A key for a caller's connections, so that tokens need not be stored."""
     if not caller.token:
         return ""
     return hashlib.sha256(f"{caller.user}\0{caller.token}".encode("utf-8", "surrogateescape")).hexdigest()

@@ -1,8 +1,8 @@
-"""`GET /spritz/v1/events`: what happens in the cluster, as server-sent events.
+"""`GET /spritz/v1/events`: events of the cluster, as server-sent events.
 
 A *feed* is one subscription at slurmctld (`WatchChanges`) with a window of the newest events, ready to be sent. All
-readers share the feed of slurmrestd's own user while PrivateData keeps nothing from anybody; otherwise every caller has
-a feed, shared by its own readers. So readers cost slurmctld nothing: it sends each event once.
+readers share the feed of slurmrestd's own user if PrivateData hides nothing; otherwise every caller has a feed, shared
+by its own readers. So readers cost slurmctld nothing: it sends each event once.
 
 A *reader* is a place in its feed's window, without a queue. Where its place is older than the window, what lies between
 is read from the journal by slurmctld in pieces. A reader that was following and falls out of the window is dropped: it
@@ -69,7 +69,7 @@ _GATHER_SECONDS, _GATHER_SECONDS_A_READER = 0.01, 0.0001
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """What a reader asks for. Empty: all types, all jobs."""
+    """A reader's selection. Empty: all types, all jobs."""
 
     since: int | None = None
     types: frozenset[str] = frozenset()
@@ -83,7 +83,9 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 def wanted_of(query: str, last_event_id: str) -> Wanted:
-    """By the query and the header Last-Event-ID, which comes first. Raises SpritzError naming what is wrong."""
+    """The selection by the query and the header Last-Event-ID, which takes precedence. Raises SpritzError naming the
+    mistake.
+    """
     fields: dict[str, object] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name == "since":
@@ -137,7 +139,7 @@ class _Frame(Struct, frozen=True):
 
 
 class Feed:
-    """A subscription with the newest events. `at`: everything up to this event has come."""
+    """A subscription with the newest events. `at`: number of the last event received."""
 
     def __init__(self, daemon: Daemon, clock: Clock, log: Logger) -> None:
         self.daemon = daemon
@@ -228,7 +230,7 @@ class Feed:
     def after(self, at: int, wanted: Wanted) -> tuple[int, bytes]:
         """Frames for a reader at `at`, and where it is then. `at` is not before `floor`."""
         window = self._window
-        # Sequence numbers have gaps (what is no change), so the place is looked for, from the newer end.
+        # Sequence numbers have gaps (events that are no changes), so the position is searched, from the newer end.
         low, high = 0, len(window)
         if window and window[-1].sequence <= at:
             return self.at, b""
@@ -360,7 +362,7 @@ class Events:
             feed.readers -= 1
 
     async def _history(self, caller: Caller, at: int, wanted: Wanted) -> tuple[int, bytes]:
-        """A piece of what the journal has after `at`, and where it ends.
+        """A piece of the journal's events after `at`, and its end.
 
         A slow reader holds no reading of the journal: a piece is read whole, and then sent.
         """

@@ -1,8 +1,8 @@
-"""Bodies and queries read by the document's schemas: values of Python's types, or every error that there is in them.
+"""Bodies and queries read by the document's schemas: Python values, or all errors in them.
 
 Slurm's parsers are lenient, and clients rely on it: a number may come as text, a list as text with commas, a number
-that may be unset as plain number or as `{"set": true, "number": 5}`. A field that the document does not name is told in
-a warning and ignored; a value that cannot be what the document says is an error.
+that may be unset as plain number or as `{"set": true, "number": 5}`. An unknown field causes a warning and is ignored;
+a value that does not fit the document is an error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WHOLE_MIN, _WHOLE_MAX = -(1 << 63), (1 << 64) - 1
 
 
 class Problem(Struct, frozen=True):
-    """What is wrong at one place of a body or query."""
+    """A mistake at one place of a body or query."""
 
     place: str
     text: str

@@ -1,7 +1,7 @@
 """`slurmrestd`: from the command line to a serving process. Source: slurmrestd(8).
 
-As Slurm's, it does not run as root or SlurmUser: whoever reached its Unix socket would have their rights. With
-SLURMRESTD_SECURITY=disable_user_check it does, which is meant for a cluster that is its user's own.
+As Slurm's, it does not run as root or SlurmUser: any user that reached its Unix socket would have their rights.
+SLURMRESTD_SECURITY=disable_user_check allows it, for a cluster that belongs to that user.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`GET /spritz/v1/…`: what pages and terminals show and Slurm's documents have no field for.
+"""`GET /spritz/v1/…`: data for the dashboard and `spritz top` without a field in Slurm's documents.
 
     jobs            rows of a few fields each, of all jobs or of some; which GPUs of which node each holds
     nodes           capacity, state and newest sample of each node

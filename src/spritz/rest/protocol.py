@@ -1,4 +1,4 @@
-"""HTTP on a connection, with what uvicorn leaves out: who the peer is, and bounds on slow and greedy clients.
+"""HTTP on a connection, with additions to uvicorn: the peer's identity, and limits on slow and greedy clients.
 
 A request's head must be complete within `HEAD_SECONDS` and `HEAD_BYTES_MAX`; an answer must be read on within
 `READ_SECONDS` a piece. Bodies are bounded where they are read (`app`). All bounds end the connection.

@@ -1,7 +1,7 @@
-"""What is served beside the operations: the documents, a page to read and try them, and hostlists.
+"""Additional routes: the documents, a page for reading and trying them, and hostlists.
 
-The page's program and styles are Swagger UI's, from a pinned package; nothing is loaded from elsewhere, and the page is
-told to allow no other source.
+The page's program and styles are Swagger UI's, from a pinned package; nothing is loaded from elsewhere, and the page's
+policy allows no other source.
 
 Source: slurmrestd(8) /openapi, /openapi.json, /openapi.yaml, /openapi/v3; openapi/util.
 """
@@ -78,7 +78,7 @@ def whole_document(versions: tuple[str, ...], plugins: tuple[str, ...]) -> bytes
 
 
 def site_routes(versions: tuple[str, ...], plugins: tuple[str, ...]) -> Sequence[BaseRoute]:
-    """Routes for the application. Nothing here tells anything of the cluster, so no caller is asked for."""
+    """Routes for the application. They reveal nothing about the cluster, so they need no authentication."""
 
     async def as_json(_: Request) -> Response:
         return Response(whole_document(versions, plugins), media_type="application/json")

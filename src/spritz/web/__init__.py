@@ -1,8 +1,8 @@
-"""The dashboard: a picture of the cluster in a browser, and acting on it with one's own rights.
+"""The dashboard: the cluster in a browser, and actions with the viewer's own rights.
 
-It talks to slurmrestd alone (Slurm's resources, `/spritz/v1/…`, the event stream) and reads runs through `spritz`'s
-commands, so that it shows what its viewer may see and does what the viewer may do. HTML is made here; in the browser
-htmx asks for a page again when something on it has changed, and puts in what is different.
+It uses only slurmrestd (Slurm's resources, `/spritz/v1/…`, the event stream) and reads runs through `spritz`'s
+commands, so it shows what its viewer may see and does what the viewer may do. HTML is rendered here; in the browser,
+htmx requests a page again when something on it has changed, and inserts the differences.
 
 `main`      the process: options, socket, end
 `app`       routes, sessions and security headers around every answer

@@ -1,4 +1,4 @@
-"""What forms do, with the viewer's own rights: slurmctld decides, and its words are shown.
+"""Actions of forms, with the viewer's own rights: slurmctld decides, and its message is shown.
 
 Every action answers with a notice for the page that asked (`HX-Trigger`), or, to a plain form, with the page itself.
 """
@@ -69,7 +69,7 @@ def _own_referer(view: View) -> str:
 
 
 async def _each(numbers: list[str], act: Callable[[str], Awaitable[None]]) -> tuple[int, list[str]]:
-    """How many it was done to, and what was refused."""
+    """The number of successes, and the refusals."""
     done, refused = 0, []
     for number in numbers:
         try:

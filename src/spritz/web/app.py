@@ -1,7 +1,7 @@
-"""The application: every answer's way past host, rate, session, form token and security headers, and the templates.
+"""The application: checks of host, rate, session and form token, security headers, and templates.
 
-One path of a request: is the host ours, does the caller ask too often, who is it, may it do this, then a page. A page
-that htmx asks for again is the same page without what is around it.
+Each request takes the same path: check the host, the rate, the session and the permission, then render a page. A page
+that htmx requests again is the same page without its frame.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _HERE = Path(__file__).parent
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What the command line chose."""
+    """Settings of the command line."""
 
     #: of slurmrestd: unix:/path, http(s)://host:port
     rest: str
@@ -164,7 +164,7 @@ class Site:
         return made
 
     async def picture(self, session: Session) -> Picture:
-        """What the viewer may see. Raises RestError."""
+        """The viewer's picture of the cluster. Raises RestError."""
         known = self._pictures.get(session.user)
         rest = await self.rest(session)
         if known is not None and not known[1].done():

@@ -1,8 +1,8 @@
-"""Slurm's and `spritz`'s commands as functions, for what REST has no request for: submitting with #SBATCH lines and
+"""Slurm's and `spritz`'s commands as functions, for actions without a REST request: submitting with #SBATCH lines and
 `--test-only`, suspending, and runs.
 
-They act with the viewer's rights: on a cluster of one's own by who we are; on a site by the viewer's token in
-SLURM_JWT, and as a process of the viewer (`users`) where a command's words can name files.
+They act with the viewer's rights: on a user's own cluster as that user; on a site with the viewer's token in SLURM_JWT,
+and as a process of the viewer (`users`) if the arguments can name files.
 """
 
 from __future__ import annotations

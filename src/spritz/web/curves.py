@@ -48,7 +48,7 @@ def _curve(name: str, rows: Sequence[T], value: Callable[[T], float | None]) -> 
 
 
 def of_job(job: Job, rows: Sequence[JobSample]) -> list[dict[str, Any]]:
-    """What a job used, beside what it has."""
+    """A job's usage and allocation."""
     if not rows:
         return []
     ends = [rows[0].at, rows[-1].at]
@@ -73,7 +73,7 @@ def of_job(job: Job, rows: Sequence[JobSample]) -> list[dict[str, Any]]:
 
 
 def of_cluster(rows: Sequence[ClusterSample]) -> list[dict[str, Any]]:
-    """What was in use, and what of that was busy."""
+    """Allocated resources, and their busy part."""
     if not rows:
         return []
     figures = {

@@ -1,9 +1,9 @@
-"""How viewers say who they are, and what gives slurmrestd their rights.
+"""Authentication of viewers, and their identity towards slurmrestd.
 
 `local`   the user who started the dashboard, by a one-time link; slurmrestd's Unix socket knows it by its peer
 `pam`     name and password of the machine
 `oidc`    an identity provider (OpenID Connect, authorization code with PKCE)
-`proxy`   a header that a proxy in front of us sets; believed from the proxy's addresses alone
+`proxy`   a header set by a proxy in front; accepted only from the proxy's addresses
 
 On a site each viewer acts by a token of its own, which slurmctld gives out (`scontrol token username=…`) and every
 daemon verifies, so administrators' levels and PrivateData hold as they do for commands. Tokens never reach browsers.

@@ -1,4 +1,4 @@
-"""The output of jobs, read where it lies: its end first, what is added to it, what is before, and lines with a text.
+"""Output of jobs, read from its file: the end first, then additions, earlier parts, or lines with a text.
 
 Files are read with the viewer's own rights (`users`). A file of any length is opened at its end; no answer is longer
 than `reading.PIECE_BYTES`.

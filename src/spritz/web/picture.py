@@ -1,10 +1,10 @@
-"""What is known of the cluster: jobs and nodes as one viewer may see them, kept up to date by the event stream.
+"""The state of the cluster for one viewer: visible jobs and nodes, kept up to date by the event stream.
 
-A Picture subscribes to `/spritz/v1/events`, lists jobs and nodes, and then asks again for those alone of which an event
-tells. All viewers with the same rights share one; a Picture that nobody looks at ends after `LINGER_SECONDS`. Where
-slurmrestd is gone the Picture stays as it was, `error` says why, and it is made anew when slurmrestd is back.
+A Picture subscribes to `/spritz/v1/events`, lists jobs and nodes, and then requests only those that events mention.
+Viewers with the same rights share a Picture; without viewers it ends after `LINGER_SECONDS`. While slurmrestd is away
+the Picture stays as it was, `error` has the reason, and it is rebuilt when slurmrestd is back.
 
-Times are the controller's: `now()` follows its clock, whatever ours says.
+Times are the controller's: `now()` follows its clock, not the local one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Looks at the cluster now and then, whoever else looks, and keeps what it used (`samples`).
+"""Samples the cluster's usage periodically, with or without viewers, and stores it (`samples`).
 
 The cluster's sample comes from the picture that the dashboard has anyway, GPUs of jobs from its nodes' samples; CPU,
 memory and I/O of running jobs from `sstat`, which asks their nodes. One recorder serves all viewers. It has the rights
-of the dashboard itself: where these do not show others' jobs, there are no curves of them.
+of the dashboard itself: without access to other users' jobs there are no curves of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""slurmrestd, as a caller of it: requests with the viewer's identity, and the event stream.
+"""A client of slurmrestd: requests with the viewer's identity, and the event stream.
 
-Every refusal is Slurm's: `RestError` has its words. Nothing is asked again by itself; whoever needs an answer asks.
+Every refusal is Slurm's: `RestError` has its words. Requests are not retried automatically.
 """
 
 from __future__ import annotations

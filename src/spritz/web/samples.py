@@ -1,7 +1,7 @@
-"""The dashboard's own memory of use over time: what the cluster and its jobs used, in one SQLite file with bounds.
+"""Usage of the cluster and its jobs over time, recorded by the dashboard in a bounded SQLite file.
 
-Slurm keeps sums and peaks alone, so curves need somebody who looks now and then (`recorder`). Rows become fewer with
-age and are forgotten: the file stays below some 30 MB whatever runs. Times are the controller's.
+Slurm only keeps sums and peaks, so curves need periodic samples (`recorder`). Rows are thinned out with age and then
+deleted: the file stays below some 30 MB. Times are the controller's.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Samples:
     """Of one file. Methods block: they are called in threads, any of them."""
 
     def __init__(self, path: Path | str) -> None:
-        """A file that is broken, or of another layout, is begun anew: it is no one's only record of anything."""
+        """A damaged file, or one with another layout, is replaced: it is never the only record."""
         self._lock = threading.Lock()
         try:
             self._database = self._opened(str(path))

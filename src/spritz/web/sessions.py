@@ -1,4 +1,4 @@
-"""Who looks: one-time links, sessions in signed cookies, links to share, and tokens against forged requests.
+"""Identity of viewers: one-time links, sessions in signed cookies, links to share, and tokens against forged requests.
 
 Everything is signed with one secret, kept in a file that its owner alone can read; a session outlives a restart. A
 one-time link is good once and for some minutes, a session for half a day after its last use.
@@ -74,7 +74,7 @@ class Secret:
         return f"{data.decode()}.{self._sign(purpose, data)}"
 
     def open(self, purpose: str, text: str) -> dict[str, Any] | None:
-        """None for what is forged, of another purpose, or too old."""
+        """None if it is forged, for another purpose, or too old."""
         data, _, signature = text.partition(".")
         if not hmac.compare_digest(self._sign(purpose, data.encode("utf-8", "replace")), signature):
             return None
@@ -146,7 +146,7 @@ class Secret:
     # -- links to share
 
     def share(self, path: str, user: str) -> str:
-        """The word of an address that shows one page, and what is below it, to whoever has it."""
+        """The word of an address that shows one page, and what is below it, to anyone who has it."""
         return self.seal("share", path=path, user=user, ends_at=time.time() + SHARE_SECONDS)
 
 

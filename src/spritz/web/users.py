@@ -1,8 +1,8 @@
 """Viewers as users of this machine: their files and commands, with their own rights.
 
-On a cluster of one's own the viewer is the user whom the dashboard runs as. On a site a dashboard that runs as root
-starts processes of the viewer (user, groups and home as the machine has them; nothing of our environment), so the
-kernel decides what a log, a run or an option of `sbatch` may read. A dashboard that is neither refuses, and says why.
+On a user's own cluster the viewer is the dashboard's user. On a site a dashboard that runs as root starts processes of
+the viewer (user, groups and home as the machine has them; nothing of our environment), so the kernel decides what a
+log, a run or an option of `sbatch` may read. Otherwise the dashboard refuses, with the reason.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Ask(Struct, kw_only=True):
-    """One request, authenticated and read. `body` and `query` hold what was given and nothing else."""
+    """One request, authenticated and read. `body` and `query` hold only the given fields."""
 
     operation: Operation
     caller: Caller
@@ -39,14 +39,14 @@ class Ask(Struct, kw_only=True):
     record: Callable[[str], dict[str, Convert]]
 
     def warn(self, text: str, source: str) -> None:
-        """Something that was asked for and is not done."""
+        """Add a warning about a requested action that is not done."""
         self.warnings.append((text, source))
 
 
 class Listing(Struct, kw_only=True):
-    """An answer that is sent as it comes. `name` is the list's key; `pieces` gives its records, encoded.
+    """A streamed answer. `name`: the list's key; `pieces`: its records, encoded.
 
-    `rest` is the body beside the list.
+    `rest`: the other fields of the body.
     """
 
     name: str

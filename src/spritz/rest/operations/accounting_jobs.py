@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _PSEUDO = {"batch": STEP_BATCH, "extern": STEP_EXTERN, "interactive": STEP_INTERACTIVE}
 
-#: parameters that ask for what is not built
+#: parameters of unsupported features
 _REFUSED = ("exit_code", "reservation", "reservation_id", "scheduler_unset")
 
 
@@ -169,13 +169,13 @@ async def get_job(ask: Ask) -> Result:
 
 @operation("POST /slurmdb/job/{job_id}")
 async def post_job(ask: Ask) -> Result:
-    """Change what is kept of a job."""
+    """Change a job's accounting record."""
     return await _modify(ask, picks_of(ask.path["job_id"]), ask.body)
 
 
 @operation("POST /slurmdb/jobs")
 async def post_jobs(ask: Ask) -> Result:
-    """Change what is kept of several jobs, alike."""
+    """Change the accounting records of several jobs in the same way."""
     words = ",".join(word for word in ask.body.get("job_id_list") or () if word)
     return await _modify(ask, picks_of(words), ask.body.get("job_rec") or {})
 

@@ -37,7 +37,9 @@ async def book_of(ask: Ask, *, deleted: bool = False) -> Book:
 
 
 async def change(ask: Ask, make: Callable[[Book], Edit]) -> Any:
-    """Send what `make` makes of the book; made again if the book has changed meanwhile. What the answer says."""
+    """Send the edit that `make` derives from the book; repeated if the book has changed meanwhile. Returns the answer's
+    text.
+    """
     for _ in range(_ATTEMPTS):
         book = await ask.database.call(GetBook(), Book, timeout=60.0)
         puts, drops, said = make(book)
@@ -154,7 +156,7 @@ async def get_account(ask: Ask) -> Result:
 
 @operation("POST /slurmdb/accounts")
 async def post_accounts(ask: Ask) -> Result:
-    """Make accounts, or change what is said of those that there are. Their places are associations."""
+    """Create accounts, or change existing ones. Their position in the tree is an association's."""
     await change(ask, lambda book: (requests.accounts(book, ask.body.get("accounts") or []), [], None))
     return Answer()
 
@@ -456,7 +458,7 @@ async def delete_wckey(ask: Ask) -> Result:
 
 @operation("GET /slurmdb/tres")
 async def get_tres(ask: Ask) -> Result:
-    """What is counted."""
+    """The counted TRES."""
     book = await book_of(ask)
     rows = [{"type": kind, "name": name, "id": number} for kind, name, number in tres_of(book)]
     return Answer(body=_view(book).body("tres", rows))

@@ -1,8 +1,8 @@
-"""What REST sends of accounts, users, associations and QOS, as edits of accounting's records. Pure.
+"""Converts REST's accounts, users, associations and QOS to edits of accounting's records. Pure.
 
-Only REST's fields are read here; `model.limits.edits`, shared with sacctmgr, knows which records an edit takes along,
-and slurmdbd checks rights and validity. Records of REST name what they mean (cluster, account, user, partition);
-slurmdbd gives the numbers. Fields that are not given keep their values. Source: OpenAPI slurmdbd; sacctmgr(1).
+Only REST's fields are read here; `model.limits.edits`, shared with sacctmgr, knows which records an edit implies, and
+slurmdbd checks rights and validity. REST's records are identified by names (cluster, account, user, partition);
+slurmdbd assigns the numbers. Fields that are not given keep their values. Source: OpenAPI slurmdbd; sacctmgr(1).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from spritz.rest.operations import Refused
 from spritz.rest.operations.job_fields import bad
 
 Given = dict[str, Any]
-#: what is put and dropped, and what the answer says
+#: records to put and to drop, and the answer's text
 Edit = tuple[list[Record], list[Record], Any]
 
 #: Limits of associations: path in the record of REST -> field
@@ -171,7 +171,7 @@ def _key(record: Record) -> tuple[Any, ...]:
 
 
 def as_if(book: Book, puts: Iterable[Record]) -> Book:
-    """The book with these put, for what is made after them."""
+    """The book with these records, as the base of later edits."""
     kinds: dict[type, str] = {
         Account: "accounts",
         User: "users",

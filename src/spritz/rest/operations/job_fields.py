@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Fields = dict[str, Any]
 
-#: REST's names of what is text here and there
+#: REST's names of fields that are text on both sides
 _TEXTS = {
     "account": "account",
     "admin_comment": "admin_comment",
@@ -62,7 +62,7 @@ _COUNTS = {
 }
 _FLAGS = {"contiguous": "contiguous", "overcommit": "overcommit", "reboot": "reboot"}
 
-#: fields that ask for what is not built, with the reason; values that ask for nothing pass
+#: fields of unsupported features, with the reason; empty values are accepted
 _REFUSED = {
     "batch_features": "sbatch --batch is not built",
     "burst_buffer": "burst buffers are not built",

@@ -1,4 +1,4 @@
-"""Jobs, as they are asked about. Source: OpenAPI `job_info`, `job_state`, `node_resource_layout`."""
+"""Job queries. Source: OpenAPI `job_info`, `job_state`, `node_resource_layout`."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def get_states(ask: Ask) -> Result:
 
 @operation("GET /slurm/resources/{job_id}")
 async def get_resources(ask: Ask) -> Result:
-    """What a running job has on each node."""
+    """A running job's resources on each node."""
     target = target_of(ask.path["job_id"])
     _, found = await jobs_of(ask, JobFilter(targets=(target,)))
     running = [job for job in found if job.allocation is not None and job.state.active]

@@ -60,7 +60,7 @@ async def delete_reservation(ask: Ask) -> Result:
 
 @operation("POST /slurm/reservation")
 async def post_reservation(ask: Ask) -> Result:
-    """Make a reservation, or change one that there is."""
+    """Create a reservation, or change an existing one."""
     return Answer(body={"reservations": [await _put(ask, ask.body, await _names(ask))]})
 
 
