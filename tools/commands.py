@@ -32,7 +32,22 @@ COMMANDS = {
 #: subcommands of `spritz` have a help of their own
 SPRITZ = (
     *("up", "down", "status", "doctor", "why", "eff", "history", "config", "simulate", "usage", "shares", "env"),
-    *("run", "runs", "show", "diff", "rerun", "logs", "track", "checkpoints", "pause", "resume", "sweep", "sweeps"),
+    *(
+        "run",
+        "runs",
+        "show",
+        "diff",
+        "rerun",
+        "logs",
+        "cancel",
+        "remove",
+        "track",
+        "checkpoints",
+        "pause",
+        "resume",
+        "sweep",
+        "sweeps",
+    ),
     *("exec", "ssh", "dev", "quota", "pipeline", "pipeline run", "completion"),
 )
 

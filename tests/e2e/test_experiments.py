@@ -118,6 +118,26 @@ def test_secrets_are_in_no_file(lab: Lab) -> None:
             assert token.encode() not in data, path
 
 
+def test_runs_are_cancelled_and_removed_by_name(lab: Lab) -> None:
+    name = lab("run", "-d", "--", "bash", "-c", "sleep 300").strip()
+    sweep = lab("run", "-d", "-m", "x=1,2", "--", "bash", "-c", "sleep 300 #").strip()
+    until(lambda: lab.state(name) == "RUNNING", "it runs")
+    _, err = lab.start("remove", name, "--yes").communicate(timeout=100)
+    assert f"{name} is RUNNING" in err
+    lab("cancel", name, sweep)
+    until(lambda: lab("runs", "--state", "cancelled", "--json").count('"name"') == 3, "they are cancelled")
+    assert lab("cancel", name) == f"{name} is CANCELLED already\n"
+    lab("run", "--", "python3", "train.py")
+    lab("remove", f"{sweep}.1", "--yes", status=1)
+    assert "would remove 3 runs and free" in lab("remove", name, sweep)
+    lab("remove", name, sweep, "--yes")
+    assert {path.name for path in (lab.home / "runs").iterdir()} == {"train-1"}
+    assert not list((lab.home / "sweeps").iterdir())
+    assert lab("remove", "--before", "1h") == "No run is that old.\n"
+    lab("remove", "--before", "0s", "--yes")
+    assert lab("runs").startswith("No runs yet")
+
+
 @pytest.mark.parametrize("hours", [-2, 2])
 def test_a_nodes_clock_may_differ(lab: Lab, hours: int) -> None:
     skewed = lab.directory / "skewed"

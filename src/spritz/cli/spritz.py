@@ -43,6 +43,8 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("spritz.experiments.commands.diff", "compare two runs: command, code, environment, result"),
     "rerun": ("spritz.experiments.commands.rerun", "repeat a run, exactly or with changes"),
     "logs": ("spritz.experiments.commands.logs", "show a run's output: all ranks, live or after the end"),
+    "cancel": ("spritz.experiments.commands.cancel", "cancel runs, sweeps and pipelines by name"),
+    "remove": ("spritz.experiments.commands.remove", "remove old runs: records, logs, code and checkpoints"),
     "exec": ("spritz.experiments.commands.exec", "run a command in a running run, with its environment and GPUs"),
     "ssh": ("spritz.experiments.commands.ssh", "open a shell on a run's node"),
     "dev": ("spritz.experiments.commands.dev", "work on a compute node: shell, JupyterLab or VS Code over ssh"),

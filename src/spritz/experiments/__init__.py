@@ -30,6 +30,6 @@ imports no package of ours but `notation`.
 `calling`    what such a run's job runs, and how its result comes back
 `arrays`     several runs as one job array
 `pipelines`  steps that use one another's results, compiled to dependencies
-`commands`   one module each: run, runs, show, diff, rerun, logs, sweep, sweeps, track, checkpoints, pause,
-             resume, pipeline, exec, ssh, dev, quota
+`commands`   one module each: run, runs, show, diff, rerun, logs, cancel, remove, sweep, sweeps, track, checkpoints,
+             pause, resume, pipeline, exec, ssh, dev, quota
 """

@@ -43,7 +43,7 @@ def need_space(path: Path, more: int = 0) -> None:
     if free < FREE_BYTES_MIN + more:
         raise ExperimentError(
             f"{path} has {free >> 20} MiB free; a run needs {(FREE_BYTES_MIN + more) >> 20}",
-            hint="remove old runs (`spritz runs --help`), or set SPRITZ_HOME to another file system",
+            hint="`spritz remove --before 30d` removes old runs; or set SPRITZ_HOME to another file system",
         )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import getpass
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from subprocess import CompletedProcess
 
-from spritz.experiments import slurm
 from spritz.experiments.errors import ExperimentError
 from spritz.notation.names import nearest
 
@@ -27,19 +28,23 @@ _ABOUT = (
 _SHOWN_MAX = 6
 
 
-def hint(message: str, script: str) -> str:
+#: runs one of Slurm's commands; raises ExperimentError where it does not answer (`slurm.call`)
+Call = Callable[[Sequence[str]], CompletedProcess[str]]
+
+
+def hint(message: str, script: str, call: Call) -> str:
     """A line for people; "" where nothing helps, or Slurm does not answer."""
     asked = _asked(script)
     about = next((name for pattern, name in _ABOUT if pattern.search(message)), "")
     if "account/partition" in message.lower():
         about = "account"
     if about == "partition":
-        return _names("partitions", _lines("sinfo", "-h", "-o", "%R"), asked.get("partition", ""))
+        return _names("partitions", _lines(call, "sinfo", "-h", "-o", "%R"), asked.get("partition", ""))
     if about in ("account", "qos"):
         words = ("sacctmgr", "-nP", "show", "assoc", f"user={getpass.getuser()}", f"format={about}")
-        found = [name for line in _lines(*words) for name in line.split(",") if name]
+        found = [name for line in _lines(call, *words) for name in line.split(",") if name]
         return _names("your accounts" if about == "account" else "QOS that you may use", found, asked.get(about, ""))
-    return nodes(asked.get("partition", "")) if about else ""
+    return nodes(asked.get("partition", ""), call) if about else ""
 
 
 def _asked(script: str) -> dict[str, str]:
@@ -51,9 +56,9 @@ def _asked(script: str) -> dict[str, str]:
     return dict(re.findall(r'^#SBATCH --([a-z-]+)="?([^"\n]*)', text, re.MULTILINE))
 
 
-def _lines(*words: str) -> list[str]:
+def _lines(call: Call, *words: str) -> list[str]:
     try:
-        done = slurm.call(words)
+        done = call(words)
     except ExperimentError:
         return []
     return list(dict.fromkeys(line for line in done.stdout.splitlines() if line)) if done.returncode == 0 else []
@@ -67,11 +72,11 @@ def _names(what: str, found: list[str], asked: str) -> str:
     return f"{what}: {listed}" + (f" (did you mean {near}?)" if near else "")
 
 
-def nodes(partition: str) -> str:
+def nodes(partition: str, call: Call) -> str:
     """What nodes have, alike ones in one line: of the partitions that were asked for, else of the default one."""
     wanted = set(partition.split(",")) if partition else set()
     lines = []
-    for line in _lines("sinfo", "-h", "-o", "%P|%D|%c|%m|%G|%f"):
+    for line in _lines(call, "sinfo", "-h", "-o", "%P|%D|%c|%m|%G|%f"):
         name, count, cpus, memory, gres, features = line.split("|", 5)
         if name.rstrip("*") in wanted or (not wanted and name.endswith("*")):
             parts = [f"{cpus} CPUs", f"{_memory(memory)} of memory"]

@@ -78,7 +78,7 @@ def submit(script: str, options: Iterable[str] = (), *, environment: Mapping[str
         time.sleep(patience)
     from spritz.experiments import refusals
 
-    raise ExperimentError(f"sbatch: {said(done)}", hint=refusals.hint(done.stderr, script))
+    raise ExperimentError(f"sbatch: {said(done)}", hint=refusals.hint(done.stderr, script, call))
 
 
 def is_transient(message: str) -> bool:

@@ -66,7 +66,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         terminal.out(_table(found, values, surplus, directory, metric))
     freed = sum(item.size for item in surplus)
     if surplus and not arguments.prune:
-        terminal.err(f"--prune would remove {len(surplus)} and free {_size(freed)}.\n")
+        terminal.err(f"--prune would remove {len(surplus)} and free {size(freed)}.\n")
     if not arguments.prune:
         return 0
     status = 0
@@ -78,7 +78,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
             status = 1
     if status == 0:
         still = "" if entry.state in slurm.FINAL else "; the run goes on and may write more"
-        terminal.err(f"Removed {len(surplus)}, freed {_size(freed)}{still}.\n")
+        terminal.err(f"Removed {len(surplus)}, freed {size(freed)}{still}.\n")
     return status
 
 
@@ -106,7 +106,7 @@ def _table(
             (
                 datetime.fromtimestamp(item.written_at).strftime("%m-%d %H:%M:%S"),
                 "-" if item.step is None else str(item.step),
-                _size(item.size),
+                size(item.size),
                 f"{values[item]:g}" if item in values else "-" if metric else "",
                 "surplus" if item in surplus else "",
                 shown + (f" and {len(item.paths) - 1} more" if len(item.paths) > 1 else ""),
@@ -117,7 +117,8 @@ def _table(
     return "".join("  ".join(row[column].ljust(widths[column]) for column in wanted).rstrip() + "\n" for row in rows)
 
 
-def _size(count: float) -> str:
+def size(count: float) -> str:
+    """Bytes for people."""
     for unit in ("B", "K", "M", "G"):
         if count < 1000:
             return f"{count:.3g}{unit}"

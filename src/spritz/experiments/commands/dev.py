@@ -81,7 +81,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     entry = store.get(words[0], submission.user())
     if action == "stop":
         if not sessions.is_session(entry):
-            raise ExperimentError(f"{entry.name} is no dev session", hint=f"scancel {entry.job_id}")
+            raise ExperimentError(f"{entry.name} is no dev session", hint=f"spritz cancel {entry.name}")
         sessions.stop(entry)
         _tell(terminal, sessions.remove_host(entry.name))
         terminal.out(f"{entry.name} ends\n")

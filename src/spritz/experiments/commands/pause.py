@@ -53,7 +53,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     if not resuming.is_resumable(options):
         raise ExperimentError(
             f"{entry.name} was not started as resumable: its work would be lost",
-            hint="`spritz run --resumable` starts runs that can be paused; `scancel` stops this one for good",
+            hint="`spritz run --resumable` starts runs that can be paused; `spritz cancel` stops this one for good",
         )
     grace = resuming.grace_seconds(options) if arguments.grace is None else arguments.grace
     checkpoints = resuming.checkpoint_directory(directory, old.name, options)

@@ -267,6 +267,6 @@ class _Waiting:
             if job.reason in _UNFIT:
                 from spritz.experiments import refusals
 
-                if hint := refusals.nodes(slurm.shown(self._job_id).get("Partition", "")):
+                if hint := refusals.nodes(slurm.shown(self._job_id).get("Partition", ""), slurm.call):
                     self._terminal.err(f"spritz: it may never start as it is; {hint}\n")
         return None

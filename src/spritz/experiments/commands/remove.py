@@ -1,0 +1,113 @@
+"""Remove runs that have ended: their records, logs, code and checkpoints.
+
+Without --yes the command only says what it would remove. Runs of a sweep or pipeline are removed with all of it.
+Checkpoints elsewhere (--checkpoint-dir), MLflow's records and snapshots of code, which runs share, stay.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable
+from pathlib import Path
+
+from spritz.experiments import states, submission
+from spritz.experiments.commands.checkpoints import size
+from spritz.experiments.commands.runs import since
+from spritz.experiments.errors import ExperimentError
+from spritz.experiments.home import home
+from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.store import Entry, Query, Store
+
+_SHOWN_MAX = 10
+_SUBMISSION_SECONDS = 600.0
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command line."""
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of a run, sweep or pipeline, in full")
+    parser.add_argument("--before", metavar="TIME", help="all that were submitted before: a date, or 30d, 4w ago")
+    parser.add_argument("-y", "--yes", action="store_true", help="remove them")
+
+
+@reporting
+def run(arguments: Namespace, terminal: Terminal) -> int:
+    """0."""
+    if bool(arguments.names) == bool(arguments.before):
+        raise ExperimentError("either names or --before is expected", exit_code=2)
+    store = Store(home())
+    states.refresh(store, store.open_runs(submission.user()))
+    found = _named(store, arguments.names) if arguments.names else _old(store, since(arguments.before, "--before"))
+    if not found:
+        terminal.out("No run is that old.\n")
+        return 0
+    names = [group or entry.name for group, entries in found for entry in (entries[:1] if group else entries)]
+    count = sum(len(entries) for _, entries in found)
+    runs = f"{count} run{'s' if count != 1 else ''}"
+    freed = sum(_bytes(Path(entry.directory)) for _, entries in found for entry in entries)
+    shown = ", ".join(names[:_SHOWN_MAX]) + (f" and {len(names) - _SHOWN_MAX} more" if len(names) > _SHOWN_MAX else "")
+    if not arguments.yes:
+        terminal.out(f"--yes would remove {runs} and free {size(freed)}: {shown}\n")
+        return 0
+    for group, entries in found:
+        for entry in entries:
+            shutil.rmtree(entry.directory, ignore_errors=True)
+            store.remove(entry.name, entry.owner)
+        for place in [*_places(group), *([home() / "runs" / group] if group else [])]:
+            shutil.rmtree(place, ignore_errors=True)
+    terminal.out(f"Removed {runs}, freed {size(freed)}: {shown}\n")
+    return 0
+
+
+def _named(store: Store, names: Iterable[str]) -> list[tuple[str, list[Entry]]]:
+    """(group or "", its runs). Raises ExperimentError for what does not exist, has not ended, or is part of a group."""
+    found: list[tuple[str, list[Entry]]] = []
+    for name in dict.fromkeys(names):
+        if any(place.exists() for place in _places(name)):
+            found.append((name, store.find(Query(owner=submission.user(), group=name))))
+            continue
+        entry = store.get(name, submission.user())
+        if name != entry.name:
+            raise ExperimentError(f"{name}: no such run", hint=f"{entry.name} begins so")
+        if _places(entry.run_group):
+            raise ExperimentError(f"{name} is part of {entry.run_group}", hint=f"`spritz remove {entry.run_group}`")
+        found.append(("", [entry]))
+    for group, entries in found:
+        if open_ones := [entry for entry in entries if not _over(entry)]:
+            raise ExperimentError(
+                f"{open_ones[0].name} is {open_ones[0].state}", hint=f"spritz cancel {group or open_ones[0].name}"
+            )
+    return found
+
+
+def _old(store: Store, before: float) -> list[tuple[str, list[Entry]]]:
+    """The same for all runs of that age; a group counts if all of it has ended and is as old."""
+    found: list[tuple[str, list[Entry]]] = []
+    for entry in store.find(Query(owner=submission.user(), until=before)):
+        group = entry.run_group if _places(entry.run_group) else ""
+        if not group and _over(entry):
+            found.append(("", [entry]))
+        elif group and all(group != known for known, _ in found):
+            every = store.find(Query(owner=entry.owner, group=group))
+            if all(_over(each) and each.created_at < before for each in every):
+                found.append((group, every))
+    return found
+
+
+def _over(entry: Entry) -> bool:
+    # A submission takes seconds: one that has no job after so long was cut short.
+    cut_short = entry.state == "CREATED" and time.time() - entry.created_at > _SUBMISSION_SECONDS
+    return entry.state in states.ENDED or cut_short
+
+
+def _places(group: str) -> list[Path]:
+    """Directories of the sweep or pipeline."""
+    if not group:
+        return []
+    return [place for place in (home() / "sweeps" / group, home() / "pipelines" / group) if place.exists()]
+
+
+def _bytes(directory: Path) -> int:
+    return sum((Path(place) / name).lstat().st_size for place, _, names in os.walk(directory) for name in names)
