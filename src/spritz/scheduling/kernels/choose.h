@@ -1,4 +1,4 @@
-/* Which of the nodes that could serve a job takes: `placement.runs` in C. See docs/decisions/0096.
+/* Which of the nodes that could serve a job takes: `placement.runs` in C. See docs/decisions/0166.
 
 Everything is in counts: a term is the number of tasks (or GPUs) that one quantity of a node is enough for, and the
 least of a node's terms is what it can carry.

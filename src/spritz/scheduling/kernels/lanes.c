@@ -1,6 +1,6 @@
 /* Lanes of a forecast: which nodes are free first, and taking lanes of them.
 
-`kernels/lanes.py` does the same with numpy; tests compare the two. See docs/decisions/0096 and 0108.
+`kernels/lanes.py` does the same with numpy; tests compare the two. See docs/decisions/0166.
 */
 #include "arrays.h"
 

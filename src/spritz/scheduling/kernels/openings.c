@@ -3,7 +3,7 @@
 The inner loop of `placement.earliest` over the free resources of nodes (`view.profile`): a table of breakpoints by node,
 ascending in time, and for each column of counts a table of the same shape. A node is able between two breakpoints if
 every count is at least what the job needs. It opens at a time from which it stays able for the job's whole duration.
-`placement.openings.Openings` does the same with numpy; a test compares the two. See docs/decisions/0037.
+`placement.openings.Openings` does the same with numpy; a test compares the two. See docs/decisions/0166.
 */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

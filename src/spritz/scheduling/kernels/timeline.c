@@ -1,7 +1,7 @@
 /* Arithmetic on the free resources of nodes over time: compute a node's breakpoints, enter a hold into a profile, and
 find the least of an interval.
 
-`view/profile.py` does the same in Python; tests compare the two. See docs/decisions/0096.
+`view/profile.py` does the same in Python; tests compare the two. See docs/decisions/0166.
 */
 #include "arrays.h"
 
