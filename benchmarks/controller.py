@@ -21,7 +21,7 @@ from tests.e2e.fake_node import FakeNode
 
 from spritz.client.sync import Connection
 from spritz.model.commands.job import JobSubmitted
-from spritz.model.queries import JobRows, ListJobs
+from spritz.model.queries.jobs import JobRows, ListJobs
 
 JOBS = 10_000
 #: What `squeue` asks for by default: eight columns.

@@ -17,7 +17,7 @@ _ASK = """
 import statistics, sys, time
 from spritz.client.locate import locate_controller
 from spritz.client.sync import connect_controller
-from spritz.model.queries import Ping, Pong
+from spritz.model.queries.daemons import Ping, Pong
 config = locate_controller()
 taken, kept = [], []
 for _ in range(1000):

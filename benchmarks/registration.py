@@ -74,7 +74,7 @@ _PROBE = """
 import time
 from spritz.client.locate import locate_controller
 from spritz.client.sync import connect_controller
-from spritz.model.queries import ListPartitions, Partitions
+from spritz.model.queries.partitions import ListPartitions, Partitions
 with connect_controller(locate_controller()) as controller:
     while True:
         began = time.perf_counter()

@@ -23,7 +23,8 @@ from tests.e2e.fake_node import FakeNode
 from spritz.client.sync import Connection, connect_address
 from spritz.model.commands.job import JobFilter, JobTarget, SubmitJob
 from spritz.model.job import JobSpec
-from spritz.model.queries import JobRows, ListJobs, Ping, Pong
+from spritz.model.queries.daemons import Ping, Pong
+from spritz.model.queries.jobs import JobRows, ListJobs
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection as Channel

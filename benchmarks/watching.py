@@ -26,7 +26,7 @@ from spritz.client.locate import locate_controller
 from spritz.client.sync import Connection, connect_controller
 from spritz.model.commands.job import CancelJobs, CancelResult, JobFilter, JobSubmitted, JobTarget, SubmitJob
 from spritz.model.job import JobSpec
-from spritz.model.queries import Ping, Pong
+from spritz.model.queries.daemons import Ping, Pong
 
 #: Submissions and cancellations a second while pings are timed.
 _RATE = 50

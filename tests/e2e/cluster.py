@@ -22,7 +22,10 @@ from spritz.client.locate import controller_socket_name
 from spritz.client.sync import Connection, connect_address
 from spritz.model.commands.job import CancelJobs, CancelResult, JobFilter, JobSubmitted, JobTarget, SubmitJob
 from spritz.model.job import Job, JobSpec
-from spritz.model.queries import Jobs, ListJobs, ListNodes, ListSteps, Nodes, NodeView, Ping, Pong, Steps, StepView
+from spritz.model.queries.daemons import Ping, Pong
+from spritz.model.queries.jobs import Jobs, ListJobs
+from spritz.model.queries.nodes import ListNodes, Nodes, NodeView
+from spritz.model.queries.steps import ListSteps, Steps, StepView
 from spritz.model.states import JobFlag
 from tests.ports import free_port
 

@@ -15,7 +15,7 @@ from spritz.client.locate import controller_socket_name, locate_controller
 from spritz.client.sync import Connection, connect_address
 from spritz.model.commands.job import SubmitJob
 from spritz.model.job import JobSpec
-from spritz.model.queries import Ping, Pong
+from spritz.model.queries.daemons import Ping, Pong
 from tests.ports import free_port
 
 COMMAND = [sys.executable, "-c", "from spritz.controller.main import entry; entry()"]

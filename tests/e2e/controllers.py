@@ -14,7 +14,7 @@ from pathlib import Path
 
 from spritz.client.errors import ClientError
 from spritz.client.sync import Connection, connect_address
-from spritz.model.queries import Ping, Pong
+from spritz.model.queries.daemons import Ping, Pong
 from tests.conformance.databases import Server
 from tests.e2e.cluster import Cluster, until
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spritz.model.queries import JobRows, ListJobs
+from spritz.model.queries.jobs import JobRows, ListJobs
 from tests.e2e.controller_process import ControllerProcess
 
 

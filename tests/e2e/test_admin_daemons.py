@@ -18,7 +18,7 @@ import pytest
 
 from spritz import SLURM_VERSION
 from spritz.model.commands.job import Done
-from spritz.model.queries import Shutdown
+from spritz.model.queries.daemons import Shutdown
 from tests.e2e.cluster import Cluster, is_alive, until
 from tests.e2e.commands import run as run_command
 

@@ -12,7 +12,8 @@ import pytest
 
 from spritz.client.errors import RemoteError
 from spritz.model.commands.job import Done
-from spritz.model.queries import ListPartitions, Partitions, Reconfigure
+from spritz.model.queries.daemons import Reconfigure
+from spritz.model.queries.partitions import ListPartitions, Partitions
 from spritz.model.states import JobState
 from tests.e2e.cluster import Cluster, until
 

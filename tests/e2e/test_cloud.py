@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from spritz.model.job import Job
-from spritz.model.queries import NodeView
+from spritz.model.queries.nodes import NodeView
 from spritz.model.states import JobFlag, JobState, NodeFlag, NodeState
 from tests.e2e.cluster import BIN, Cluster, is_alive, until
 from tests.ports import free_port

@@ -11,7 +11,7 @@ import pytest
 
 from spritz.model.commands.job import JobSubmitted
 from spritz.model.launch import LaunchBatch
-from spritz.model.queries import JobRows, ListJobs
+from spritz.model.queries.jobs import JobRows, ListJobs
 from tests.e2e.controller_process import ControllerProcess, a_job
 from tests.e2e.fake_node import FakeNode
 

@@ -38,25 +38,12 @@ from spritz.model.commands.reservation import (
 from spritz.model.commands.step import CreateStep, StepCreated
 from spritz.model.job import JobSpec
 from spritz.model.launch import LaunchBatch, TerminateJob
-from spritz.model.queries import (
-    AllocationGranted,
-    AwaitAllocation,
-    AwaitEnd,
-    EventBatch,
-    GetScript,
-    JobEndedReply,
-    JobRows,
-    Jobs,
-    ListJobs,
-    ListNodes,
-    ListSteps,
-    Nodes,
-    Ping,
-    Pong,
-    Script,
-    Steps,
-    WatchEvents,
-)
+from spritz.model.queries.allocations import AllocationGranted, AwaitAllocation
+from spritz.model.queries.daemons import Ping, Pong
+from spritz.model.queries.events import EventBatch, WatchEvents
+from spritz.model.queries.jobs import AwaitEnd, GetScript, JobEndedReply, JobRows, Jobs, ListJobs, Script
+from spritz.model.queries.nodes import ListNodes, Nodes
+from spritz.model.queries.steps import ListSteps, Steps
 from spritz.model.reports import NodeSamples, RegisterNode
 from spritz.model.resources import NodeCapacity
 from spritz.model.step import StepSpec

@@ -26,12 +26,8 @@ from spritz.controller.journal import Group
 from spritz.controller.main import main
 from spritz.model.commands.cluster import UpdatePartition
 from spritz.model.commands.job import Done, JobSubmitted
-from spritz.model.queries import (
+from spritz.model.queries.daemons import (
     ConfigText,
-    ListNodes,
-    ListPartitions,
-    Nodes,
-    Partitions,
     Ping,
     Pong,
     Reconfigure,
@@ -43,6 +39,8 @@ from spritz.model.queries import (
     ShowConfig,
     Shutdown,
 )
+from spritz.model.queries.nodes import ListNodes, Nodes
+from spritz.model.queries.partitions import ListPartitions, Partitions
 from spritz.model.stored import FORMAT
 from tests.e2e.controller_process import COMMAND, ControllerProcess, a_job, until
 from tests.e2e.fake_node import FakeNode

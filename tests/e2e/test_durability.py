@@ -25,7 +25,7 @@ from spritz.controller.journal_sqlite import SqliteJournal
 from spritz.model.commands.job import CancelJobs, CancelResult, JobFilter, JobSubmitted, JobTarget, SubmitJob
 from spritz.model.events.job import JobQueued, JobStarted
 from spritz.model.job import JobSpec
-from spritz.model.queries import JobRows, ListJobs
+from spritz.model.queries.jobs import JobRows, ListJobs
 from spritz.runtime.log import get_logger
 from spritz.runtime.tasks import Supervisor
 from tests.e2e.controller_process import ControllerProcess, a_job, until

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 import spritz.controller.metrics
 from spritz.controller.metrics.paths import METRICS
 from spritz.model.commands.job import Done, JobSubmitted
-from spritz.model.queries import Ping, Pong, Reconfigure
+from spritz.model.queries.daemons import Ping, Pong, Reconfigure
 from tests.e2e.controller_process import ControllerProcess, a_job, until
 from tests.ports import free_port
 

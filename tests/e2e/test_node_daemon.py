@@ -15,7 +15,7 @@ import pytest
 from spritz.client.sync import connect_address
 from spritz.model.job import Job
 from spritz.model.launch import ReloadNode, StopDaemon
-from spritz.model.queries import Ping, Pong
+from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.reports import JobGone, NodeTrouble, TaskEnd
 from spritz.node.cgroup import missing, version
 

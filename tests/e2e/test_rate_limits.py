@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spritz.client.sync import connect_address
-from spritz.model.queries import ListPartitions, Partitions
+from spritz.model.queries.partitions import ListPartitions, Partitions
 from tests.e2e.controller_process import ControllerProcess
 from tests.e2e.users import NOBODY, as_user
 

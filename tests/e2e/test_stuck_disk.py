@@ -12,7 +12,9 @@ import pytest
 from spritz.client.errors import RemoteError
 from spritz.model.commands.job import CancelJobs, Done, JobFilter, JobSubmitted, JobTarget
 from spritz.model.launch import LaunchBatch
-from spritz.model.queries import EventBatch, GetScript, Jobs, ListJobs, ListNodes, Nodes, Script, WatchEvents
+from spritz.model.queries.events import EventBatch, WatchEvents
+from spritz.model.queries.jobs import GetScript, Jobs, ListJobs, Script
+from spritz.model.queries.nodes import ListNodes, Nodes
 from tests.e2e.controller_process import ControllerProcess, a_job
 from tests.e2e.fake_node import FakeNode
 from tests.e2e.test_controller import eventually

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.model.queries import JobRows, ListJobs
+from spritz.model.queries.jobs import JobRows, ListJobs
 from tests.e2e.controller_process import ControllerProcess, until
 
 #: dies by SIGKILL in place of its first answer to a submission, which is on disk by then

@@ -16,7 +16,9 @@ import pytest
 from spritz.client.errors import RemoteError
 from spritz.model.commands.job import Done, HoldJob, JobSubmitted, JobTarget, ReleaseJob, SubmitJob, UpdateJob, WillRun
 from spritz.model.job import Job, JobSpec
-from spritz.model.queries import Counters, GetScript, Jobs, ListJobs, Reconfigure, Script, Statistics
+from spritz.model.queries.daemons import Reconfigure
+from spritz.model.queries.events import Counters, Statistics
+from spritz.model.queries.jobs import GetScript, Jobs, ListJobs, Script
 from tests.e2e.cluster import BIN
 from tests.e2e.controller_process import ControllerProcess, a_job, until
 from tests.e2e.users import NOBODY, as_user

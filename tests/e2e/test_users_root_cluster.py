@@ -32,19 +32,11 @@ from spritz.model.commands.job import (
 from spritz.model.commands.step import AttachStep, CreateStep, SignalStep, StepCreated
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job import ResourceLimit
-from spritz.model.queries import (
-    AllocationGranted,
-    AwaitAllocation,
-    GetScript,
-    ListSteps,
-    PauseScheduling,
-    Reconfigure,
-    Script,
-    SetDebug,
-    Shutdown,
-    Steps,
-    WatchEvents,
-)
+from spritz.model.queries.allocations import AllocationGranted, AwaitAllocation
+from spritz.model.queries.daemons import PauseScheduling, Reconfigure, SetDebug, Shutdown
+from spritz.model.queries.events import WatchEvents
+from spritz.model.queries.jobs import GetScript, Script
+from spritz.model.queries.steps import ListSteps, Steps
 from spritz.model.reports import JobGone, NodeTrouble, RegisterNode, StepFinished
 from spritz.model.resources import NodeCapacity
 from spritz.model.states import JobState

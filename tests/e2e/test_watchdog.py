@@ -15,7 +15,7 @@ import pytest
 from spritz.client.errors import ClientError
 from spritz.client.locate import database_socket_name
 from spritz.client.sync import connect_address
-from spritz.model.queries import Ping, Pong
+from spritz.model.queries.daemons import Ping, Pong
 from spritz.runtime import watchdog
 from tests.e2e.cluster import until
 from tests.e2e.controller_process import ControllerProcess

@@ -29,7 +29,8 @@ from spritz.client.statistics import CallStatistics
 from spritz.model import accounting as model
 from spritz.model.accounting_admin import RollupCount
 from spritz.model.errors import SpritzError
-from spritz.model.queries import Counters, Ping, Pong, Statistics
+from spritz.model.queries.daemons import Ping, Pong
+from spritz.model.queries.events import Counters, Statistics
 from spritz.model.rejection import Rejection
 from spritz.runtime.directory import Directory, user_name_of
 

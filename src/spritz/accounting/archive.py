@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
 from msgspec import DecodeError, json
-from sqlalchemy import Connection, Engine, Table, insert, select, tuple_, update
+from sqlalchemy import Connection, Engine, Table, func, insert, select, tuple_, update
 
 from spritz.accounting import schema
 from spritz.accounting.associations import tables as association_tables
@@ -311,7 +311,6 @@ def _make_room(connection: Connection, cluster_id: int) -> None:
     """Raise the cluster's base, so that new events get places after those of the archive."""
     table = schema.clusters
     row = connection.execute(select(table.c.base, table.c.sequence).where(table.c.id == cluster_id)).one()
-    from sqlalchemy import func
 
     last = 0
     for column in (schema.jobs.c.number, schema.node_events.c.place, schema.pending_reasons.c.place):

@@ -16,12 +16,15 @@ from spritz.accounting.api import Api
 from spritz.accounting.database_lock import ANSWER_SECONDS, LOOK_SECONDS, DatabaseLock
 from spritz.accounting.engine import DatabaseError, checkpoint
 from spritz.accounting.purge import wanted
+from spritz.client.hub import Hub
 from spritz.client.locate import database_socket_name
 from spritz.client.server import Server
 from spritz.client.tokens import TokenRequests, token_keys
+from spritz.config.load import load_slurmdbd
 from spritz.model.errors import SpritzError
 from spritz.model.ids import INFINITE
 from spritz.runtime import log as runtime_log
+from spritz.runtime import tls
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.sockets import AddressInUse
 from spritz.runtime.tasks import Supervisor
@@ -204,9 +207,6 @@ async def _checkpoint_always(store: Store, log: Logger) -> None:
 
 def _take_machines(server: Server, membership: Membership, tasks: Supervisor, log: Logger) -> None:
     """Accept machines that hold a certificate of a cluster whose key this machine has."""
-    from spritz.client.hub import Hub
-    from spritz.runtime import tls
-
     clock = SystemClock()
     context = tls.server_context(membership.keys("", tls.DATABASE, clock.now()))
 
@@ -254,8 +254,6 @@ def _configure(api: Api, settings: DbdSettings) -> None:
 
 async def _reload(api: Api, reader: Worker, path: str, log: Logger) -> None:
     """Read slurmdbd.conf again. Raises SpritzError, and then changes nothing."""
-    from spritz.config.load import load_slurmdbd
-
     settings = await reader.run(load_slurmdbd, path, seconds=READ_SECONDS)
     runtime_log.set_levels(
         file_level=settings.text("DebugLevel"), syslog_level=settings.text("DebugLevelSyslog") or "quiet"

@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from spritz.accounting import nodes, reservations, steps
 from spritz.model.accounting import (
     JobRecord,
@@ -188,8 +190,6 @@ def _queued(ledger: Ledger, place: int, event: job_events.JobQueued) -> None:
 
 
 def _copy(record: JobRecord, number: int) -> JobRecord:
-    from msgspec.structs import replace
-
     return replace(record, number=number)
 
 

@@ -9,10 +9,17 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from spritz.accounting.configuration import check_permissions, database_url, find_slurmdbd_conf
 from spritz.accounting.options import USAGE, Options, parse
+from spritz.client.membership import find_membership
+from spritz.config.load import load_slurmdbd
 from spritz.model.errors import SpritzError
+from spritz.runtime import log
 from spritz.runtime.daemon_command import run_daemon
+from spritz.runtime.limits import allow_many_files
+from spritz.runtime.privilege import UnknownUser, become, is_root, lookup_user
 from spritz.runtime.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
+from spritz.runtime.tasks import run
 
 if TYPE_CHECKING:
     from spritz.client.membership import Membership
@@ -36,11 +43,6 @@ def main(argv: list[str]) -> int:
 
 
 def _start(options: Options) -> int:
-    from spritz.accounting.configuration import check_permissions, find_slurmdbd_conf
-    from spritz.client.membership import find_membership
-    from spritz.config.load import load_slurmdbd
-    from spritz.runtime.privilege import UnknownUser, is_root, lookup_user
-
     path = os.path.abspath(options.config_file or find_slurmdbd_conf())
     settings = load_slurmdbd(path)
     try:
@@ -72,11 +74,6 @@ def _stand_by(options: Options, path: str) -> None:
 
 def _run(options: Options, settings: DbdSettings, membership: Membership | None, startup: Startup, user: User) -> int:
     """Runs in the process that serves."""
-    from spritz.accounting.configuration import database_url
-    from spritz.runtime import log
-    from spritz.runtime.limits import allow_many_files
-    from spritz.runtime.privilege import become
-
     set_nice(options.nice)
     pid_path, log_path = settings.text("PidFile"), settings.text("LogFile")
     for path in filter(None, (pid_path, log_path)):
@@ -87,7 +84,6 @@ def _run(options: Options, settings: DbdSettings, membership: Membership | None,
         from spritz.accounting.daemon import serve
         from spritz.accounting.engine import open_engine
         from spritz.accounting.store import Store
-        from spritz.runtime.tasks import run
 
         if url.get_backend_name() == "sqlite" and url.database and not url.database.startswith("file:"):
             make_directory(os.path.dirname(url.database), owner=user)

@@ -5,6 +5,9 @@ It only reads, unless --allow-actions is given; either way with your rights and 
 
 from __future__ import annotations
 
+import hmac
+import os
+import secrets
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,8 +33,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """0 when the agent has left."""
-    import os
-
     conf = None
     if arguments.dir:
         place = os.path.join(context.cwd, os.path.expanduser(arguments.dir))
@@ -56,9 +57,6 @@ def run(arguments: Namespace, context: Context) -> int:
 
 def _http(server: Any, port: int, context: Context) -> int:
     """Any local user reaches a loopback port, so each request must bring the token."""
-    import hmac
-    import secrets
-
     import uvicorn
 
     token = context.environ.get(TOKEN_VARIABLE, "")

@@ -21,7 +21,7 @@ from spritz.live.logs import Tail, output_path, plain
 from spritz.live.picture import Picture
 from spritz.live.snapshot import job_facts, node_facts
 from spritz.model.commands.job import JobFilter, JobTarget
-from spritz.model.queries import Jobs, ListJobs
+from spritz.model.queries.jobs import Jobs, ListJobs
 
 
 class ReadTools:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.errors import SpritzError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.client.sync import Connection

@@ -10,6 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from spritz.cli.already_reported import AlreadyReported
+from spritz.cli.options import Fatal
+from spritz.client import locate
+from spritz.client.errors import ClientError
+from spritz.client.locate import locate_controller, locate_database
+from spritz.model.errors import SpritzError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -24,8 +33,6 @@ def chosen(text: str, context: Context, *, said: str = "--cluster") -> list[Cont
 
     Raises SpritzError if there is none, `said`: the source of the names; ClientError if there is no slurm.conf.
     """
-    from spritz.client.locate import locate_controller, locate_database
-
     own = locate_controller()
     names = list(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip())) or [""]
     found: list[ControllerConfig] = []
@@ -49,7 +56,6 @@ def chosen(text: str, context: Context, *, said: str = "--cluster") -> list[Cont
                 context.error(f"Slurmctld on '{name}' hasn't registered yet.")
     if found:
         return found
-    from spritz.model.errors import SpritzError
 
     if names == ["all"]:
         raise SpritzError("No clusters can be reached now. Contact your admin to resolve the problem.")
@@ -63,12 +69,11 @@ def federated() -> list[ControllerConfig]:
     """The clusters of this cluster's federation, by number; none if it is in none, or without slurmdbd. A member whose
     controller never registered is left out. Raises SpritzError if slurmdbd does not answer.
     """
-    from spritz.client.locate import locate_controller, locate_database
-    from spritz.model.limits.federations import member_of, members_of
-
     own = locate_controller()
     if locate_database(own.path).kind != "slurmdbd":
         return []
+    from spritz.model.limits.federations import member_of, members_of
+
     book = _book(own.path, "--federation")
     rows = {row.name: row for row in book.clusters}
     members = members_of(book.federation_members, member_of(book, own.cluster_name).federation)
@@ -82,8 +87,6 @@ def connections(
     """One cluster after another: its name and an open connection. Unreachable ones are reported and skipped. Raises
     AlreadyReported if none is reachable.
     """
-    from spritz.cli.already_reported import AlreadyReported
-
     reached = 0
     for cluster in several:
         use(cluster)
@@ -102,8 +105,6 @@ def only(text: str, context: Context, *, said: str = "--cluster") -> str:
     """Have this call speak to the one cluster of `text`; its name. Raises Fatal for several."""
     found = chosen(text, context, said=said)
     if len(found) > 1:
-        from spritz.cli.options import Fatal
-
         raise Fatal(f"Only one cluster can be used at a time with {context.program}")
     use(found[0])
     return found[0].cluster_name
@@ -111,8 +112,6 @@ def only(text: str, context: Context, *, said: str = "--cluster") -> str:
 
 def use(cluster: ControllerConfig) -> None:
     """From here on this call speaks to that cluster's controller."""
-    from spritz.client import locate
-
     locate.set_target(None)
     if cluster != locate.locate_controller():
         locate.set_target(cluster)
@@ -122,8 +121,6 @@ def each(clusters: Sequence[ControllerConfig], show: Callable[[ControllerConfig]
     """Call `show` for one cluster after another; returns the worst status. An unreachable cluster does not stop the
     others.
     """
-    from spritz.cli.already_reported import AlreadyReported
-
     status = 0
     for cluster in clusters:
         use(cluster)
@@ -147,10 +144,8 @@ def _registered(path: str, said: str) -> dict[str, ClusterRow]:
 
 
 def _book(path: str, said: str) -> Book:
-    from spritz.client.errors import ClientError
-    from spritz.client.locate import locate_database
+    # Many records, and only a call with -M needs them.
     from spritz.client.sync import connect_address
-    from spritz.model.errors import SpritzError
     from spritz.model.limits.records import Book, GetBook
 
     database, problem = locate_database(path), ""
@@ -170,8 +165,6 @@ def _book(path: str, said: str) -> Book:
 
 def _config(row: ClusterRow, own: ControllerConfig) -> ControllerConfig:
     """How to reach it. SlurmUser is taken to be the same."""
-    from msgspec.structs import replace
-
     return replace(
         own, cluster_name=row.name, hosts=(row.host,), names=(row.host,), port=row.port, state_save_location=""
     )

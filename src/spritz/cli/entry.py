@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from spritz.cli.context import Context
 from spritz.cli.options import Fatal
 from spritz.model.errors import SpritzError
 from spritz.notation.errors import NotationError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn, TextIO

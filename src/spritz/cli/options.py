@@ -10,10 +10,12 @@ Source: sbatch(1), srun(1), salloc(1), squeue(1), sinfo(1), scancel(1), scontrol
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from spritz import SLURM_VERSION
 from spritz.model.errors import SpritzError
 from spritz.notation import getopt
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -225,6 +227,4 @@ def about(said: set[str], program: str, synopsis: str, rows: Iterable[Row], usag
 
 def version_text() -> str:
     """What every command prints for `-V`."""
-    from spritz import SLURM_VERSION
-
     return f"slurm {SLURM_VERSION}\n"

@@ -5,14 +5,31 @@ Source: sacct(1).
 
 from __future__ import annotations
 
-from spritz.cli.context import Context
-from spritz.cli.options import Row as Option
-from spritz.cli.options import run_parse
+from time import ctime
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
+from msgspec import Raw
+from msgspec.msgpack import Decoder
+
+from spritz.cli import clusters
+from spritz.cli.acct.answer import answered, portions
+from spritz.cli.acct.conditions import build, gathered
+from spritz.cli.acct.connect import connected
+from spritz.cli.acct.listing import RowListing, columns_of
+from spritz.cli.already_reported import AlreadyReported
+from spritz.cli.context import Context
+from spritz.cli.options import Fatal, help_text, run_parse, version_text
+from spritz.cli.options import Row as Option
+from spritz.cli.queue.conditions import merge
+from spritz.client.locate import locate_database
+from spritz.model.accounting import Documents, GetDocuments
+from spritz.presentation import accounting_fields as fields
+from spritz.presentation.accounting_fields import FIELDS
+from spritz.presentation.table import Table, help_format
+from spritz.runtime.clock import SystemClock
+
 if TYPE_CHECKING:
     from spritz.cli.acct.conditions import Question
-    from spritz.cli.acct.listing import RowListing
     from spritz.client.sync import Connection
     from spritz.model.accounting import JobWithSteps
 
@@ -88,9 +105,6 @@ def main(argv: list[str], context: Context) -> int:
     said = {key for key, _ in found}
     if said & {"help", "usage", "version", "helpformat"}:
         return _about(said, context)
-    from spritz.cli.acct.conditions import gathered
-    from spritz.cli.already_reported import AlreadyReported
-    from spritz.cli.queue.conditions import merge
 
     try:
         given = merge(gathered(found, context), OPTIONS, context)
@@ -106,8 +120,6 @@ def main(argv: list[str], context: Context) -> int:
         return 1
     try:
         if "federation" in given and not given.keys() & {"local", "clusters", "allclusters"}:
-            from spritz.cli import clusters
-
             names = ",".join(cluster.cluster_name for cluster in clusters.federated())
             given |= {"clusters": names} if names else {}
         return _run(given, context)
@@ -116,14 +128,9 @@ def main(argv: list[str], context: Context) -> int:
 
 
 def _about(said: set[str], context: Context) -> int:
-    from spritz.cli.options import help_text, version_text
-
     if "version" in said:
         context.out(version_text())
     elif "helpformat" in said:
-        from spritz.presentation.accounting_fields import FIELDS
-        from spritz.presentation.table import help_format
-
         context.out(help_format(FIELDS))
     elif "help" in said:
         context.out(help_text("sacct", _SYNOPSIS, OPTIONS))
@@ -133,10 +140,6 @@ def _about(said: set[str], context: Context) -> int:
 
 
 def _run(given: dict[str, str], context: Context) -> int:
-    from spritz.cli.acct.connect import connected
-    from spritz.cli.options import Fatal
-    from spritz.runtime.clock import SystemClock
-
     if "batch-script" in given and "env-vars" in given:
         raise Fatal("Options --batch-script and --env-vars are mutually exclusive")
     for option, what in (("batch-script", "scripts"), ("env-vars", "environment")):
@@ -154,8 +157,6 @@ def _run(given: dict[str, str], context: Context) -> int:
         from spritz.cli.acct.completion import show as show_logged
 
         return show_logged(given, listing, now, context)
-    from spritz.cli.acct.conditions import build
-    from spritz.client.locate import locate_database
 
     question = build(given, locate_database().cluster_name, now, context)
     if "verbose" in given:
@@ -178,9 +179,6 @@ def _run(given: dict[str, str], context: Context) -> int:
 
 
 def _show_json(connection: Connection, question: Question, context: Context, asked: str) -> None:
-    from msgspec import Raw
-
-    from spritz.cli.acct.answer import answered
     from spritz.presentation.json.accounting_jobs import job_json
     from spritz.presentation.json.envelope import DEFAULT, show, version_of
     from spritz.presentation.json.pretty import encoded
@@ -193,7 +191,6 @@ def _show_json(connection: Connection, question: Question, context: Context, ask
 
 def _need_qos(connection: Connection, names: tuple[str, ...], context: Context) -> dict[str, int]:
     """The numbers of every QOS. Raises Fatal after Slurm's line for one that there is not."""
-    from spritz.cli.options import Fatal
     from spritz.model.limits.records import Book, GetBook
 
     known = {qos_record.name: qos_record.id for qos_record in connection.call(GetBook(), Book, timeout=60.0).qos}
@@ -206,11 +203,6 @@ def _need_qos(connection: Connection, names: tuple[str, ...], context: Context) 
 
 def _listing(given: dict[str, str], context: Context, *, logged: bool) -> RowListing:
     """The columns. Everything wrong with them is said here, before anybody is asked."""
-    from spritz.cli.acct.listing import RowListing, columns_of
-    from spritz.cli.options import Fatal
-    from spritz.presentation import accounting_fields as fields
-    from spritz.presentation.table import Table
-
     unit = given.get("units", "").upper()
     if "units" in given and (len(unit) != 1 or unit not in "KMGTP"):
         context.error(f"Invalid unit type '{given['units']}'. Possible options are 'KMGTP'")
@@ -234,8 +226,6 @@ def _listing(given: dict[str, str], context: Context, *, logged: bool) -> RowLis
 
 
 def _say_window(question: Question, context: Context) -> None:
-    from time import ctime
-
     start, end = question.query.starts_at, question.query.ends_at
     since = ctime(start) if start is not None else "Epoch 0"
     until = ctime(end) if end is not None else "Now"
@@ -244,8 +234,6 @@ def _say_window(question: Question, context: Context) -> None:
 
 
 def _show(connection: Connection, question: Question, listing: RowListing, *, header: bool) -> None:
-    from spritz.cli.acct.answer import answered
-
     if header:
         listing.header()
     for one, now in answered(connection, question.query):
@@ -267,8 +255,6 @@ def _show_job(job_with_steps: JobWithSteps, now: float, question: Question, list
 
 
 def _show_documents(connection: Connection, question: Question, context: Context, *, environment: bool) -> None:
-    from spritz.cli.acct.answer import portions
-    from spritz.model.accounting import Documents, GetDocuments
     from spritz.presentation.accounting_row import Row
 
     requests = (
@@ -282,8 +268,6 @@ def _show_documents(connection: Connection, question: Question, context: Context
         context.out(f"{title}\n{'-' * 80}\n")
         body = one.body if one.body is not None else b"NONE"
         if environment and one.body is not None:
-            from msgspec.msgpack import Decoder
-
             body = b"\n".join(Decoder(list[bytes]).decode(one.body))
         text = body.decode("utf-8", "surrogateescape")
         context.out(text + "\n")

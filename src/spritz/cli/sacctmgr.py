@@ -5,17 +5,29 @@ Source: sacctmgr(1); wording and exit codes as 22.05 has them.
 
 from __future__ import annotations
 
-from spritz.cli.context import Context
-from spritz.cli.options import Row as Option
-from spritz.cli.options import run_parse
+import shlex
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
+from spritz.cli.acct.connect import connected
+from spritz.cli.already_reported import AlreadyReported
+from spritz.cli.context import Context
+from spritz.cli.entry import run
+from spritz.cli.manager import change, federations, resources
+from spritz.cli.manager.arguments import Word, conditions, match, modifier_of, need_some, need_values, read
+from spritz.cli.manager.commit import commit, get_book, may
+from spritz.cli.manager.show import Style, show
+from spritz.cli.options import Fatal, help_text, run_parse, version_text
+from spritz.cli.options import Row as Option
+from spritz.cli.prompt import read_line
+from spritz.client.locate import locate_database
+from spritz.model.errors import SpritzError
+from spritz.model.rejection import Rejection
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from spritz.cli.manager.arguments import Conditions, Word
+    from spritz.cli.manager.arguments import Conditions
     from spritz.cli.manager.commit import Edit
-    from spritz.cli.manager.show import Style
     from spritz.client.sync import Connection
     from spritz.model.limits.records import Book
     from spritz.presentation.association_fields import Row
@@ -126,7 +138,6 @@ def main(argv: list[str], context: Context) -> int:
     for key, value in found:
         if key in ("json", "yaml"):
             said.json = ("yaml=" if key == "yaml" else "") + (value or "")
-    from spritz.cli.options import help_text, version_text
 
     if "version" in said or words[:1] == ["version"]:
         context.out(version_text())
@@ -139,7 +150,6 @@ def main(argv: list[str], context: Context) -> int:
 
         show_versions(context, said.json, {})
         return 0
-    from spritz.cli.already_reported import AlreadyReported
 
     try:
         return _interactive(said, context) if not words else _line(words, said, context)
@@ -149,12 +159,6 @@ def main(argv: list[str], context: Context) -> int:
 
 def _interactive(said: Said, context: Context) -> int:
     """Commands from standard input, one a line."""
-    import shlex
-
-    from spritz.cli.already_reported import AlreadyReported
-    from spritz.cli.prompt import read_line
-    from spritz.model.errors import SpritzError
-
     status = 0
     last: list[str] = []
     while True:
@@ -193,11 +197,7 @@ def _mode(words: Sequence[str], said: Said, context: Context) -> bool:
 
 
 def _line(words: Sequence[str], said: Said, context: Context) -> int:
-    from spritz.cli.manager.arguments import match, read
-
     if "verbose" in said and "quiet" not in said:
-        from spritz.client.locate import locate_database
-
         asked = locate_database()
         context.info(f"accounting_storage/{asked.kind}: {asked.host}:{asked.port}, cluster {asked.cluster_name}")
     verb = match(words[0].lower(), _VERBS, 2)
@@ -214,8 +214,6 @@ def _line(words: Sequence[str], said: Said, context: Context) -> int:
         context.err("Can't run this command in readonly mode.\n")
         return 1
     if verb != "show" and said.json is not None:
-        from spritz.cli.options import Fatal
-
         raise Fatal(f"--json and --yaml are not supported by Spritz with {verb}")
     if verb not in ("add", "modify", "delete", "show"):
         return _other(verb, words[1:], said, context)
@@ -227,7 +225,6 @@ def _line(words: Sequence[str], said: Said, context: Context) -> int:
     if verb == "show":
         return _show(entity, where, said, context)
     if entity == "job" and verb == "modify":
-        from spritz.cli.acct.connect import connected
         from spritz.cli.manager.jobs import modify_jobs
 
         connection, cluster = connected(context)
@@ -237,15 +234,12 @@ def _line(words: Sequence[str], said: Said, context: Context) -> int:
 
 
 def _connected(context: Context) -> Connection:
-    from spritz.cli.acct.connect import connected
-
     return connected(context)[0]
 
 
 def _other(verb: str, words: Sequence[str], said: Said, context: Context) -> int:
     """Commands that are about files and the daemon."""
     from spritz.cli.manager import daemon, files
-    from spritz.cli.manager.arguments import read
 
     if verb == "ping":
         return daemon.ping(context)
@@ -266,11 +260,6 @@ def _other(verb: str, words: Sequence[str], said: Said, context: Context) -> int
 
 
 def _show(entity: str | None, where: list[Word], said: Said, context: Context) -> int:
-    from spritz.cli.manager.arguments import Word, modifier_of
-    from spritz.cli.manager.commit import get_book, may
-    from spritz.cli.manager.show import Style, show
-    from spritz.cli.options import Fatal
-
     if entity in (None, "coordinator", "job"):
         context.err(f"No valid entity in list command\n{_LISTED}")
         return 1
@@ -290,8 +279,6 @@ def _show(entity: str | None, where: list[Word], said: Said, context: Context) -
     with _connected(context) as connection:
         deleted = any(modifier_of(word) == "withdeleted" for word in where)
         if entity == "problem" and not may(connection, "Operator"):
-            from spritz.model.rejection import Rejection
-
             denied = Rejection(code="ESLURM_ACCESS_DENIED").text
             context.error(denied)
             context.err(f" Error with request: {denied}\n")
@@ -308,7 +295,6 @@ def _show(entity: str | None, where: list[Word], said: Said, context: Context) -
 
 def _show_live(entity: str, where: list[Word], style: Style, said: Said, context: Context) -> int:
     """Lists that are not of the book."""
-    from spritz.cli.acct.connect import connected
     from spritz.cli.manager import daemon
 
     connection, cluster = connected(context)
@@ -334,8 +320,6 @@ def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word],
     from functools import partial
 
     from spritz.cli.manager import add, change, rawusage, rename
-    from spritz.cli.manager.arguments import conditions, need_some, need_values
-    from spritz.cli.manager.commit import commit, get_book
 
     lacking: set[str] = set()
     adding: dict[str, Callable[[Book, list[Word], Context], Edit]] = {
@@ -371,7 +355,6 @@ def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word],
             return rename.rename_user(book, asked, renamed, others, context)
         if not setting:
             context.err(" You didn't give me anything to set\n")
-            from spritz.cli.already_reported import AlreadyReported
 
             raise AlreadyReported
         if entity == "cluster":
@@ -393,8 +376,6 @@ def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word],
 
 def _edit_clusters(book: Book, asked: Conditions, setting: list[Word], context: Context) -> Edit:
     """Limits of the tree's root, or how it stands in its federation."""
-    from spritz.cli.manager import change, federations
-
     federated, limits = federations.taken_out(setting)
     if not federated:
         return change.modify_clusters(book, asked, limits, context)
@@ -406,8 +387,6 @@ def _edit_clusters(book: Book, asked: Conditions, setting: list[Word], context: 
 
 
 def _edit_federations(book: Book, verb: str, where: list[Word], setting: list[Word], context: Context) -> Edit:
-    from spritz.cli.manager import federations
-
     if verb == "add":
         return federations.add(book, [*where, *setting], context)
     return (
@@ -418,15 +397,12 @@ def _edit_federations(book: Book, verb: str, where: list[Word], setting: list[Wo
 
 
 def _edit_resources(book: Book, verb: str, where: list[Word], setting: list[Word], context: Context) -> Edit:
-    from spritz.cli.manager import resources
-
     if verb == "add":
         return resources.add(book, [*where, *setting], context)
     if verb == "delete":
         return resources.delete(book, where, context)
     if not setting:
         context.err(" You didn't give me anything to set\n")
-        from spritz.cli.already_reported import AlreadyReported
 
         raise AlreadyReported
     return resources.modify(book, where, setting, context)
@@ -434,6 +410,4 @@ def _edit_resources(book: Book, verb: str, where: list[Word], setting: list[Word
 
 def entry() -> None:
     """Console script."""
-    from spritz.cli.entry import run
-
     run("sacctmgr", main)

@@ -5,12 +5,19 @@ Source: salloc(1); texts as Slurm 22.05 prints them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from spritz.cli import clusters
 from spritz.cli.context import Context
+from spritz.cli.filters import filters_of
+from spritz.cli.launch import help_text
+from spritz.cli.launch.allocation import SALLOC, refused
+from spritz.cli.launch.salloc_session import Holding
 from spritz.cli.options import run_parse
-from spritz.cli.submit import values, variables
+from spritz.cli.submit import components, values, variables
+from spritz.cli.submit.refusals import Refusal
 from spritz.cli.submit.rows import rows_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.client.locate import ControllerConfig
 
@@ -32,23 +39,17 @@ def _main(argv: list[str], context: Context) -> int:
     given = values.from_parsed(found)
     parts = [given]
     if command[:1] == [":"]:
-        from spritz.cli.submit import components
-
         more = components.parse(OPTIONS, command[1:], context)
         if isinstance(more, int):
             return more
         parts += more[0]
         given, command = components.of_all(parts), more[1]
     if given.keys() & {"version", "help", "usage"}:
-        from spritz.cli.launch import help_text
-
         return help_text.answer("salloc", _SYNOPSIS, OPTIONS, given, context)
     outside = variables.read("salloc", OPTIONS, context.environ)
     given = values.merge(outside, given)
     several_clusters: list[ControllerConfig] = []
     if "clusters" in given:
-        from spritz.cli import clusters
-
         several_clusters = clusters.chosen(given["clusters"], context)
         clusters.use(several_clusters[0])
     if "verbose" in given:
@@ -57,15 +58,13 @@ def _main(argv: list[str], context: Context) -> int:
         listing.show(given, context)
         if len(given["verbose"]) > 1:
             context.info("debug:  Entering _msg_thr_internal")
-    from spritz.cli.launch.salloc_session import Holding
-    from spritz.cli.submit.refusals import Refusal
 
     try:
         several = [given]
         if len(parts) > 1:
             parts[0] = given
             several = components.laid_over(outside, parts)
-        filtering = values.filters_of("salloc", OPTIONS, context)
+        filtering = filters_of("salloc", OPTIONS, context)
         if filtering is not None:
             weakest = filtering.defaults()
             several = [
@@ -78,8 +77,6 @@ def _main(argv: list[str], context: Context) -> int:
             holding.components = several
         return holding.run()
     except Refusal as error:
-        from spritz.cli.launch.allocation import SALLOC, refused
-
         raise refused(error, SALLOC) from error
 
 

@@ -5,15 +5,19 @@ Source: sattach(1).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.context import Context
+from spritz.cli.entry import run
+from spritz.cli.launch import attaching, help_text
 from spritz.cli.options import Row, run_parse
 from spritz.cli.submit import values
 from spritz.model.errors import SpritzError
+from spritz.model.ids import STEP_INTERACTIVE
 from spritz.notation import nodecount
 from spritz.notation.errors import NotationError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from spritz.cli.submit.values import Values
 
@@ -42,8 +46,6 @@ def main(argv: list[str], context: Context) -> int:
     found, rest = parsed
     given = values.from_parsed(found)
     if given.keys() & {"version", "help", "usage"}:
-        from spritz.cli.launch import help_text
-
         return help_text.answer("sattach", _SYNOPSIS, OPTIONS, given, context)
     if len(rest) != 1:
         return _usage("too many parameters", context)
@@ -53,7 +55,6 @@ def main(argv: list[str], context: Context) -> int:
             return _usage("Failed to parse stepid from command line options", context)
         job_id, step_id = found_step
         filters = {name: _task(given, name) for name in ("input-filter", "output-filter", "error-filter")}
-        from spritz.cli.launch import attaching
 
         if "layout" in given:
             return attaching.show_layout(job_id, step_id, context)
@@ -72,8 +73,6 @@ def _usage(problem: str, context: Context) -> int:
 
 def _step(text: str) -> tuple[int, int] | None:
     """`12.0` or `12.interactive`; None for anything else."""
-    from spritz.model.ids import STEP_INTERACTIVE
-
     job, _dot, step = text.partition(".")
     if not (job.isascii() and job.isdigit() and len(job) < 11):
         return None
@@ -90,6 +89,4 @@ def _task(given: Values, name: str) -> int | None:
 
 def entry() -> None:
     """Console script."""
-    from spritz.cli.entry import run
-
     run("sattach", main)

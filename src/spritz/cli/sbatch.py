@@ -8,19 +8,25 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from spritz.cli.clusters import chosen
 from spritz.cli.context import Context
+from spritz.cli.filters import filters_of
 from spritz.cli.options import run_parse
-from spritz.cli.submit import request_context, spec, values, variables
+from spritz.cli.submit import components, request_context, spec, values, variables
 from spritz.cli.submit import script as scripts
 from spritz.cli.submit.refusals import Refusal
 from spritz.cli.submit.rows import rows_of
+from spritz.client.errors import ClientError, RemoteError
+from spritz.client.sync import connect_controller, submit_key
+from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob
 from spritz.model.errors import SpritzError
 
 if TYPE_CHECKING:
     from spritz.cli.filters.chain import Filters
     from spritz.cli.submit.values import Values
     from spritz.client.locate import ControllerConfig
-    from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob
 
 OPTIONS = rows_of("b")
 
@@ -41,8 +47,6 @@ def _main(argv: list[str], context: Context) -> int:
     given = values.from_parsed(found)
     parts = [given]
     if rest[:1] == [":"]:
-        from spritz.cli.submit import components
-
         more = components.parse(OPTIONS, rest[1:], context)
         if isinstance(more, int):
             return more
@@ -61,7 +65,7 @@ def _main(argv: list[str], context: Context) -> int:
     several = in_force(parts, given, script, context)
     if isinstance(several, int):
         return several
-    filtering = values.filters_of("sbatch", OPTIONS, context)
+    filtering = filters_of("sbatch", OPTIONS, context)
     if filtering is not None:
         script_argv = (script.path, *rest[1:])
         weakest = filtering.defaults()
@@ -71,8 +75,6 @@ def _main(argv: list[str], context: Context) -> int:
     merged = several[0]
     clusters: list[ControllerConfig] = []
     if "clusters" in merged:
-        from spritz.cli.clusters import chosen
-
         clusters = chosen(merged["clusters"], context)
     if "verbose" in merged:
         from spritz.cli.submit import listing
@@ -114,7 +116,6 @@ def in_force(parts: list[Values], given: Values, script: scripts.BatchScript, co
         in_script = read
     if len(parts) == len(in_script) == 1:
         return [values.merge(in_script[0], values.merge(from_environment, given))]
-    from spritz.cli.submit import components
 
     parts[0] = given
     return components.laid_over(from_environment, in_script, parts)
@@ -144,10 +145,6 @@ def _components(
     found: list[Values], script: scripts.BatchScript, arguments: tuple[str, ...], argv: list[str], context: Context
 ) -> SubmitHetJob:
     """All components; the first one brings the script."""
-    from msgspec.structs import replace
-
-    from spritz.model.commands.job import SubmitHetJob
-
     requests = [_request(merged, script, arguments, argv, context) for merged in found]
     first, *others = requests
     bare = [replace(one, script=b"", environment=(), test_only=False) for one in others]
@@ -157,9 +154,6 @@ def _components(
 def _request(
     merged: Values, script: scripts.BatchScript, arguments: tuple[str, ...], argv: list[str], context: Context
 ) -> SubmitJob:
-    from spritz.client.sync import submit_key
-    from spritz.model.commands.job import SubmitJob
-
     defaults: dict[str, object] = {
         "name": script.name,
         "batch": True,
@@ -207,10 +201,6 @@ def _environment(merged: Values, context: Context) -> dict[str, str]:
 def _submit(
     request: SubmitJob | SubmitHetJob, merged: Values, context: Context, filtering: Filters | None = None
 ) -> int:
-    from spritz.client.errors import ClientError, RemoteError
-    from spritz.client.sync import connect_controller
-    from spritz.model.commands.job import JobSubmitted, SubmitHetJob
-
     with connect_controller() as controller:
         if "test-only" in merged:
             from spritz.cli.submit.announce import test_only

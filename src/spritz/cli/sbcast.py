@@ -5,17 +5,25 @@ Source: sbcast(1).
 
 from __future__ import annotations
 
+import os
+from typing import TYPE_CHECKING
+
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.context import Context
-from spritz.cli.options import Row, run_parse
+from spritz.cli.entry import run
+from spritz.cli.launch import help_text
+from spritz.cli.launch.bcast import Copy, broadcast, packs
+from spritz.cli.launch.controller import Controller
+from spritz.cli.launch.interrupts import Interrupts
+from spritz.cli.launch.settings import tree_width
+from spritz.cli.options import Row, refusal, run_parse
 from spritz.cli.submit import values
 from spritz.model.errors import ESLURM, SpritzError
 from spritz.notation import nodecount
 from spritz.notation.errors import NotationError
+from spritz.stepd.reactor import Reactor
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from spritz.cli.launch.bcast import Copy
     from spritz.cli.submit.values import Values
     from spritz.client.errors import RemoteError
 
@@ -57,8 +65,6 @@ def main(argv: list[str], context: Context) -> int:
     found, rest = parsed
     given = values.from_parsed(found)
     if given.keys() & {"version", "help", "usage"}:
-        from spritz.cli.launch import help_text
-
         return help_text.answer("sbcast", _SYNOPSIS, OPTIONS, given, context)
     given = values.merge(_from_environment(context), given)
     if len(rest) != 2:
@@ -79,22 +85,12 @@ def _from_environment(context: Context) -> Values:
         value = context.environ.get("SBCAST_" + row.env) if row.env else None
         if value is not None:
             if row.refused:
-                from spritz.cli.options import refusal
-
                 raise refusal(row)
             found[row.name] = value
     return found
 
 
 def _copy(given: Values, source: str, destination: str, context: Context) -> int:
-    import os
-
-    from spritz.cli.launch.bcast import Copy, broadcast, packs
-    from spritz.cli.launch.controller import Controller
-    from spritz.cli.launch.interrupts import Interrupts
-    from spritz.cli.launch.settings import tree_width
-    from spritz.stepd.reactor import Reactor
-
     packed = packs(given.get("compress"))
     job_id = _job_id(given, context)
     block = nodecount.parse_count(given["size"], "--size", suffix=True) if "size" in given else 0
@@ -169,6 +165,4 @@ def _job_id(given: Values, context: Context) -> int:
 
 def entry() -> None:
     """Console script."""
-    from spritz.cli.entry import run
-
     run("sbcast", main)

@@ -7,6 +7,7 @@ Source: scancel(1).
 
 from __future__ import annotations
 
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.context import Context
 from spritz.cli.options import Row, about, run_parse
 
@@ -60,7 +61,6 @@ def main(argv: list[str], context: Context) -> int:
     said = {key for key, _ in found}
     if said & {"help", "usage", "version"}:
         return about(said, "scancel", _SYNOPSIS, OPTIONS, USAGE, context)
-    from spritz.cli.already_reported import AlreadyReported
     from spritz.cli.cancel.run import run
 
     try:

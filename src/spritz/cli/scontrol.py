@@ -5,8 +5,13 @@ Source: scontrol(1).
 
 from __future__ import annotations
 
+from spritz.cli import clusters
 from spritz.cli.context import Context
-from spritz.cli.options import Row, run_parse
+from spritz.cli.control import verbs
+from spritz.cli.control.session import Session
+from spritz.cli.control.verbs import VERBS
+from spritz.cli.entry import run
+from spritz.cli.options import Row, help_text, run_parse, version_text
 
 _FEDERATION = "clusters are named with --clusters"
 
@@ -44,19 +49,14 @@ def main(argv: list[str], context: Context) -> int:
     found, rest = parsed
     said = {key for key, _ in found}
     if "version" in said:
-        from spritz.cli.options import version_text
-
         context.out(version_text())
         return 0
     if said & {"help", "usage"}:
         context.out(full_help() if "help" in said else USAGE)
         return 0
     if "clusters" in said or "SLURM_CLUSTERS" in context.environ:
-        from spritz.cli import clusters
-
         names = next((value for key, value in reversed(found) if key == "clusters"), None)
         clusters.only(names or context.environ.get("SLURM_CLUSTERS", ""), context, said=clusters.source(found))
-    from spritz.cli.control.session import Session
 
     session = Session(context)
     _set_modes(session, found)
@@ -65,7 +65,6 @@ def main(argv: list[str], context: Context) -> int:
             from spritz.cli.control import interactive
 
             return interactive.run(session)
-        from spritz.cli.control import verbs
 
         return verbs.call(session, rest)
     finally:
@@ -106,8 +105,6 @@ def _set_modes(session: Session, found: list[tuple[str, str | None]]) -> None:
 def full_help() -> str:
     """Options, and every keyword and entity that works."""
     from spritz.cli.control.show import ENTITIES
-    from spritz.cli.control.verbs import VERBS
-    from spritz.cli.options import help_text
 
     lines = ["    Valid <COMMAND> values are:"]
     lines += [f"     {verb.name:<29} {verb.help}" for verb in VERBS if not verb.refused]
@@ -117,11 +114,4 @@ def full_help() -> str:
 
 def entry() -> None:
     """Console script."""
-    from spritz.cli.entry import run
-
     run("scontrol", main)
-
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from spritz.cli.control.session import Session

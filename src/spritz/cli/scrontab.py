@@ -7,19 +7,28 @@ the mistake.
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 import tempfile
 from typing import TYPE_CHECKING
 
 from spritz.cli.context import Context
+from spritz.cli.entry import run
+from spritz.cli.filters import filters_of
 from spritz.cli.options import Fatal, Row, UsageError, about, parse
+from spritz.cli.submit import crontab
+from spritz.cli.submit.crontab import BadLine
+from spritz.client.errors import RemoteError
+from spritz.client.sync import connect_controller
+from spritz.model.commands.crontab import CrontabUpdated, UpdateCrontab
+from spritz.model.errors import ESLURM
+from spritz.model.queries.crontabs import CrontabText, GetCrontab
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pwd import struct_passwd
 
     from spritz.client.sync import Connection
-    from spritz.model.commands.crontab import CrontabUpdated
 
 OPTIONS: tuple[Row, ...] = (
     Row("", "e", "", "edit the crontab with $VISUAL, $EDITOR or vi (the default at a terminal)"),
@@ -77,7 +86,6 @@ def main(argv: list[str], context: Context) -> int:
     if "e" in said and not context.stdin.isatty():
         raise Fatal("Standard input is not a TTY")
     user = next((value for key, value in reversed(found) if key == "u"), None)
-    from spritz.client.sync import connect_controller
 
     with connect_controller() as controller:
         call = _Call(context, controller, user, verbose="v" in said)
@@ -109,8 +117,6 @@ class _Call:
         return 0
 
     def remove(self) -> int:
-        from spritz.client.errors import RemoteError
-
         try:
             self._send("", ())
         except RemoteError as error:
@@ -120,8 +126,6 @@ class _Call:
 
     def write(self, path: str) -> int:
         """The first form: the file is the crontab from now on."""
-        from spritz.cli.submit.crontab import BadLine
-
         text = self._read(path)
         try:
             answer = self._submit(text)
@@ -136,8 +140,6 @@ class _Call:
 
     def edit(self) -> int:
         """Until the crontab is taken, or the user gives up."""
-        from spritz.cli.submit.crontab import BadLine
-
         text = self._kept() or DEFAULT
         while True:
             text = self._edited(text)
@@ -160,9 +162,6 @@ class _Call:
     # -- the crontab
 
     def _kept(self) -> str:
-        from spritz.client.errors import RemoteError
-        from spritz.model.queries import CrontabText, GetCrontab
-
         uid = self._owner.pw_uid if self._named else -1
         try:
             kept = self._controller.call(GetCrontab(uid=uid), CrontabText)
@@ -172,10 +171,7 @@ class _Call:
 
     def _submit(self, text: str) -> CrontabUpdated:
         """Read it and hand it over. Raises BadLine."""
-        from spritz.cli.submit import crontab, values
-        from spritz.client.errors import RemoteError
-
-        filtering = values.filters_of("scrontab", crontab.OPTIONS, self._context)
+        filtering = filters_of("scrontab", crontab.OPTIONS, self._context)
         jobs = tuple(crontab.Reader(self._context, self._owner, filtering).read(text))
         try:
             answer = self._send(text, jobs)
@@ -189,8 +185,6 @@ class _Call:
         return answer
 
     def _send(self, text: str, jobs: Sequence[object]) -> CrontabUpdated:
-        from spritz.model.commands.crontab import CrontabUpdated, UpdateCrontab
-
         uid = self._owner.pw_uid if self._named else -1
         request = UpdateCrontab(uid=uid, text=text, jobs=tuple(jobs))  # type: ignore[arg-type]  # SubmitJob, imported late
         return self._controller.call(request, CrontabUpdated)
@@ -246,8 +240,6 @@ class _Call:
 
 
 def _entry_of(user: str | None) -> struct_passwd:
-    import pwd
-
     try:
         if user is None:
             return pwd.getpwuid(os.getuid())
@@ -265,8 +257,6 @@ def _commented(text: str, spans: Sequence[tuple[int, int]], mark: str) -> str:
 
 
 def _refusal(answer: CrontabUpdated) -> str:
-    from spritz.model.errors import ESLURM
-
     return (
         f"There was an issue with the job submission on lines {answer.failed_lines}\n"
         f"The error code return was: {ESLURM.get(answer.code, (0, answer.code))[1]}\n"
@@ -283,6 +273,4 @@ def _failed(what: str, error: Exception) -> Fatal:
 
 def entry() -> None:
     """Console script."""
-    from spritz.cli.entry import run
-
     run("scrontab", main)

@@ -5,13 +5,22 @@ Source: sdiag(1); lines as 22.05 prints them.
 
 from __future__ import annotations
 
-from spritz.cli.context import Context
-from spritz.cli.options import Row, about, run_parse
+from time import ctime
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
+from spritz.cli.clusters import only
+from spritz.cli.context import Context
+from spritz.cli.entry import run
+from spritz.cli.options import Row, about, run_parse
+from spritz.client.errors import ClientError
+from spritz.client.locate import locate_controller
+from spritz.client.sync import connect_controller
+from spritz.model.commands.job import Done
+from spritz.model.diagnostics import Diagnostics, GetDiagnostics, ResetDiagnostics
+
 if TYPE_CHECKING:
     from spritz.model.accounting_admin import CallCount
-    from spritz.model.diagnostics import CycleCounts, Diagnostics
+    from spritz.model.diagnostics import CycleCounts
 
 OPTIONS: tuple[Row, ...] = (
     Row("all", "a", "", "print everything (always done)"),
@@ -42,15 +51,8 @@ def main(argv: list[str], context: Context) -> int:
     said = dict(found)
     if said.keys() & {"help", "usage", "version"}:
         return about(set(said), "sdiag", "[OPTIONS]", OPTIONS, USAGE, context)
-    from spritz.client.errors import ClientError
-    from spritz.client.locate import locate_controller
-    from spritz.client.sync import connect_controller
-    from spritz.model.commands.job import Done
-    from spritz.model.diagnostics import Diagnostics, GetDiagnostics, ResetDiagnostics
 
     if "cluster" in said:
-        from spritz.cli.clusters import only
-
         only(said["cluster"] or "", context)
     config = locate_controller()
     with connect_controller(config, wait_seconds=config.message_timeout_seconds) as connection:
@@ -76,8 +78,6 @@ def main(argv: list[str], context: Context) -> int:
 
 
 def _when(at: float) -> str:
-    from time import ctime
-
     return f"{ctime(at)} ({int(at)})"
 
 
@@ -194,6 +194,4 @@ def _backfill_cycles(cycle_counts: CycleCounts) -> list[str]:
 
 def entry() -> None:
     """Console script."""
-    from spritz.cli.entry import run
-
     run("sdiag", main)

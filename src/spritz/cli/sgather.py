@@ -13,7 +13,10 @@ import tarfile
 from typing import TYPE_CHECKING
 
 from spritz.cli.context import Context
-from spritz.cli.options import Row, run_parse
+from spritz.cli.entry import run
+from spritz.cli.launch import help_text
+from spritz.cli.launch.salloc_session import own_srun
+from spritz.cli.options import Row, refusal, run_parse
 from spritz.cli.submit import values
 from spritz.notation import hostlist
 
@@ -45,8 +48,6 @@ def main(argv: list[str], context: Context) -> int:
     found, rest = parsed
     given = values.from_parsed(found)
     if given.keys() & {"version", "help", "usage"}:
-        from spritz.cli.launch import help_text
-
         return help_text.answer("sgather", _SYNOPSIS, OPTIONS, given, context)
     given = values.merge(_from_environment(context), given)
     if len(rest) != 2:
@@ -66,16 +67,12 @@ def _from_environment(context: Context) -> Values:
     for row in OPTIONS:
         if row.env and context.environ.get("SGATHER_" + row.env) is not None:
             if row.refused:
-                from spritz.cli.options import refusal
-
                 raise refusal(row)
             found[row.name] = ""
     return found
 
 
 def _gather(node: str, given: Values, source: str, destination: str, context: Context) -> int:
-    from spritz.cli.launch.salloc_session import own_srun
-
     directory, name = os.path.split(os.path.abspath(os.path.join(context.cwd, source)))
     wanted = "-e" if "recursive" in given else "-f"
     missing = "exit 0" if "force" in given else 'echo "$0/$1: not a file that can be copied" >&2; exit 1'
@@ -118,6 +115,4 @@ def _put(archive: tarfile.TarFile, member: tarfile.TarInfo, name: str, path: str
 
 def entry() -> None:
     """Console script."""
-    from spritz.cli.entry import run
-
     run("sgather", main)

@@ -5,10 +5,16 @@ Source: sinfo(1).
 
 from __future__ import annotations
 
-from spritz.cli.context import Context
-from spritz.cli.options import Row, about, run_parse
+from time import ctime, sleep
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
+from spritz.cli import clusters
+from spritz.cli.already_reported import AlreadyReported, connected
+from spritz.cli.context import Context
+from spritz.cli.entry import run
+from spritz.cli.options import Row, about, run_parse
+from spritz.model.errors import SpritzError
+
 if TYPE_CHECKING:
     from spritz.cli.info.listing import NodeListing
     from spritz.client.locate import ControllerConfig
@@ -64,7 +70,6 @@ def main(argv: list[str], context: Context) -> int:
     said = {key for key, _ in found}
     if said & {"help", "usage", "version"}:
         return about(said, "sinfo", _SYNOPSIS, OPTIONS, USAGE, context)
-    from spritz.cli.already_reported import AlreadyReported
     from spritz.cli.info.listing import check_displaced
     from spritz.cli.queue.conditions import check_form, merge
 
@@ -78,13 +83,9 @@ def main(argv: list[str], context: Context) -> int:
         check_displaced(found, context)
         several: list[ControllerConfig] = []
         if "clusters" in given:
-            from spritz.cli import clusters
-
             several = clusters.chosen(given["clusters"], context, said=clusters.source(found))
             given.pop("federation", None)
         elif "federation" in given and "local" not in given:
-            from spritz.cli import clusters
-
             several = clusters.federated()
         if not several:
             given.pop("federation", None)  # of a cluster that is in none, as in Slurm
@@ -101,8 +102,6 @@ def _run(given: dict[str, str], context: Context, several: list[ControllerConfig
     if "verbose" in given:
         listing.say_options()
     if seconds:
-        from time import sleep
-
         from spritz.cli import repeat
 
         repeat.end_on_interrupt()
@@ -113,7 +112,6 @@ def _run(given: dict[str, str], context: Context, several: list[ControllerConfig
             _show(given, listing, context)
             status = 0
         else:
-            from spritz.cli import clusters
 
             def shown(cluster: ControllerConfig) -> int:
                 if cluster is not several[0] and "json" not in given:
@@ -154,9 +152,6 @@ def _show_federation(
     given: dict[str, str], listing: NodeListing, several: list[ControllerConfig], context: Context
 ) -> int:
     """One listing of all its clusters."""
-    from spritz.cli import clusters
-    from spritz.model.errors import SpritzError
-
     if given.keys() & {"json", "reservation"}:
         raise SpritzError("--federation lists nodes; for reservations and JSON of several clusters use --clusters")
     if "noheader" not in given and ("iterate" in given or given.keys() & {"long", "verbose"}):
@@ -166,14 +161,10 @@ def _show_federation(
 
 
 def _print_date(context: Context) -> None:
-    from time import ctime
-
     context.out(ctime() + "\n")
 
 
 def _connected(context: Context) -> Connection:
-    from spritz.cli.already_reported import connected
-
     return connected(context, "slurm_load_partitions", named=False)
 
 
@@ -183,14 +174,10 @@ def _seconds(given: dict[str, str], context: Context) -> int:
         return 0
     text = given["iterate"]
     if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) > 0):
-        from spritz.model.errors import SpritzError
-
         raise SpritzError(f"Error: invalid entry for --iterate={text}")
     return int(text)
 
 
 def entry() -> None:
     """Console script."""
-    from spritz.cli.entry import run
-
     run("sinfo", main)

@@ -5,10 +5,17 @@ Source: sprio(1).
 
 from __future__ import annotations
 
-from spritz.cli.context import Context
-from spritz.cli.options import Row, about, run_parse
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
+from spritz.cli import clusters
+from spritz.cli.already_reported import AlreadyReported, connected
+from spritz.cli.context import Context
+from spritz.cli.entry import run
+from spritz.cli.options import Row, about, run_parse
+from spritz.cli.priority.listing import PriorityListing
+from spritz.cli.queue.conditions import merge
+from spritz.model.queries.priorities import ListPriorities, Priorities
+
 if TYPE_CHECKING:
     from spritz.client.sync import Connection
 
@@ -69,16 +76,12 @@ def main(argv: list[str], context: Context) -> int:
         context.error(f"Unrecognized option: {words[0]}")
         context.err(USAGE)
         return 1
-    from spritz.cli.already_reported import AlreadyReported
-    from spritz.cli.queue.conditions import merge
 
     given = merge(found, OPTIONS, context)
     if "verbose" in given:
         _say_options(given, sum(1 for key, _ in found if key == "verbose"), context)
     try:
         if "clusters" in given:
-            from spritz.cli import clusters
-
             given["clusters"] = clusters.only(given["clusters"], context, said=clusters.source(found))
         return _run(given, context)
     except AlreadyReported as silent:
@@ -96,9 +99,6 @@ def _say_options(given: dict[str, str], times: int, context: Context) -> None:
 
 
 def _run(given: dict[str, str], context: Context) -> int:
-    from spritz.cli.priority.listing import PriorityListing
-    from spritz.model.queries import ListPriorities, Priorities
-
     listing = PriorityListing(given, context)
     with _connected(context) as controller:
         request = ListPriorities(filter=listing.wanted)
@@ -113,13 +113,9 @@ def _run(given: dict[str, str], context: Context) -> int:
 
 
 def _connected(context: Context) -> Connection:
-    from spritz.cli.already_reported import connected
-
     return connected(context, "Couldn't get priority factors from controller")
 
 
 def entry() -> None:
     """Console script."""
-    from spritz.cli.entry import run
-
     run("sprio", main)

@@ -6,9 +6,12 @@ the one that is called is imported.
 
 from __future__ import annotations
 
+import argparse
 from importlib import import_module
 
+from spritz import __version__
 from spritz.cli.context import Context
+from spritz.notation.names import nearest
 
 #: name -> (module, one line of help)
 SUBCOMMANDS: dict[str, tuple[str, str]] = {
@@ -67,8 +70,6 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
 def main(argv: list[str], context: Context) -> int:
     """Dispatch to a subcommand; 0, or 2 for a wrong command line."""
     if argv and argv[0] in ("--version", "-V"):
-        from spritz import __version__
-
         context.out(f"spritz {__version__}\n")
         return 0
     if not argv or argv[0] in ("--help", "-h", "help"):
@@ -76,13 +77,10 @@ def main(argv: list[str], context: Context) -> int:
         return 0
     name = argv[0]
     if name not in SUBCOMMANDS:
-        from spritz.notation.names import nearest
-
         near = nearest(name, SUBCOMMANDS)
         context.error(f"no such command: {name}" + (f" (did you mean {near}?)" if near else ""))
         context.err("Try 'spritz --help'.\n")
         return 2
-    import argparse
 
     class Help(argparse.HelpFormatter):
         """The layout of Python 3.13 on all Pythons: `-n, --nodes N`, the value once."""

@@ -5,10 +5,17 @@ Source: squeue(1).
 
 from __future__ import annotations
 
-from spritz.cli.context import Context
-from spritz.cli.options import Row, about, run_parse
+from time import ctime, sleep
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
+from spritz.cli import clusters
+from spritz.cli.already_reported import AlreadyReported, connected
+from spritz.cli.context import Context
+from spritz.cli.entry import run
+from spritz.cli.options import Row, about, run_parse
+from spritz.model.errors import SpritzError
+from spritz.notation.hostlist import expand
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -87,7 +94,6 @@ def main(argv: list[str], context: Context) -> int:
     said = {key for key, _ in found}
     if said & {"help", "usage", "version"}:
         return about(said, "squeue", _SYNOPSIS, OPTIONS, USAGE, context)
-    from spritz.cli.already_reported import AlreadyReported
     from spritz.cli.queue import conditions
 
     conditions.check_form(found, ("format",))
@@ -112,13 +118,9 @@ def main(argv: list[str], context: Context) -> int:
         conditions.check_displaced(found, context)
         several: list[ControllerConfig] = []
         if "clusters" in given:
-            from spritz.cli import clusters
-
             several = clusters.chosen(given["clusters"], context, said=clusters.source(found))
             given.pop("federation", None)
         elif "federation" in given and "local" not in given:
-            from spritz.cli import clusters
-
             several = clusters.federated()
         return _run(given, context, several)
     except AlreadyReported as silent:
@@ -135,8 +137,6 @@ def _run(given: Mapping[str, str], context: Context, several: list[ControllerCon
 
         context.out(verbose.text(given, int(given["verbose"])))
     if seconds:
-        from time import sleep
-
         from spritz.cli import repeat
 
         repeat.end_on_interrupt()
@@ -147,7 +147,6 @@ def _run(given: Mapping[str, str], context: Context, several: list[ControllerCon
             _show(given, show, context)
             status = 0
         else:
-            from spritz.cli import clusters
 
             def shown(cluster: ControllerConfig) -> int:
                 if cluster is not several[0] and "json" not in given:
@@ -187,10 +186,8 @@ def _show(
 
 def _show_federation(given: Mapping[str, str], several: list[ControllerConfig], context: Context) -> int:
     """One listing of all its clusters."""
-    from spritz.cli import clusters
     from spritz.cli.queue import conditions
     from spritz.cli.queue.jobs import JobListing
-    from spritz.model.errors import SpritzError
 
     if given.keys() & {"json", "steps"}:
         raise SpritzError("--federation lists jobs; for steps and JSON of several clusters use --clusters")
@@ -202,8 +199,6 @@ def _show_federation(given: Mapping[str, str], several: list[ControllerConfig], 
 
 
 def _connected(context: Context) -> Connection:
-    from spritz.cli.already_reported import connected
-
     return connected(context, "slurm_load_jobs error", named=False)
 
 
@@ -228,7 +223,6 @@ def _listing(given: Mapping[str, str], context: Context) -> Callable[[Connection
 
 
 def _call(show: Callable[[Connection], None], controller: Connection, context: Context) -> None:
-    from spritz.cli.already_reported import AlreadyReported
     from spritz.client.errors import RemoteError
 
     try:
@@ -243,9 +237,7 @@ def _call(show: Callable[[Connection], None], controller: Connection, context: C
 def _check_nodes(text: str, controller: Connection) -> None:
     """Every node that is named must exist."""
     from spritz.client.errors import RemoteError
-    from spritz.model.errors import SpritzError
-    from spritz.model.queries import ListNodes, Nodes
-    from spritz.notation.hostlist import expand
+    from spritz.model.queries.nodes import ListNodes, Nodes
 
     for name in expand(text):
         try:
@@ -259,13 +251,9 @@ def _check_nodes(text: str, controller: Connection) -> None:
 
 
 def _print_date(context: Context) -> None:
-    from time import ctime
-
     context.out(ctime() + "\n")
 
 
 def entry() -> None:
     """Console script."""
-    from spritz.cli.entry import run
-
     run("squeue", main)

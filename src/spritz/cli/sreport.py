@@ -5,11 +5,19 @@ Source: sreport(1); layout as 22.05 has it.
 
 from __future__ import annotations
 
-from spritz.cli.context import Context
-from spritz.cli.options import Row as Option
-from spritz.cli.options import run_parse
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
+from spritz.cli.already_reported import AlreadyReported
+from spritz.cli.context import Context
+from spritz.cli.entry import run
+from spritz.cli.options import Row as Option
+from spritz.cli.options import help_text, run_parse, version_text
+from spritz.cli.prompt import read_line
+from spritz.cli.queue.conditions import merge
+from spritz.cli.report.session import Session
+from spritz.model.errors import SpritzError
+from spritz.notation.errors import NotationError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -56,8 +64,6 @@ parsable2, quiet, quit, time FORMAT, verbose, version, and !! for the last one a
 
 def help_page() -> str:
     """What --help prints."""
-    from spritz.cli.options import help_text
-
     return help_text("sreport", _SYNOPSIS, OPTIONS, _FOOTER)
 
 
@@ -69,20 +75,15 @@ def main(argv: list[str], context: Context) -> int:
     found, words = parsed
     said = {key for key, _ in found}
     if "version" in said:
-        from spritz.cli.options import version_text
-
         context.out(version_text())
         return 0
     if said & {"help", "usage"}:
         context.out(help_page())
         return 0
-    from spritz.cli.already_reported import AlreadyReported
-    from spritz.cli.queue.conditions import merge
-    from spritz.cli.report.session import Session
 
     given = _renamed(merge(found, OPTIONS, context))
     try:
-        session = Session(context, given)
+        session = Session(context, given, help_page)
         if words:
             session.line(words)
             return session.status
@@ -98,12 +99,6 @@ def _renamed(given: Mapping[str, str]) -> dict[str, str]:
 def _interactive(session: object, context: Context) -> int:
     """Commands from standard input, one a line."""
     import shlex
-
-    from spritz.cli.already_reported import AlreadyReported
-    from spritz.cli.prompt import read_line
-    from spritz.cli.report.session import Session
-    from spritz.model.errors import SpritzError
-    from spritz.notation.errors import NotationError
 
     assert isinstance(session, Session)
     last: list[str] = []
@@ -128,6 +123,4 @@ def _interactive(session: object, context: Context) -> int:
 
 def entry() -> None:
     """Console script."""
-    from spritz.cli.entry import run
-
     run("sreport", main)

@@ -5,13 +5,19 @@ Source: srun(1); texts as Slurm 22.05 prints them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from spritz.cli import clusters
 from spritz.cli.context import Context
+from spritz.cli.entry import run
+from spritz.cli.filters import filters_of
+from spritz.cli.launch import help_text
 from spritz.cli.options import Fatal, run_parse
-from spritz.cli.submit import values, variables
+from spritz.cli.submit import listing, values, variables
+from spritz.cli.submit.refusals import Refusal
 from spritz.cli.submit.rows import rows_of
 from spritz.model.errors import SpritzError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -36,8 +42,6 @@ def _main(argv: list[str], context: Context) -> int:
     found, command = parsed
     given = values.from_parsed(found)
     if given.keys() & {"version", "help", "usage"} or given.get("mpi") == "list" or _asks_help(given):
-        from spritz.cli.launch import help_text
-
         return help_text.answer("srun", _SYNOPSIS, OPTIONS, given, context)
     inside = "SLURM_JOB_ID" in context.environ or "jobid" in given
     if ":" in command or "het-group" in given:
@@ -45,8 +49,6 @@ def _main(argv: list[str], context: Context) -> int:
     given = values.merge(variables.read("srun", OPTIONS, context.environ, inside=inside), given)
     several: list[ControllerConfig] = []
     if "clusters" in given and not inside:
-        from spritz.cli import clusters
-
         several = clusters.chosen(given["clusters"], context)
         clusters.use(several[0])
     _list(given, context, inside)
@@ -56,7 +58,7 @@ def _main(argv: list[str], context: Context) -> int:
         return gres_help(context)
     if not command:
         raise Fatal("No command given to execute.")
-    filtering = values.filters_of("srun", OPTIONS, context)
+    filtering = filters_of("srun", OPTIONS, context)
     if filtering is not None:
         given = filtering.before(values.merge(filtering.defaults(), given), command)
     return _run(given, command, argv, context, inside, filtering, several)
@@ -65,8 +67,6 @@ def _main(argv: list[str], context: Context) -> int:
 def _list(given: Values, context: Context, inside: bool) -> None:
     """-v: the options; inside a job, with the name that it goes by."""
     if "verbose" in given:
-        from spritz.cli.submit import listing
-
         name = context.environ.get("SLURM_JOB_NAME", "") if inside else ""
         listing.show({"job-name": name, **given} if name else given, context)
 
@@ -85,7 +85,6 @@ def _run(
     clusters: Sequence[ControllerConfig] = (),
 ) -> int:
     from spritz.cli.launch.session import Session
-    from spritz.cli.submit.refusals import Refusal
 
     try:
         with Session(given, command, argv, context, inside=inside) as session:
@@ -100,14 +99,13 @@ def _run(
 
 def _run_together(argv: list[str], context: Context, inside: bool) -> int:
     from spritz.cli.launch import het_step
-    from spritz.cli.submit.refusals import Refusal
 
     parts = het_step.programs(argv, context, inside=inside)
     if isinstance(parts, int):
         return parts
     if not all(command for _group, _given, command in parts):
         raise Fatal("No command given to execute.")
-    filtering = values.filters_of("srun", OPTIONS, context)
+    filtering = filters_of("srun", OPTIONS, context)
     if filtering is not None:
         weakest = filtering.defaults()
         parts = [
@@ -120,9 +118,7 @@ def _run_together(argv: list[str], context: Context, inside: bool) -> int:
     for _group, given, _command in parts:
         _list(given, context, inside)
         if "clusters" in given:
-            from spritz.cli.clusters import only
-
-            only(given["clusters"], context)
+            clusters.only(given["clusters"], context)
         for option in ("bcast", "pty"):
             # A terminal can be had in one component; files are copied to nodes of the first alone.
             if option in given and (option == "bcast" or len(parts) > 1):
@@ -142,6 +138,4 @@ def _run_together(argv: list[str], context: Context, inside: bool) -> int:
 
 def entry() -> None:
     """Console script."""
-    from spritz.cli.entry import run
-
     run("srun", main)

@@ -5,15 +5,24 @@ Source: sshare(1).
 
 from __future__ import annotations
 
-from spritz.cli.context import Context
-from spritz.cli.options import Row, run_parse
+import os
+import pwd
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
+from spritz.cli import clusters
+from spritz.cli.already_reported import AlreadyReported, connected
+from spritz.cli.context import Context
+from spritz.cli.entry import run
+from spritz.cli.options import Row, run_parse, version_text
+from spritz.cli.queue.conditions import merge
+from spritz.model.fairshare import FairShares, ListFairShares
+from spritz.presentation.share_fields import FIELDS, default_format, lines
+from spritz.presentation.table import Table, UnknownField, help_format, parse_columns
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spritz.client.locate import ControllerConfig
-    from spritz.model.fairshare import FairShares
     from spritz.presentation.table import TableColumn
 
 OPTIONS: tuple[Row, ...] = (
@@ -75,8 +84,6 @@ def main(argv: list[str], context: Context) -> int:
     said = {key for key, _ in found}
     if said & {"help", "usage", "version", "helpformat"}:
         return _about(said, context)
-    from spritz.cli.already_reported import AlreadyReported
-    from spritz.cli.queue.conditions import merge
 
     given = merge(found, OPTIONS, context)
     try:
@@ -86,14 +93,9 @@ def main(argv: list[str], context: Context) -> int:
 
 
 def _about(said: set[str], context: Context) -> int:
-    from spritz.cli.options import version_text
-
     if "version" in said:
         context.out(version_text())
     elif "helpformat" in said:
-        from spritz.presentation.share_fields import FIELDS
-        from spritz.presentation.table import help_format
-
         context.out(help_format(FIELDS, 17))
     else:
         context.out("".join(f"{line.ljust(75)}\n" for line in (*_USAGE.splitlines(), "")) + "\n")
@@ -111,7 +113,6 @@ def _run(given: Mapping[str, str], context: Context) -> int:
         _columns(given["format"], context)  # an unknown field is reported before anything is asked
     if "clusters" not in given:
         return _show(given, accounts, users, context)
-    from spritz.cli import clusters
 
     several = clusters.chosen(given["clusters"], context)
 
@@ -124,9 +125,6 @@ def _run(given: Mapping[str, str], context: Context) -> int:
 
 
 def _show(given: Mapping[str, str], accounts: tuple[str, ...], users: tuple[str, ...] | None, context: Context) -> int:
-    from spritz.presentation.share_fields import default_format, lines
-    from spritz.presentation.table import Table
-
     whole = _asked(accounts, users, context)
     if "json" in given or "yaml" in given:
         from spritz.presentation.json.envelope import show
@@ -154,10 +152,6 @@ def _show(given: Mapping[str, str], accounts: tuple[str, ...], users: tuple[str,
 
 
 def _columns(text: str, context: Context) -> list[TableColumn]:
-    from spritz.cli.already_reported import AlreadyReported
-    from spritz.presentation.share_fields import FIELDS
-    from spritz.presentation.table import UnknownField, parse_columns
-
     try:
         return parse_columns(text, FIELDS)
     except UnknownField as error:
@@ -171,8 +165,6 @@ def _users(given: Mapping[str, str]) -> tuple[str, ...] | None:
         return None
     if given.get("users"):
         return _words(given["users"])
-    import os
-    import pwd
 
     try:
         return (pwd.getpwuid(os.getuid()).pw_name,)
@@ -181,9 +173,6 @@ def _users(given: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 def _asked(accounts: tuple[str, ...], users: tuple[str, ...] | None, context: Context) -> FairShares:
-    from spritz.cli.already_reported import connected
-    from spritz.model.fairshare import FairShares, ListFairShares
-
     with connected(context, "Couldn't get shares from controller", named=False) as controller:
         return controller.call(ListFairShares(accounts=accounts, users=users), FairShares)
 
@@ -198,6 +187,4 @@ def _say_what(users: tuple[str, ...] | None, accounts: tuple[str, ...], context:
 
 def entry() -> None:
     """Console script."""
-    from spritz.cli.entry import run
-
     run("sshare", main)

@@ -5,11 +5,19 @@ Source: sstat(1).
 
 from __future__ import annotations
 
-from spritz.cli.context import Context
-from spritz.cli.options import Row as Option
-from spritz.cli.options import run_parse
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
+from spritz.cli.acct.listing import RowListing, columns_of
+from spritz.cli.already_reported import AlreadyReported, connected
+from spritz.cli.context import Context
+from spritz.cli.entry import run
+from spritz.cli.options import Row as Option
+from spritz.cli.options import about, run_parse
+from spritz.cli.stat.running_steps import lines, references
+from spritz.presentation.accounting_fields import Style
+from spritz.presentation.running_step_fields import DEFAULT, FIELDS, PIDS
+from spritz.presentation.table import Table, help_format
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -44,21 +52,15 @@ def main(argv: list[str], context: Context) -> int:
     found, rest = parsed
     said = {key for key, _ in found}
     if "helpformat" in said:
-        from spritz.presentation.running_step_fields import FIELDS
-        from spritz.presentation.table import help_format
-
         context.out(help_format(FIELDS))
         return 0
     if said & {"help", "usage", "version"}:
-        from spritz.cli.options import about
-
         return about(said, "sstat", _SYNOPSIS, OPTIONS, USAGE, context)
     given = {key: value or "" for key, value in found}
     jobs = ",".join([value or "" for key, value in found if key == "jobs"] + rest)
     if not jobs:
         context.error("You didn't give me any jobs to stat.")
         return 1
-    from spritz.cli.already_reported import AlreadyReported
 
     try:
         return _run(given, jobs, context)
@@ -67,13 +69,6 @@ def main(argv: list[str], context: Context) -> int:
 
 
 def _run(given: Mapping[str, str], jobs: str, context: Context) -> int:
-    from spritz.cli.acct.listing import RowListing, columns_of
-    from spritz.cli.already_reported import connected
-    from spritz.cli.stat.running_steps import lines, references
-    from spritz.presentation.accounting_fields import Style
-    from spritz.presentation.running_step_fields import DEFAULT, FIELDS, PIDS
-    from spritz.presentation.table import Table
-
     text = PIDS if "pidformat" in given else given.get("format", DEFAULT)
     wanted = references(jobs)
     parsable = 2 if "parsable2" in given else int("parsable" in given)
@@ -93,6 +88,4 @@ def _run(given: Mapping[str, str], jobs: str, context: Context) -> int:
 
 def entry() -> None:
     """Console script."""
-    from spritz.cli.entry import run
-
     run("sstat", main)

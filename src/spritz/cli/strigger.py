@@ -6,12 +6,19 @@ Source: strigger(1); texts, layout and exit codes as Slurm 22.05 has them.
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 from typing import TYPE_CHECKING
 
+from spritz.cli.clusters import only
 from spritz.cli.context import Context
+from spritz.cli.entry import run
 from spritz.cli.options import Row, about, run_parse
+from spritz.client.errors import RemoteError
+from spritz.client.sync import connect_controller
+from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
+from spritz.model.triggers import ClearTriggers, ListTriggers, SetTrigger, Triggers
 
 if TYPE_CHECKING:
     from spritz.client.sync import Connection
@@ -104,10 +111,7 @@ def main(argv: list[str], context: Context) -> int:
     call = _Call(given, context)
     call.check()
     if "clusters" in given:
-        from spritz.cli.clusters import only
-
         only(given["clusters"], context)
-    from spritz.client.sync import connect_controller
 
     with connect_controller() as controller:
         if "set" in given:
@@ -155,10 +159,6 @@ class _Call:
             raise SpritzError("The --offset parameter must be between +/-32000")
 
     def set(self, controller: Connection) -> int:
-        from spritz.client.errors import RemoteError
-        from spritz.model.commands.job import Done
-        from spritz.model.triggers import SetTrigger
-
         program = self._given["program"]
         if not os.access(program.split()[0], os.X_OK):
             self._context.err("slurm_set_trigger: Access/permission denied\n")
@@ -181,10 +181,6 @@ class _Call:
         return 0
 
     def clear(self, controller: Connection) -> int:
-        from spritz.client.errors import RemoteError
-        from spritz.model.commands.job import Done
-        from spritz.model.triggers import ClearTriggers
-
         try:
             controller.call(ClearTriggers(id=self._id, job_id=self._job, uid=self._uid), Done)
         except RemoteError as error:
@@ -202,8 +198,6 @@ class _Call:
         return 0
 
     def get(self, controller: Connection) -> int:
-        from spritz.model.triggers import ListTriggers, Triggers
-
         found = controller.call(ListTriggers(), Triggers).triggers
         if "verbose" in self._given:
             self._context.info(f"Read {len(found)} trigger records")
@@ -256,8 +250,6 @@ def _offset(text: str) -> int:
 
 
 def _uid(user: str) -> int:
-    import pwd
-
     if user.isascii() and user.isdecimal() and len(user) < 11:
         return int(user)
     try:
@@ -268,6 +260,4 @@ def _uid(user: str) -> int:
 
 def entry() -> None:
     """Console script."""
-    from spritz.cli.entry import run
-
     run("strigger", main)

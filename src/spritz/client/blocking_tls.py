@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from spritz.client.errors import ClientError, unreachable
 from spritz.client.sync import Connection
-from spritz.model.queries import Ping, Pong
-from spritz.runtime.tls import CONTROLLER, Machine, machine_of
+from spritz.model.queries.daemons import Ping, Pong
+from spritz.runtime.tls import CONTROLLER, Machine, client_context, machine_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,8 +62,6 @@ def connect(
 
 def member_context(membership: Membership, cluster: str, role: str, now: float) -> ssl.SSLContext:
     """A context with this machine's certificate. Raises ClientError."""
-    from spritz.runtime.tls import client_context
-
     try:
         return client_context(membership.keys(cluster, role, now))
     except ssl.SSLError as error:

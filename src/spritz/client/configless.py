@@ -17,6 +17,7 @@ from spritz.client.joining import fetch, lend_keys, parse_address, write_configu
 from spritz.client.locate import RUN_DIRECTORY, find_slurm_conf, state_home
 from spritz.client.membership import KEY_FILE, Membership, find_membership
 from spritz.installed import prefix
+from spritz.runtime.srv import service_servers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,8 +54,6 @@ def configuration(config_file: str, conf_server: str, role: str, now: float) -> 
         try:
             config_file = find_slurm_conf()
         except ClientError:
-            from spritz.runtime.srv import service_servers
-
             conf_server = ",".join(f"{host}:{port}" for host, port in service_servers("_slurmctld._tcp"))
             if not conf_server:
                 raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.errors import SpritzError
-from spritz.model.queries import Ping, Pong
+from spritz.model.queries.daemons import Ping, Pong
 
 if TYPE_CHECKING:
     from collections.abc import Callable

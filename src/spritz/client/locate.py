@@ -12,6 +12,7 @@ import os
 from time import monotonic
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spritz.client.errors import ClientError
 
@@ -256,8 +257,6 @@ def working_cluster(controller: ControllerConfig) -> str:
 
 def _working_cluster(own: ControllerConfig) -> ControllerConfig:
     """The controller of the surrounding allocation. Raises ClientError for an invalid variable."""
-    from msgspec.structs import replace
-
     text = os.environ[WORKING_CLUSTER]
     name, _, rest = text.partition(":")
     host, _, port = rest.rpartition(":")[0].rpartition(":")

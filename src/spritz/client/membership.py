@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from spritz.client.errors import ClientError
 from spritz.client.locate import read_keys
+from spritz.runtime.tls import Keys, Machine
 from spritz.wire.credential import derive, machine_key
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spritz.runtime.authority import Authority, Signer
-    from spritz.runtime.tls import Keys
 
 #: Options of TLSParameters with certificate and key of each role.
 _FILES = {
@@ -100,8 +100,6 @@ class SiteCertificates:
 
     def keys(self, role: str) -> Keys:
         """For the daemon of this role on this machine. Raises ClientError."""
-        from spritz.runtime.tls import Keys
-
         certificate, key = _FILES[role]
         return Keys(self._read(certificate), self._read(key, private=True), self.authorities)
 
@@ -185,8 +183,6 @@ class Membership:
 
     def keys(self, cluster: str, role: str, now: float) -> Keys:
         """This machine's certificate; with the cluster's key it is issued on the spot. Raises ClientError."""
-        from spritz.runtime.tls import Keys, Machine
-
         if self.site is not None:
             return self.site.keys(role)
         if self.joined is not None:

@@ -29,6 +29,7 @@ from spritz.client.quota import OverQuota, Quotas
 from spritz.client.statistics import CallStatistics
 from spritz.runtime.sockets import Listener, listen, tcp_socket, unix_socket
 from spritz.runtime.tasks import Supervisor
+from spritz.runtime.tls import STREAMS
 from spritz.wire.envelope import encode_failure, failure
 
 if TYPE_CHECKING:
@@ -119,8 +120,6 @@ class Server:
 
     def secure(self, tls: ssl.SSLContext, hub: Hub | Peers | None) -> None:
         """Let TCP ports opened from now on accept other machines by TLS; `hub` takes their streams."""
-        from spritz.runtime.tls import STREAMS
-
         self._tls, self._hub, self._streams_protocol = tls, hub, STREAMS
 
     async def listen_unix(self, name: str, *, mode: int = 0o666) -> Listener:

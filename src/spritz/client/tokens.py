@@ -15,6 +15,8 @@ import os
 import stat
 from typing import TYPE_CHECKING, Any
 
+from msgspec import json
+
 from spritz.model.errors import ESLURM, SpritzError
 from spritz.model.tokens import LIFESPAN_SECONDS, MakeToken, Token, TokenTaken, UseToken
 from spritz.runtime.credentials import PeerCredentials
@@ -206,7 +208,6 @@ def _read(path: str, refused_modes: int) -> bytes:
 def _public_keys(text: bytes, path: str) -> dict[str, Any]:
     """RS256 keys of a JWKS file, by their key ids."""
     from jwt import PyJWKSet, PyJWTError
-    from msgspec import json
 
     try:
         keys = PyJWKSet.from_dict(json.decode(text)).keys

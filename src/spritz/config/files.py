@@ -8,6 +8,7 @@ Source: slurm.conf(5) INCLUDE MODIFIERS.
 from __future__ import annotations
 
 import os
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from spritz.config.grammar import Line, Location, Token, include_target, lines, tokens
@@ -107,8 +108,6 @@ class Files:
 
     def digest(self) -> str:
         """Fingerprint of everything that was read, in order."""
-        from hashlib import sha256
-
         total = sha256()
         for content in self.contents:
             total.update(len(content).to_bytes(8, "big"))

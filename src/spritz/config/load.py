@@ -9,6 +9,7 @@ Source: slurm.conf(5) INCLUDE MODIFIERS, gres.conf(5), cgroup.conf(5).
 from __future__ import annotations
 
 import os
+from pwd import getpwnam, getpwuid
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -215,8 +216,6 @@ def _check_topologies(parsed: typed.Parsed, names: list[str], diagnostics: Diagn
 
 
 def _check_users(settings: Settings, diagnostics: Diagnostics) -> None:
-    from pwd import getpwnam, getpwuid
-
     for key in ("SlurmUser", "SlurmdUser"):
         name = settings.text(key)
         if name == str(os.geteuid()):

@@ -51,6 +51,7 @@ from spritz.controller.scheduler import SchedulerDriver
 from spritz.controller.scheduling_log import SchedulingLog
 from spritz.controller.shares import Shares
 from spritz.controller.site_programs import SitePrograms
+from spritz.controller.standby import Standby
 from spritz.controller.state_directory import open_state
 from spritz.controller.timers import DeadlineTimer, Moments
 from spritz.controller.triggers import TriggerWatch
@@ -209,7 +210,6 @@ class _Daemon:
         """The journal and the state once this controller leads; None if it was stopped while standing by."""
         if not self._configuration.journal_url:
             return open_state(self._options, self._configuration, self._log)
-        from spritz.controller.standby import Standby
 
         owners = frozenset((0, self._slurm_uid, os.geteuid()))
         led = await Standby(

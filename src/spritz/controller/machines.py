@@ -27,6 +27,7 @@ from spritz.client.locate import controller_socket_name, streams_socket_name
 from spritz.client.member import Member
 from spritz.client.membership import write_private
 from spritz.client.munged import munged_of
+from spritz.client.relay import listen_here
 from spritz.client.same_machine import is_here
 from spritz.controller.api.identity import identified
 from spritz.controller.journal_postgresql import PostgresJournal
@@ -53,6 +54,7 @@ from spritz.model.machines import (
 from spritz.model.rejection import Rejection
 from spritz.notation import hostlist
 from spritz.runtime import tls
+from spritz.runtime.authority import fingerprint
 from spritz.runtime.randomness import SystemRandomness
 from spritz.runtime.worker import Worker
 from spritz.stepd.protocol import address_at
@@ -160,8 +162,6 @@ class Machines:
 
     async def listen_streams(self) -> None:
         """Relay streams between supervisors of this machine and clients on other machines."""
-        from spritz.client.relay import listen_here
-
         self._listening = await listen_here(self._streams, self.hub, self._context.tasks)
 
     def stop_listening(self) -> None:
@@ -233,7 +233,6 @@ class Machines:
         if len(tokens) >= TOKENS_MAX:
             raise _wrong(f"there are {len(tokens)} tokens already: revoke some")
         identity, secret = self._randomness.token(_ID_BYTES), self._randomness.token(_SECRET_BYTES)
-        from spritz.runtime.authority import fingerprint
 
         text = identity + secret + fingerprint(self.membership.authorities[0].certificate)[:_PRINT_BYTES]
         token = Token(

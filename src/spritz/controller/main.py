@@ -13,10 +13,18 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from spritz.client.locate import find_slurm_conf
+from spritz.client.membership import find_membership
+from spritz.client.same_machine import refuse_remote
+from spritz.controller.configuration import read_configuration
 from spritz.controller.options import USAGE, Options, parse
 from spritz.model.errors import SpritzError
+from spritz.runtime import log
 from spritz.runtime.daemon_command import run_daemon
+from spritz.runtime.limits import allow_many_files
+from spritz.runtime.privilege import UnknownUser, become, is_root, lookup_user
 from spritz.runtime.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
+from spritz.runtime.tasks import run
 
 #: Same as `daemon.STAND_BY`, whose module takes long to import.
 _STAND_BY = 75
@@ -50,11 +58,6 @@ def main(argv: list[str]) -> int:
 
 
 def _start(options: Options) -> int:
-    from spritz.client.locate import find_slurm_conf
-    from spritz.client.membership import find_membership
-    from spritz.client.same_machine import refuse_remote
-    from spritz.controller.configuration import read_configuration
-
     configuration = read_configuration(os.path.abspath(options.config_file or find_slurm_conf()))
     membership = find_membership(configuration.path)
     if membership is None or not membership.holds_cluster_key:
@@ -117,10 +120,6 @@ def _confirm_clear(options: Options, configuration: Configuration) -> None:
 
 def _run(options: Options, configuration: Configuration, membership: Membership | None, startup: Startup) -> int:
     """Runs in the process that serves."""
-    from spritz.runtime import log
-    from spritz.runtime.limits import allow_many_files
-    from spritz.runtime.privilege import UnknownUser, is_root, lookup_user
-
     try:
         user = lookup_user(configuration.settings.slurm_user)
     except UnknownUser as error:
@@ -138,8 +137,6 @@ def _run(options: Options, configuration: Configuration, membership: Membership 
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         # Imported before root is given up: SlurmUser may not be able to read the installation.
         from spritz.controller.daemon import serve
-        from spritz.runtime.privilege import become
-        from spritz.runtime.tasks import run
 
         _import_loop()
         if membership is not None:

@@ -15,8 +15,9 @@ from spritz.client.aio import Secure, connect
 from spritz.core.rights import administers
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
-from spritz.model.queries import ControllerPongs, Ping, PingControllers, Pong, Shutdown, TakeOver
+from spritz.model.queries.daemons import ControllerPongs, Ping, PingControllers, Pong, Shutdown, TakeOver
 from spritz.model.rejection import Rejection
+from spritz.runtime import tls
 
 if TYPE_CHECKING:
     import ssl
@@ -98,7 +99,6 @@ class Peers:
         machines = context.machines
         secure = None
         if machines is not None:
-            from spritz.runtime import tls
 
             def certified() -> ssl.SSLContext:
                 return tls.client_context(machines.own_keys())

@@ -22,8 +22,9 @@ from spritz.controller.journal_postgresql import GONE_SECONDS, Lease, PostgresJo
 from spritz.controller.recovery import Recovered, recover, replay_after
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
-from spritz.model.queries import Ping, Pong, Shutdown, TakeOver
+from spritz.model.queries.daemons import Ping, Pong, Shutdown, TakeOver
 from spritz.model.rejection import Rejection
+from spritz.runtime import tls
 from spritz.runtime.watchdog import Watchdog
 from spritz.runtime.worker import Worker
 
@@ -209,8 +210,6 @@ class Standby:
     def _keep_certified(self) -> None:
         """Renew the certificate: a standby may outlive it."""
         if self._tls is not None and self._membership is not None and self._clock.monotonic() > self._renew_at:
-            from spritz.runtime import tls
-
             try:
                 tls.renew(self._tls, self._membership.keys(self._cluster, tls.CONTROLLER, self._clock.now()))
             except (SpritzError, OSError) as error:  # ssl.SSLError is an OSError
@@ -219,8 +218,6 @@ class Standby:
 
     async def _listen(self, server: Server) -> None:
         if self._membership is not None:
-            from spritz.runtime import tls
-
             keys = self._membership.keys(self._cluster, tls.CONTROLLER, self._clock.now())
             self._tls = tls.server_context(keys, streams=False)
             server.secure(self._tls, None)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from spritz.experiments import record, slurm, submission
+from spritz.experiments.home import home
 from spritz.experiments.record import Run
 from spritz.experiments.store import Store
 from spritz.experiments.submission import Request
@@ -93,8 +95,6 @@ def launch(requests: Mapping[int, Request], store: Store, script: Path, *, name:
 
 def forget(runs: Iterable[Run], store: Store) -> None:
     """Remove runs that were not queued."""
-    import shutil
-
     for run in runs:
         store.remove(run.name, run.user)
         shutil.rmtree(_directory(run), ignore_errors=True)
@@ -112,6 +112,4 @@ def ranges(indices: Iterable[int]) -> str:
 
 
 def _directory(run: Run) -> Path:
-    from spritz.experiments.home import home
-
     return record.directory_of(home(), run.name)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -140,8 +141,6 @@ fi
 
 
 def _quoted(path: Path) -> str:
-    import shlex
-
     return shlex.quote(str(path))
 
 

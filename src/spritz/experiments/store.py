@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spritz.experiments import secrets
+from spritz.experiments import record, secrets
 from spritz.experiments.database import Taken, Transaction, connect
 from spritz.experiments.errors import ExperimentError
 
@@ -175,8 +175,6 @@ class Store:
 
     def add_missing(self, runs: Iterable[Path], owner: str) -> int:
         """Rows of the runs in these directories that the index does not know, as after it was lost; how many."""
-        from spritz.experiments import record
-
         known = {entry.name for entry in self.find(Query(owner=owner))}
         added = 0
         for directory in runs:

@@ -8,6 +8,7 @@ imported here: submitting a run must cost no more than reading one small file.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -125,8 +126,6 @@ def start(home: Path, address: str | None) -> Server:
 
 
 def _start(home: Path, address: str | None) -> subprocess.Popen[bytes]:
-    import importlib.util
-
     if importlib.util.find_spec("mlflow") is None or importlib.util.find_spec("uvicorn") is None:
         raise ExperimentError("MLflow is not installed here", hint="pip install 'spritz[experiments]'")
     folder = home / "mlflow"

@@ -10,6 +10,7 @@ server is MLflow's own application in one process: `mlflow server` starts three,
 from __future__ import annotations
 
 import base64
+import ctypes
 import fcntl
 import hmac
 import json
@@ -92,8 +93,6 @@ def keep(home: Path, address: str) -> int:
 
 def serve(home: Path, address: str, port: int, host: str) -> int:
     """Run MLflow's application in this process."""
-    import ctypes
-
     # It must not hold the port when its keeper has been killed.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     folder = home / "mlflow"

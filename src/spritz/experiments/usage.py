@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html as escaping
 import json
 import re
 from bisect import bisect_left
@@ -220,7 +221,6 @@ def html(name: str, found: Usage) -> str:
         from plotly.subplots import make_subplots
     except ImportError as error:
         raise ExperimentError("--html needs Plotly", hint="pip install 'spritz[experiments]'") from error
-    import html as escaping
 
     kinds = list(dict.fromkeys(item.what for item in found.series))
     kinds.sort(key=lambda kind: kind != "metric")

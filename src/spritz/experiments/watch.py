@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -159,8 +162,6 @@ class Jupyter:
     """A JupyterLab server of this session, on this node's own address; its token is in a file of its own."""
 
     def __init__(self, directory: Path, command: str) -> None:
-        import secrets
-
         self.runtime = directory / "jupyter"
         self.runtime.mkdir(mode=0o700, exist_ok=True)
         self._token = secrets.token_hex(24)
@@ -189,8 +190,6 @@ class Jupyter:
             return 0.0
 
     def _get(self, path: str) -> Any:
-        import urllib.request
-
         # `no_track_activity`: our question is no activity.
         request = urllib.request.Request(
             f"{self.url()}{path}?no_track_activity=1", headers={"Authorization": f"token {self._token}"}
@@ -202,8 +201,6 @@ class Jupyter:
 
 def unused_port() -> int:
     """A port of this node's own address that nobody listens at now; Jupyter takes another if it is gone by then."""
-    import socket
-
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])

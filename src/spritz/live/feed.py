@@ -13,20 +13,23 @@ from typing import TYPE_CHECKING
 from msgspec import json
 
 from spritz.client.errors import CallTimeout, ClientError, RemoteError
-from spritz.client.locate import locate_controller
+from spritz.client.locate import locate_controller, read_keys
 from spritz.client.sync import Connection, connect_controller, decoder_of
 from spritz.live.jobs import PATHS, jobs_of
 from spritz.live.nodes import node_of
 from spritz.live.picture import Update
 from spritz.model.commands.job import JobFilter, JobTarget
-from spritz.model.queries import ChangeBatch, JobRows, ListJobs, ListNodes, Nodes, Ping, Pong, WatchChanges
+from spritz.model.queries.daemons import Ping, Pong
+from spritz.model.queries.events import ChangeBatch, WatchChanges
+from spritz.model.queries.jobs import JobRows, ListJobs
+from spritz.model.queries.nodes import ListNodes, Nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spritz.live.jobs import Job
     from spritz.live.nodes import Node
-    from spritz.model.queries import Change
+    from spritz.model.queries.events import Change
 
 #: Seconds for which changes are gathered: after silence, and after another answer.
 GATHER_SECONDS, GATHER_BUSY_SECONDS = 0.05, 0.4
@@ -63,8 +66,6 @@ def _nodes(controller: Connection, names: tuple[str, ...]) -> tuple[Node, ...]:
 
 def cluster_name(conf: str | None) -> str:
     """Of slurm.conf."""
-    from spritz.client.locate import read_keys
-
     return read_keys(frozenset({"clustername"}), conf).get("clustername", "")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from spritz.model.queries import NodeView
+    from spritz.model.queries.nodes import NodeView
 
 #: Nodes in one of these states start no jobs.
 CLOSED = frozenset({"DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "UNKNOWN", "FUTURE", "MAINT", "REBOOT_REQUESTED"})

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.notation.tres import format as format_tres
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -135,6 +137,4 @@ def _pairs(
 
 def text(pairs: Iterable[tuple[str, int]]) -> str:
     """`cpu=8,mem=200M,node=2,billing=8`; (null) for nothing."""
-    from spritz.notation.tres import format
-
-    return format(pairs) or "(null)"
+    return format_tres(pairs) or "(null)"

@@ -22,11 +22,12 @@ from spritz.client.aio import Address, PersistentChannel, connect
 from spritz.client.errors import RemoteError
 from spritz.client.leader import must_lead, watch_leader
 from spritz.client.locate import controller_socket_name
+from spritz.client.peers import Peers
 from spritz.client.server import Server
 from spritz.model.errors import SpritzError
 from spritz.model.launch import Accepted, ForwardOrder, PingNode, RebootNode, ReloadNode, SignedLaunch, StopDaemon
 from spritz.model.machines import ConfigurationFiles, FetchConfiguration
-from spritz.model.queries import Ping, Pong
+from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.rejection import Rejection
 from spritz.model.reports import NodeSamples, Registered, RegisterNode
 from spritz.node import health, hosts
@@ -41,6 +42,7 @@ from spritz.node.hardware import disk_mib
 from spritz.node.job_mapping import gpus_of, write_mapping
 from spritz.node.zygote import Zygote
 from spritz.runtime import log as runtime_log
+from spritz.runtime import tls
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.programs import run_programs
 from spritz.runtime.sockets import AddressInUse
@@ -223,9 +225,6 @@ class Daemon:
 
     def _secure(self, server: Server, member: Member) -> None:
         """Accept forwarded orders from nodes on other machines, and connections of step supervisors there."""
-        from spritz.client.peers import Peers
-        from spritz.runtime import tls
-
         keys = member.membership.keys(member.cluster, tls.NODE, self._clock.now())
         context = tls.server_context(keys)
         self._peers = Peers(member.cluster, member.secure(tls.NODE, tls.STREAMS), self._tasks, self._log)
@@ -233,8 +232,6 @@ class Daemon:
         self._tasks.spawn(self._keep_secure(context, member), name="certificate.port")
 
     async def _keep_secure(self, context: SSLContext, member: Member) -> None:
-        from spritz.runtime import tls
-
         while True:
             await self._clock.sleep(3600.0)
             try:

@@ -12,6 +12,7 @@ import sys
 from time import sleep
 from typing import TYPE_CHECKING
 
+from spritz.client.blocking_tls import connect, member_context
 from spritz.client.errors import ClientError, RemoteError, RemoteHost
 from spritz.client.locate import locate_controller
 from spritz.client.sync import connect_controller
@@ -20,6 +21,7 @@ from spritz.model.errors import SpritzError
 from spritz.model.reports import Introduced, IntroduceNode
 from spritz.model.resources import NodeCapacity
 from spritz.node.hardware import describe
+from spritz.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from spritz.client.locate import ControllerConfig
@@ -69,9 +71,7 @@ def _connected(config: ControllerConfig, membership: Membership | None) -> Conne
     """To a controller here, or with keys to one on another machine. Raises ClientError."""
     if membership is None:
         return connect_controller(config)
-    from spritz.client.blocking_tls import connect, member_context
     from spritz.client.member import member_of
-    from spritz.runtime.clock import SystemClock
 
     clock = SystemClock()
     member = member_of(membership, config.cluster_name, "node", config.hosts, config.port, clock)

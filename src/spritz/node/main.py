@@ -8,15 +8,36 @@ Source: slurmd(8); slurm.conf(5) SlurmdUser, SlurmdPidFile, SlurmdLogFile, Slurm
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from spritz.client.configless import configuration, refresh
+from spritz.client.configless import keep as keep_files
+from spritz.client.joining import parse_address
+from spritz.client.locate import find_slurm_conf, locate_controller, read_keys
+from spritz.client.membership import find_membership
+from spritz.client.munged import munged_of
+from spritz.client.same_machine import is_here, refuse_remote
+from spritz.config.load import load
 from spritz.model.errors import SpritzError
+from spritz.node import cgroup
+from spritz.node.daemon import Daemon
+from spritz.node.dynamic_node import introduce
+from spritz.node.hardware import describe, detect
+from spritz.node.leftovers import forget_all
 from spritz.node.options import USAGE, Options, parse
+from spritz.node.settings import controllers_taken, daemon_settings, holds, own_nodes
+from spritz.node.spool import try_socket
+from spritz.runtime import log
+from spritz.runtime.clock import SystemClock
 from spritz.runtime.daemon_command import run_daemon
+from spritz.runtime.privilege import UnknownUser, current_user, lookup_user
 from spritz.runtime.service import held_pid_file, make_directory, open_log, serve_detached, set_nice
+from spritz.runtime.tasks import run
+from spritz.stepd.namespaces import may_cover
 
 if TYPE_CHECKING:
     from spritz.client.membership import Membership
@@ -38,11 +59,6 @@ def main(argv: list[str]) -> int:
 
 
 def _print_hardware() -> int:
-    import socket
-
-    from spritz.node.hardware import describe, detect
-    from spritz.runtime.clock import SystemClock
-
     hostname = socket.gethostname().partition(".")[0]
     sys.stdout.write(describe(detect(SystemClock().now()), hostname))
     return 0
@@ -51,7 +67,6 @@ def _print_hardware() -> int:
 def _start(options: Options) -> int:
     if options.print_hardware:
         return _print_hardware()
-    from spritz.client.same_machine import refuse_remote
 
     path, membership, fetched = _configuration(options)
     if _is_unnamed(path, options, membership):
@@ -59,8 +74,6 @@ def _start(options: Options) -> int:
     hardware = _hardware(gpus=options.dynamic)
     own = None
     if options.dynamic or options.future:
-        from spritz.node.dynamic_node import introduce
-
         own = introduce(path, options, hardware, membership)
     settings = _read(path, options, hardware, own=own)
     if membership is None:
@@ -102,9 +115,6 @@ class _Ours:
 
 def _configuration(options: Options) -> tuple[str, Membership | None, bool]:
     """Path of slurm.conf, our keys, and whether the controller sends the files. Raises SpritzError."""
-    from spritz.client.locate import find_slurm_conf
-    from spritz.client.membership import find_membership
-
     path = ""
     if not options.conf_server:
         try:
@@ -114,16 +124,10 @@ def _configuration(options: Options) -> tuple[str, Membership | None, bool]:
         except SpritzError:
             if options.config_file:
                 raise
-    from spritz.client.configless import configuration, refresh
-    from spritz.client.locate import locate_controller
-    from spritz.client.same_machine import is_here
-    from spritz.runtime.clock import SystemClock
 
     now = SystemClock().now()
     found, membership, fetched = configuration(options.config_file, options.conf_server, "node", now)
     if fetched and membership is not None and not options.conf_server:
-        from spritz.client.joining import parse_address
-
         controllers = locate_controller(found)
         if not is_here(controllers.hosts) and membership.joined is not None:
             known = [parse_address(text) for text in membership.joined.controllers]
@@ -133,8 +137,6 @@ def _configuration(options: Options) -> tuple[str, Membership | None, bool]:
 
 def _need_user(settings: DaemonSettings) -> None:
     """Raises SpritzError unless this process runs as SlurmdUser: else jobs could not start, or not as their users."""
-    from spritz.runtime.privilege import UnknownUser, current_user, lookup_user
-
     try:
         wanted = lookup_user(settings.slurmd_user)
     except UnknownUser as error:
@@ -148,9 +150,6 @@ def _need_user(settings: DaemonSettings) -> None:
 
 
 def _hardware(*, gpus: bool) -> Hardware:
-    from spritz.node.hardware import detect
-    from spritz.runtime.clock import SystemClock
-
     return detect(SystemClock().now(), gpus=gpus)
 
 
@@ -162,12 +161,6 @@ def _read(
 
     Raises SpritzError with every fault in the files.
     """
-    import socket
-
-    from spritz.config.load import load
-    from spritz.node import cgroup
-    from spritz.node.settings import controllers_taken, daemon_settings, holds, own_nodes
-
     config = load(path)
     nodes = [own] if own is not None else own_nodes(config, options.nodes, socket.gethostname(), some=again)
     plugin = str(config.cgroup["CgroupPlugin"])
@@ -208,11 +201,6 @@ def _serve(
     log_file: str,
     ours: _Ours,
 ) -> int:
-    from spritz.node.daemon import Daemon
-    from spritz.node.leftovers import forget_all
-    from spritz.runtime import log
-    from spritz.runtime.tasks import run
-
     if not log_file and not options.foreground:
         log_file = os.path.join(next(iter(settings.nodes.values())).spool, "slurmd.log")
     open_log(
@@ -229,9 +217,7 @@ def _serve(
 
     member, keep = None, None
     if ours.membership is not None:
-        from spritz.client.configless import keep as keep_files
         from spritz.client.member import member_of
-        from spritz.runtime.clock import SystemClock
 
         member = member_of(
             ours.membership,
@@ -242,9 +228,6 @@ def _serve(
             SystemClock(),
         )
         if member is not None:
-            from spritz.client.locate import read_keys
-            from spritz.client.munged import munged_of
-
             found = read_keys(frozenset(("authtype", "authinfo")), settings.path)
             member.munge = munged_of(found.get("authtype", ""), found.get("authinfo", ""))
         if member is not None and ours.fetched:
@@ -280,8 +263,6 @@ def _first(group: BaseExceptionGroup[SpritzError]) -> SpritzError:
 
 def _owners(slurm_user: str) -> frozenset[int]:
     """Users that may run the controller: root, SlurmUser, and this process's user."""
-    from spritz.runtime.privilege import UnknownUser, lookup_user
-
     try:
         return frozenset((0, os.geteuid(), lookup_user(slurm_user).uid))
     except UnknownUser as error:
@@ -303,7 +284,6 @@ def _need_container(container: Container | None) -> None:
     """Raises SpritzError if jobs could not have private directories."""
     if container is None:
         return
-    from spritz.stepd.namespaces import may_cover
 
     try:
         container.prepare()
@@ -321,8 +301,6 @@ def _need_container(container: Container | None) -> None:
 
 def _need_sockets(spool: str) -> None:
     """Raises SpritzError if the file system has no sockets, as some network file systems: steps could not listen."""
-    from spritz.node.spool import try_socket
-
     try:
         try_socket(spool)
     except OSError as error:

@@ -8,12 +8,10 @@ shows for them. Differs: the message for a wrong line shows where the mistake is
 
 from __future__ import annotations
 
+from datetime import date
+
 from spritz.notation.errors import NotationError, shown
 from spritz.notation.ranges import format_ids
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from datetime import date
 
 _MINUTES_OF_DAY = 1440
 #: days within which every day of the month comes that exists at all (29 February skips eight years around 2100)
@@ -74,8 +72,6 @@ class Schedule:
 
     def following(self, minute: int) -> int:
         """The first time after `minute`; both are minutes of local time since 1970."""
-        from datetime import date
-
         minute += 1
         day, clock = divmod(minute, _MINUTES_OF_DAY)
         for ahead in range(_DAYS_MAX):

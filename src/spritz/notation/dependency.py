@@ -5,10 +5,11 @@ Source: sbatch(1) --dependency; scontrol(1) show job, squeue(1) %E for the print
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.notation.errors import NotationError, shown, unsigned
 from spritz.notation.value import Value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

@@ -9,10 +9,13 @@ Source: https://slurm.schedmd.com/extra_constraints.html
 
 from __future__ import annotations
 
+import re
+from json import loads
+from typing import TYPE_CHECKING
+
 from spritz.notation.errors import NotationError, shown
 from spritz.notation.value import Value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -53,8 +56,6 @@ class Comparison(Value):
         )
 
     def _number(self, node_value: float) -> bool:
-        import re
-
         number = float(self.value) if re.fullmatch(_NUMBER, self.value) else None
         if isinstance(node_value, bool):
             truth = {"true": 1.0, "false": 0.0}.get(self.value.lower(), number)
@@ -88,8 +89,6 @@ def _holds(operator: str, order: int) -> bool:
 
 def data_of(text: str) -> Data:
     """A node's extra data; empty where the text is no JSON object."""
-    from json import loads
-
     try:
         data = loads(text, parse_int=float) if text else {}
     except (ValueError, RecursionError):
@@ -107,8 +106,6 @@ def is_met(expression: str, extra_text: str) -> bool:
 
 def parse(text: str) -> Junction:
     """The expression of `text`. Raises ExtraError."""
-    import re
-
     tokens = re.findall(_TOKEN, text)
     if sum(map(len, tokens)) != len(text):
         raise ExtraError(f"{shown(text)}: a ! without =")

@@ -9,10 +9,11 @@ parentheses.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.notation.errors import NotationError, shown, unsigned
 from spritz.notation.value import Value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 

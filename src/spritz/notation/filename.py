@@ -7,7 +7,8 @@ Source: sbatch(1) FILENAME PATTERN, srun(1) FILENAME PATTERN (IO redirection).
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 

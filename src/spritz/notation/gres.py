@@ -7,11 +7,12 @@ Source: sbatch(1) --gres, --gpus; scontrol(1) show job -d, show node.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.notation.errors import NotationError, shown, unsigned
 from spritz.notation.ranges import format_ids
 from spritz.notation.value import Value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

@@ -9,9 +9,10 @@ compressed form are those that scontrol 22.05 prints. Differs: text after a brac
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.notation.errors import NotationError, shown, unsigned
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

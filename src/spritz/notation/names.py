@@ -5,7 +5,8 @@ Source: ours. Edit distance with swaps of neighbours (optimal string alignment),
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

@@ -7,10 +7,11 @@ Source: sbatch(1) --array; squeue(1) SLURM_BITSTR_LEN; the printed forms are tho
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.notation.errors import NotationError, shown, unsigned
 from spritz.notation.value import Value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 

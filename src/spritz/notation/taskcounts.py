@@ -5,9 +5,10 @@ Source: sbatch(1) OUTPUT ENVIRONMENT VARIABLES.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.notation.errors import NotationError, shown, unsigned
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

@@ -8,11 +8,13 @@ known (23.02), dates that do not exist are refused, and only a count may follow 
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
 from spritz.notation.errors import NotationError, shown
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from datetime import datetime, tzinfo
+    from datetime import tzinfo
 
 _HOURS = {"midnight": 0, "elevenses": 11, "noon": 12, "fika": 15, "teatime": 16}
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
@@ -86,8 +88,6 @@ class _Reader:
                 self.read_date()
 
     def read_word(self) -> bool:
-        from datetime import timedelta
-
         if self.word("today"):
             self.date = (self.now.year, self.now.month, self.now.day)
         elif self.word("tomorrow"):
@@ -157,8 +157,6 @@ class _Reader:
         """Date and time of day. A missing half is filled in to give the soonest time to come, or the latest one gone
         by.
         """
-        from datetime import timedelta
-
         if self.clock is None and self.date is None:
             raise self.fail()
         hour, minute, second = self.clock or (0, 0, 0)
@@ -191,8 +189,6 @@ def parse_time(text: str, now: float, zone: tzinfo | None = None, *, future: boo
 
     Raises TimeError with the line that Slurm prints, which includes the position of the error.
     """
-    from datetime import datetime
-
     if len(text) > _LENGTH_MAX:
         raise TimeError(f"Invalid time specification (pos=0): {shown(text)}")
     stripped = text.strip()
@@ -244,8 +240,6 @@ def format_time(epoch: float, style: str = "", now: float = 0.0, zone: tzinfo | 
     `relative` compares with `now`. A style without `%` counts as standard, as in Slurm, which also complains about it.
     Callers print times that are not set ("Unknown", "N/A"). A time outside the years of a date is Unknown.
     """
-    from datetime import datetime
-
     try:
         when = datetime.fromtimestamp(int(epoch), zone)
     except (ValueError, OverflowError, OSError):

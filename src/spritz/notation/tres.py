@@ -7,10 +7,11 @@ Source: scontrol(1) ReqTRES, AllocTRES; slurm.conf(5) AccountingStorageTRES, TRE
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.notation.errors import NotationError, shown, unsigned
 from spritz.notation.memory import format_mib, parse_mib
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

@@ -18,6 +18,7 @@ import msgspec
 from spritz.model.job import JobSpec
 from spritz.notation.octets import octets, plain
 from spritz.plugins.answer import FieldError
+from spritz.plugins.fields import FIELDS
 
 
 class Description:
@@ -58,15 +59,11 @@ class Description:
 
     def read(self, name: str) -> Any:
         """The value; None for a text that was not given, and for an unknown name."""
-        from spritz.plugins.fields import FIELDS
-
         field = FIELDS.get(name)
         return None if field is None else field.read(self)
 
     def write(self, name: str, value: Any) -> None:
         """Set a field. Raises FieldError for an unknown name, or a value that the field does not accept."""
-        from spritz.plugins.fields import FIELDS
-
         field = FIELDS.get(name)
         if field is None:
             raise FieldError(f'a job description has no field "{name}"')

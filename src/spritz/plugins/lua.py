@@ -17,6 +17,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from spritz.notation.duration import DurationError, parse_minutes
 from spritz.notation.octets import octets, plain
 from spritz.plugins.answer import LogLine, PluginError
 from spritz.plugins.numbers import CONSTANTS, WIDE_CONSTANTS, error_numbers
@@ -242,8 +243,6 @@ class LuaScript:
 
 
 def _minutes(text: Any) -> int:
-    from spritz.notation.duration import DurationError, parse_minutes
-
     try:
         return parse_minutes(str(text_from(text)))
     except DurationError:

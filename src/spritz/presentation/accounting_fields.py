@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE, STEP_MAX
 from spritz.notation.duration import format_duration
+from spritz.notation.hostlist import expand
 from spritz.notation.memory import format_units
 from spritz.presentation import accounting_text, step_usage
+from spritz.presentation.job_paths import expanded
 from spritz.presentation.table import CUT, WHOLE, Constant, TableField
+from spritz.presentation.users import uid_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -80,8 +83,6 @@ def _file(name: str) -> Render:
         pattern = str(getattr(job, name)) if row.step is None else ""
         if not (style.expand and pattern):
             return pattern
-        from spritz.notation.hostlist import expand
-        from spritz.presentation.job_paths import expanded
 
         return expanded(
             pattern,
@@ -103,8 +104,6 @@ def _uid(row: Row, style: Style) -> str:
         return ""
     here = None
     if style.local_uid and row.job.user:
-        from spritz.presentation.users import uid_of
-
         here = uid_of(row.job.user)
     return str(row.job.uid if here is None else here)
 

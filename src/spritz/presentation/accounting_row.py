@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.ids import step_name
 from spritz.model.states import JobFlag
+from spritz.notation.jobid import format_pending
 
 if TYPE_CHECKING:
     from spritz.model.accounting import JobRecord, StepRecord
@@ -87,8 +88,6 @@ class Row:
         """The job's id in Slurm's forms: `12`, `12_3`, `12_[4-9%2]`, `12+1`."""
         job = self.job
         if job.array_tasks:
-            from spritz.notation.jobid import format_pending
-
             return format_pending(job.job_id, int(job.array_tasks, 16), max(0, job.array_limit), length)
         if job.array_job_id and job.array_task_id is not None:
             return f"{job.array_job_id}_{job.array_task_id}"

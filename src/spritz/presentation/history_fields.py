@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.states import NodeFlag
+from spritz.notation.duration import format_duration
+from spritz.notation.times import format_time
+from spritz.presentation.node_states import state_word
 from spritz.presentation.table import TableField
+from spritz.presentation.users import name_of
 
 if TYPE_CHECKING:
     from spritz.model.accounting import NodeEventRecord, ReservationRecord
@@ -21,8 +26,6 @@ _FLAGS |= {"POWERING_UP": 0x4000, "MAINTENANCE": 0x8000, "REBOOT_REQUESTED": 0x1
 
 
 def _time(epoch: float) -> str:
-    from spritz.notation.times import format_time
-
     return format_time(epoch) if epoch else "Unknown"
 
 
@@ -32,15 +35,11 @@ def _event(row: Row) -> NodeEventRecord:
 
 
 def _state(row: Row) -> str:
-    from spritz.presentation.node_states import state_word
-
     one = _event(row)
     return state_word([one.state, *_flag_names(one)], compact=True).rstrip("*$^@#%!~-").upper() if one.node else ""
 
 
 def _flag_names(record: NodeEventRecord) -> list[str]:
-    from spritz.model.states import NodeFlag
-
     return [flag.name for flag in NodeFlag if flag.name and record.flags & flag.value]
 
 
@@ -55,15 +54,11 @@ def _reason(row: Row) -> str:
 
 
 def _user(row: Row) -> str:
-    from spritz.presentation.users import name_of
-
     one = _event(row)
     return f"{name_of(one.reason_uid)}({one.reason_uid})" if one.node else ""
 
 
 def _duration(row: Row) -> str:
-    from spritz.notation.duration import format_duration
-
     one = _event(row)
     return format_duration(max(0, int((one.ended_at or row["now"]) - one.started_at)))
 

@@ -9,9 +9,13 @@ texts as 22.05 prints them, `gres/gpu:1` and later names as 25.05 does.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+from spritz.client.locate import locate_controller
 from spritz.model.ids import INFINITE
+from spritz.notation.duration import format_elapsed
+from spritz.notation.hostlist import compress
 from spritz.presentation import job_text, job_times
 from spritz.presentation.columns import Field, by_letter, by_name, itself
 
@@ -32,7 +36,6 @@ def _or_null(now: float, value: object) -> str:
 def _hosts_or_blank(now: float, names: list[str]) -> str:
     if not names:
         return ""
-    from spritz.notation.hostlist import compress
 
     return compress(names)
 
@@ -62,8 +65,6 @@ def _partitions(now: float, states: list[str], names: list[str], requested: list
 
 
 def _bitstr_length() -> int:
-    import os
-
     from spritz.notation.ranges import bitstr_length
 
     return bitstr_length(os.environ.get("SLURM_BITSTR_LEN"))
@@ -86,7 +87,6 @@ def allocated_hosts(allocation: Plain | None) -> str:
     """The allocation's nodes as a hostlist."""
     if not allocation:
         return ""
-    from spritz.notation.hostlist import compress
 
     return compress(node["node"] for node in allocation["nodes"])
 
@@ -107,7 +107,7 @@ def _reservation(now: float, requested: str, allocation: Plain | None) -> str:
 
 def _reason(now: float, reason: str, detail: str, state: str, action: str) -> str:
     """Differs: for a running job that was told to make room (GraceTime) this is the reason; Slurm shows None
-    (docs/decisions/0162).
+    (docs/decisions/0033).
     """
     if action and state == "RUNNING" and reason in ("", "None"):
         return "BeingPreempted"
@@ -302,8 +302,6 @@ def _or(empty: str) -> Callable[[float, object], str]:
 
 
 def _switch_wait(now: float, value: object) -> str:
-    from spritz.notation.duration import format_elapsed
-
     return format_elapsed(value) if isinstance(value, int) else "0:00"
 
 
@@ -312,8 +310,6 @@ def _pending_time(now: float, state: str, submitted: float, started: float) -> s
 
 
 def _minutes_or_zero(now: float, minutes: int | None) -> str:
-    from spritz.notation.duration import format_elapsed
-
     return format_elapsed((minutes or 0) * 60)
 
 
@@ -339,8 +335,6 @@ def _per_gpu(now: float, count: int | None) -> str:
 
 def cluster_name(now: float) -> str:
     """That of the cluster that is asked."""
-    from spritz.client.locate import locate_controller
-
     return locate_controller().cluster_name
 
 

@@ -5,6 +5,8 @@ Source: sbatch(1) FILENAME PATTERN.
 
 from __future__ import annotations
 
+from spritz.notation.filename import expand
+
 
 def file_pattern(pattern: str, work_dir: str, *, default: str) -> str:
     """The absolute path, with its patterns; `default` without a request."""
@@ -29,8 +31,6 @@ def expanded(
     restarts: int,
 ) -> str:
     """Expands the patterns that the job's record can fill. Step and task letters are those of the batch step."""
-    from spritz.notation.filename import expand
-
     values: dict[str, str | int] = {
         "A": array_job_id or job_id,
         "J": str(job_id),

@@ -9,6 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE
+from spritz.model.job import suspension
+from spritz.notation import dependency
+from spritz.notation.duration import format_duration, format_minutes
+from spritz.notation.gres import format_indexes
+from spritz.notation.memory import format_mib
+from spritz.notation.ranges import format_array, format_ids
 from spritz.presentation import job_paths, job_text, job_tres
 from spritz.presentation.record import NULL, hosts, join, moment, one_or_zero, or_null
 
@@ -26,7 +32,7 @@ _SWITCH_WAIT = 300
 def record_text(
     job: Job, now: float, oneliner: bool = False, details: int = 0, exempt_seconds: int | None = None
 ) -> str:
-    """A job's record. `exempt_seconds`: see `model.queries.Jobs`."""
+    """A job's record. `exempt_seconds`: see `model.queries.jobs.Jobs`."""
     lines = [
         *_identity(job),
         *_state(job, details),
@@ -63,8 +69,6 @@ def _identity(job: Job) -> list[str]:
 
 def _array_tasks(job: Job) -> str:
     if job.array is not None:
-        from spritz.notation.ranges import format_array
-
         return format_array(int(job.array.pending, 16), job.array.limit, 0)
     return "N/A" if job.array_task_id is None else str(job.array_task_id)
 
@@ -90,8 +94,6 @@ def _state(job: Job, details: int) -> list[str]:
 
 
 def _dependency(job: Job) -> str:
-    from spritz.notation import dependency
-
     words = [
         dependency.format_one(dependency.Dependency(d.kind, d.job_id, d.task_id, d.minutes), d.state)
         for d in job.dependencies
@@ -107,9 +109,6 @@ def limit_minutes(job: Job) -> int:
 
 
 def _times(job: Job, now: float, exempt_seconds: int | None) -> list[str]:
-    from spritz.model.job import suspension
-    from spritz.notation.duration import format_duration, format_minutes
-
     spec = job.spec
     used = job_text.used_seconds(
         now, job.state.value, job.started_at, job.ended_at, job.suspended_seconds, job.suspended_at
@@ -194,7 +193,6 @@ def _node_lines(job: Job) -> list[str]:
     for node in allocation.nodes:
         for one in node.gres:
             totals[one.name, one.type] = totals.get((one.name, one.type), 0) + one.count
-        from spritz.notation.ranges import format_ids
 
         share = f"CPU_IDs={format_ids(int(node.cpus, 16))} Mem={node.memory_mib} GRES={_devices(node.gres)}"
         if runs and runs[-1][1] == share:
@@ -206,15 +204,10 @@ def _node_lines(job: Job) -> list[str]:
 
 
 def _devices(given: Iterable[GresAllocation]) -> str:
-    from spritz.notation.gres import format_indexes
-
     return ",".join(format_indexes(one.name, one.type, one.count, int(one.indexes, 16)) for one in given)
 
 
 def _request(job: Job) -> list[str]:
-    from spritz.notation.duration import format_duration
-    from spritz.notation.memory import format_mib
-
     spec = job.spec
     cpus = job_text.least_cpus(spec.cpus_per_node_min, spec.tasks_per_node, spec.cpus_per_task)
     if spec.memory_mib_per_cpu:
@@ -283,8 +276,6 @@ def standard_paths(job: Job) -> tuple[str, str, str]:
 
 def _more(job: Job) -> list[str]:
     """Fields that are shown only if they were requested."""
-    from spritz.notation.duration import format_duration
-
     spec = job.spec
     lines = []
     if spec.switches:

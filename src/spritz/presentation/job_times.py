@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE
+from spritz.notation.duration import format_elapsed, format_left, format_limit
 from spritz.presentation import job_text
+from spritz.presentation.local_time import clock_text
 
 if TYPE_CHECKING:
     from typing import Any
@@ -22,21 +24,17 @@ def moment(now: float, at: float) -> str:
     """A time in SLURM_TIME_FORMAT; N/A for none."""
     if not at:
         return NA
-    from spritz.presentation.local_time import clock_text
 
     return clock_text(at)
 
 
 def used(now: float, state: str, started: float, ended: float, suspended: float, suspended_at: float) -> str:
     """TIME: the run time."""
-    from spritz.notation.duration import format_elapsed
-
     return format_elapsed(job_text.used_seconds(now, state, started, ended, suspended, suspended_at))
 
 
 def limit(now: float, granted: int | None, requested: int | None) -> str:
     """TIME_LIMIT."""
-    from spritz.notation.duration import format_limit
 
     return format_limit(limit_order(granted, requested))
 
@@ -52,8 +50,6 @@ def left(
     suspended_at: float,
 ) -> str:
     """TIME_LEFT: the rest of the limit."""
-    from spritz.notation.duration import format_left
-
     return format_left(
         limit_order(granted, requested), job_text.used_seconds(now, state, started, ended, suspended, suspended_at)
     )

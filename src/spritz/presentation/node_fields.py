@@ -8,15 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE
+from spritz.notation.duration import format_elapsed
+from spritz.notation.hostlist import compress_sorted, sort
 from spritz.presentation import node_states
 from spritz.presentation.columns import Field, by_letter, by_name
+from spritz.presentation.node_text import gres_text, gres_used_text
+from spritz.presentation.users import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import TypedDict, Unpack
 
     from spritz.model.partition import Partition
-    from spritz.model.queries import NodeView
+    from spritz.model.queries.nodes import NodeView
     from spritz.presentation.node_groups import Group
 
     class Called(TypedDict, total=False):
@@ -120,13 +124,10 @@ def _listed(
 
     def render(group: Group) -> str:
         words = list(dict.fromkeys(text(view) for view in group.views))
-        from spritz.notation.hostlist import compress_sorted
 
         return compress_sorted(words)
 
     def order(group: Group) -> object:
-        from spritz.notation.hostlist import sort
-
         names = sort(text(view) for view in group.views)
         return natural(names[0]) if names else ()
 
@@ -175,8 +176,6 @@ def partition_name(partition: Partition) -> str:
 
 
 def _limit(minutes: int | None) -> str:
-    from spritz.notation.duration import format_elapsed
-
     if minutes is None:
         return NA
     return "infinite" if minutes >= INFINITE else format_elapsed(minutes * 60)
@@ -256,14 +255,10 @@ def _active(view: NodeView) -> str:
 
 
 def _gres(view: NodeView) -> str:
-    from spritz.presentation.node_text import gres_text
-
     return gres_text(view) or "(null)"
 
 
 def _gres_used(view: NodeView) -> str:
-    from spritz.presentation.node_text import gres_used_text
-
     return gres_used_text(view, indexes=True) or "(null)"
 
 
@@ -274,7 +269,6 @@ def _reason(view: NodeView) -> str:
 def _user(view: NodeView) -> str:
     if not view.node.reason:
         return "Unknown"
-    from spritz.presentation.users import name_of
 
     return name_of(view.node.reason_uid)
 

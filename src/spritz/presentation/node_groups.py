@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from spritz.model.partition import Partition
-    from spritz.model.queries import NodeView
+    from spritz.model.queries.nodes import NodeView
 
     Key = Callable[[Partition, NodeView], object]
 

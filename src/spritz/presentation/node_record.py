@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.notation.ranges import format_ids
+from spritz.notation.tres import format as format_tres
 from spritz.presentation.node_text import allocated_tres, configured_tres, gres_text, gres_used_text
 from spritz.presentation.record import join, moment, or_null
+from spritz.presentation.users import name_of
 
 if TYPE_CHECKING:
-    from spritz.model.queries import NodeView
+    from spritz.model.queries.nodes import NodeView
     from spritz.model.resources import NodeCapacity
 
 
 def record_text(view: NodeView, oneliner: bool = False, details: int = 0) -> str:
     """The record of one node. `details`: with GRES in use (-d)."""
-    from spritz.notation.tres import format
-
     node, config, capacity = view.node, view.node.config, view.node.config.capacity
     architecture = f"Arch={node.architecture} " if node.architecture else ""
     bind = f"CpuBind={config.cpu_bind} " if config.cpu_bind else ""
@@ -49,7 +50,6 @@ def record_text(view: NodeView, oneliner: bool = False, details: int = 0) -> str
         lines.append(special)
     if capacity.cores_per_gpu:
         from spritz.model.gpu_cores import cores_for_gpus
-        from spritz.notation.ranges import format_ids
 
         lines.append(f"RestrictedCoresPerGPU={capacity.cores_per_gpu}({format_ids(cores_for_gpus(capacity))})")
     if view.partitions:
@@ -59,8 +59,8 @@ def record_text(view: NodeView, oneliner: bool = False, details: int = 0) -> str
     lines += [
         f"BootTime={moment(node.booted_at, 'None')} SlurmdStartTime={moment(node.daemon_started_at, 'None')}",
         f"LastBusyTime={moment(node.last_busy_at)} ResumeAfterTime={moment(node.resume_at, 'None')}",
-        f"CfgTRES={format(configured_tres(view))}",
-        f"AllocTRES={format(allocated_tres(view))}",
+        f"CfgTRES={format_tres(configured_tres(view))}",
+        f"AllocTRES={format_tres(allocated_tres(view))}",
         "CurrentWatts=0 AveWatts=0",
     ]
     if node.comment:
@@ -68,16 +68,12 @@ def record_text(view: NodeView, oneliner: bool = False, details: int = 0) -> str
     if node.extra:
         lines.append(f"Extra={node.extra}")
     if node.reason:
-        from spritz.presentation.users import name_of
-
         lines.append(f"Reason={node.reason} [{name_of(node.reason_uid)}@{moment(node.reason_at)}]")
     return join(lines, oneliner)
 
 
 def _specialized(capacity: NodeCapacity) -> str:
     """Cores and memory reserved for the system; "" if there are none."""
-    from spritz.notation.ranges import format_ids
-
     words = []
     reserved = int(capacity.cpus_reserved, 16)
     if reserved:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from spritz.model.queries import NodeView
+    from spritz.model.queries.nodes import NodeView
 
 _COMPACT = {
     "allocated": "alloc",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from spritz.model.queries import NodeView
+    from spritz.model.queries.nodes import NodeView
     from spritz.model.resources import NodeCapacity
 
 

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.limits.usage import billable
+from spritz.notation.duration import format_minutes
+from spritz.notation.hostlist import compress
+from spritz.notation.tres import format as format_tres
+from spritz.presentation.node_text import configured_tres
 from spritz.presentation.record import join, limit, yes_no
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spritz.model.partition import Partition
-    from spritz.model.queries import NodeView
+    from spritz.model.queries.nodes import NodeView
 
 
 def _all(names: tuple[str, ...]) -> str:
@@ -22,8 +27,6 @@ def _all(names: tuple[str, ...]) -> str:
 
 def totals(partition: Partition, views: Mapping[str, NodeView]) -> list[tuple[str, int]]:
     """TRES of all its nodes, summed."""
-    from spritz.presentation.node_text import configured_tres
-
     sums: dict[str, int] = {"cpu": 0, "mem": 0, "node": 0, "billing": 0}
     for name in partition.nodes:
         view = views.get(name)
@@ -33,8 +36,6 @@ def totals(partition: Partition, views: Mapping[str, NodeView]) -> list[tuple[st
         for key, count in configured_tres(view):
             sums[key] = sums.get(key, 0) + count
     if partition.billing_weights:
-        from spritz.model.limits.usage import billable
-
         sums["billing"] = int(billable(partition.billing_weights, sums.items()))
     return [(key, count) for key, count in sums.items() if count]
 
@@ -64,10 +65,6 @@ def memory_limits(partition: Partition) -> str:
 
 def record_text(partition: Partition, views: Mapping[str, NodeView], oneliner: bool = False) -> str:
     """The record of one partition."""
-    from spritz.notation.duration import format_minutes
-    from spritz.notation.hostlist import compress
-    from spritz.notation.tres import format
-
     p = partition
     sums = dict(totals(p, views))
     default = "NONE" if p.default_time_minutes is None else format_minutes(p.default_time_minutes)
@@ -96,7 +93,7 @@ def record_text(partition: Partition, views: Mapping[str, NodeView], oneliner: b
         f"SelectTypeParameters={_select(p)}",
         f"JobDefaults={job_defaults(p)}",
         memory_limits(p),
-        f"TRES={format(sums.items()) or '(null)'}",
+        f"TRES={format_tres(sums.items()) or '(null)'}",
     ]
     if p.billing_weights_text:
         lines.append(f"TRESBillingWeights={p.billing_weights_text}")

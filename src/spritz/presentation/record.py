@@ -6,6 +6,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.ids import INFINITE
+from spritz.notation.hostlist import compress
+from spritz.presentation.local_time import clock_text
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -36,20 +40,15 @@ def moment(at: float, none: str = "Unknown") -> str:
     """A time in SLURM_TIME_FORMAT."""
     if not at:
         return none
-    from spritz.presentation.local_time import clock_text
 
     return clock_text(at)
 
 
 def limit(count: int) -> str:
     """A count, or UNLIMITED."""
-    from spritz.model.ids import INFINITE
-
     return "UNLIMITED" if count >= INFINITE else str(count)
 
 
 def hosts(names: Sequence[str]) -> str:
     """Names as a hostlist."""
-    from spritz.notation.hostlist import compress
-
     return compress(names)

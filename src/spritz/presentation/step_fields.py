@@ -1,4 +1,4 @@
-"""The catalogue of squeue's fields of a step. Values are attribute paths of `model.queries.StepView`.
+"""The catalogue of squeue's fields of a step. Values are attribute paths of `model.queries.steps.StepView`.
 
 Source: squeue(1) `-o` and `-O` with --steps.
 """
@@ -8,6 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE, STEP_BATCH, STEP_EXTERN, step_name
+from spritz.notation.duration import format_elapsed, format_limit
+from spritz.notation.hostlist import compress
+from spritz.notation.ranges import format_ids
 from spritz.presentation.columns import Field, by_letter, by_name
 from spritz.presentation.job_fields import NA, NULL, cluster_name, tres_text
 from spritz.presentation.local_time import clock_text
@@ -28,8 +31,6 @@ def step_label(job_id: int, array_job_id: int, task_id: int | None, step_id: int
 
 
 def _ranges(ports: tuple[int, ...]) -> str:
-    from spritz.notation.ranges import format_ids
-
     return format_ids(ports)
 
 
@@ -50,8 +51,6 @@ def name_of_step(step_id: int, spec: StepSpec) -> str:
 
 def step_hosts(nodes: tuple[StepNode, ...]) -> str:
     """The step's nodes as a hostlist."""
-    from spritz.notation.hostlist import compress
-
     return compress(node.allocation.node for node in nodes)
 
 
@@ -61,14 +60,10 @@ def cpus_of(step_id: int, nodes: tuple[StepNode, ...]) -> int:
 
 
 def _limit(now: float, minutes: int | None) -> str:
-    from spritz.notation.duration import format_limit
-
     return format_limit(INFINITE if minutes is None else minutes)
 
 
 def _used(now: float, started: float, ended: float) -> str:
-    from spritz.notation.duration import format_elapsed
-
     return format_elapsed(int((ended or now) - started) if started else 0)
 
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.ids import STEP_MAX
+from spritz.notation.duration import format_minutes
+from spritz.notation.ranges import format_ids
+from spritz.notation.tres import format as format_tres
 from spritz.presentation.record import NULL, join, moment
+from spritz.presentation.step_fields import cpus_of, name_of_step, step_hosts, step_label
 
 if TYPE_CHECKING:
-    from spritz.model.queries import StepView
+    from spritz.model.queries.steps import StepView
     from spritz.model.step import StepSpec
 
 
 def record_text(view: StepView, oneliner: bool = False) -> str:
     """The record of one step."""
-    from spritz.notation.duration import format_minutes
-    from spritz.notation.ranges import format_ids
-    from spritz.notation.tres import format
-    from spritz.presentation.step_fields import cpus_of, name_of_step, step_hosts, step_label
-
     step, spec = view.step, view.step.spec
     label = step_label(step.job_id, view.array_job_id, view.array_task_id, step.step_id, view.het_job_id)
     minutes = spec.time_limit_minutes
@@ -29,7 +28,7 @@ def record_text(view: StepView, oneliner: bool = False) -> str:
         f"State={step.state.value} Partition={view.partition} NodeList={step_hosts(step.nodes)}",
         f"Nodes={len(step.nodes)} CPUs={cpus_of(step.step_id, step.nodes)} Tasks={step.tasks} "
         f"Name={name_of_step(step.step_id, spec)} Network=(null)",
-        f"TRES={(format(sorted(tres(view))) if cpus_of(step.step_id, step.nodes) else '') or '(null)'}",
+        f"TRES={(format_tres(sorted(tres(view))) if cpus_of(step.step_id, step.nodes) else '') or '(null)'}",
         f"ResvPorts={format_ids(step.ports) or '(null)'}",
         "CPUFreqReq=Default",
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.ids import STEP_MAX
 from spritz.notation.duration import format_duration
 from spritz.notation.memory import format_units
 
@@ -116,7 +117,6 @@ def names(column: str) -> Render:
 
 def energy(row: Row) -> int:
     """Joules of the step; for a job the larger of its script's and its steps' figures, as each covers whole nodes."""
-    from spritz.model.ids import STEP_MAX
 
     def of(step: StepRecord) -> int:
         return int(value_of(step.usage_in_tot, "energy") or 0)
@@ -132,8 +132,6 @@ def energy_text(row: Row, *, convert: bool | None = None) -> str:
 
     `convert` None: the plain number. Source: output of 22.05.
     """
-    from spritz.model.ids import STEP_MAX
-
     if row.step is None and not row.job.ended_at:
         return ""
     joules = energy(row)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
+from spritz.notation import tres
+
 if TYPE_CHECKING:
     from spritz.model.limits.records import Book
 
@@ -24,8 +27,6 @@ NUMBERS = {f"{kind}/{name}" if name else kind: number for kind, name, number in 
 
 def tres_of(book: Book) -> list[tuple[str, str, int]]:
     """Type, name and number of the TRES of every cluster, and of those named in limits."""
-    from spritz.notation import tres
-
     texts = [
         text
         for association in book.associations

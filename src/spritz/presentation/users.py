@@ -5,14 +5,15 @@ Source: getpwnam(3); squeue(1) --user, scancel(1) --user.
 
 from __future__ import annotations
 
+import grp
+import pwd
+
 
 def uid_of(word: str) -> int | None:
     """The number of a user given by name or number; None if there is no such user.
 
     A number needs no entry in the database.
     """
-    import pwd
-
     try:
         return pwd.getpwnam(word).pw_uid
     except (KeyError, ValueError):
@@ -21,8 +22,6 @@ def uid_of(word: str) -> int | None:
 
 def name_of(uid: int) -> str:
     """Login name, or the number if there is none."""
-    import pwd
-
     try:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):
@@ -31,8 +30,6 @@ def name_of(uid: int) -> str:
 
 def proper_name(user: str) -> str:
     """The user's full name in the machine's database; "" if there is none."""
-    import pwd
-
     try:
         return pwd.getpwnam(user).pw_gecos.partition(",")[0]
     except (KeyError, ValueError):
@@ -41,8 +38,6 @@ def proper_name(user: str) -> str:
 
 def group_of(gid: int) -> str:
     """The group's name, or its number if there is none."""
-    import grp
-
     try:
         return grp.getgrgid(gid).gr_name
     except (KeyError, OverflowError):

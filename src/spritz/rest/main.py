@@ -12,9 +12,14 @@ import pwd
 import sys
 from typing import TYPE_CHECKING
 
+from spritz.client.locate import find_slurm_conf, locate_controller
 from spritz.model.errors import SpritzError
 from spritz.rest.options import USAGE, Options, parse
+from spritz.runtime import log
 from spritz.runtime.daemon_command import run_daemon
+from spritz.runtime.limits import allow_many_files
+from spritz.runtime.service import open_log
+from spritz.runtime.tasks import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +41,6 @@ def _start(options: Options) -> int:
         return 0
     if not options.addresses:
         raise SpritzError("no address to listen on: there is no inetd mode", hint=USAGE)
-    from spritz.client.locate import find_slurm_conf, locate_controller
 
     path = os.path.abspath(options.config_file or find_slurm_conf())
     slurm_user = locate_controller(path).slurm_user
@@ -50,10 +54,6 @@ def _start(options: Options) -> int:
     sockets = bind(options.addresses)
     _become(options)
     _check_user(slurm_user)
-    from spritz.runtime import log
-    from spritz.runtime.limits import allow_many_files
-    from spritz.runtime.service import open_log
-    from spritz.runtime.tasks import run
 
     open_log("slurmrestd", options, key="", path="", level="info", syslog_level="quiet", time_format="")
     allow_many_files()

@@ -26,18 +26,10 @@ from starlette.routing import Route
 from spritz.model.accounting import AskHistory, Histories, JobPick
 from spritz.model.commands.job import JobFilter, JobTarget
 from spritz.model.errors import SpritzError
-from spritz.model.queries import (
-    ConfigText,
-    ExplainJob,
-    Explanations,
-    GetScript,
-    JobRows,
-    ListJobs,
-    ListNodes,
-    Nodes,
-    Script,
-    ShowConfig,
-)
+from spritz.model.queries.daemons import ConfigText, ShowConfig
+from spritz.model.queries.explanations import ExplainJob, Explanations
+from spritz.model.queries.jobs import GetScript, JobRows, ListJobs, Script
+from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.model.shares import ListShares, Shares
 from spritz.notation.errors import NotationError
 from spritz.notation.hostlist import expand
@@ -49,7 +41,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import BaseRoute
 
-    from spritz.model.queries import NodeView
+    from spritz.model.queries.nodes import NodeView
     from spritz.rest.callers import Caller
     from spritz.rest.daemons import Daemons
     from spritz.runtime.log import Logger

@@ -15,6 +15,7 @@ import socket
 from typing import TYPE_CHECKING, Protocol
 
 from spritz.runtime.credentials import PeerCredentials, is_same_machine, peer_credentials, tcp_peer_owner
+from spritz.runtime.tls import machine_of
 
 if TYPE_CHECKING:
     from spritz.runtime.tls import Machine
@@ -229,8 +230,6 @@ class Pipe(asyncio.Protocol):
             host, port = transport.get_extra_info("peername")[:2]
             self.peer_name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             if (secured := transport.get_extra_info("ssl_object")) is not None:
-                from spritz.runtime.tls import machine_of
-
                 self.credentials = None  # a certificate identifies a machine; the kernel cannot identify a user there
                 self.machine = machine_of(secured)
                 self.protocol = secured.selected_alpn_protocol() or ""

@@ -11,18 +11,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from spritz.model.errors import SpritzError
+from spritz.runtime import log
+from spritz.runtime.daemonize import daemonize, foreground
+from spritz.runtime.pidfile import AlreadyRunning, PidFile
 
 if TYPE_CHECKING:
     from spritz.runtime.daemon_options import Common
     from spritz.runtime.daemonize import Startup
-    from spritz.runtime.pidfile import PidFile
     from spritz.runtime.privilege import User
 
 
 def serve_detached(program: str, options: Common, serve: Callable[[Startup], int]) -> int:
     """The exit status of `serve`, called here with -D, else in a detached process."""
-    from spritz.runtime.daemonize import daemonize, foreground
-
     if options.foreground:
         return serve(foreground(systemd=options.systemd))
     startup = daemonize()
@@ -52,8 +52,6 @@ def held_pid_file(program: str, key: str, path: str, owner: User | None = None) 
     """Hold the pid file during the block. Raises SpritzError if another daemon holds it. `key`: its
     configuration key.
     """
-    from spritz.runtime.pidfile import AlreadyRunning, PidFile
-
     pid_file = PidFile(path)
     try:
         pid_file.acquire()
@@ -74,8 +72,6 @@ def open_log(
     program: str, options: Common, *, key: str, path: str, level: str, syslog_level: str, time_format: str
 ) -> None:
     """Log to `path` ("": only to the terminal) at the level, one higher for each -v. Raises SpritzError."""
-    from spritz.runtime import log
-
     number = log.level_raised(level, options.verbose)
     try:
         log.configure(

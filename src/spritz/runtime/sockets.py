@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from spritz.runtime import tls as rules
 from spritz.runtime.credentials import is_same_machine
 from spritz.runtime.pipe import Pipe, expect_answers
 
@@ -159,8 +160,6 @@ class _Secured:
         on_refused: OnRefused,
         plain_too: Callable[[bytes], bool] | None,
     ) -> None:
-        from spritz.runtime import tls as rules
-
         self._bound = bound
         self._make_pipe = make_pipe
         self._tls = tls

@@ -10,9 +10,17 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
+from spritz.client.configless import configuration, keep
+from spritz.client.locate import locate_controller, locate_database, read_keys
+from spritz.client.munged import munged_of
 from spritz.model.errors import SpritzError
+from spritz.runtime import log
+from spritz.runtime.clock import SystemClock
 from spritz.runtime.daemon_command import run_daemon
+from spritz.runtime.limits import allow_many_files
 from spritz.runtime.service import held_pid_file, make_directory, open_log, serve_detached
+from spritz.runtime.tasks import run
+from spritz.sack.daemon import serve
 from spritz.sack.options import USAGE, Options, parse
 
 if TYPE_CHECKING:
@@ -31,9 +39,6 @@ def main(argv: list[str]) -> int:
 
 
 def _start(options: Options) -> int:
-    from spritz.client.configless import configuration
-    from spritz.runtime.clock import SystemClock
-
     path, membership, fetched = configuration(options.config_file, options.conf_server, "login", SystemClock().now())
     if membership is None:
         raise SpritzError(
@@ -45,15 +50,7 @@ def _start(options: Options) -> int:
 
 def _run(options: Options, path: str, membership: Membership, fetched: bool, startup: Startup) -> int:
     """Runs in the process that serves."""
-    from spritz.client.configless import keep
-    from spritz.client.locate import locate_controller, locate_database, read_keys
     from spritz.client.member import member_of
-    from spritz.client.munged import munged_of
-    from spritz.runtime import log
-    from spritz.runtime.clock import SystemClock
-    from spritz.runtime.limits import allow_many_files
-    from spritz.runtime.tasks import run
-    from spritz.sack.daemon import serve
 
     controller, database = locate_controller(path), locate_database(path)
     role = membership.joined.role if membership.joined is not None else "login"

@@ -5,10 +5,14 @@ The command line is a contract that other programs rely on: see docs/simulate.md
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING
 
+from spritz.sim.course import draw
 from spritz.sim.files import check_drawable, check_writable
+from spritz.sim.gang_run import run_gang
 from spritz.sim.report import show
+from spritz.sim.swf_run import run_swf
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -119,21 +123,15 @@ def run(arguments: Namespace, context: Context) -> int:
 
         reports = [run_pods(arguments, context)]
     elif form == "gang":
-        from spritz.sim.gang_run import run_gang
-
         reports = [run_gang(arguments, context)]
     elif form == "config":
         from spritz.sim.config_run import run_config
 
         reports = run_config(arguments, context)
     else:
-        from spritz.sim.swf_run import run_swf
-
         reports = [run_swf(arguments, context)]
     show(reports, context, as_object=arguments.json)
     if arguments.plot:
-        from spritz.sim.course import draw
-
         draw(arguments.plot, [(report.title, report.course) for report in reports if report.course is not None])
     return 0
 
@@ -157,24 +155,18 @@ def _wrong(context: Context, message: str) -> int:
 
 
 def _positive(text: str) -> int:
-    from argparse import ArgumentTypeError
-
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 1 << 40:
         raise ArgumentTypeError(f"a whole number above 0, not {text!r}")
     return int(text)
 
 
 def _seed(text: str) -> int:
-    from argparse import ArgumentTypeError
-
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise ArgumentTypeError(f"a whole number, not {text!r}")
     return int(text)
 
 
 def _ratio(text: str) -> float:
-    from argparse import ArgumentTypeError
-
     try:
         ratio = float(text)
     except ValueError:
@@ -185,8 +177,6 @@ def _ratio(text: str) -> float:
 
 
 def _bound(text: str) -> float:
-    from argparse import ArgumentTypeError
-
     try:
         seconds = float(text)
     except ValueError:
@@ -197,8 +187,6 @@ def _bound(text: str) -> float:
 
 
 def _breakdowns(text: str) -> tuple[str, ...]:
-    from argparse import ArgumentTypeError
-
     words = tuple(text.split(","))
     for word in words:
         if word not in BREAKDOWNS:

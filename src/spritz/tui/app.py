@@ -21,10 +21,15 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
+from spritz.client.errors import ClientError
+from spritz.client.locate import locate_controller
+from spritz.client.sync import connect_controller
 from spritz.live import commands
 from spritz.live.choice import ORDERS, Choice
 from spritz.live.logs import Tail, output_path, plain
 from spritz.live.picture import Picture, indexes
+from spritz.model.commands.job import JobFilter, JobTarget
+from spritz.model.queries.jobs import Jobs, ListJobs
 from spritz.notation.times import format_time
 from spritz.runtime.clock import SystemClock
 from spritz.tui.actions import BY_KEY, HELP
@@ -844,12 +849,6 @@ class Top(App[int]):
 
 def _path_of(conf: str | None, job_id: int) -> tuple[str, str]:
     """Where a job writes, or why that is not known."""
-    from spritz.client.errors import ClientError
-    from spritz.client.locate import locate_controller
-    from spritz.client.sync import connect_controller
-    from spritz.model.commands.job import JobFilter, JobTarget
-    from spritz.model.queries import Jobs, ListJobs
-
     wanted = ListJobs(filter=JobFilter(targets=(JobTarget(job_id),)), all=True)
     try:
         with connect_controller(locate_controller(conf), wait_seconds=0.0) as controller:

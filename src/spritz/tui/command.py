@@ -5,8 +5,21 @@ With --once a snapshot as plain text, with --json as one JSON object; neither ne
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+import threading
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
+
+from spritz.client.errors import ClientError
+from spritz.client.locate import locate_controller
+from spritz.client.sync import connect_controller
+from spritz.live import snapshot
+from spritz.live.choice import ORDERS, Choice, chosen
+from spritz.live.feed import Feed, cluster_name, whole
+from spritz.live.picture import Picture
+from spritz.tui.views import occupancy
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -26,8 +39,6 @@ _ALTERNATE_SCREEN, _MAIN_SCREEN = "\x1b[?1049h\x1b[H", "\x1b[?1049l"
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Options of `spritz top`."""
-    from spritz.live.choice import ORDERS
-
     parser.add_argument("filter", nargs="*", metavar="WORD", help="user:alice state:pd part:gpu name:train -word word")
     parser.add_argument("--dir", metavar="DIR", help="directory of the cluster (default: the one that commands find)")
     parser.add_argument("--once", action="store_true", help="a snapshot as plain text")
@@ -39,8 +50,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """0; 1 where slurmctld does not answer a snapshot, or there is no terminal or no Textual."""
-    from spritz.live.choice import Choice
-
     conf = _conf_of(arguments.dir, context)
     text = " ".join(arguments.filter)
     try:
@@ -62,25 +71,16 @@ def run(arguments: Namespace, context: Context) -> int:
 def _conf_of(directory: str | None, context: Context) -> str | None:
     if not directory:
         return None
-    import os
 
     return os.path.join(os.path.abspath(os.path.join(context.cwd, os.path.expanduser(directory))), "etc", "slurm.conf")
 
 
 def _live(context: Context, conf: str | None, choice: Choice, order: str) -> int:
-    import os
-
-    from spritz.client.errors import ClientError
-    from spritz.client.locate import locate_controller
-
     try:
         locate_controller(conf)
     except ClientError as error:
         context.error(error.message + (f" ({error.hint})" if error.hint else ""))
         return 1
-    import threading
-
-    from spritz.live.feed import Feed
 
     # Updates that come before Textual is imported wait for the application's mail.
     waiting: list[Update] = []
@@ -150,17 +150,6 @@ def _colours(terminal: str) -> bool:
 
 
 def _snapshot(arguments: Namespace, context: Context, conf: str | None, choice: Choice) -> int:
-    from shutil import get_terminal_size
-
-    from spritz.client.errors import ClientError
-    from spritz.client.locate import locate_controller
-    from spritz.client.sync import connect_controller
-    from spritz.live import snapshot
-    from spritz.live.choice import chosen
-    from spritz.live.feed import cluster_name, whole
-    from spritz.live.picture import Picture
-    from spritz.tui.views import occupancy
-
     try:
         with connect_controller(locate_controller(conf)) as controller:
             update = whole(controller, cluster=cluster_name(conf))
@@ -171,8 +160,6 @@ def _snapshot(arguments: Namespace, context: Context, conf: str | None, choice: 
     picture.apply(update)
     jobs = chosen(picture.jobs.values(), choice, arguments.sort, picture.now)
     if arguments.json:
-        import json
-
         context.out(json.dumps(snapshot.facts(picture, jobs), indent=2) + "\n")
         return 0
     width = arguments.width or get_terminal_size((120, 40)).columns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.cells import set_cell_size
+from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual.geometry import Size
@@ -197,8 +197,6 @@ class Table(ScrollView):
 def _fitted(text: str, width: int, right: bool) -> str:
     """As wide as the column: cut with a mark, or filled up."""
     if not text.isascii():
-        from rich.cells import cell_len
-
         size = cell_len(text[: 4 * width + 4])
     else:
         size = len(text)

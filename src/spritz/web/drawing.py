@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 import msgspec
 from msgspec import Struct
@@ -219,8 +220,6 @@ _STEPS = (60, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 1
 
 
 def _ticks(begin: float, end: float, scale: float, now: float) -> list[tuple[float, str]]:
-    from datetime import datetime
-
     step = next((one for one in _STEPS if (end - begin) / one <= 9), _STEPS[-1])
     shift = datetime.fromtimestamp(begin).astimezone().utcoffset()
     offset = shift.total_seconds() if shift is not None else 0.0

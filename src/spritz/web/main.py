@@ -19,9 +19,10 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spritz.web.sessions import Secret
+
 if TYPE_CHECKING:
     from spritz.web.login import Login
-    from spritz.web.sessions import Secret
 
 #: Where `--link` and `spritz dashboard` find what runs.
 STATE_FILE, SECRET_FILE = "dashboard.json", "dashboard.key"
@@ -79,8 +80,6 @@ def main(argv: list[str]) -> int:
 
 
 def _print_link(directory: Path) -> int:
-    from spritz.web.sessions import Secret
-
     try:
         state = json.loads((directory / STATE_FILE).read_text())
         secret = Secret.of_file(directory / SECRET_FILE)
@@ -96,7 +95,6 @@ async def _serve(arguments: Namespace, directory: Path) -> int:
 
     from spritz.web import actions, entry, pages, run_pages
     from spritz.web.app import Settings, Site, application
-    from spritz.web.sessions import Secret
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)

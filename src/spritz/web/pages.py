@@ -10,10 +10,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from spritz.notation.hostlist import expand
-from spritz.web import commands, curves, drawing, logs
+from spritz.web import commands, curves, drawing, logs, run_pages
 from spritz.web.app import Site, View, route
 from spritz.web.records import Job
 from spritz.web.rest import VERSION, RestError
+from spritz.web.words import count, memory, reason_text, span, state
 
 #: Rows of a page of a listing.
 ROWS = 50
@@ -292,8 +293,6 @@ async def job_page(view: View) -> Response:
 
 
 async def _run_of(view: View, job: Job) -> Any:
-    from spritz.web import run_pages
-
     return await run_pages.run_of_job(view, job.id)
 
 
@@ -320,8 +319,6 @@ def _from_accounting(detail: dict[str, Any]) -> Job:
 
 def moments(lives: list[dict[str, Any]], now: float) -> list[tuple[float, str, str]]:
     """(when, class of colour, what) of all lives of a job, oldest first."""
-    from spritz.web.words import count, reason_text, span, state
-
     found: list[tuple[float, str, str]] = []
     for life in lives:
         job = life["job"]
@@ -352,8 +349,6 @@ def moments(lives: list[dict[str, Any]], now: float) -> list[tuple[float, str, s
 
 def efficiency(detail: dict[str, Any], lives: list[dict[str, Any]]) -> list[tuple[str, int, str]]:
     """(what, percent used, in words) of CPUs and memory, from accounting's records of its last life."""
-    from spritz.web.words import count, memory, span
-
     if not lives:
         return []
     life = lives[-1]

@@ -16,6 +16,7 @@ from spritz.web import commands, curves, users
 from spritz.web.actions import notice
 from spritz.web.app import Site, View, form_of, route
 from spritz.web.rest import RestError
+from spritz.web.words import number
 
 #: Runs in the list, and in a comparison.
 RUNS_MAX, COMPARED_MAX = 200, 12
@@ -225,8 +226,6 @@ async def compare(view: View) -> Response:
 
 
 def _number(value: Any) -> str:
-    from spritz.web.words import number
-
     return number(value) if isinstance(value, int | float) else ""
 
 

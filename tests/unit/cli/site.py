@@ -25,10 +25,14 @@ from spritz.controller.api.nodes import NodeQueries
 from spritz.controller.api.partitions import PartitionQueries
 from spritz.controller.api.reservations import ReservationApi
 from spritz.controller.api.steps import StepQueries
-from spritz.model import queries
 from spritz.model.cluster import Caller
 from spritz.model.commands.reservation import CreateReservation, UpdateReservation
 from spritz.model.node import NodeSample
+from spritz.model.queries.daemons import ConfigText, Ping, Pong, ShowConfig
+from spritz.model.queries.jobs import GetScript, ListJobs
+from spritz.model.queries.nodes import ListNodes
+from spritz.model.queries.partitions import ListPartitions
+from spritz.model.queries.steps import ListSteps
 from spritz.model.reservations import ListReservations
 from spritz.testing.builders import ALICE, ROOT, World
 from tests.unit.client.conversation import serving
@@ -104,18 +108,18 @@ class Site:
         jobs = JobQueries(context)
         return {
             **dict.fromkeys(PLAIN_COMMANDS, decide),
-            queries.ListJobs: jobs.list_jobs,
-            queries.GetScript: jobs.get_script,
-            queries.ListSteps: StepQueries(context).list_steps,
-            queries.ListNodes: NodeQueries(context).list_nodes,
-            queries.ListPartitions: PartitionQueries(context).list_partitions,
+            ListJobs: jobs.list_jobs,
+            GetScript: jobs.get_script,
+            ListSteps: StepQueries(context).list_steps,
+            ListNodes: NodeQueries(context).list_nodes,
+            ListPartitions: PartitionQueries(context).list_partitions,
             CreateReservation: decide,
             UpdateReservation: decide,
             ListReservations: ReservationApi(context).list_reservations,
-            queries.Ping: lambda request, call: queries.Pong(
+            Ping: lambda request, call: Pong(
                 host="here", pid=1, version="25.05.0", software="spritz", started_at=0.0, now=site.world.now
             ),
-            queries.ShowConfig: lambda request, call: queries.ConfigText(
+            ShowConfig: lambda request, call: ConfigText(
                 now=site.world.now, pairs=site.pairs, settings=site.world.settings
             ),
         }

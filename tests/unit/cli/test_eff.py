@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from spritz.cli.context import Context
-from spritz.cli.efficiency import fetch
 from spritz.cli.efficiency.advice import advise
 from spritz.cli.efficiency.measure import measure
 from spritz.cli.efficiency.text import text_lines
 from spritz.cli.entry import call
+from spritz.cli.local import eff
 from spritz.cli.spritz import main
 from spritz.model import step_usage
 from spritz.model.accounting import JobRecord, JobWithSteps, StepRecord
@@ -203,7 +203,7 @@ def test_a_short_job_says_nothing_about_cpus() -> None:
 
 def test_for_programs_there_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
     one = JobWithSteps(job=a_job(), steps=[a_step({"n1": usage(cpu=1.9 * 3600, memory_mib=5 * GIB)})])
-    monkeypatch.setattr(fetch, "jobs", lambda text, context: ([one], NOW))
+    monkeypatch.setattr(eff, "jobs", lambda text, context: ([one], NOW))
     context = Context("spritz", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
     assert call(main, ["eff", "--json", "12"], context) == 0
     (job,) = json.loads(context.stdout.getvalue())["jobs"]  # type: ignore[attr-defined]  # a StringIO
@@ -213,7 +213,7 @@ def test_for_programs_there_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_job_that_nobody_knows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "jobs", lambda text, context: ([], NOW))
+    monkeypatch.setattr(eff, "jobs", lambda text, context: ([], NOW))
     context = Context("spritz", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
     assert call(main, ["eff", "99"], context) == 1
     assert context.stderr.getvalue() == "spritz: error: accounting knows no job 99\n"  # type: ignore[attr-defined]

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from spritz.cli.context import Context
-from spritz.cli.filters import defaults
+from spritz.cli.filters import defaults, filters_of
 from spritz.cli.filters.chain import Filters
 from spritz.cli.sbatch import OPTIONS
-from spritz.cli.submit.values import filters_of
 from spritz.model.errors import SpritzError
 
 LUA = """

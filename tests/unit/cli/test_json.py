@@ -10,12 +10,11 @@ import msgspec
 import pytest
 
 from spritz.cli import scontrol, sinfo, squeue
-from spritz.client import locate
 from spritz.model.job import Job, JobSpec
 from spritz.model.resources import GresRequest
 from spritz.model.states import JobState
 from spritz.notation.octets import plain
-from spritz.presentation.json import jobs, pretty
+from spritz.presentation.json import envelope, jobs, pretty
 from spritz.presentation.json.documents import VERSIONS, operations
 from spritz.presentation.json.envelope import DEFAULT
 from spritz.presentation.json.pretty import Printer
@@ -127,10 +126,10 @@ def test_every_version_is_what_its_document_says(
 
 
 def test_the_configured_version_is_used_where_none_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locate, "data_parser", lambda: "v0.0.45")
+    monkeypatch.setattr(envelope, "data_parser", lambda: "v0.0.45")
     ran = site.run(squeue.main, "--json")
     assert json.loads(ran.out)["meta"]["plugin"]["data_parser"] == "data_parser/v0.0.45"
-    monkeypatch.setattr(locate, "data_parser", lambda: "v0.0.45+complex")
+    monkeypatch.setattr(envelope, "data_parser", lambda: "v0.0.45+complex")
     ran = site.run(squeue.main, "--json")
     assert (ran.status, "DataParserParameters=v0.0.45+complex is not supported by Spritz" in ran.err) == (1, True)
 

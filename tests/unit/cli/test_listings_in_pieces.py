@@ -8,7 +8,8 @@ import pytest
 
 from spritz.client.sync import connect_controller
 from spritz.controller.api import nodes, steps
-from spritz.model.queries import ListNodes, ListSteps, Nodes, Steps
+from spritz.model.queries.nodes import ListNodes, Nodes
+from spritz.model.queries.steps import ListSteps, Steps
 from tests.unit.cli.site import Site
 
 NODES = ["n1", "n2", "n3", "n4"]

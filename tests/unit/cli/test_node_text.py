@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spritz.model.node import Node, NodeConfig
-from spritz.model.queries import NodeView
+from spritz.model.queries.nodes import NodeView
 from spritz.model.resources import GresCapacity, NodeCapacity
 from spritz.presentation.node_text import gres_text
 

@@ -344,7 +344,7 @@ def test_patterns_in_names_of_files_are_filled_in_when_that_is_asked_for() -> No
 
 
 def test_the_local_number_of_a_user_is_shown_when_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spritz.presentation.users.uid_of", {"ann": 7}.get)
+    monkeypatch.setattr("spritz.presentation.accounting_fields.uid_of", {"ann": 7}.get)
     assert shown("uid", a_job()) == "1001"
     assert shown("uid", a_job(), local_uid=True) == "7"
     assert shown("uid", a_job(user="gone"), local_uid=True) == "1001"

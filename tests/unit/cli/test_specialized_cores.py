@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from spritz.model.queries import NodeView
+from spritz.model.queries.nodes import NodeView
 from spritz.presentation.node_record import record_text
 from spritz.testing.builders import World
 

@@ -13,7 +13,7 @@ from spritz.cli.priority.listing import PriorityListing
 from spritz.cli.sprio import OPTIONS, main
 from spritz.model.errors import SpritzError
 from spritz.model.priority import PriorityFactors, PriorityWeights
-from spritz.model.queries import Priorities
+from spritz.model.queries.priorities import Priorities
 
 WEIGHTS = PriorityWeights(age=1000, job_size=400, tres=(("cpu", 100.0), ("gres/gpu", 50.0)))
 

@@ -361,7 +361,7 @@ def test_the_end_of_a_job_that_waits_follows_from_its_expected_start(site: Site,
 
 
 def test_a_running_job_that_has_been_told_to_make_room_says_so(site: Site) -> None:
-    """In its GraceTime (docs/decisions/0162). States are Slurm's."""
+    """In its GraceTime (docs/decisions/0033). States are Slurm's."""
     victim = site.running()
     world = site.world
     event = JobPreempted(at=world.now, job_id=victim, mode="REQUEUE", ends_at=world.now + 60, by_job_id=0)

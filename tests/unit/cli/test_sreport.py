@@ -87,12 +87,12 @@ def run(stores: dict[bool, Store], monkeypatch: pytest.MonkeyPatch) -> Run:
 
     def sreport(line: str, *, reserved: bool = False, stdin: str = "", **environ: str) -> tuple[int, str, str]:
         monkeypatch.setattr(
-            "spritz.cli.acct.connect.connected", lambda context: (_Connection(stores[reserved]), year.CLUSTER)
+            "spritz.cli.report.session.connected", lambda context: (_Connection(stores[reserved]), year.CLUSTER)
         )
         monkeypatch.setattr(SystemClock, "now", lambda self: year.NOW)
         numbers = {"games": 5, "nobody": 65534, "root": 0}
         monkeypatch.setattr(users, "uid_of", lambda word: numbers.get(word, int(word) if word.isdigit() else None))
-        monkeypatch.setattr(users, "proper_name", lambda user: user)
+        monkeypatch.setattr("spritz.cli.report.session.proper_name", lambda user: user)
         context = Context("sreport", environ, "/", io.StringIO(stdin), io.StringIO(), io.StringIO())
         status = call(main, shlex.split(line), context)
         return status, context.stdout.getvalue(), context.stderr.getvalue()  # type: ignore[attr-defined]  # StringIO

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from spritz.cli import already_reported, sshare
+from spritz.cli import sshare
 from spritz.cli.context import Context
 from spritz.model.errors import SpritzError
 from spritz.model.fairshare import FairShareRow, FairShares, ListFairShares
@@ -74,7 +74,7 @@ def run(words: list[str], name: str, monkeypatch: pytest.MonkeyPatch) -> str:
         rows = rows_of((GOLDEN / f"sshare_{name}.txt").read_text(encoding="utf-8"))
         yield Controller(rows, classic=name == "classic")
 
-    monkeypatch.setattr(already_reported, "connected", connected)
+    monkeypatch.setattr(sshare, "connected", connected)
     monkeypatch.setenv("SLURM_CONF", str(GOLDEN / "sshare.conf"))
     monkeypatch.setattr("pwd.getpwuid", lambda uid: SimpleNamespace(pw_name="root"))
     out = io.StringIO()

@@ -25,7 +25,7 @@ from spritz.client.handling import DEFERRED, Call, Deferred
 from spritz.client.locate import ControllerConfig
 from spritz.client.same_machine import refuse_remote
 from spritz.client.sync import Connection, connect_address, connect_controller
-from spritz.model.queries import Ping, Pong
+from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.rejection import Rejection
 from spritz.runtime.sockets import unix_socket
 from spritz.wire.envelope import Failure, Hello, encode, encode_failure

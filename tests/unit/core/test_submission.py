@@ -195,7 +195,7 @@ def test_partitions_let_in_whom_they_allow(make_world: Make, rule: dict[str, Any
 def test_one_partition_that_is_open_to_him_will_do(
     make_world: Make, names: tuple[str, ...], enforced: str, accepted: bool
 ) -> None:
-    """Differs: 22.05 accepts the second of the jobs alone so that it starts (decision 0145)."""
+    """Differs: 22.05 accepts the second of the jobs alone so that it starts (decision 0130)."""
     nodes = ("n1", "n2", "n3", "n4")
     closed = Partition(name="staff", nodes=nodes, allow_groups=("staff",))
     partitions = (Partition(name="debug", nodes=nodes, default=True), closed)

@@ -14,7 +14,7 @@ from spritz.model import reports
 from spritz.model.commands import cluster, job, step
 from spritz.model.commands.cluster import ApplyPlan, Tick
 from spritz.model.events import ALL_EVENTS
-from spritz.model.queries import Ping
+from spritz.model.queries.daemons import Ping
 from spritz.model.reports import NodeLost, NodeTrouble
 from spritz.scheduling.view.events.handlers import HANDLERS
 from spritz.testing.builders import ALICE, World

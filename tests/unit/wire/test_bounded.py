@@ -19,7 +19,7 @@ from spritz.model.events.job import JobQueued
 from spritz.model.ids import INFINITE, STEP_BATCH
 from spritz.model.job import Dependency, EndSignal, Job, JobSpec, ResourceLimit
 from spritz.model.launch import LaunchProlog
-from spritz.model.queries import ListJobs
+from spritz.model.queries.jobs import ListJobs
 from spritz.model.step import StepSpec
 from spritz.wire.envelope import Request, decode_envelope, encode_request
 from spritz.wire.frames import PREFIX_BYTES

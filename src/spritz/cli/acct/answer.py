@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.client.locate import locate_database
 from spritz.model.accounting import PICKS_MAX, JobRecords
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ def _answered(connection: Connection, query: SelectJobs) -> Iterator[tuple[JobWi
     for piece in connection.stream(query, JobRecords, timeout=None):
         now = piece.now
         if piece.behind:
-            from spritz.client.locate import locate_database
-
             ours = locate_database().cluster_name
             if ours in piece.behind:
                 from spritz.cli.acct.live import Live

@@ -9,13 +9,20 @@ passes over every other condition; here they hold, or are refused by name.
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING
 
 from spritz.cli.acct import conditions
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.options import Fatal
 from spritz.cli.queue.conditions import words
+from spritz.client.locate import read_keys
 from spritz.model.accounting import JobRecord
+from spritz.model.errors import SpritzError
+from spritz.model.ids import INFINITE
+from spritz.notation.duration import DurationError, parse_minutes
+from spritz.notation.times import TimeError, parse_time
 from spritz.presentation.accounting_row import Row
 
 if TYPE_CHECKING:
@@ -77,13 +84,8 @@ def show(given: Mapping[str, str], listing: RowListing, now: float, context: Con
 
 
 def _path(given: Mapping[str, str], context: Context) -> str:
-    import os
-
     if "file" in given:
         return os.path.join(context.cwd, given["file"])
-    from spritz.cli.already_reported import AlreadyReported
-    from spritz.client.locate import read_keys
-    from spritz.model.errors import SpritzError
 
     found = read_keys(frozenset(("jobcomptype", "jobcomploc")))
     kind = found.get("jobcomptype", "").lower().removeprefix("jobcomp/") or "none"
@@ -163,8 +165,6 @@ def _count(text: str) -> int:
 
 
 def _time(text: str, now: float) -> float:
-    from spritz.notation.times import TimeError, parse_time
-
     if text.lower() in ("", "unknown", "none"):
         return 0.0
     try:
@@ -174,9 +174,6 @@ def _time(text: str, now: float) -> float:
 
 
 def _minutes(text: str) -> int | None:
-    from spritz.model.ids import INFINITE
-    from spritz.notation.duration import DurationError, parse_minutes
-
     if text == "UNLIMITED":
         return INFINITE
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,11 @@ from spritz.cli.options import Fatal
 from spritz.cli.queue.conditions import split_ids, words
 from spritz.model.accounting import JobPick, SelectJobs
 from spritz.model.errors import SpritzError
+from spritz.notation import jobid
+from spritz.notation.duration import DurationError, parse_minutes
+from spritz.notation.hostlist import expand
 from spritz.presentation.job_states import state_named
+from spritz.presentation.users import uid_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -141,8 +146,6 @@ def _midnight(now: float) -> float:
 
 def picks_of(text: str) -> tuple[JobPick, ...]:
     """A list of jobs, array tasks and steps. Raises SpritzError."""
-    from spritz.notation import jobid
-
     found = []
     for word in split_ids(text):
         try:
@@ -202,8 +205,6 @@ def _users(given: Given, context: Context, *, picked: bool) -> tuple[int, ...]:
 
 def users_named(names: Sequence[str], context: Context) -> tuple[int, ...]:
     """Their uids. Raises AlreadyReported after an error about an unknown name."""
-    from spritz.presentation.users import uid_of
-
     numbers = []
     for word in names:
         number = uid_of(word)
@@ -216,8 +217,6 @@ def users_named(names: Sequence[str], context: Context) -> tuple[int, ...]:
 
 def groups_named(names: Sequence[str], context: Context) -> tuple[int, ...]:
     """As `users_named`."""
-    import grp
-
     numbers = []
     for word in names:
         try:
@@ -233,7 +232,6 @@ def nodes_named(text: str) -> tuple[str, ...]:
     """The nodes of a host list. Raises NotationError."""
     if not text:
         return ()
-    from spritz.notation.hostlist import expand
 
     return tuple(expand(text))
 
@@ -251,7 +249,6 @@ def _range(given: Given, option: str, what: str) -> tuple[int | None, int | None
 def _limit(given: Given, option: str) -> int | None:
     if option not in given:
         return None
-    from spritz.notation.duration import DurationError, parse_minutes
 
     try:
         return parse_minutes(given[option])

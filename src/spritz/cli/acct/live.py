@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.client.errors import ClientError
+from spritz.client.sync import connect_controller
 from spritz.model.accounting import JobPick, JobWithSteps
 from spritz.model.accounting_of import record_of, step_record_of
+from spritz.model.queries.jobs import Jobs, ListJobs
+from spritz.model.queries.steps import ListSteps, Steps
+from spritz.notation.hostlist import expand
 
 if TYPE_CHECKING:
     from spritz.model.accounting import JobRecord, SelectJobs, StepRecord
@@ -54,10 +59,6 @@ class Live:
 
 
 def _ask() -> list[tuple[Job, list[StepRecord]]]:
-    from spritz.client.errors import ClientError
-    from spritz.client.sync import connect_controller
-    from spritz.model.queries import Jobs, ListJobs, ListSteps, Steps
-
     try:
         with connect_controller(wait_seconds=0.0) as controller:
             jobs = [job for piece in controller.stream(ListJobs(all=True), Jobs, timeout=30.0) for job in piece.jobs]
@@ -94,11 +95,8 @@ def fits(query: SelectJobs, job: JobRecord) -> bool:
         return False
     if query.picks and not any(_picked(pick, job) for pick in query.picks):
         return False
-    if query.nodes:
-        from spritz.notation.hostlist import expand
-
-        if not (job.nodes and set(query.nodes) & set(expand(job.nodes))):
-            return False
+    if query.nodes and not (job.nodes and set(query.nodes) & set(expand(job.nodes))):
+        return False
     if query.constraints and not set(query.constraints) <= set(job.constraints.split("&")):
         return False
     return _in_window(query, job)

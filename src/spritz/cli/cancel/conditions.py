@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from spritz.cli.already_reported import AlreadyReported
 from spritz.model.commands.job import JobFilter, JobTarget
 from spritz.model.errors import SpritzError
+from spritz.notation import jobid
+from spritz.notation.hostlist import expand
+from spritz.notation.signals import SignalError, parse_signal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,8 +39,6 @@ def merge(found: Sequence[tuple[str, str | None]], rows: Sequence[Row], context:
 
 def targets(words: Sequence[str]) -> tuple[JobTarget, ...]:
     """Ids, each word one or a comma list. Raises SpritzError: `Invalid job id abc`."""
-    from spritz.notation import jobid
-
     found = []
     for word in words:
         try:
@@ -54,7 +56,6 @@ def signal_of(given: Given, context: Context) -> int:
     """Number of --signal; 0 when none was given. Raises Silent."""
     if "signal" not in given:
         return 0
-    from spritz.notation.signals import SignalError, parse_signal
 
     try:
         return parse_signal(given["signal"])
@@ -67,8 +68,6 @@ def build_filter(given: Given, words: Sequence[str], context: Context) -> JobFil
     """The filter by the options. Raises AlreadyReported or SpritzError for invalid ones."""
     nodes: tuple[str, ...] = ()
     if given.get("nodelist"):
-        from spritz.notation.hostlist import expand
-
         nodes = tuple(expand(given["nodelist"]))
     return JobFilter(
         targets=targets(words),
@@ -90,8 +89,6 @@ def _one(given: Given, option: str) -> tuple[str, ...]:
 
 def _users(given: Given) -> tuple[int, ...]:
     if "me" in given:
-        import os
-
         return (os.getuid(),)
     if "user" not in given:
         return ()

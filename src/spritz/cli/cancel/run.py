@@ -5,10 +5,20 @@ Source: scancel(1); wording and status of 22.05.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from spritz.cli import clusters
 from spritz.cli.cancel import conditions
+from spritz.client.errors import RemoteError
+from spritz.client.sync import connect_controller
+from spritz.model.commands.job import CancelJobs, CancelResult, JobFilter, JobTarget
 from spritz.model.errors import ESLURM, SpritzError
+from spritz.notation.jobid import JobReference
+from spritz.notation.jobid import format as format_reference
+from spritz.presentation.job_text import job_label
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,7 +26,7 @@ if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.options import Row
     from spritz.client.sync import Connection
-    from spritz.model.commands.job import CancelOutcome, JobFilter, JobTarget
+    from spritz.model.commands.job import CancelOutcome
 
 #: errors for whole jobs that are only shown with -v, and count as success
 _GONE = ("ESLURM_INVALID_JOB_ID", "ESLURM_ALREADY_DONE")
@@ -49,7 +59,6 @@ def run(found: Sequence[tuple[str, str | None]], words: Sequence[str], rows: Seq
     filtered = any(option in given for option in conditions.FILTERS)
     if not wanted.targets and not filtered:
         raise SpritzError("No job identification provided")
-    from spritz.client.sync import connect_controller
 
     def cancelled() -> int:
         with connect_controller() as controller:
@@ -57,8 +66,6 @@ def run(found: Sequence[tuple[str, str | None]], words: Sequence[str], rows: Seq
 
     if "clusters" not in given:
         return cancelled()
-    from spritz.cli import clusters
-
     several = clusters.chosen(given["clusters"], context)  # as 22.05: "--cluster", wherever the name comes from
     return clusters.each(several, lambda cluster: cancelled())
 
@@ -104,8 +111,6 @@ class _Cancelling:
 
     @staticmethod
     def _is_me(users: tuple[int, ...]) -> bool:
-        import os
-
         return users == (os.getuid(),)
 
     def _cancel(self, wanted: JobFilter) -> None:
@@ -116,7 +121,6 @@ class _Cancelling:
         if not steps:
             self._send(wanted, self._signal)
             return
-        from msgspec.structs import replace
 
         jobs = tuple(target for target in wanted.targets if target.step_id is None)
         if jobs:
@@ -125,8 +129,6 @@ class _Cancelling:
         self._send(replace(wanted, targets=steps), self._signal or SIGKILL)
 
     def _send(self, wanted: JobFilter, signal: int) -> None:
-        from spritz.model.commands.job import CancelJobs, CancelResult
-
         request = CancelJobs(
             filter=wanted,
             signal=signal,
@@ -177,10 +179,7 @@ class _Cancelling:
     # Existing jobs
 
     def _rows(self, wanted: JobFilter) -> list[tuple[object, ...]]:
-        from msgspec.structs import replace
-
-        from spritz.client.errors import RemoteError
-        from spritz.model.queries import JobRows, ListJobs
+        from spritz.model.queries.jobs import JobRows, ListJobs
 
         request = ListJobs(filter=replace(wanted, states=wanted.states or _LIVE), fields=_FIELDS, all=True)
         try:
@@ -193,10 +192,6 @@ class _Cancelling:
 
     def _those_there(self, *, drop: bool) -> JobFilter:
         """Look for the ids among live jobs, say which are not there, and leave them out (`drop`)."""
-        from msgspec.structs import replace
-
-        from spritz.model.commands.job import JobFilter
-
         rows = self._rows(JobFilter(targets=self._wanted.targets))
         known = {number for row in rows for number in row[:2]}
         there = []
@@ -212,15 +207,10 @@ class _Cancelling:
         return replace(self._wanted, targets=tuple(there)) if drop else self._wanted
 
     def _listed(self, wanted: JobFilter) -> JobFilter:
-        from spritz.model.commands.job import JobFilter
-
         return JobFilter(targets=tuple(_target(row) for row in self._rows(wanted)))
 
     def _confirmed(self, wanted: JobFilter) -> JobFilter:
         """The jobs that the user confirms."""
-        from spritz.model.commands.job import JobFilter
-        from spritz.presentation.job_text import job_label
-
         chosen = []
         for row in self._rows(wanted):
             number, own, task, array, name, partition, whole = row
@@ -238,8 +228,6 @@ class _Cancelling:
 
 
 def _target(row: tuple[object, ...]) -> JobTarget:
-    from spritz.model.commands.job import JobTarget
-
     number, own, task, array = row[:4]
     if isinstance(array, dict):
         return JobTarget(int(str(number)), str(array["pending"]))
@@ -249,10 +237,8 @@ def _target(row: tuple[object, ...]) -> JobTarget:
 
 
 def _label(target: JobTarget) -> str:
-    from spritz.notation.jobid import JobReference, format
-
     tasks = int(target.tasks, 16) if target.tasks else None
-    return format(JobReference(target.job_id, tasks, target.component, target.step_id))
+    return format_reference(JobReference(target.job_id, tasks, target.component, target.step_id))
 
 
 def _asked_label(outcome: CancelOutcome, wanted: JobFilter) -> str:

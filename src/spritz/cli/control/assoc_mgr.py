@@ -7,6 +7,7 @@ Source: scontrol(1) show assoc_mgr.
 
 from __future__ import annotations
 
+import pwd
 from typing import TYPE_CHECKING
 
 from spritz.model.limits.standing import KINDS, AssocStanding, ListStandings, QosStanding, Standing, Standings
@@ -188,8 +189,6 @@ def _plain(limits: str) -> str:
 
 
 def _uid(name: str) -> int:
-    import pwd
-
     try:
         return pwd.getpwnam(name).pw_uid
     except KeyError:

@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+import os
+from time import sleep
+from typing import TYPE_CHECKING
+
+from spritz.cli.options import version_text
+from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError, RemoteHost
+from spritz.client.locate import locate_controller
+from spritz.client.sync import HOST_SECONDS, TAKE_OVER_SECONDS, connect_address
+from spritz.config.schema import slurm_keys
+from spritz.model.errors import ESLURM
+from spritz.model.queries.daemons import (
+    ControllerPongs,
+    Ping,
+    PingControllers,
+    Pong,
+    Reconfigure,
+    SetDampening,
+    SetDebug,
+    SetDebugFlag,
+    SetSchedulingLog,
+    Shutdown,
+    TakeOver,
+)
+from spritz.notation.hostlist import compress
+from spritz.runtime.clock import SystemClock
+
 if TYPE_CHECKING:
     from msgspec import Struct
 
     from spritz.cli.control.session import Session
     from spritz.client.locate import ControllerConfig
-    from spritz.model.queries import Pong
 
 #: longest that `shutdown` waits for the controller to have stopped, seconds
 STOP_SECONDS = 120.0
@@ -19,11 +43,6 @@ _AWAY_SECONDS = 5.0
 
 def ping(session: Session, words: list[str]) -> int:
     """One line a controller; 1 if none answers."""
-    from spritz.client.errors import ClientError
-    from spritz.client.locate import locate_controller
-    from spritz.model.queries import Ping, Pong
-    from spritz.runtime.clock import SystemClock
-
     host, answer = "", None
     clock = SystemClock()
     began = clock.monotonic()
@@ -48,11 +67,6 @@ def ping(session: Session, words: list[str]) -> int:
 
 def _ping_each(session: Session, config: ControllerConfig) -> int:
     """One line for each SlurmctldHost, as slurm.conf has them; 1 if none answers."""
-    from spritz.client.errors import ClientError, RemoteHost
-    from spritz.client.sync import HOST_SECONDS, connect_address
-    from spritz.model.queries import Ping, Pong
-    from spritz.runtime.clock import SystemClock
-
     clock = SystemClock()
     found: list[tuple[str, Pong | None, int]] = []
     asked: tuple[Pong | None, ...] | None = None
@@ -89,9 +103,6 @@ def _ping_each(session: Session, config: ControllerConfig) -> int:
 
 def _asked_by_the_leader(session: Session, count: int) -> tuple[Pong | None, ...]:
     """Each controller's answer to the leader; none without a leader."""
-    from spritz.client.errors import ClientError
-    from spritz.model.queries import ControllerPongs, PingControllers
-
     try:
         pongs = session.call(PingControllers(), ControllerPongs, wait_seconds=0.0).pongs
     except ClientError:
@@ -101,11 +112,7 @@ def _asked_by_the_leader(session: Session, count: int) -> tuple[Pong | None, ...
 
 def _have_another_lead(session: Session, config: ControllerConfig, index: int) -> int:
     """`take_over` through the leading controller, from a machine that cannot reach the new one."""
-    from spritz.client.errors import ClientError
-    from spritz.client.sync import TAKE_OVER_SECONDS
     from spritz.model.commands.job import Done
-    from spritz.model.queries import TakeOver
-    from spritz.runtime.clock import SystemClock
 
     clock, name = SystemClock(), config.names[index]
 
@@ -132,12 +139,7 @@ def _have_another_lead(session: Session, config: ControllerConfig, index: int) -
 
 def take_over(session: Session, words: list[str]) -> int:
     """Have a standby controller lead: the first one, or that of SlurmctldHost[INDEX]. Returns when it leads."""
-    from spritz.client.errors import ClientError, RemoteError, RemoteHost
-    from spritz.client.locate import locate_controller
-    from spritz.client.sync import HOST_SECONDS, TAKE_OVER_SECONDS, connect_address
     from spritz.model.commands.job import Done
-    from spritz.model.queries import Ping, Pong, TakeOver
-    from spritz.runtime.clock import SystemClock
 
     config = locate_controller()
     word = words[0] if words else "1"
@@ -177,7 +179,6 @@ def take_over(session: Session, words: list[str]) -> int:
 def reconfigure(session: Session, words: list[str]) -> int:
     """Read the files again. All mistakes are reported, and the old configuration stays in force."""
     from spritz.model.commands.job import Done
-    from spritz.model.queries import Reconfigure
 
     answer = session.call(Reconfigure(), Done)
     for message in answer.messages:
@@ -187,9 +188,7 @@ def reconfigure(session: Session, words: list[str]) -> int:
 
 def shutdown(session: Session, words: list[str]) -> int:
     """Returns when the controller has stopped: the connection closes then."""
-    from spritz.client.errors import CallTimeout, ConnectionLost
     from spritz.model.commands.job import Done
-    from spritz.model.queries import Ping, Pong, Shutdown
 
     if words and words[0].lower() != "slurmctld" and words[0].lower() not in ("controller", "slurm"):
         session.say(f"invalid shutdown argument:{words[0]}")
@@ -210,11 +209,7 @@ def shutdown(session: Session, words: list[str]) -> int:
 
 def _shut_standbys_down() -> None:
     """Standbys first, so that none takes over from the leader."""
-    from spritz.client.errors import ClientError
-    from spritz.client.locate import locate_controller
-    from spritz.client.sync import HOST_SECONDS, connect_address
     from spritz.model.commands.job import Done
-    from spritz.model.queries import Ping, Pong, Shutdown
 
     config = locate_controller()
     for host in config.hosts if config.has_standby else ():
@@ -227,16 +222,11 @@ def _shut_standbys_down() -> None:
 
 
 def _pause() -> None:
-    from time import sleep
-
     sleep(0.02)
 
 
 def set_debug_flag(session: Session, words: list[str]) -> int:
     """`+FLAG` or `-FLAG` for slurmctld's log; an unknown flag gets Slurm's error."""
-    from spritz.config.schema import slurm_keys
-    from spritz.model.queries import SetDebugFlag
-
     (word,) = words
     if word[:1] not in ("+", "-"):
         session.say(f"invalid debug flag: {word}\nUsage: setdebugflags [+|-]NAME")
@@ -254,8 +244,6 @@ def set_debug_flag(session: Session, words: list[str]) -> int:
 
 def set_debug(session: Session, words: list[str]) -> int:
     """Of slurmctld's log. A second word, the list of nodes, is for slurmd: refused."""
-    from spritz.model.queries import SetDebug
-
     if len(words) > 1:
         session.context.error("setdebug for nodes is not supported by Spritz: slurmd's level is that of slurm.conf")
         return 1
@@ -268,8 +256,6 @@ def set_debug(session: Session, words: list[str]) -> int:
 
 def set_scheduling_log(session: Session, words: list[str]) -> int:
     """schedloglevel: 0 or disable, 1 or enable"""
-    from spritz.model.queries import SetSchedulingLog
-
     level = {"0": 0, "disable": 0, "1": 1, "enable": 1}.get(words[0].lower())
     if level is None:
         session.say(f"invalid schedlog level: {words[0]}")
@@ -279,8 +265,6 @@ def set_scheduling_log(session: Session, words: list[str]) -> int:
 
 def set_dampening(session: Session, words: list[str]) -> int:
     """fsdampeningfactor: of fair share, until the configuration is read again"""
-    from spritz.model.queries import SetDampening
-
     word = words[0]
     if not (word.isascii() and word.isdigit() and len(word) <= 5 and 1 <= int(word) <= 0xFFFF):
         session.say(f"invalid dampening factor: {word}")
@@ -290,7 +274,6 @@ def set_dampening(session: Session, words: list[str]) -> int:
 
 def administer(session: Session, name: str, *requests: Struct) -> int:
     """An administrator's; `name` is what Slurm calls the request when it refuses it to others."""
-    from spritz.client.errors import RemoteError
     from spritz.model.commands.job import Done
 
     try:
@@ -316,8 +299,6 @@ def _level(word: str) -> str | None:
 
 def error_text(session: Session, words: list[str]) -> int:
     """errnumstr"""
-    from spritz.model.errors import ESLURM
-
     word = words[0]
     if not (word.isascii() and word.isdigit() and len(word) < 10):
         session.context.error(f"{word} is not a valid error number")
@@ -327,8 +308,6 @@ def error_text(session: Session, words: list[str]) -> int:
     if number in texts:
         text = texts[number]
     else:
-        import os
-
         text = os.strerror(number)
     session.out(f"{text}\n")
     return 0
@@ -336,8 +315,6 @@ def error_text(session: Session, words: list[str]) -> int:
 
 def version(session: Session, words: list[str]) -> int:
     """version"""
-    from spritz.cli.options import version_text
-
     session.out(version_text())
     return 0
 
@@ -345,8 +322,7 @@ def version(session: Session, words: list[str]) -> int:
 def completing(session: Session, words: list[str]) -> int:
     """Jobs in state COMPLETING, and the nodes that they wait for."""
     from spritz.model.commands.job import JobFilter
-    from spritz.model.queries import JobRows, ListJobs
-    from spritz.notation.hostlist import compress
+    from spritz.model.queries.jobs import JobRows, ListJobs
 
     wanted = ListJobs(
         filter=JobFilter(states=("COMPLETING",)),

@@ -7,6 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.json import decode, encode
+
+from spritz.client.errors import RemoteError
+from spritz.model.queries.events import CHANGE_TYPES, ChangeBatch, WatchChanges
+from spritz.notation.times import format_time
+
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
     from spritz.model.queries.events import Change
@@ -17,9 +23,6 @@ _HEAD = ("sequence", "at", "type", "kind")
 
 def watch(session: Session, words: list[str]) -> int:
     """events [since=N] [types=…] [job=…] [follow=no]. 0, when interrupted too."""
-    from spritz.client.errors import RemoteError
-    from spritz.model.queries.events import CHANGE_TYPES, ChangeBatch, WatchChanges
-
     since: int | None = None
     follow = True
     types: frozenset[str] = frozenset()
@@ -64,18 +67,12 @@ def watch(session: Session, words: list[str]) -> int:
 
 def _line(change: Change) -> str:
     """`2026-11-23T20:15:00 job JobStarted job_id=12 state=RUNNING nodes=n[1-2]`."""
-    from msgspec.json import decode
-
-    from spritz.notation.times import format_time
-
     body = decode(change.data)
     told = " ".join(f"{name}={_word(value)}" for name, value in body.items() if name not in _HEAD and value != "")
     return f"{format_time(body['at'])} {change.type} {body['kind']} {told}\n"
 
 
 def _word(value: object) -> str:
-    from msgspec.json import encode
-
     if isinstance(value, str):
         return value if value.isprintable() and " " not in value else encode(value).decode()
     return encode(value).decode()

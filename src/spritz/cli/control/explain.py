@@ -5,9 +5,14 @@ Slurm has no such keyword; errors are worded as those of `show job`.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from spritz.cli.control.jobs import items, target_of
+from spritz.client.errors import RemoteError
+from spritz.model.queries.explanations import ExplainJob, Explanations
+from spritz.presentation.explain_text import explanation_text
+from spritz.presentation.json.explain import show
 
 if TYPE_CHECKING:
     from spritz.cli.context import Context
@@ -24,9 +29,6 @@ TIMEOUT_SECONDS = 120.0
 
 def run(session: Session, words: list[str]) -> int:
     """explain JOBS"""
-    from spritz.client.errors import RemoteError
-    from spritz.model.queries import ExplainJob, Explanations
-
     now, status = 0.0, 0
     found: list[Explanation] = []
     for word in items(words):
@@ -48,12 +50,8 @@ def run(session: Session, words: list[str]) -> int:
         now = answer.now
         found += answer.explanations
     if session.json is not None:
-        from spritz.presentation.json.explain import show
-
         show(session.context, session.json, now, found)
     elif found:
-        from spritz.presentation.explain_text import explanation_text
-
         context = session.context
         width, colour = width_of(context), context.terminal
         session.out("\n".join([explanation_text(one, now, width, colour) for one in found]))
@@ -62,8 +60,6 @@ def run(session: Session, words: list[str]) -> int:
 
 def width_of(context: Context) -> int:
     """Columns to fill: of the terminal, or as COLUMNS says."""
-    import os
-
     text = context.environ.get("COLUMNS", "")
     columns = int(text) if text.isascii() and text.isdigit() else 0
     if not columns and context.stdout.isatty():

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.acct.connect import connected
+from spritz.client.locate import locate_database
+from spritz.model.limits.federations import member_of, members_of
+from spritz.model.limits.records import Book, GetBook
+
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
     from spritz.model.limits.records import ClusterRow, FederationMember
@@ -11,11 +16,6 @@ if TYPE_CHECKING:
 
 def show(session: Session, words: list[str]) -> int:
     """show federation: this cluster first. Nothing for a cluster that is in none."""
-    from spritz.cli.acct.connect import connected
-    from spritz.client.locate import locate_database
-    from spritz.model.limits.federations import member_of, members_of
-    from spritz.model.limits.records import Book, GetBook
-
     if locate_database().kind != "slurmdbd":
         return 0
     connection, own = connected(session.context)

@@ -45,11 +45,3 @@ def _words(session: Session, line: str) -> list[str]:
         session.say(f"{error} in: {line.strip()}")
         session.status = 1
         return []
-
-
-def help_text(session: Session, words: list[str]) -> int:
-    """help"""
-    from spritz.cli.scontrol import full_help
-
-    session.out(full_help())
-    return 0

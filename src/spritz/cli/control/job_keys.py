@@ -9,6 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.errors import SpritzError
+from spritz.notation.duration import DurationError, parse_minutes, parse_seconds
+from spritz.notation.errors import unsigned
+from spritz.notation.hostlist import HostlistError, expand
+from spritz.notation.mail_types import parse
+from spritz.notation.memory import SizeError, parse_mib
+from spritz.notation.times import TimeError, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -45,8 +51,6 @@ class Key:
 
 def number(text: str, what: str, *, low: int = 0) -> int:
     """Raises SpritzError: `Invalid numeric value "abc" for requested node count.`"""
-    from spritz.notation.errors import unsigned
-
     value = unsigned(text, 0xFFFFFFFD)
     if value is None or value < low:
         raise SpritzError(f'Invalid numeric value "{text}" for {what}.')
@@ -69,8 +73,6 @@ def _count(field: str, what: str, *, low: int = 0, and_given: str = "") -> Key:
 
 def _switches(text: str) -> Changes:
     """`COUNT[@TIME]`, as of --switches."""
-    from spritz.notation.duration import DurationError, parse_seconds
-
     count, at, wait = text.partition("@")
     made: Changes = {"switches": number(count, "Switches") or None}
     if at:
@@ -95,8 +97,6 @@ def _flag(field: str) -> Key:
 
 def _memory(field: str, others: tuple[str, ...]) -> Key:
     def changes(text: str) -> Changes:
-        from spritz.notation.memory import SizeError, parse_mib
-
         try:
             value = parse_mib(text)
         except SizeError as error:
@@ -107,8 +107,6 @@ def _memory(field: str, others: tuple[str, ...]) -> Key:
 
 
 def _disk(text: str) -> Changes:
-    from spritz.notation.memory import SizeError, parse_mib
-
     try:
         return {"tmp_mib": parse_mib(text)}
     except SizeError as error:
@@ -117,7 +115,6 @@ def _disk(text: str) -> Changes:
 
 def _moment(field: str) -> Key:
     def changes(text: str) -> Changes:
-        from spritz.notation.times import TimeError, parse_time
         from spritz.runtime.clock import SystemClock
 
         try:
@@ -129,8 +126,6 @@ def _moment(field: str) -> Key:
 
 
 def _delay_boot(text: str) -> Changes:
-    from spritz.notation.duration import DurationError, parse_seconds
-
     try:
         return {"delay_boot_seconds": parse_seconds(text)}
     except DurationError as error:
@@ -146,8 +141,6 @@ def _minutes(field: str, name: str) -> Key:
 
 def minutes(text: str, name: str) -> int:
     """A time limit. Raises SpritzError: `Invalid TimeLimit value`."""
-    from spritz.notation.duration import DurationError, parse_minutes
-
     try:
         return parse_minutes(text)
     except DurationError as error:
@@ -156,8 +149,6 @@ def minutes(text: str, name: str) -> int:
 
 def _hosts(field: str) -> Key:
     def changes(text: str) -> Changes:
-        from spritz.notation.hostlist import HostlistError, expand
-
         try:
             return {field: expand(text)}
         except HostlistError as error:
@@ -171,8 +162,6 @@ def _names(field: str) -> Key:
 
 
 def _mail_types(text: str) -> Changes:
-    from spritz.notation.mail_types import parse
-
     words = parse(text)
     if words is None:
         raise Plain(f"Invalid MailType: {text}")
@@ -271,8 +260,6 @@ def _nodes(text: str) -> Changes:
 
 def _cpus(text: str) -> Changes:
     """NumCPUs, `MIN[-MAX]`: as many tasks of one CPU."""
-    from spritz.notation.errors import unsigned
-
     least, dash, most = text.partition("-")
     low, high = unsigned(least, 0xFFFFFFFD), unsigned(most if dash else least, 0xFFFFFFFD)
     if low is None or high is None:
@@ -301,8 +288,6 @@ def _nice(text: str) -> Changes:
 
 
 def _priority(text: str) -> Changes:
-    from spritz.notation.errors import unsigned
-
     if text.upper() == "INFINITE":
         return {"priority": None}
     value = unsigned(text, 0xFFFFFFFD)

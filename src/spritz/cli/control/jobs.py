@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.queue.conditions import split_ids
 from spritz.client.errors import RemoteError
 from spritz.model.commands.job import (
     Done,
     HoldJob,
+    JobFilter,
     JobTarget,
     NotifyJob,
     ReleaseJob,
@@ -20,6 +22,8 @@ from spritz.model.commands.job import (
     TopJob,
 )
 from spritz.model.errors import ESLURM
+from spritz.notation import jobid
+from spritz.notation.ranges import format_ids, parse_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,8 +37,6 @@ _INVALID_ID = ESLURM["ESLURM_INVALID_JOB_ID"][1]
 
 def target_of(word: str) -> JobTarget | None:
     """A job, an array or some of its tasks; None if the word is no id."""
-    from spritz.notation import jobid
-
     try:
         reference = jobid.parse(word)
     except jobid.JobIdError:
@@ -45,15 +47,12 @@ def target_of(word: str) -> JobTarget | None:
 
 def items(words: list[str]) -> list[str]:
     """Ids of several words, each a comma list; commas in brackets belong to an id."""
-    from spritz.cli.queue.conditions import split_ids
-
     return [item for word in words for item in split_ids(word)]
 
 
 def named(session: Session, name: str) -> list[str]:
     """Ids of the jobs of that name that have not ended."""
-    from spritz.model.commands.job import JobFilter
-    from spritz.model.queries import JobRows, ListJobs
+    from spritz.model.queries.jobs import JobRows, ListJobs
 
     wanted = JobFilter(names=tuple(name.split(",")), states=("PENDING", "RUNNING", "SUSPENDED"))
     pieces = session.controller().stream(ListJobs(filter=wanted, fields=("id",), all=True), JobRows)
@@ -97,7 +96,6 @@ def say_missing(session: Session, target: JobTarget, answer: Done) -> int:
     """If some of several tasks do not exist: the existing ones are printed first, as in 22.05's scontrol."""
     if not answer.missing:
         return 0
-    from spritz.notation.ranges import format_ids, parse_ids
 
     done = format_ids(int(target.tasks, 16) & ~parse_ids(answer.missing))
     session.say(f"{target.job_id}_{done}: No error")
@@ -210,7 +208,7 @@ def notify(session: Session, words: list[str]) -> int:
 
 def wait_job(session: Session, words: list[str]) -> int:
     """wait_job JOB: until its nodes are ready, which here they are when it runs."""
-    from spritz.model.queries import AllocationGranted, AwaitAllocation
+    from spritz.model.queries.allocations import AllocationGranted, AwaitAllocation
 
     target = target_of(words[0])
     if target is None:

@@ -10,6 +10,11 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from spritz.client.locate import locate_controller
+from spritz.model.commands.job import JobFilter, JobTarget
+from spritz.model.queries.jobs import JobRows, ListJobs
+from spritz.presentation.record import moment
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -34,8 +39,6 @@ class Process:
 
 def processes() -> Iterator[Process]:
     """All of this cluster's that can be seen, by number."""
-    from spritz.client.locate import locate_controller
-
     cluster = locate_controller().cluster_name
     for entry in sorted((name for name in os.listdir("/proc") if name.isdigit()), key=int):
         found = _process(int(entry))
@@ -114,9 +117,6 @@ def pid_info(session: Session, words: list[str]) -> int:
     if found is None:
         session.say("Failed to locate job for requested pid")
         return 1
-    from spritz.model.commands.job import JobFilter, JobTarget
-    from spritz.model.queries import JobRows, ListJobs
-    from spritz.presentation.record import moment
 
     wanted = ListJobs(filter=JobFilter(targets=(JobTarget(int(found.job)),)), fields=("ends_at",), all=True)
     pieces = list(session.controller().stream(wanted, JobRows))

@@ -5,15 +5,17 @@ Without an argument hostnames reads SLURM_NODELIST, not SLURM_JOB_NODELIST: so i
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
+from spritz.model.errors import SpritzError
+from spritz.notation.hostlist import HostlistError, compress, compress_sorted, expand
+
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
 
 
 def hostnames(session: Session, words: list[str]) -> int:
     """One name a line."""
-    from spritz.notation.hostlist import HostlistError, expand
-
     text = words[0] if words else session.context.environ.get("SLURM_NODELIST")
     if text is None:
         session.context.error("host list is empty")
@@ -39,8 +41,6 @@ def hostlist_sorted(session: Session, words: list[str]) -> int:
 
 
 def _compressed(session: Session, words: list[str], *, ordered: bool) -> int:
-    from spritz.notation.hostlist import HostlistError, compress, compress_sorted, expand
-
     if not words:
         session.say("invalid encode argument")
         return 1
@@ -58,7 +58,6 @@ def _of_file(text: str) -> str:
     """A path stands for the names in that file, divided by commas, blanks or lines."""
     if not text.startswith("/"):
         return text
-    from spritz.model.errors import SpritzError
 
     try:
         with open(text, encoding="utf-8", errors="surrogateescape") as file:

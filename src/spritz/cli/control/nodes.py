@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.cli.control.pairs import split, unquoted
+from spritz.client.errors import RemoteError
+from spritz.model.commands.cluster import CreateNodes, DeleteNodes, RebootNodes, UpdateNode
+from spritz.model.commands.job import Done
+from spritz.notation.hostlist import HostlistError, expand
 
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
@@ -12,10 +16,6 @@ if TYPE_CHECKING:
 
 def create(session: Session, words: list[str]) -> int:
     """create NodeName=LIST State=CLOUD|FUTURE KEY=VALUE …: keys as in slurm.conf."""
-    from spritz.client.errors import RemoteError
-    from spritz.model.commands.cluster import CreateNodes
-    from spritz.model.commands.job import Done
-
     # The line begins with NodeName, wherever that stood.
     first = [word for word in words if "nodename".startswith(split(word)[0].lower())]
     parts = [f"NodeName={split(word)[1]}" for word in first] + [_quoted(word) for word in words if word not in first]
@@ -36,10 +36,6 @@ def _quoted(word: str) -> str:
 
 def delete(session: Session, text: str) -> int:
     """delete NodeName=LIST"""
-    from spritz.client.errors import RemoteError
-    from spritz.model.commands.cluster import DeleteNodes
-    from spritz.model.commands.job import Done
-
     names = _expanded(session, text)
     if names is None:
         return 1
@@ -53,8 +49,6 @@ def delete(session: Session, text: str) -> int:
 
 
 def _expanded(session: Session, text: str) -> tuple[str, ...] | None:
-    from spritz.notation.hostlist import HostlistError, expand
-
     try:
         return tuple(expand(text))
     except HostlistError as error:
@@ -64,10 +58,6 @@ def _expanded(session: Session, text: str) -> tuple[str, ...] | None:
 
 def reboot(session: Session, words: list[str]) -> int:
     """reboot [ASAP] [nextstate=RESUME|DOWN] [reason=TEXT] ALL|NODES"""
-    from spritz.client.errors import RemoteError
-    from spritz.model.commands.cluster import RebootNodes
-    from spritz.model.commands.job import Done
-
     asap, next_state, reason = False, "", ""
     rest = list(words)
     while rest:
@@ -101,10 +91,6 @@ def reboot(session: Session, words: list[str]) -> int:
 
 def cancel_reboot(session: Session, words: list[str]) -> int:
     """cancel_reboot NODES"""
-    from spritz.client.errors import RemoteError
-    from spritz.model.commands.cluster import UpdateNode
-    from spritz.model.commands.job import Done
-
     names = _expanded(session, words[0])
     if names is None:
         return 1

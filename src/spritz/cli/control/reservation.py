@@ -5,6 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.cli.control.pairs import find, split, unquoted
+from spritz.client.errors import RemoteError
+from spritz.model.reservations import ListReservations, Reservations
+from spritz.notation.duration import INFINITE, DurationError, parse_seconds
+from spritz.notation.hostlist import HostlistError, expand
+from spritz.notation.times import TimeError, parse_time
+from spritz.runtime.clock import SystemClock
+from spritz.runtime.zone import CALENDAR_SECONDS, utc_offset, utc_offset_changes
 
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
@@ -146,8 +153,6 @@ class _Reader:
             self._tres(value)
 
     def _time(self, name: str, value: str, word: str) -> float:
-        from spritz.notation.times import TimeError, parse_time
-
         try:
             return parse_time(value, self.now)
         except TimeError as error:
@@ -155,8 +160,6 @@ class _Reader:
             raise _Wrong(f"Invalid {'start' if name == 'StartTime' else 'end'} time {word}.") from error
 
     def _duration(self, value: str, complaint: str) -> int:
-        from spritz.notation.duration import INFINITE, DurationError, parse_seconds
-
         try:
             seconds = parse_seconds(value)
         except DurationError as error:
@@ -174,7 +177,6 @@ class _Reader:
     def _nodes(self, value: str) -> tuple[str, ...]:
         if value.upper() == "ALL":
             return ("ALL",)
-        from spritz.notation.hostlist import HostlistError, expand
 
         try:
             return tuple(expand(value))
@@ -263,9 +265,6 @@ class _Reader:
 
 def _read(session: Session, words: list[str], outcome: str) -> dict[str, object] | None:
     """The fields, or None after a complaint."""
-    from spritz.runtime.clock import SystemClock
-    from spritz.runtime.zone import CALENDAR_SECONDS, utc_offset, utc_offset_changes
-
     reader = _Reader(session, SystemClock().now())
     for word in words:
         try:
@@ -287,7 +286,6 @@ def _read(session: Session, words: list[str], outcome: str) -> dict[str, object]
 
 def create(session: Session, words: list[str]) -> int:
     """create reservation KEY=VALUE…"""
-    from spritz.client.errors import RemoteError
     from spritz.model.commands.reservation import CreateReservation, ReservationMade, ReservationRequest
 
     fields = _read(session, words, "created")
@@ -339,7 +337,6 @@ def _incomplete(fields: dict[str, object]) -> str:
 
 def run(session: Session, words: list[str]) -> int:
     """update ReservationName=NAME KEY=VALUE…"""
-    from spritz.client.errors import RemoteError
     from spritz.model.commands.job import Done
     from spritz.model.commands.reservation import ReservationRequest, UpdateReservation
 
@@ -361,7 +358,6 @@ def run(session: Session, words: list[str]) -> int:
 
 def delete(session: Session, word: str, name: str) -> int:
     """delete ReservationName=NAME"""
-    from spritz.client.errors import RemoteError
     from spritz.model.commands.job import Done
     from spritz.model.commands.reservation import DeleteReservation
 
@@ -376,8 +372,6 @@ def delete(session: Session, word: str, name: str) -> int:
 
 def show(session: Session, words: list[str]) -> int:
     """show reservation [NAME]"""
-    from spritz.model.reservations import ListReservations, Reservations
-
     asked = tuple(words[0].split(",")) if words else ()
     answer = session.call(ListReservations(names=asked), Reservations)
     found: list[Reservation] = answer.reservations

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
+from spritz.notation.times import format_time
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeVar
@@ -61,8 +64,6 @@ class Session:
     def tell_age(self, now: float, records: int) -> None:
         """-v: of when the records are, and how many."""
         if self.verbose:
-            from spritz.notation.times import format_time
-
             self.out(f"last_update_time={format_time(now)}, records={records}\n")
 
     def call(

@@ -5,7 +5,15 @@ Source: scontrol(1) show.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
+
+from spritz.cli.control.daemons import ping
+from spritz.cli.control.topology import show
+from spritz.client.locate import locate_controller
+from spritz.model.errors import SpritzError
+from spritz.model.queries.daemons import ConfigText, ShowConfig
+from spritz.presentation.record import moment
 
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
@@ -13,9 +21,6 @@ if TYPE_CHECKING:
 
 def config(session: Session, words: list[str]) -> int:
     """show config [KEY]: every key as it is in force."""
-    from spritz.model.queries import ConfigText, ShowConfig
-    from spritz.presentation.record import moment
-
     answer = session.call(ShowConfig(), ConfigText)
     ours = {"BOOT_TIME": lambda: moment(answer.started_at), "HASH_VAL": lambda: _hash(answer.digest)}
     every = [(key, ours[key]() if key in ours else value) for key, value in answer.pairs]
@@ -30,16 +35,13 @@ def config(session: Session, words: list[str]) -> int:
     lines = [f"Configuration data as of {moment(answer.now)}"]
     lines += [f"{key:<23} = {value}" if key else value for key, value in every]
     session.out("\n".join(lines) + "\n\n")
-    from spritz.cli.control.daemons import ping
 
     return ping(session, [])
 
 
 def _hash(theirs: str) -> str:
     """Whether the local configuration files equal the controller's."""
-    from spritz.client.locate import locate_controller
     from spritz.config.load import load
-    from spritz.model.errors import SpritzError
 
     path = locate_controller().path
     try:
@@ -51,10 +53,7 @@ def _hash(theirs: str) -> str:
 
 def daemons(session: Session, words: list[str]) -> int:
     """show daemons: which should run on this machine."""
-    import os
-
-    from spritz.client.locate import locate_controller
-    from spritz.model.queries import ListNodes, Nodes
+    from spritz.model.queries.nodes import ListNodes, Nodes
 
     here = os.uname().nodename.partition(".")[0]
     local = {here, "localhost", "127.0.0.1", "::1"}
@@ -71,7 +70,7 @@ def daemons(session: Session, words: list[str]) -> int:
 
 def licenses(session: Session, words: list[str]) -> int:
     """show licenses: total, used and free."""
-    from spritz.model.queries import ConfigText, JobRows, ListJobs, ShowConfig
+    from spritz.model.queries.jobs import JobRows, ListJobs
 
     answer = session.call(ShowConfig(), ConfigText)
     remote = dict(answer.remote_licenses)
@@ -110,6 +109,4 @@ def _licenses(text: str) -> list[tuple[str, int]]:
 
 def topology(session: Session, words: list[str]) -> int:
     """show topology [NAME | topo=NETWORK | unit=NAME | node=NAME]: switches or blocks, in the order of the file."""
-    from spritz.cli.control.topology import show
-
     return show(session, words)

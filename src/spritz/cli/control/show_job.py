@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from spritz.client.errors import RemoteError
+from spritz.model.commands.job import JobFilter, JobTarget
+from spritz.model.queries.jobs import Jobs, ListJobs
+from spritz.model.resources import mask_ids
+from spritz.notation import jobid
+from spritz.notation.jobid import JobReference
+from spritz.presentation.job_record import record_text
+
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
     from spritz.model.job import Job
@@ -11,9 +21,6 @@ if TYPE_CHECKING:
 
 def run(session: Session, words: list[str]) -> int:
     """show job [ID]"""
-    from spritz.client.errors import RemoteError
-    from spritz.notation import jobid
-
     word = words[0].strip("0") and words[0] if words else ""  # as in Slurm, job 0 is every job
     reference = None
     if word:
@@ -45,7 +52,6 @@ def run(session: Session, words: list[str]) -> int:
             return 1
         session.out("No jobs in the system\n")
         return 0
-    from spritz.presentation.job_record import record_text
 
     session.tell_age(now, len(jobs))
     session.out("".join([record_text(job, now, session.oneliner, session.details, exempt) for job in jobs]))
@@ -54,10 +60,6 @@ def run(session: Session, words: list[str]) -> int:
 
 def fetch(session: Session, reference: object) -> tuple[float, list[Job], int | None]:
     """The records; single tasks of an array's rest as records of their own. And for how long none is preempted."""
-    from spritz.model.commands.job import JobFilter, JobTarget
-    from spritz.model.queries import Jobs, ListJobs
-    from spritz.notation.jobid import JobReference
-
     wanted = JobFilter()
     tasks: int | None = None
     if isinstance(reference, JobReference):
@@ -77,9 +79,6 @@ def fetch(session: Session, reference: object) -> tuple[float, list[Job], int | 
 def _parts(job: Job, tasks: int | None) -> list[Job]:
     if tasks is None or job.array is None:
         return [job]
-    from msgspec.structs import replace
-
-    from spritz.model.resources import mask_ids
 
     pending = int(job.array.pending, 16) & tasks
     return [

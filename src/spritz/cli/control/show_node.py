@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
+
+from spritz.model.queries.nodes import ListNodes, Nodes
+from spritz.notation.hostlist import HostlistError, expand
 
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
@@ -10,9 +14,6 @@ if TYPE_CHECKING:
 
 def run(session: Session, words: list[str]) -> int:
     """show node [NAMES]"""
-    from spritz.model.queries import ListNodes, Nodes
-    from spritz.notation.hostlist import HostlistError, expand
-
     answer = session.joined(ListNodes(all=True, pieces=True), Nodes, "nodes")
     views = {view.node.name: view for view in answer.nodes}
     status = 0
@@ -47,8 +48,6 @@ def run(session: Session, words: list[str]) -> int:
 
 def aliases(session: Session, words: list[str]) -> int:
     """show aliases HOSTNAME: nodes on that host."""
-    from spritz.model.queries import ListNodes, Nodes
-
     answer = session.joined(ListNodes(all=True, pieces=True), Nodes, "nodes")
     host = words[0] if words else _this_host()
     names = [v.node.name for v in answer.nodes if host in (v.node.hostname, v.node.address)]
@@ -58,16 +57,11 @@ def aliases(session: Session, words: list[str]) -> int:
 
 
 def _this_host() -> str:
-    import os
-
     return os.uname().nodename.partition(".")[0]
 
 
 def addresses(session: Session, words: list[str]) -> int:
     """getaddrs HOSTS: `name: address:port` each."""
-    from spritz.model.queries import ListNodes, Nodes
-    from spritz.notation.hostlist import expand
-
     answer = session.call(ListNodes(names=tuple(expand(words[0])), all=True), Nodes)
     for view in answer.nodes:
         session.out(f"{view.node.name}: {view.node.address}:{view.node.config.port}\n")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.queries.nodes import ListNodes, Nodes
+from spritz.model.queries.partitions import ListPartitions, Partitions
+from spritz.presentation.partition_text import record_text
+
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
 
 
 def run(session: Session, words: list[str]) -> int:
     """show partition [NAME]"""
-    from spritz.model.queries import ListNodes, ListPartitions, Nodes, Partitions
-
     answer = session.call(ListPartitions(all=session.all or bool(words)), Partitions)
     nodes = session.joined(ListNodes(all=True, pieces=True), Nodes, "nodes")
     views = {view.node.name: view for view in nodes.nodes}
@@ -27,7 +29,6 @@ def run(session: Session, words: list[str]) -> int:
         return 1
     if not chosen:
         session.out("No partitions in the system\n")
-    from spritz.presentation.partition_text import record_text
 
     session.out("".join([record_text(partition, views, session.oneliner) for partition in chosen]))
     return 0

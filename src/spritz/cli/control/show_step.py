@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.control.jobs import target_of
+from spritz.client.errors import RemoteError
+from spritz.model.commands.job import JobFilter
 from spritz.model.ids import STEP_MAX
+from spritz.model.queries.steps import ListSteps, Steps
+from spritz.presentation.step_record import record_text
 
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
@@ -12,11 +17,6 @@ if TYPE_CHECKING:
 
 def run(session: Session, words: list[str]) -> int:
     """show step [JOB[.STEP]]"""
-    from spritz.cli.control.jobs import target_of
-    from spritz.client.errors import RemoteError
-    from spritz.model.commands.job import JobFilter
-    from spritz.model.queries import ListSteps, Steps
-
     wanted = JobFilter()
     if words:
         target = target_of(words[0])
@@ -34,7 +34,6 @@ def run(session: Session, words: list[str]) -> int:
         return 1 if words else 0
     # The batch script begins before any other step.
     views = sorted(answer.steps, key=lambda view: (view.step.job_id, view.step.step_id <= STEP_MAX, view.step.step_id))
-    from spritz.presentation.step_record import record_text
 
     session.out("".join([record_text(view, session.oneliner) for view in views]))
     return 0

@@ -6,17 +6,23 @@ scontrol(1); what 22.05 prints.
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 from typing import TYPE_CHECKING
 
 from spritz.cli.control.local import processes
+from spritz.model.queries.daemons import ConfigText, ShowConfig
+from spritz.model.queries.nodes import ListNodes, Nodes
+from spritz.presentation.record import moment
+from spritz.presentation.users import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spritz.cli.control.local import Process
     from spritz.cli.control.session import Session
-    from spritz.model.queries import NodeView
+    from spritz.model.queries.nodes import NodeView
 
 _REFUSED = "Connection refused"
 
@@ -64,8 +70,6 @@ def _owner(pid: int) -> tuple[int, list[int]]:
 
 
 def _user_line(uid: int) -> list[str]:
-    import pwd
-
     try:
         one = pwd.getpwuid(uid)
     except (KeyError, OverflowError):
@@ -74,10 +78,6 @@ def _user_line(uid: int) -> list[str]:
 
 
 def _group_lines(uid: int, groups: Sequence[int]) -> list[str]:
-    import grp
-
-    from spritz.presentation.users import name_of
-
     lines = []
     for gid in groups:
         try:
@@ -90,9 +90,6 @@ def _group_lines(uid: int, groups: Sequence[int]) -> list[str]:
 
 def show_slurmd(session: Session, words: list[str]) -> int:
     """show slurmd [NODE]: the daemon on this machine; SLURMD_NODENAME says which, where there are several."""
-    from spritz.model.queries import ConfigText, ShowConfig
-    from spritz.presentation.record import moment
-
     view = _own_view(session, words[0] if words else "")
     config = dict(session.call(ShowConfig(), ConfigText).pairs)
     name = view.node.name if view else ""
@@ -129,8 +126,6 @@ def show_slurmd(session: Session, words: list[str]) -> int:
 
 def _own_view(session: Session, wanted: str) -> NodeView | None:
     """The node of this machine: the one that is named, or the first one of its host."""
-    from spritz.model.queries import ListNodes, Nodes
-
     answer = session.joined(ListNodes(all=True, pieces=True), Nodes, "nodes")
     host = os.uname().nodename
     wanted = session.context.environ.get("SLURMD_NODENAME", "") or wanted

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.client.errors import RemoteError
+from spritz.model.tokens import MakeToken, Token
+
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
 
@@ -13,9 +16,6 @@ _INFINITE = 0xFFFFFFFF
 
 def make(session: Session, words: list[str]) -> int:
     """token [username=NAME] [lifespan=SECONDS|infinite]: prints `SLURM_JWT=…`, which a shell can evaluate."""
-    from spritz.client.errors import RemoteError
-    from spritz.model.tokens import MakeToken, Token
-
     user, lifespan = "", None
     for word in words:
         key, _, value = word.partition("=")

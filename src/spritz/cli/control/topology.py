@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.queries.daemons import ConfigText, ShowConfig
+from spritz.notation import hostlist
+
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
     from spritz.model.topology import Topology
@@ -48,8 +51,6 @@ def show(session: Session, words: list[str]) -> int:
 
 
 def _networks(session: Session) -> list[Topology]:
-    from spritz.model.queries import ConfigText, ShowConfig
-
     return list(session.call(ShowConfig(), ConfigText).settings.topologies)
 
 
@@ -67,8 +68,6 @@ def _rows(network: Topology) -> list[Row]:
 
 def _with(rows: list[Row], kind: str, name: str) -> list[Row]:
     """Those of this unit, or that have this node."""
-    from spritz.notation import hostlist
-
     chosen = [row for row in rows if row[1] == name and kind != "node"]
     if chosen or kind == "unit":
         return chosen

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.cli.control.job_keys import KEYS, NoChange, NotABoolean, Plain, minutes
-from spritz.cli.control.jobs import items, target_of
+from spritz.cli.control.jobs import items, named, say_missing, say_refused, target_of
 from spritz.cli.control.pairs import find, not_supported, split, unquoted
+from spritz.client.errors import RemoteError
+from spritz.model.commands.job import Done, JobFilter, UpdateJob
 from spritz.model.errors import ESLURM, SpritzError
 
 if TYPE_CHECKING:
@@ -65,8 +67,6 @@ def run(session: Session, words: list[str]) -> int:
         session.say("No changes specified")
         return 1
     if name:
-        from spritz.cli.control.jobs import named
-
         ids = named(session, name)
         if not ids:
             session.say(f"{ESLURM['ESLURM_INVALID_JOB_ID'][1]} for job {name}")
@@ -91,10 +91,6 @@ def _may_be_alone(word: str) -> bool:
 
 
 def _update(session: Session, word: str, changes: Changes, limit: str) -> int:
-    from spritz.cli.control.jobs import say_missing, say_refused
-    from spritz.client.errors import RemoteError
-    from spritz.model.commands.job import Done, UpdateJob
-
     target = target_of(word)
     if target is None:
         session.say(f"{ESLURM['ESLURM_INVALID_JOB_ID'][1]} for job {word}")
@@ -120,9 +116,8 @@ def _limit(session: Session, target: JobTarget, text: str) -> int:
     """TimeLimit: a limit, or `+` or `-` minutes from what it is now."""
     if text[:1] not in ("+", "-") or text == "-1":
         return minutes(text, "TimeLimit")
-    from spritz.model.commands.job import JobFilter
     from spritz.model.ids import INFINITE
-    from spritz.model.queries import JobRows, ListJobs
+    from spritz.model.queries.jobs import JobRows, ListJobs
 
     change = minutes(text[1:], "TimeLimit")
     asked = ListJobs(

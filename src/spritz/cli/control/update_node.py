@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import pwd
 from typing import TYPE_CHECKING
 
+from spritz.cli.control.job_keys import number
 from spritz.cli.control.pairs import find, not_supported, split, unquoted
+from spritz.model.commands.cluster import UpdateNode
+from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
+from spritz.notation.errors import unsigned
+from spritz.notation.hostlist import HostlistError, expand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,8 +59,6 @@ def _words(text: str) -> list[str]:
 
 
 def _count(text: str) -> int:
-    from spritz.notation.errors import unsigned
-
     value = unsigned(text, 0xFFFFFFFD)
     if value is None:
         raise _NoWeight(f"Weight value ({text}) is not a valid number")
@@ -63,8 +67,6 @@ def _count(text: str) -> int:
 
 def _user(text: str) -> int:
     """A name or a number. Raises SpritzError."""
-    import pwd
-
     if text.isascii() and text.isdecimal() and int(text) < 0xFFFFFFFF:
         return int(text)
     try:
@@ -77,7 +79,6 @@ def _seconds(text: str) -> int:
     """Seconds; INFINITE or -1: not by itself. Raises SpritzError."""
     if text.upper() in ("INFINITE", "-1"):
         return 0
-    from spritz.cli.control.job_keys import number
 
     return number(text, "ResumeAfter")
 
@@ -107,9 +108,6 @@ KEYS: dict[str, Key] = {
 
 def run(session: Session, words: list[str]) -> int:
     """update NodeName=LIST, then keys."""
-    from spritz.model.commands.cluster import UpdateNode
-    from spritz.model.commands.job import Done
-
     names: list[str] = []
     changes: dict[str, object] = {}
     state = reason = ""
@@ -164,10 +162,9 @@ def run(session: Session, words: list[str]) -> int:
 
 def _names(session: Session, text: str) -> list[str]:
     if text.upper() == "ALL":
-        from spritz.model.queries import ListNodes, Nodes
+        from spritz.model.queries.nodes import ListNodes, Nodes
 
         return [view.node.name for view in session.joined(ListNodes(all=True, pieces=True), Nodes, "nodes").nodes]
-    from spritz.notation.hostlist import HostlistError, expand
 
     try:
         return expand(text)

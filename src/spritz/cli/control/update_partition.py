@@ -7,8 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from spritz.cli.control.pairs import find, split, unquoted
+from spritz.client.errors import RemoteError
+from spritz.config.build import tres_weights
+from spritz.config.kinds import BOOL
+from spritz.config.schema.partitions import PARTITION_KEYS
+from spritz.model.commands.cluster import CreatePartition, DeletePartition, UpdatePartition
+from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
+from spritz.model.partition import Partition
+from spritz.model.queries.nodes import ListNodes, Nodes
+from spritz.model.queries.partitions import ListPartitions, Partitions
+from spritz.notation.hostlist import HostlistError, expand
 
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
@@ -104,7 +116,6 @@ def _value(session: Session, key: str, text: str, word: str) -> dict[str, object
     if key == "Nodes":
         names = _nodes(session, text)
         return {"nodes": names, "nodes_text": text}
-    from spritz.config.schema.partitions import PARTITION_KEYS
 
     entry = next(one for one in PARTITION_KEYS if one.name == key)
     try:
@@ -120,12 +131,8 @@ def _value(session: Session, key: str, text: str, word: str) -> dict[str, object
     if key == "CpuBind" and value == "off":
         value = ""
     if key == "AllocNodes":
-        from spritz.notation.hostlist import expand
-
         value = () if text.upper() == "ALL" else tuple(expand(text))
     if key == "TRESBillingWeights" and isinstance(value, tuple):
-        from spritz.config.build import tres_weights
-
         words = [str(word) for word in value]
         return {field: [list(pair) for pair in tres_weights(words)], "billing_weights_text": ",".join(words)}
     return {field: list(value) if isinstance(value, tuple) else value}
@@ -147,8 +154,6 @@ _WORDS = {
 
 def _refused(session: Session, entry: Key, text: str, word: str) -> SpritzError:
     """scontrol's words for a value that is none."""
-    from spritz.config.kinds import BOOL
-
     key, hint = entry.name, f"accepted: {entry.kind.accepted}"
     if key == "MaxNodes":
         return SpritzError(f'Invalid numeric value "{text}" for MaxNodes.', hint=hint)
@@ -188,11 +193,7 @@ def _exclusive(word: str, oversubscribe: str) -> dict[str, object]:
 
 
 def _nodes(session: Session, text: str) -> list[str]:
-    from spritz.notation.hostlist import HostlistError, expand
-
     if text.upper() == "ALL":
-        from spritz.model.queries import ListNodes, Nodes
-
         return [view.node.name for view in session.joined(ListNodes(all=True, pieces=True), Nodes, "nodes").nodes]
     try:
         return expand(text)
@@ -202,9 +203,6 @@ def _nodes(session: Session, text: str) -> list[str]:
 
 def run(session: Session, words: list[str]) -> int:
     """update PartitionName=NAME, then keys."""
-    from spritz.model.commands.cluster import UpdatePartition
-    from spritz.model.commands.job import Done
-
     try:
         name, changes = _changes(session, words)
     except (_Asked, _Unread) as error:
@@ -217,8 +215,6 @@ def run(session: Session, words: list[str]) -> int:
         session.context.error("No changes specified")
         return 1
     if "exclusive" in changes:
-        from spritz.model.queries import ListPartitions, Partitions
-
         (found,) = session.call(ListPartitions(names=(name,)), Partitions).partitions
         changes.update(_exclusive(str(changes.pop("exclusive")), found.oversubscribe))
     session.call(UpdatePartition(name=name, changes=changes), Done)
@@ -227,13 +223,6 @@ def run(session: Session, words: list[str]) -> int:
 
 def create(session: Session, words: list[str]) -> int:
     """create PartitionName=NAME, then keys."""
-    import msgspec
-
-    from spritz.client.errors import RemoteError
-    from spritz.model.commands.cluster import CreatePartition
-    from spritz.model.commands.job import Done
-    from spritz.model.partition import Partition
-
     try:
         name, changes = _changes(session, words)
     except _Asked as error:
@@ -259,10 +248,6 @@ def create(session: Session, words: list[str]) -> int:
 
 def delete(session: Session, word: str, name: str) -> int:
     """delete PartitionName=NAME"""
-    from spritz.client.errors import RemoteError
-    from spritz.model.commands.cluster import DeletePartition
-    from spritz.model.commands.job import Done
-
     try:
         session.call(DeletePartition(name=name), Done)
     except RemoteError as error:

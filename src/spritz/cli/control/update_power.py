@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from spritz.cli.control.daemons import administer
 from spritz.cli.control.pairs import not_supported, split
+from spritz.model.queries.daemons import SetPowerException
 
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
@@ -18,8 +19,6 @@ _KEYS = {key.lower(): key for key in ("SuspendExcNodes", "SuspendExcParts", "Sus
 
 def run(session: Session, words: list[str]) -> int:
     """update, one key after the other"""
-    from spritz.model.queries import SetPowerException
-
     changes = []
     for word in words:
         key, value = split(word)

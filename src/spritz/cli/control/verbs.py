@@ -5,14 +5,17 @@ Keywords may be shortened to `least` letters, in any case. Source: scontrol(1) C
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
+from spritz.cli.already_reported import AlreadyReported
+from spritz.model.errors import SpritzError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spritz.cli.control.session import Session
-    from spritz.model.errors import SpritzError
 
 _PROGRAM = "PowerAction is not built; use `scontrol update nodename=… state=power_up`"
 
@@ -106,7 +109,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("getent", "this_node:getent", "getent [NODE]: users and groups of the steps on this machine", least=4, many=2),
     Verb("pidinfo", "local:pid_info", "pidinfo PID: which job a process belongs to", few=1, many=1),
     Verb("getaddrs", "show_node:addresses", "getaddrs HOSTS: addresses of nodes", least=4, few=1, many=1),
-    Verb("help", "interactive:help_text", "print this help", least=1, many=0),
+    Verb("help", "help:show", "print this help", least=1, many=0),
     Verb("exit", "modes:leave", "leave", least=1, many=0),
     Verb("quit", "modes:leave", "leave", least=4, many=0),
     _no("abort", "a core dump of the controller is not to be had; kill -ABRT does as much", least=5),
@@ -132,9 +135,6 @@ def find(word: str) -> Verb | None:
 
 def call(session: Session, words: list[str]) -> int:
     """Carry out one line; the status. Errors are printed here. Raises nothing that a user could cause."""
-    from spritz.cli.already_reported import AlreadyReported
-    from spritz.model.errors import SpritzError
-
     word, *rest = words
     verb = find(word)
     if verb is None:
@@ -173,8 +173,6 @@ def call(session: Session, words: list[str]) -> int:
 
 def _is_of_controller(error: SpritzError) -> bool:
     """Whether the controller refused or could not be reached. Does not import the client otherwise."""
-    import sys
-
     client = sys.modules.get("spritz.client.errors")
     return client is not None and isinstance(error, client.ClientError)
 

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import os
+from time import localtime, strftime
 from typing import TYPE_CHECKING
+
+from spritz.cli.control.jobs import target_of
+from spritz.client.errors import RemoteError
+from spritz.client.locate import locate_controller
+from spritz.config.load import load
+from spritz.config.render import whole
+from spritz.model.errors import ESLURM
+from spritz.model.queries.jobs import GetScript, Script
+from spritz.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
@@ -24,11 +34,6 @@ def batch_script(session: Session, words: list[str]) -> int:
     """Into `slurm-JOB.sh`, the file named, or with `-` to standard output. As in Slurm, a refusal is printed but is no
     failure.
     """
-    from spritz.cli.control.jobs import target_of
-    from spritz.client.errors import RemoteError
-    from spritz.model.errors import ESLURM
-    from spritz.model.queries import GetScript, Script
-
     if not words:
         session.say("too few arguments for keyword:write batch_script")
         return 1
@@ -83,17 +88,11 @@ def _save(session: Session, path: str, content: bytes) -> bool:
 def write_config(session: Session, words: list[str]) -> int:
     """The configuration in force, as `show config` knows it, into FILE.<time> or slurm.conf.<time> next to the one in
     use."""
-    from spritz.client.locate import locate_controller
-    from spritz.config.load import load
-    from spritz.config.render import whole
-    from spritz.runtime.clock import SystemClock
-
     path = locate_controller().path
     if not path:
         session.context.error("there is no slurm.conf to write")
         return 1
     loaded = load(path)
-    from time import localtime, strftime
 
     stamp = strftime("%Y%m%d%H%M%S", localtime(SystemClock().now()))
     target = f"{words[0] if words else path}.{stamp}"

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.acct.answer import answered
+from spritz.cli.acct.conditions import picks_of
+from spritz.cli.acct.connect import connected
+from spritz.cli.stat.running_steps import measured_record
+from spritz.client.errors import ClientError
+from spritz.client.sync import connect_controller
 from spritz.model.accounting import SelectJobs
 from spritz.model.errors import SpritzError
-from spritz.model.queries import MeasureSteps, StepUsage
+from spritz.model.queries.steps import MeasureSteps, StepUsage
 
 if TYPE_CHECKING:
     from spritz.cli.context import Context
@@ -15,10 +21,6 @@ if TYPE_CHECKING:
 
 def jobs(text: str, context: Context) -> tuple[list[JobWithSteps], float]:
     """Jobs by id. Raises SpritzError for an invalid id, and AlreadyReported without slurmdbd."""
-    from spritz.cli.acct.answer import answered
-    from spritz.cli.acct.conditions import picks_of
-    from spritz.cli.acct.connect import connected
-
     picks = picks_of(text)
     connection, cluster = connected(context)
     found: list[JobWithSteps] = []
@@ -35,10 +37,6 @@ def jobs(text: str, context: Context) -> tuple[list[JobWithSteps], float]:
 
 def _measure(found: list[JobWithSteps]) -> None:
     """Figures that the controller lacks stay unknown."""
-    from spritz.cli.stat.running_steps import measured_record
-    from spritz.client.errors import ClientError
-    from spritz.client.sync import connect_controller
-
     try:
         controller = connect_controller(wait_seconds=0.0)
     except ClientError:

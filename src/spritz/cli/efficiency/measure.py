@@ -13,6 +13,7 @@ from msgspec import Struct
 from spritz.model import step_usage
 from spritz.model.ids import INFINITE, STEP_MAX
 from spritz.notation import tres
+from spritz.notation.hostlist import sort
 from spritz.presentation.accounting_row import Row
 
 if TYPE_CHECKING:
@@ -121,8 +122,6 @@ def measure(job_with_steps: JobWithSteps, now: float) -> Efficiency:
 
 
 def _by_node(steps: list[StepRecord], now: float) -> list[NodeUse]:
-    from spritz.notation.hostlist import sort
-
     uses: dict[str, NodeUse] = {}
     spans: dict[str, list[tuple[float, float, float]]] = {}
     for step in steps:

@@ -1,7 +1,7 @@
 """CliFilterPlugins: site and user defaults and checks for the options of sbatch, salloc and srun.
 
 They run in the command's own process. A command whose slurm.conf names none loads nothing of this
-(`cli.submit.values.filters_of`).
+(`filters_of`).
 
 Map
 ---
@@ -10,3 +10,26 @@ Map
 
 Source: slurm.conf(5) CliFilterPlugins; https://slurm.schedmd.com/cli_filter_plugins.html.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.client.locate import cli_filters
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spritz.cli.context import Context
+    from spritz.cli.filters.chain import Filters
+    from spritz.cli.options import Row
+
+
+def filters_of(command: str, rows: Sequence[Row], context: Context) -> Filters | None:
+    """CliFilterPlugins; None for none. Raises SpritzError if one cannot be used."""
+    names = cli_filters()
+    if not names:
+        return None
+    from spritz.cli.filters.chain import Filters
+
+    return Filters(names, command, rows, context)

@@ -5,7 +5,9 @@ Source: https://slurm.schedmd.com/cli_filter_plugins.html; texts as Slurm 22.05 
 
 from __future__ import annotations
 
+import json
 import os
+import syslog
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +19,7 @@ from spritz.cli.submit.values import Values
 from spritz.client.locate import find_slurm_conf, locate_controller
 from spritz.model.errors import SpritzError
 from spritz.notation.errors import shown
+from spritz.notation.octets import plain
 from spritz.plugins.answer import FieldError, PluginError
 from spritz.plugins.lua_filter import LuaFilter, json_env
 
@@ -141,8 +144,6 @@ class Filters:
         return write
 
     def _plain(self, given: Values, argv: Sequence[str]) -> dict[str, Any]:
-        from spritz.notation.octets import plain
-
         found: dict[str, Any] = {name: plain(value) or "set" for name, value in given.items()}
         return {**found, "argv": [plain(word) for word in argv]}
 
@@ -165,8 +166,6 @@ class Filters:
                     raise SpritzError(f"~/.slurm/defaults: {error}") from error
 
     def _log(self, job_id: int, step_id: int, offset: int) -> None:
-        import syslog
-
         options = self._noted.get(offset, "{}")
         environment = json_env(self._context.environ)
         text = f'{{ "jobid":{job_id},"stepid":{step_id},"options":{options},"env":{environment}}}'
@@ -178,6 +177,4 @@ class Filters:
 
 
 def _json(options: dict[str, Any]) -> str:
-    import json
-
     return json.dumps(options, separators=(",", ":"), ensure_ascii=False)

@@ -7,6 +7,7 @@ Source: slurm.conf(5) CliFilterPlugins; what cli_filter/user_defaults of Slurm r
 from __future__ import annotations
 
 import os
+import pwd
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ _COMMANDS = ("salloc", "sbatch", "srun", "*")
 
 def path_of_user() -> str:
     """The file in the home directory of the command's user, by the user database, as in Slurm."""
-    import pwd
-
     try:
         home = pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:

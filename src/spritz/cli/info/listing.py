@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.cli.already_reported import AlreadyReported
+from spritz.client.errors import RemoteError
 from spritz.model.errors import SpritzError
+from spritz.model.queries.nodes import ListNodes, Nodes
+from spritz.model.queries.partitions import ListPartitions, Partitions
+from spritz.notation.hostlist import HostlistError, expand
 from spritz.presentation import columns, node_states
-from spritz.presentation.node_fields import LETTERS, NodeField, natural, partition_name
+from spritz.presentation.node_fields import LETTERS, NAMES, NodeField, natural, partition_name
 from spritz.presentation.node_groups import Group, make_groups
 
 if TYPE_CHECKING:
@@ -16,7 +20,7 @@ if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.client.sync import Connection
     from spritz.model.partition import Partition
-    from spritz.model.queries import NodeView
+    from spritz.model.queries.nodes import NodeView
     from spritz.presentation.columns import Column
 
 #: `{P}` and `{N}` are as wide as the longest partition and node that is shown
@@ -65,7 +69,6 @@ class NodeListing:
         text = self._given.get("nodes", "")
         if not text:
             return set()
-        from spritz.notation.hostlist import HostlistError, expand
 
         try:
             return set(expand(text))
@@ -129,9 +132,6 @@ class NodeListing:
         show(self._context, self._given["json"], partitions, wanted)
 
     def _fetch(self, controller: Connection) -> tuple[list[Partition], dict[str, NodeView]]:
-        from spritz.client.errors import RemoteError
-        from spritz.model.queries import ListNodes, ListPartitions, Nodes, Partitions
-
         try:
             answer = controller.call(ListPartitions(all="all" in self._given), Partitions)
         except RemoteError as error:
@@ -173,8 +173,6 @@ class NodeListing:
     def _columns(self, partitions: Sequence[Partition], views: Mapping[str, NodeView]) -> list[Column]:
         given, context = self._given, self._context
         if "Format" in given:
-            from spritz.presentation.node_fields import NAMES
-
             if given["Format"].lower().partition(":")[0] == "all":
                 return columns.every_letter(LETTERS, " |")
             return columns.parse_names(

@@ -13,14 +13,25 @@ from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.launch.controller import PATIENCE_SECONDS, Interrupted
 from spritz.cli.submit.values import IMMEDIATE
 from spritz.client.errors import ClientError, RemoteError
+from spritz.client.locate import locate_controller
+from spritz.model.commands.job import (
+    CancelJobs,
+    CancelResult,
+    Done,
+    FinishAllocation,
+    JobFilter,
+    JobSubmitted,
+    JobTarget,
+    SubmitHetJob,
+)
 from spritz.model.errors import ESLURM, SpritzError
 
 if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.launch.controller import Controller
     from spritz.cli.launch.interrupts import Interrupts
-    from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob
-    from spritz.model.queries import AllocationGranted
+    from spritz.model.commands.job import SubmitJob
+    from spritz.model.queries.allocations import AllocationGranted
 
 #: Seconds within which a grant counts as immediate, without a message about waiting.
 _AT_ONCE_SECONDS = 0.3
@@ -57,9 +68,6 @@ def obtain(
 ) -> AllocationGranted:
     """Submit the job and wait until it runs. Raises SpritzError, Revoked."""
     controller.send(request)
-    # What follows is needed only now, and loading it takes as long as the controller takes to decide.
-    from spritz.model.commands.job import SubmitHetJob
-
     interrupts.handler = lambda number: controller.interrupt(number) if number not in HARMLESS else None
     try:
         submitted = _submitted(controller, request)
@@ -85,8 +93,6 @@ def _submitted(controller: Controller, request: SubmitJob | SubmitHetJob) -> Job
 
     Raises RemoteError, Interrupted, ClientError.
     """
-    from spritz.model.commands.job import JobSubmitted
-
     deadline = 0.0
     while True:
         try:
@@ -99,7 +105,6 @@ def _submitted(controller: Controller, request: SubmitJob | SubmitHetJob) -> Job
         except RemoteError:
             raise
         except ClientError as error:
-            from spritz.client.locate import locate_controller
             from spritz.client.submission_retry import RETRY_SECONDS, outcome_unknown
 
             controller.close()
@@ -116,7 +121,7 @@ HARMLESS = (signal.SIGCONT, signal.SIGWINCH)
 def _await(
     controller: Controller, submitted: JobSubmitted, context: Context, words: Words, *, quiet: bool, waits: bool
 ) -> AllocationGranted:
-    from spritz.model.queries import AllocationGranted, AwaitAllocation
+    from spritz.model.queries.allocations import AllocationGranted, AwaitAllocation
 
     job_id = submitted.job_id
     asked = AwaitAllocation(job_id=job_id)
@@ -152,8 +157,6 @@ def _await(
 
 def cancel(controller: Controller, job_id: int) -> None:
     """As scancel does."""
-    from spritz.model.commands.job import CancelJobs, CancelResult, JobFilter, JobTarget
-
     command = CancelJobs(filter=JobFilter(targets=(JobTarget(job_id),)))
     controller.call(command, CancelResult, patience=PATIENCE_SECONDS)
 
@@ -193,16 +196,12 @@ def _ended(
 
 def _immediate_seconds(request: SubmitJob | SubmitHetJob) -> int | None:
     """--immediate; 1 is the least, and means now."""
-    from spritz.model.commands.job import SubmitHetJob
-
     leader = request.components[0] if isinstance(request, SubmitHetJob) else request
     return None if leader.immediate_seconds is None else max(leader.immediate_seconds, 1)
 
 
 def give_back(controller: Controller, job_id: int, exit_status: int) -> None:
     """The work is done. A controller that is away is waited for: until it knows, the nodes are held."""
-    from spritz.model.commands.job import Done, FinishAllocation
-
     try:
         controller.call(FinishAllocation(job_id=job_id, exit_status=exit_status), Done, patience=PATIENCE_SECONDS)
     except RemoteError:

@@ -13,9 +13,14 @@ from spritz.cli.launch.interrupts import Interrupts
 from spritz.cli.launch.listener import Listener
 from spritz.cli.launch.run import StepRun
 from spritz.cli.launch.settings import Settings
+from spritz.cli.launch.terminal import Terminal
 from spritz.client.errors import RemoteError
+from spritz.client.sync import connect_controller
+from spritz.model.commands.job import JobFilter, JobTarget
 from spritz.model.commands.step import AttachStep, StepCreated
 from spritz.model.errors import SpritzError
+from spritz.model.queries.steps import ListSteps, Steps
+from spritz.notation import hostlist
 from spritz.stepd import protocol
 from spritz.stepd.reactor import Reactor
 
@@ -27,11 +32,6 @@ if TYPE_CHECKING:
 
 def show_layout(job_id: int, step_id: int, context: Context) -> int:
     """Which tasks run where."""
-    from spritz.client.sync import connect_controller
-    from spritz.model.commands.job import JobFilter, JobTarget
-    from spritz.model.queries import ListSteps, Steps
-    from spritz.notation import hostlist
-
     target = JobTarget(job_id, step_id=step_id)
     with connect_controller() as controller:
         try:
@@ -85,8 +85,6 @@ def attach(job_id: int, step_id: int, given: Values, filters: dict[str, int | No
 
 
 def _with_terminal(run: StepRun, reactor: Reactor, step: Step, context: Context) -> int:
-    from spritz.cli.launch.terminal import Terminal
-
     if not step.spec.pty:
         raise SpritzError("the step has no terminal: srun was not given --pty")
     try:

@@ -6,12 +6,17 @@ The copy appears under its name only when it is complete. Source: sbcast(1), sru
 from __future__ import annotations
 
 import os
+import subprocess
 from typing import TYPE_CHECKING
 
 from spritz.cli.launch.create import create_step
+from spritz.cli.launch.interrupts import StepSignals
 from spritz.cli.launch.listener import Link, Listener
 from spritz.cli.launch.run import StepRun
 from spritz.cli.launch.settings import Settings
+from spritz.cli.submit import request_context
+from spritz.model.commands.job import Done
+from spritz.model.commands.step import SignalStep
 from spritz.model.errors import SpritzError
 from spritz.model.step import StepSpec
 from spritz.stepd import protocol
@@ -95,8 +100,6 @@ def packs(given: str | None) -> bool:
 
 def _packer(descriptor: int) -> subprocess.Popen[bytes]:
     """A program that compresses the file. Raises SpritzError if there is none."""
-    import subprocess
-
     try:
         return subprocess.Popen(["gzip", "-1", "-c"], stdin=descriptor, stdout=subprocess.PIPE)
     except OSError as error:
@@ -154,11 +157,6 @@ def broadcast(
     wording: Wording | None = None,
 ) -> int:
     """Copy to all nodes of the job (or its first `nodes`); 0 when every node has it. Raises SpritzError."""
-    from spritz.cli.launch.interrupts import StepSignals
-    from spritz.cli.submit import request_context
-    from spritz.model.commands.job import Done
-    from spritz.model.commands.step import SignalStep
-
     listener = Listener()
     settings = Settings({"quiet": "1"}, {}, {})
     spec = StepSpec(

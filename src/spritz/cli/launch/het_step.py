@@ -15,6 +15,8 @@ from spritz.cli.context import Context
 from spritz.cli.launch.session import Session
 from spritz.cli.submit import components, values, variables
 from spritz.cli.submit.rows import rows_of
+from spritz.model.commands.job import SubmitHetJob
+from spritz.model.commands.step import CreateHetStep
 from spritz.model.errors import SpritzError
 from spritz.notation.ranges import RangeError, ids_of, parse_array
 
@@ -24,9 +26,7 @@ if TYPE_CHECKING:
     from spritz.cli.launch.listener import Listener
     from spritz.cli.launch.run import StepRun
     from spritz.cli.submit.values import Values
-    from spritz.model.commands.job import SubmitHetJob
-    from spritz.model.commands.step import CreateHetStep
-    from spritz.model.queries import AllocationGranted
+    from spritz.model.queries.allocations import AllocationGranted
     from spritz.model.step import Step
 
 #: options and program of one component
@@ -69,8 +69,6 @@ class HetSession(Session):
 
     def submission(self) -> SubmitHetJob:
         """One component for each part."""
-        from spritz.model.commands.job import SubmitHetJob
-
         return SubmitHetJob(components=tuple(part.own_submission() for part in self.sessions))
 
     def granted(self, granted: AllocationGranted) -> None:
@@ -82,8 +80,6 @@ class HetSession(Session):
 
     def step_request(self, job_id: int, listener: Listener) -> CreateHetStep:
         """All parts at once."""
-        from spritz.model.commands.step import CreateHetStep
-
         asked = [(group, part.step_spec(listener)) for group, part in zip(self.groups, self.sessions, strict=True)]
         return CreateHetStep(job_id=job_id, parts=tuple(sorted(asked, key=lambda one: one[0])), wait=True)
 

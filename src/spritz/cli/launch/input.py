@@ -10,6 +10,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from spritz.cli.launch.listener import send_all
+from spritz.cli.terminal import in_foreground
 from spritz.stepd import protocol
 from spritz.stepd.reactor import READABLE
 
@@ -88,8 +89,6 @@ class Input:
             return os.tcgetpgrp(self._descriptor) == os.getpgrp()
         except OSError:
             # Not the terminal of our session: anybody's then, or the caller's, if this is the command server's child.
-            from spritz.cli.terminal import in_foreground
-
             return in_foreground(self._descriptor)
 
     def _pause(self) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import _socket
 import errno
 import os
+import resource
 import sys
 from typing import TYPE_CHECKING
 
+from spritz.client.locate import locate_controller
 from spritz.stepd import protocol
 from spritz.stepd.numbered import TELL_BYTES, Kept
 from spritz.stepd.reactor import READABLE, WRITABLE
@@ -69,8 +71,6 @@ class Listener:
     def _relays(self) -> frozenset[int]:
         """Who leads supervisors of other machines to us: the daemons' users."""
         if self._owners is None:
-            from spritz.client.locate import locate_controller
-
             self._owners = locate_controller().owners()
         return self._owners
 
@@ -85,8 +85,6 @@ def _allow_more_files() -> bool:
 
     Not from the start: the step is to have the limit that its user has set.
     """
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return False

@@ -6,6 +6,7 @@ Source: srun(1) --output, --error, --unbuffered; recorded output of 22.05.
 from __future__ import annotations
 
 import os
+import select
 import stat
 from typing import TYPE_CHECKING
 
@@ -60,8 +61,6 @@ class Sink:
             self._write_piece(1 << 20)
 
     def _ready_now(self) -> bool:
-        import select
-
         poll = select.poll()
         poll.register(self._descriptor, select.POLLOUT)
         return bool(poll.poll(0))

@@ -9,6 +9,7 @@ import os
 
 from spritz.model.errors import SpritzError
 from spritz.notation import multiprog
+from spritz.stepd.pmix import binding
 
 #: what serves MPI programs here, and older words for nothing at all
 _KINDS = {"": "none", "none": "none", "openmpi": "none", "pmi2": "pmi2", "pmix": "pmix"}
@@ -77,8 +78,6 @@ def _need_pmix(asked: str) -> None:
 
 def _pmix_version() -> tuple[int, str]:
     """Version of the PMIx library (0: none), and the error."""
-    from spritz.stepd.pmix import binding
-
     try:
         return binding.version(binding.load()), ""
     except binding.PmixError as error:

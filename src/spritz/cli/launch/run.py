@@ -14,6 +14,9 @@ from spritz.cli.launch.endings import Endings
 from spritz.cli.launch.input import Input
 from spritz.cli.launch.listener import Connection, Link, Listener, send_all
 from spritz.cli.launch.output import Sink
+from spritz.cli.launch.pmi import Hub
+from spritz.cli.launch.pmix import PmixHub
+from spritz.model.ids import step_name
 from spritz.stepd import protocol
 from spritz.stepd.labels import Labels
 from spritz.stepd.reactor import READABLE, Reactor, Timer
@@ -22,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from spritz.cli.context import Context
-    from spritz.cli.launch.pmi import Hub
-    from spritz.cli.launch.pmix import PmixHub
     from spritz.cli.launch.settings import Settings
     from spritz.model.step import Step
 
@@ -263,15 +264,11 @@ class StepRun:
 
     def _pmi_hub(self) -> Hub:
         if self._hub is None:
-            from spritz.cli.launch.pmi import Hub
-
             self._hub = Hub(lambda: self.links, len(self.step.nodes))
         return self._hub
 
     def _hub_of_pmix(self) -> PmixHub:
         if self._pmix_hub is None:
-            from spritz.cli.launch.pmix import PmixHub
-
             self._pmix_hub = PmixHub(lambda: self.links)
         return self._pmix_hub
 
@@ -516,6 +513,4 @@ class StepRun:
 
 def step_text(step_id: int) -> str:
     """`0`, `interactive`."""
-    from spritz.model.ids import step_name
-
     return step_name(step_id)

@@ -18,7 +18,7 @@ from spritz.cli.submit import request_context, spec
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.locate import WORKING_CLUSTER, find_slurm_conf, locate_controller, read_keys, working_cluster
 from spritz.client.sync import submit_key
-from spritz.model.commands.job import SubmitJob
+from spritz.model.commands.job import SubmitHetJob, SubmitJob
 from spritz.model.errors import SpritzError
 from spritz.notation import signals
 from spritz.stepd.reactor import Reactor
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from spritz.cli.launch.foreground import Command
     from spritz.cli.submit.values import Values
     from spritz.client.locate import ControllerConfig
-    from spritz.model.commands.job import SubmitHetJob
-    from spritz.model.queries import AllocationGranted, JobEndedReply
+    from spritz.model.queries.allocations import AllocationGranted
+    from spritz.model.queries.jobs import JobEndedReply
 
 _KEYS = frozenset(("launchparameters", "interactivestepoptions", "sallocdefaultcommand"))
 _INTERACTIVE_STEP = "--interactive --preserve-env --pty $SHELL"
@@ -120,7 +120,6 @@ class Holding:
     def _request(self) -> SubmitJob | SubmitHetJob:
         if not self.components:
             return self._one(self.given)
-        from spritz.model.commands.job import SubmitHetJob
 
         return SubmitHetJob(components=tuple(self._one(given) for given in self.components))
 
@@ -217,7 +216,7 @@ class Holding:
 
     def _watch_end(self, job_id: int) -> None:
         """Hear of the allocation's end while the command runs."""
-        from spritz.model.queries import AwaitEnd, JobEndedReply
+        from spritz.model.queries.jobs import AwaitEnd, JobEndedReply
 
         try:
             self.controller.listen(
@@ -228,7 +227,7 @@ class Holding:
 
     def _hold_again(self, job_id: int) -> None:
         """The controller is away: when it is back it must hear that this job's client lives."""
-        from spritz.model.queries import AllocationGranted, AwaitAllocation
+        from spritz.model.queries.allocations import AllocationGranted, AwaitAllocation
 
         try:
             self.controller.call(AwaitAllocation(job_id=job_id), AllocationGranted)

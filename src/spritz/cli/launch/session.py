@@ -8,14 +8,18 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from spritz.cli.already_reported import AlreadyReported
+from spritz.cli.launch import allocation
+from spritz.cli.launch.allocation import HARMLESS
 from spritz.cli.launch.controller import Controller
-from spritz.cli.launch.interrupts import Interrupts
+from spritz.cli.launch.interrupts import Interrupts, StepSignals
 from spritz.cli.launch.settings import KEYS, Settings
 from spritz.cli.options import Fatal
-from spritz.cli.submit import spec
+from spritz.cli.submit import request_context, spec
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.locate import read_keys
 from spritz.client.sync import submit_key
+from spritz.model.commands.job import Done, JobFilter, JobTarget, SubmitJob
 from spritz.model.errors import SpritzError
 from spritz.stepd.reactor import Reactor
 
@@ -32,9 +36,9 @@ if TYPE_CHECKING:
     from spritz.cli.launch.terminal import Terminal
     from spritz.cli.submit.values import Values
     from spritz.client.locate import ControllerConfig
-    from spritz.model.commands.job import SubmitHetJob, SubmitJob
+    from spritz.model.commands.job import SubmitHetJob
     from spritz.model.commands.step import CreateHetStep, CreateStep
-    from spritz.model.queries import AllocationGranted
+    from spritz.model.queries.allocations import AllocationGranted
     from spritz.model.step import Step, StepSpec
 
 _REHOLD_SECONDS = 1.0
@@ -162,8 +166,6 @@ class Session:
     # -- a job of its own
 
     def _run_job(self) -> int:
-        from spritz.cli.launch import allocation
-
         submit = self.submission()
         if "test-only" in self.given:
             from spritz.cli.submit.announce import test_only
@@ -191,8 +193,6 @@ class Session:
         status = 1
         try:
             if "uid" in self.given:
-                from spritz.cli.submit import request_context
-
                 request_context.become(granted.job.spec.uid, granted.job.spec.gid)
             status = self._run_step(job_id)
         finally:
@@ -213,9 +213,6 @@ class Session:
 
     def own_submission(self) -> SubmitJob:
         """The request of this part."""
-        from spritz.cli.submit import request_context
-        from spritz.model.commands.job import SubmitJob
-
         context = self.context
         fields: dict[str, object] = {
             "name": os.path.basename(self.command[0]),
@@ -242,7 +239,6 @@ class Session:
 
     def _run_step(self, job_id: int) -> int:
         from spritz.cli.launch.create import create
-        from spritz.cli.launch.interrupts import StepSignals
         from spritz.cli.launch.listener import Listener
         from spritz.cli.launch.run import StepRun
 
@@ -304,7 +300,6 @@ class Session:
 
     def _broadcast(self, job_id: int) -> None:
         """Copy the program to the nodes first, and run the copy."""
-        from spritz.cli.already_reported import AlreadyReported
         from spritz.cli.launch.bcast import Copy, broadcast, packs
         from spritz.cli.launch.foreground import find
 
@@ -400,13 +395,10 @@ class Session:
     # -- the controller meanwhile
 
     def _interrupt_wait(self, number: int) -> None:
-        from spritz.cli.launch.allocation import HARMLESS
-
         if number not in HARMLESS:
             self.controller.interrupt(number)
 
     def _end_step(self, run: StepRun, step: Step, number: int) -> None:
-        from spritz.model.commands.job import Done
         from spritz.model.commands.step import SignalStep
 
         ask = SignalStep(job_id=step.job_id, step_id=step.step_id, signal=number, terminate=True)
@@ -419,8 +411,7 @@ class Session:
 
     def _alive(self, parts: tuple[Step, ...]) -> set[tuple[int, str]] | None:
         """Where the step is: (job, node)."""
-        from spritz.model.commands.job import JobFilter, JobTarget
-        from spritz.model.queries import ListSteps, Steps
+        from spritz.model.queries.steps import ListSteps, Steps
 
         targets = tuple(JobTarget(step.job_id, step_id=step.step_id) for step in parts)
         try:
@@ -435,7 +426,7 @@ class Session:
 
     def _hold_again(self) -> None:
         """The controller was started again: it must hear that this job's client lives."""
-        from spritz.model.queries import AllocationGranted, AwaitAllocation
+        from spritz.model.queries.allocations import AllocationGranted, AwaitAllocation
 
         try:
             self.controller.call(AwaitAllocation(job_id=self._job_id), AllocationGranted)

@@ -13,7 +13,7 @@ from spritz.model.layout import job_task_counts
 from spritz.notation import hostlist, taskcounts
 
 if TYPE_CHECKING:
-    from spritz.model.queries import AllocationGranted
+    from spritz.model.queries.allocations import AllocationGranted
 
 Variables = dict[str, str]
 

@@ -10,6 +10,11 @@ import os
 from typing import TYPE_CHECKING
 
 from spritz.cli.submit import request_context
+from spritz.client.errors import ClientError
+from spritz.client.sync import connect_controller
+from spritz.model.commands.job import JobFilter, JobTarget
+from spritz.model.ids import step_name
+from spritz.model.queries.jobs import Jobs, ListJobs
 from spritz.notation import hostlist, taskcounts
 from spritz.notation.ranges import format_ids
 
@@ -47,11 +52,6 @@ def tell_jobs(context: Context, jobs: Sequence[Job]) -> None:
 
 def tell_job_around(context: Context, job_id: int) -> None:
     """The job that there was before. What it cannot tell, the step's refusal will."""
-    from spritz.client.errors import ClientError
-    from spritz.client.sync import connect_controller
-    from spritz.model.commands.job import JobFilter, JobTarget
-    from spritz.model.queries import Jobs, ListJobs
-
     asked = ListJobs(filter=JobFilter(targets=(JobTarget(job_id),)), all=True)
     try:
         # A connection of its own: the answer comes in pieces, and on the session's each answer is one.
@@ -64,8 +64,6 @@ def tell_job_around(context: Context, job_id: int) -> None:
 
 def tell_launch(context: Context, steps: Sequence[Step], settings: Settings) -> None:
     """What is started where; of every component's part."""
-    from spritz.model.ids import step_name
-
     for step in steps:
         name = f"StepId={step.job_id}.{step_name(step.step_id)}"
         binding = step.spec.cpu_bind or "(null type)"

@@ -9,9 +9,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from spritz.client.locate import locate_database
+from spritz.client.sync import connect_address
+from spritz.model.fairshare import FairShares, ListFairShares
+from spritz.model.limits.records import Account, Association, Book, BookEdited, EditBook, GetBook, User
+
 if TYPE_CHECKING:
     from spritz.client.sync import Connection
-    from spritz.model.limits.records import Book, EditBook
 
 #: Times the edit is made again because others have changed the book meanwhile.
 ATTEMPTS = 5
@@ -21,11 +25,6 @@ def give_account(conf: str, user: str, controller: Connection, deadline: float) 
     """Make an account of the user's name with an association of the user, unless the user has one; return when the
     controller has heard of it, or at `deadline` (monotonic). Raises ClientError.
     """
-    from spritz.client.locate import locate_database
-    from spritz.client.sync import connect_address
-    from spritz.model.fairshare import FairShares, ListFairShares
-    from spritz.model.limits.records import Book, BookEdited, GetBook
-
     config = locate_database(conf)
     if config.kind != "slurmdbd" or user == "root":
         return
@@ -46,8 +45,6 @@ def give_account(conf: str, user: str, controller: Connection, deadline: float) 
 
 def wanted(book: Book, cluster: str, user: str) -> EditBook | None:
     """The edit that gives the user an account; None if there is nothing to do, or the cluster is not known yet."""
-    from spritz.model.limits.records import Account, Association, EditBook, User
-
     mine = [association for association in book.associations if association.cluster == cluster]
     if not mine or any(one.user == user for one in mine):
         return None

@@ -18,9 +18,13 @@ from __future__ import annotations
 
 import os
 import socket
+from pwd import getpwnam
 from typing import TYPE_CHECKING
 
+from spritz.client.locate import read_keys
+from spritz.config.settings import substitute
 from spritz.model.errors import SpritzError
+from spritz.stepd.adopt import NotHeld, adopt, cover, held_by, steps_of
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -43,12 +47,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """0: admitted; 1: refused, with the reason on standard output, which pam_exec shows to the user."""
-    from pwd import getpwnam
-
-    from spritz.client.locate import read_keys
-    from spritz.config.settings import substitute
-    from spritz.stepd.adopt import NotHeld, adopt, cover, held_by, steps_of
-
     user = context.environ.get("PAM_USER", "")
     if not user:
         raise SpritzError("PAM_USER is not set", hint="pam_exec sets it: see `spritz adopt --help`")

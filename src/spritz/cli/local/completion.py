@@ -5,12 +5,16 @@ The words come from the very option tables that the commands parse with.
 
 from __future__ import annotations
 
+import argparse
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from spritz.cli.context import Context
+from spritz.cli.control.show import ENTITIES
+from spritz.cli.control.verbs import VERBS
 from spritz.cli.options import REQUIRED
+from spritz.cli.spritz import SUBCOMMANDS
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -83,10 +87,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def words_of(name: str, action: str = "") -> list[str]:
     """Options of `spritz NAME`, or of one of its actions, and its actions."""
-    import argparse
-
-    from spritz.cli.spritz import SUBCOMMANDS
-
     if name not in SUBCOMMANDS:
         return []
     parser = argparse.ArgumentParser(prog=f"spritz {name}")
@@ -122,7 +122,6 @@ def run(arguments: Namespace, context: Context) -> int:
         )
         rest = _WORDS.get(name, 'COMPREPLY=($(compgen -f -- "$word"))').format(words=" ".join(scontrol_words()))
         context.out(_BASH.format(name=name, options=options, rest=rest, ids=_ids_after(name)))
-    from spritz.cli.spritz import SUBCOMMANDS
 
     rest = _SUBCOMMANDS.format(names=" ".join(SUBCOMMANDS), ask=_ASK)
     context.out(_BASH.format(name="spritz", options=_ASK, rest=rest, ids=_ids_after("spritz")))
@@ -135,9 +134,6 @@ def _ids_after(name: str) -> str:
 
 def scontrol_words() -> list[str]:
     """Keywords and entities that work."""
-    from spritz.cli.control.show import ENTITIES
-    from spritz.cli.control.verbs import VERBS
-
     words = [verb.name for verb in VERBS if not verb.refused]
     words += [name.removesuffix("s") for name, entity in ENTITIES.items() if not entity.refused]
     return [*dict.fromkeys(words), "batch_script", "JobId=", "NodeName=", "PartitionName="]

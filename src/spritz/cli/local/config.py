@@ -3,9 +3,14 @@ accepted form and the nearest right word."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
+from msgspec import to_builtins
+
 from spritz.cli.context import Context
+from spritz.config.alone import examine, kind_of
+from spritz.config.diagnostics import ERROR, report
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -21,16 +26,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """0: usable (warnings may be printed); 1: errors."""
-    from spritz.config.alone import examine, kind_of
-    from spritz.config.diagnostics import ERROR, report
-
     words, found = examine(arguments.file, kind_of(arguments.file, arguments.kind))
     usable = all(one.severity != ERROR for one in found)
     if arguments.json:
-        import json
-
-        from msgspec import to_builtins
-
         answer = {"file": arguments.file, "usable": usable, "is": words, "diagnostics": to_builtins(found)}
         context.out(json.dumps(answer, indent=1) + "\n")
         return 0 if usable else 1

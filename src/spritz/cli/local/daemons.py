@@ -7,6 +7,7 @@ runs our module with this cluster's slurm.conf; the pid file only saves looking 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import time
@@ -196,7 +197,6 @@ def stop(pid: int, timeout_seconds: float = 10.0) -> bool:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
-    import select
 
     try:
         os.kill(pid, signal.SIGTERM)

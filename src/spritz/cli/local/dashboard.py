@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import time
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from spritz import installed
@@ -74,8 +75,6 @@ def _beside(context: Context) -> str:
 
 def missing() -> str:
     """The first package that it needs and that is not installed; "" where it can be started."""
-    from importlib.util import find_spec
-
     return next((name for name in _NEEDS if find_spec(name) is None), "")
 
 

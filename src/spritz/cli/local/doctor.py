@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import shlex
 import shutil
+import socket
 import sys
 from typing import TYPE_CHECKING
 
-from spritz import installed
+from spritz import SLURM_VERSION, __version__, installed
 from spritz.cli.context import Context
-from spritz.cli.local import daemons
+from spritz.cli.local import daemons, engines
+from spritz.cli.local.finding import NOTE, OK, WRONG, Finding
 from spritz.cli.local.paths import ClusterPaths, default_root
+from spritz.client.errors import ClientError
+from spritz.client.locate import find_slurm_conf, locate_controller, read_keys
+from spritz.client.sync import connect_controller
+from spritz.config.diagnostics import ConfigError
+from spritz.config.load import load
+from spritz.model.diagnostics import Diagnostics, GetDiagnostics
+from spritz.model.queries.nodes import ListNodes, Nodes
+from spritz.runtime.programs import mail_program
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Callable, Iterator
 
-    Check = Callable[[ClusterPaths, Context], Iterator["Finding"]]
-
-OK, NOTE, WRONG = "ok", "note", "wrong"
-
-
-class Finding:
-    """One line of the report. `advice` is what to do; empty when all is well."""
-
-    __slots__ = ("advice", "grade", "text")
-
-    def __init__(self, grade: str, text: str, advice: str = "") -> None:
-        self.grade = grade
-        self.text = text
-        self.advice = advice
+    Check = Callable[[ClusterPaths, Context], Iterator[Finding]]
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -47,8 +46,6 @@ def run(arguments: Namespace, context: Context) -> int:
     findings = [finding for check in CHECKS for finding in check(paths, context)]
     wrong = sum(finding.grade == WRONG for finding in findings)
     if arguments.json:
-        import json
-
         rows = [{"grade": f.grade, "text": f.text, "advice": f.advice} for f in findings]
         context.out(json.dumps({"wrong": wrong, "findings": rows}, indent=2) + "\n")
         return 1 if wrong else 0
@@ -78,9 +75,6 @@ class SitePaths(ClusterPaths):
 
 def _found(context: Context) -> ClusterPaths:
     """The cluster that commands find; the user's default one if they find none."""
-    from spritz.client.errors import ClientError
-    from spritz.client.locate import find_slurm_conf
-
     try:
         conf = os.path.abspath(find_slurm_conf())
     except ClientError:
@@ -95,8 +89,6 @@ def _is_away(paths: ClusterPaths) -> bool:
 
 
 def _software(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
-    from spritz import SLURM_VERSION, __version__
-
     version = ".".join(map(str, sys.version_info[:3]))
     yield Finding(OK, f"Spritz {__version__} (Slurm {SLURM_VERSION} level) on Python {version}, {sys.executable}")
     ours = installed.command("sbatch")
@@ -119,11 +111,6 @@ def _other_users(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
 
 
 def _configuration(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
-    from spritz.client.errors import ClientError
-    from spritz.client.locate import find_slurm_conf
-    from spritz.config.diagnostics import ConfigError
-    from spritz.config.load import load
-
     try:
         found = find_slurm_conf()
     except ClientError:
@@ -152,10 +139,6 @@ def _configuration(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
 
 def _mail(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     """Whether --mail-type leads anywhere. slurmctld runs here (README), so what is here counts."""
-    from spritz.client.errors import ClientError
-    from spritz.client.locate import read_keys
-    from spritz.runtime.programs import mail_program
-
     if not os.path.exists(paths.slurm_conf):
         return
     try:
@@ -255,17 +238,10 @@ def _held(log: str) -> Iterator[Finding]:
 
 
 def _containers(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
-    from spritz.cli.local.engines import findings
-
-    yield from findings(os.path.join(os.path.dirname(paths.slurm_conf), "oci.conf"))
+    yield from engines.findings(os.path.join(os.path.dirname(paths.slurm_conf), "oci.conf"))
 
 
 def _nodes(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
-    from spritz.client.errors import ClientError
-    from spritz.client.locate import locate_controller
-    from spritz.client.sync import connect_controller
-    from spritz.model.queries import ListNodes, Nodes
-
     if _is_away(paths):
         return
     try:
@@ -294,11 +270,6 @@ def _nodes(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
 
 def _accounting(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     """Whether slurmdbd has what happened."""
-    from spritz.client.errors import ClientError
-    from spritz.client.locate import locate_controller
-    from spritz.client.sync import connect_controller
-    from spritz.model.diagnostics import Diagnostics, GetDiagnostics
-
     if _is_away(paths):
         return
     try:
@@ -325,9 +296,6 @@ def _accounting(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
 
 
 def _machine(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
-    import resource
-    import socket
-
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < 1024:
         yield Finding(NOTE, f"only {soft} open files are allowed", "raise it with `ulimit -n 4096` before `spritz up`")

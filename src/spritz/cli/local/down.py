@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING
 
 from spritz.cli.context import Context
 from spritz.cli.local import daemons, dashboard, rest
+from spritz.cli.local.join import member_paths
 from spritz.cli.local.paths import ClusterPaths
+from spritz.client.locate import locate_controller
+from spritz.client.membership import MACHINE_FILE, find_membership
+from spritz.client.sync import connect_controller
+from spritz.model.commands.job import CancelJobs, CancelResult, Done, JobFilter, JobTarget
 from spritz.model.errors import SpritzError
+from spritz.model.queries.daemons import PauseScheduling
+from spritz.model.queries.jobs import JobRows, ListJobs
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -33,8 +40,6 @@ def run(arguments: Namespace, context: Context) -> int:
     """Stop the daemons. 0 also when none was running."""
     paths = ClusterPaths.of(arguments.dir, context.environ)
     if arguments.dir is None and not os.path.exists(paths.slurm_conf):
-        from spritz.cli.local.join import member_paths
-
         paths = member_paths(None, context)
     if (role := joined_role(paths)) is not None:
         return _leave(paths, role, context, quiet=arguments.quiet)
@@ -59,8 +64,6 @@ def run(arguments: Namespace, context: Context) -> int:
 
 def joined_role(paths: ClusterPaths) -> str | None:
     """What this machine is in another's cluster; None where the directory has a cluster of its own."""
-    from spritz.client.membership import MACHINE_FILE, find_membership
-
     if not os.path.exists(os.path.join(paths.etc, MACHINE_FILE)):
         return None
     membership = find_membership(paths.slurm_conf)
@@ -88,11 +91,6 @@ def _elsewhere(paths: ClusterPaths, context: Context) -> str:
 
 def _end_jobs(paths: ClusterPaths, timeout_seconds: float, context: Context, *, quiet: bool) -> None:
     """Cancel what runs and wait until its processes are gone. External jobs are another system's, and stay."""
-    from spritz.client.locate import locate_controller
-    from spritz.client.sync import connect_controller
-    from spritz.model.commands.job import CancelJobs, CancelResult, Done, JobFilter, JobTarget
-    from spritz.model.queries import JobRows, ListJobs, PauseScheduling
-
     active = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING")
     deadline = time.monotonic() + timeout_seconds
     with connect_controller(locate_controller(paths.slurm_conf)) as controller:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.context import Context
+from spritz.cli.efficiency.advice import advise
+from spritz.cli.efficiency.fetch import jobs
+from spritz.cli.efficiency.measure import measure
+from spritz.cli.efficiency.text import text_lines
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -18,12 +26,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """0; 1 where there is no such job, or no daemon answers."""
-    from spritz.cli.already_reported import AlreadyReported
-    from spritz.cli.efficiency.advice import advise
-    from spritz.cli.efficiency.fetch import jobs
-    from spritz.cli.efficiency.measure import measure
-    from spritz.cli.efficiency.text import text_lines
-
     text = ",".join(arguments.jobs)
     try:
         found, now = jobs(text, context)
@@ -35,10 +37,6 @@ def run(arguments: Namespace, context: Context) -> int:
     found.sort(key=lambda one: (one.job.array_job_id or one.job.job_id, one.job.array_task_id or 0, one.job.job_id))
     measured = [measure(one, now) for one in found]
     if arguments.json:
-        import json
-
-        import msgspec
-
         each = [
             msgspec.to_builtins(one) | {"advice": msgspec.to_builtins(advise([one])), "cpus_busy": one.cpus_busy}
             for one in measured

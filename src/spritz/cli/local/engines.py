@@ -13,7 +13,11 @@ import subprocess
 import tempfile
 from typing import TYPE_CHECKING
 
-from spritz.cli.local.doctor import NOTE, OK, WRONG, Finding
+from spritz.cli.local.finding import NOTE, OK, WRONG, Finding
+from spritz.config import alone
+from spritz.config.diagnostics import Diagnostics
+from spritz.config.files import Files
+from spritz.config.oci import read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,11 +62,6 @@ def _bwrap() -> Iterator[Finding]:
 
 def _runtime(oci_conf: str) -> Iterator[Finding]:
     """The program of RunTimeRun, or RunTimeCreate."""
-    from spritz.config import alone
-    from spritz.config.diagnostics import Diagnostics
-    from spritz.config.files import Files
-    from spritz.config.oci import read
-
     words, wrong = alone.examine(oci_conf, "oci.conf")
     if not words:
         yield Finding(WRONG, f"{oci_conf}: {wrong[0].text if wrong else 'cannot be read'}", "oci.conf(5)")

@@ -6,16 +6,24 @@ whose time limits end first: at the latest then.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from spritz.cli.context import Context
 from spritz.cli.local.paths import ClusterPaths
+from spritz.client.errors import ClientError
+from spritz.client.locate import locate_controller
+from spritz.client.sync import connect_controller
+from spritz.model.commands.job import JobFilter
+from spritz.model.queries.jobs import JobRows, ListJobs
+from spritz.model.queries.nodes import ListNodes, Nodes
+from spritz.notation.times import format_time
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterable, Sequence
 
-    from spritz.model.queries import NodeView
+    from spritz.model.queries.nodes import NodeView
 
     #: (end of its time limit, 0.0 for none; its allocation as plain values)
     Holding = tuple[float, dict[str, object]]
@@ -63,12 +71,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """0; 1 if the controller does not answer, or no GPU has the type."""
-    from spritz.client.errors import ClientError
-    from spritz.client.locate import locate_controller
-    from spritz.client.sync import connect_controller
-    from spritz.model.commands.job import JobFilter
-    from spritz.model.queries import JobRows, ListJobs, ListNodes, Nodes
-
     conf = ClusterPaths.of(arguments.dir, context.environ).slurm_conf if arguments.dir else None
     running = ListJobs(filter=JobFilter(states=("RUNNING", "SUSPENDED")), fields=("ends_at", "allocation"), all=True)
     try:
@@ -84,8 +86,6 @@ def run(arguments: Namespace, context: Context) -> int:
         pools = [pool for pool in pools if pool.type == arguments.type]
     releases = next_releases(pools, holdings)  # type: ignore[arg-type]  # rows of the fields asked for
     if arguments.json:
-        import json
-
         context.out(json.dumps(facts(pools, releases, answer.now), indent=2) + "\n")
     elif pools:
         context.out("".join(line + "\n" for line in text_lines(pools, releases)))
@@ -200,8 +200,6 @@ def _sums(pools: Sequence[Pool]) -> dict[str, int]:
 
 def text_lines(pools: Sequence[Pool], releases: dict[str, Release]) -> list[str]:
     """The lines that people read."""
-    from spritz.notation.times import format_time
-
     rows: list[tuple[str, ...]] = [("TYPE", "TOTAL", "FREE", "IN USE", "UNAVAILABLE", "NEXT FREE AT THE LATEST")]
     for kind in dict.fromkeys(pool.type for pool in pools):
         sums = _sums([pool for pool in pools if pool.type == kind])

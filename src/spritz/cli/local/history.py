@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from spritz.cli.acct.conditions import picks_of
+from spritz.cli.acct.connect import connected
+from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.context import Context
+from spritz.model.accounting import AskHistory, Histories
 from spritz.model.ids import STEP_BATCH, step_name
 from spritz.notation.duration import format_duration
 from spritz.notation.times import format_time
@@ -14,7 +21,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterator
 
-    from spritz.model.accounting import Histories, JobHistory
+    from spritz.model.accounting import JobHistory
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -25,8 +32,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """0; 1 where there is no such job, or no daemon answers."""
-    from spritz.cli.already_reported import AlreadyReported
-
     text = ",".join(arguments.jobs)
     try:
         found = _asked(text, context)
@@ -36,10 +41,6 @@ def run(arguments: Namespace, context: Context) -> int:
         context.error(f"accounting knows no job {text}")
         return 1
     if arguments.json:
-        import json
-
-        import msgspec
-
         context.out(json.dumps(msgspec.to_builtins(found), indent=2) + "\n")
         return 0
     blocks = ["".join(line + "\n" for line in text_lines(life, found.now)) for life in found.lives]
@@ -48,10 +49,6 @@ def run(arguments: Namespace, context: Context) -> int:
 
 
 def _asked(text: str, context: Context) -> Histories:
-    from spritz.cli.acct.conditions import picks_of
-    from spritz.cli.acct.connect import connected
-    from spritz.model.accounting import AskHistory, Histories
-
     picks = picks_of(text)
     connection, cluster = connected(context)
     with connection:

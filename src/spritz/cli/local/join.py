@@ -16,11 +16,21 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, NoReturn
 
+from msgspec import structs
+
 from spritz import installed
 from spritz.cli.context import Context
 from spritz.cli.local import daemons
 from spritz.cli.local.paths import ClusterPaths
+from spritz.client.configless import publish, refresh, state_directory
+from spritz.client.joining import join, parse_address
+from spritz.client.locate import locate_controller
+from spritz.client.membership import find_membership, write_joined
+from spritz.client.sync import connect_controller
+from spritz.config.load import load
 from spritz.model.errors import SpritzError
+from spritz.model.queries.nodes import ListNodes, Nodes
+from spritz.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -82,9 +92,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """0 when the node is up, or the login host's daemon serves."""
-    from spritz.client.configless import publish
-    from spritz.client.membership import find_membership
-
     paths = member_paths(arguments.dir, context)
     if arguments.token and arguments.token_file:
         raise SpritzError("--token and --token-file exclude each other")
@@ -123,8 +130,6 @@ def run(arguments: Namespace, context: Context) -> int:
 
 def member_paths(directory: str | None, context: Context) -> ClusterPaths:
     """Where this machine's membership is kept: in DIR, else where root, or another user, keeps it."""
-    from spritz.client.configless import state_directory
-
     if directory is None and os.geteuid() == 0:
         directory = os.path.join(state_directory(), "default")
     return ClusterPaths.of(directory, context.environ)
@@ -132,9 +137,6 @@ def member_paths(directory: str | None, context: Context) -> ClusterPaths:
 
 def _become(arguments: Namespace, paths: ClusterPaths, context: Context) -> NoReturn:
     """Join unless that was done before, and be the daemon. Raises SpritzError."""
-    from spritz.client.configless import publish
-    from spritz.client.membership import find_membership
-
     deadline = time.monotonic() + FOREGROUND_SECONDS
     said = ""
     while (membership := find_membership(paths.slurm_conf)) is None or not os.path.exists(paths.slurm_conf):
@@ -178,11 +180,6 @@ def _token(arguments: Namespace) -> str:
 
 
 def _join(arguments: Namespace, paths: ClusterPaths, token: str) -> None:
-    from msgspec import structs
-
-    from spritz.client.joining import join, parse_address
-    from spritz.client.membership import find_membership, write_joined
-
     found = find_membership(paths.slurm_conf)
     if os.path.exists(paths.slurm_conf) and (found is None or found.joined is None):
         raise SpritzError(
@@ -206,11 +203,6 @@ def _join(arguments: Namespace, paths: ClusterPaths, token: str) -> None:
 
 def _fetch(paths: ClusterPaths, address: str) -> None:
     """The configuration, for a machine that has joined. Raises SpritzError."""
-    from spritz.client.configless import refresh
-    from spritz.client.joining import parse_address
-    from spritz.client.membership import find_membership
-    from spritz.runtime.clock import SystemClock
-
     membership = find_membership(paths.slurm_conf)
     assert membership is not None, "checked by the caller"
     assert membership.joined is not None, "checked by the caller"
@@ -236,8 +228,6 @@ def _command(paths: ClusterPaths, membership: Membership, conf: str) -> list[str
 
 def _own_names(paths: ClusterPaths, host: str) -> set[str]:
     """Nodes that slurm.conf has for this machine."""
-    from spritz.config.load import load
-
     nodes = load(paths.slurm_conf).nodes
     return {node.name for node in nodes if (node.hostname or node.name).partition(".")[0].lower() == host}
 
@@ -301,10 +291,6 @@ def _systemctl(path: str, *words: str) -> None:
 
 def _wait_for_node(paths: ClusterPaths, joined: Joined) -> None:
     """Until the controller has taken the registration. Raises SpritzError with the reason where it has refused it."""
-    from spritz.client.locate import locate_controller
-    from spritz.client.sync import connect_controller
-    from spritz.model.queries import ListNodes, Nodes
-
     names = _own_names(paths, joined.host) or {joined.host}
     deadline = time.monotonic() + REGISTRATION_SECONDS
     with connect_controller(locate_controller(paths.slurm_conf)) as controller:

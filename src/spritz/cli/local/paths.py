@@ -6,6 +6,7 @@ Source: XDG Base Directory Specification (state is what should survive restarts 
 from __future__ import annotations
 
 import os
+import pwd
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -63,8 +64,6 @@ def default_root(environ: Mapping[str, str]) -> str:
 
 
 def _home() -> str:
-    import pwd
-
     try:
         return pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:

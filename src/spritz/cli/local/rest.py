@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import time
 from typing import TYPE_CHECKING
@@ -46,8 +47,6 @@ def start(paths: ClusterPaths, environ: dict[str, str]) -> None:
 
 def serves(paths: ClusterPaths) -> bool:
     """Whether something listens on its socket."""
-    import socket
-
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             return probe.connect_ex(paths.rest_socket) == 0

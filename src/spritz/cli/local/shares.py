@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from spritz.cli.context import Context
 from spritz.cli.local.paths import ClusterPaths
+from spritz.client.errors import ClientError
+from spritz.client.locate import locate_controller
+from spritz.client.sync import connect_controller
+from spritz.model.shares import ListShares, Shares
+from spritz.notation.times import format_time
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from spritz.model.shares import ShareJob, ShareRow, Shares, ShareTotal
+    from spritz.model.shares import ShareJob, ShareRow, ShareTotal
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -21,11 +29,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """0; 1 if the controller does not answer."""
-    from spritz.client.errors import ClientError
-    from spritz.client.locate import locate_controller
-    from spritz.client.sync import connect_controller
-    from spritz.model.shares import ListShares, Shares
-
     conf = ClusterPaths.of(arguments.dir, context.environ).slurm_conf if arguments.dir else None
     try:
         with connect_controller(locate_controller(conf)) as controller:
@@ -34,10 +37,6 @@ def run(arguments: Namespace, context: Context) -> int:
         context.error(error.message)
         return 1
     if arguments.json:
-        import json
-
-        import msgspec
-
         context.out(json.dumps(msgspec.to_builtins(found), indent=2) + "\n")
     else:
         context.out("".join(line + "\n" for line in text_lines(found)))
@@ -111,6 +110,4 @@ def _count(job: ShareJob) -> str:
 
 
 def _when(job: ShareJob, now: float) -> str:
-    from spritz.notation.times import format_time
-
     return "from now on" if job.at <= now else f"from {format_time(job.at)} on"

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from spritz.cli.context import Context
 from spritz.cli.local import rest
 from spritz.cli.local.paths import ClusterPaths
+from spritz.client.errors import ClientError, RemoteError
+from spritz.client.locate import locate_controller
+from spritz.client.sync import connect_controller
 from spritz.model.errors import SpritzError
+from spritz.model.queries.daemons import Ping, Pong
+from spritz.model.queries.jobs import JobRows, ListJobs
+from spritz.model.queries.nodes import ListNodes, Nodes
+from spritz.notation.duration import format_duration
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from spritz.client.sync import Connection
-    from spritz.model.queries import NodeView
+    from spritz.model.queries.nodes import NodeView
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -24,10 +32,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """0: the controller answers and at least one node is up; 1 otherwise."""
-    from spritz.client.errors import ClientError, RemoteError
-    from spritz.client.locate import locate_controller
-    from spritz.client.sync import connect_controller
-
     conf = ClusterPaths.of(arguments.dir, context.environ).slurm_conf if arguments.dir else None
     try:
         config = locate_controller(conf)
@@ -41,8 +45,6 @@ def run(arguments: Namespace, context: Context) -> int:
     except ClientError as error:
         facts = {"up": False, "error": error.message, "slurm_conf": conf or ""}
     if arguments.json:
-        import json
-
         context.out(json.dumps(facts, indent=2) + "\n")
     else:
         _print(context, facts)
@@ -50,7 +52,6 @@ def run(arguments: Namespace, context: Context) -> int:
 
 
 def _gather(controller: Connection) -> dict:  # type: ignore[type-arg]  # plain JSON
-    from spritz.model.queries import JobRows, ListJobs, ListNodes, Nodes, Ping, Pong
 
     pong = controller.call(Ping(), Pong)
     answer = controller.joined(ListNodes(all=True, pieces=True), Nodes, "nodes")
@@ -96,7 +97,6 @@ def _print(context: Context, facts: dict) -> None:  # type: ignore[type-arg]
         context.out("Start a cluster with `spritz up`; `spritz doctor` says what is wrong.\n")
         return
     controller, nodes, jobs = facts["controller"], facts["nodes"], facts["jobs"]
-    from spritz.notation.duration import format_duration
 
     uptime = format_duration(int(controller["uptime_seconds"]))
     context.out(f"Controller  up {uptime} on {controller['host']} (pid {controller['pid']}, {controller['version']})\n")

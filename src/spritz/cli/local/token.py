@@ -5,6 +5,7 @@ For administrators, on the controller's machine.
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,12 @@ from msgspec import to_builtins
 
 from spritz.cli.context import Context
 from spritz.cli.local.paths import ClusterPaths
+from spritz.client.locate import locate_controller
+from spritz.client.sync import connect_controller
+from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
+from spritz.model.machines import CreateToken, ListTokens, RevokeToken, TokenCreated, Tokens
+from spritz.notation.duration import parse_minutes
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -45,9 +51,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """0; SpritzError if the controller refuses."""
-    from spritz.client.locate import locate_controller
-    from spritz.client.sync import connect_controller
-
     path = ClusterPaths.of(arguments.dir, context.environ).slurm_conf if arguments.dir else None
     actions = {"create": _create, "list": _list, "revoke": _revoke}
     with connect_controller(locate_controller(path)) as controller:
@@ -55,9 +58,6 @@ def run(arguments: Namespace, context: Context) -> int:
 
 
 def _create(arguments: Namespace, controller: Connection, context: Context) -> int:
-    from spritz.model.machines import CreateToken, TokenCreated
-    from spritz.notation.duration import parse_minutes
-
     try:
         minutes = parse_minutes(arguments.lifetime)
     except ValueError as error:
@@ -83,8 +83,6 @@ def join_line(address: str, token: str) -> str:
 
 
 def _list(arguments: Namespace, controller: Connection, context: Context) -> int:
-    from spritz.model.machines import ListTokens, Tokens
-
     found = controller.call(ListTokens(), Tokens)
     if arguments.json:
         _json(to_builtins(found), context)
@@ -104,9 +102,6 @@ def _list(arguments: Namespace, controller: Connection, context: Context) -> int
 
 
 def _revoke(arguments: Namespace, controller: Connection, context: Context) -> int:
-    from spritz.model.commands.job import Done
-    from spritz.model.machines import RevokeToken
-
     if bool(arguments.id) == bool(arguments.host):
         raise SpritzError("revoke takes a token's ID, or --host NAME", hint="`spritz token list` shows both")
     controller.call(RevokeToken(id=arguments.id, host=arguments.host.lower()), Done)
@@ -114,8 +109,6 @@ def _revoke(arguments: Namespace, controller: Connection, context: Context) -> i
 
 
 def _json(answer: object, context: Context) -> None:
-    import json
-
     context.out(json.dumps(answer, indent=1) + "\n")
 
 

@@ -7,22 +7,37 @@ share the machine and may declare more than it has.
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import sys
 import time
 from argparse import BooleanOptionalAction
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from spritz import installed
 from spritz.cli.context import Context
 from spritz.cli.local import daemons, dashboard, layout, network, rest
+from spritz.cli.local.account import give_account
 from spritz.cli.local.paths import ClusterPaths
+from spritz.cli.local.token import join_line
+from spritz.client.errors import ClientError
+from spritz.client.locate import locate_controller
+from spritz.client.sync import connect_controller
+from spritz.config.load import load
+from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
+from spritz.model.machines import CreateToken, TokenCreated
+from spritz.model.queries.daemons import Reconfigure
+from spritz.model.queries.events import Counters, Statistics
+from spritz.model.queries.nodes import ListNodes, Nodes
+from spritz.notation.hostlist import compress, expand
+from spritz.notation.memory import parse_mib
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from spritz.model.queries import NodeView
+    from spritz.model.queries.nodes import NodeView
 
 #: Nodes must have registered by then, or `up` says which have not.
 REGISTRATION_SECONDS = 30.0
@@ -135,11 +150,6 @@ def _looks_on(arguments: Namespace, context: Context) -> bool:
 
 
 def _tell_join_line(paths: ClusterPaths, context: Context) -> int:
-    from spritz.cli.local.token import join_line
-    from spritz.client.locate import locate_controller
-    from spritz.client.sync import connect_controller
-    from spritz.model.machines import CreateToken, TokenCreated
-
     with connect_controller(locate_controller(paths.slurm_conf)) as controller:
         created = controller.call(CreateToken(), TokenCreated)
     context.out("Other machines join within a day by:\n")
@@ -171,11 +181,6 @@ def _stop_again(paths: ClusterPaths, alive_before: dict[str, int | None]) -> Non
 
 def _follow(paths: ClusterPaths, alive: dict[str, int | None], context: Context, *, quiet: bool) -> int:
     """Everything runs: what slurm.conf says of nodes since then is put into force. Running jobs go on."""
-    from spritz.client.locate import locate_controller
-    from spritz.client.sync import connect_controller
-    from spritz.model.commands.job import Done
-    from spritz.model.queries import Reconfigure
-
     nodes = _own_nodes(paths)
     pid = alive["slurmd"]
     if pid is None or nodes == daemons.served_nodes(pid):
@@ -211,7 +216,6 @@ def _wanted_shape(arguments: Namespace) -> layout.Shape | None:
     given = (arguments.nodes, arguments.cpus, arguments.memory, arguments.gpus, arguments.gpu_type)
     if all(value is None for value in given):
         return None
-    from spritz.notation.memory import parse_mib
 
     count = _within("--nodes", 1 if arguments.nodes is None else arguments.nodes, 1, 10_000)
     cpus = _within("--cpus", 8 if arguments.cpus is None else arguments.cpus, 1, 4096)
@@ -237,8 +241,6 @@ def _within(option: str, value: int, low: int, high: int) -> int:
 
 
 def _user_name() -> str:
-    import pwd
-
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -247,9 +249,6 @@ def _user_name() -> str:
 
 def _own_nodes(paths: ClusterPaths) -> str:
     """Every node of the file that is on this machine: one daemon stands for all of them."""
-    from spritz.config.load import load
-    from spritz.notation.hostlist import compress
-
     nodes = load(paths.slurm_conf).nodes
     if os.path.exists(paths.cluster_key):
         nodes = tuple(node for node in nodes if network.is_own(node))
@@ -266,15 +265,6 @@ def _daemon_environment(context: Context) -> dict[str, str]:
 def wait_for_nodes(paths: ClusterPaths) -> list[NodeView]:
     """Poll until every node is usable, and the controller knows who may use them. Raises SpritzError naming nodes that
     are not; without slurmdbd's word the cluster works, so that is waited for only a moment."""
-    from contextlib import suppress
-
-    from spritz.cli.local.account import give_account
-    from spritz.client.errors import ClientError
-    from spritz.client.locate import locate_controller
-    from spritz.client.sync import connect_controller
-    from spritz.model.queries import Counters, ListNodes, Nodes, Statistics
-    from spritz.notation.hostlist import compress, expand
-
     own = frozenset(expand(_own_nodes(paths)))
     began = time.monotonic()
     deadline = began + REGISTRATION_SECONDS

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from spritz.cli.context import Context
 from spritz.cli.local.paths import ClusterPaths
+from spritz.client.errors import ClientError
+from spritz.client.locate import locate_controller
+from spritz.client.sync import connect_controller
+from spritz.model.limits.records import CompareUsage, UsageCompared
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from spritz.model.limits.records import UsageCompared
 
 #: Figures that differ by less are the same to every digit that is printed: events in flight, and rounding.
 _SAME = 1e-6
@@ -25,11 +31,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """0; 1 if there is no answer."""
-    from spritz.client.errors import ClientError
-    from spritz.client.locate import locate_controller
-    from spritz.client.sync import connect_controller
-    from spritz.model.limits.records import CompareUsage, UsageCompared
-
     conf = ClusterPaths.of(arguments.dir, context.environ).slurm_conf if arguments.dir else None
     try:
         with connect_controller(locate_controller(conf)) as controller:
@@ -38,10 +39,6 @@ def run(arguments: Namespace, context: Context) -> int:
         context.error(error.message)
         return 1
     if arguments.json:
-        import json
-
-        import msgspec
-
         context.out(json.dumps(msgspec.to_builtins(found), indent=2) + "\n")
     else:
         context.out("".join(line + "\n" for line in text_lines(found)))

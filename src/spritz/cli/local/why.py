@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.cli.context import Context
+from spritz.cli.scontrol import main
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -18,6 +19,4 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """Hand it to scontrol, whose messages these are."""
-    from spritz.cli.scontrol import main
-
     return main([*(["--json"] if arguments.json else []), "explain", *arguments.jobs], context)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager import settings
 from spritz.cli.manager.arguments import Word, match
@@ -154,8 +156,6 @@ def accounts(book: Book, words: list[Word], context: Context) -> Edit:
 
 def users(book: Book, words: list[Word], context: Context, lacking: set[str] | None = None) -> Edit:
     """`add user`. `lacking` takes the clusters that do not have one of the accounts."""
-    from msgspec.structs import replace
-
     own = ("clusters", "accounts", "partitions", "defaultaccount", "adminlevel", "wckeys", "defaultwckey")
     asked = Asked(words, context, own, "user")
     asked.association()  # what is no setting is refused first
@@ -255,7 +255,6 @@ def qos(book: Book, words: list[Word], context: Context) -> Edit:
         raise AlreadyReported
     shown: dict[str, str] = {}
     known = {qos_record.name for qos_record in book.qos}
-    from msgspec.structs import replace
 
     sample = _set(Qos(name="x"), asked.rest, shown, context)
     assert isinstance(sample, Qos)

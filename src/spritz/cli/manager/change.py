@@ -15,7 +15,7 @@ from spritz.cli.manager.add import admin_level, need_coordinator
 from spritz.cli.manager.arguments import Conditions, Word, match
 from spritz.cli.manager.inheritance import inheriting_associations
 from spritz.model.limits import edits
-from spritz.model.limits.records import Association, Record
+from spritz.model.limits.records import Association, Policy, Record
 from spritz.model.limits.rules import Rules
 
 if TYPE_CHECKING:
@@ -67,8 +67,6 @@ def _changed(book: Book, targets: list[Association], words: list[Word], context:
     made = []
     for target in targets:
         if target.cluster not in rules:
-            from spritz.model.limits.records import Policy
-
             mine = tuple(other for other in book.associations if other.cluster == target.cluster)
             rules[target.cluster] = Rules(Policy(version=1, associations=mine, qos=book.qos))
         inherited = ",".join(sorted(rules[target.cluster].bounds(target).qos))

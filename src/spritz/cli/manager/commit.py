@@ -5,10 +5,13 @@ Source: sacctmgr(1) -i; what 22.05 prints.
 
 from __future__ import annotations
 
+import os
 import select
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from spritz.cli.already_reported import AlreadyReported
+from spritz.client.errors import RemoteError
 from spritz.model.limits.records import Book, BookEdited, EditBook, GetBook, Record, RehearseEdit
 
 if TYPE_CHECKING:
@@ -36,8 +39,6 @@ def get_book(connection: Connection, *, transactions: bool = False, deleted: boo
 
 def may(connection: Connection, level: str) -> bool:
     """Has the caller this AdminLevel?"""
-    from spritz.client.errors import RemoteError
-
     try:
         get_book(connection, level=level)
     except RemoteError as error:
@@ -50,9 +51,6 @@ def may(connection: Connection, level: str) -> bool:
 @contextmanager
 def refusal(context: Context, line: str) -> Iterator[None]:
     """Of a question that is for others: the daemon's words, and `line` below, with them for {}. Raises Silent."""
-    from spritz.cli.already_reported import AlreadyReported
-    from spritz.client.errors import RemoteError
-
     try:
         yield
     except RemoteError as error:
@@ -77,9 +75,6 @@ def commit(
     `unchanged` is the status where there is nothing to do. `adding`: what is added, for those who may not (None: it is
     not adding). A user without the right to change anything is told so, also where nothing was found to change.
     """
-    from spritz.cli.already_reported import AlreadyReported
-    from spritz.client.errors import RemoteError
-
     try:
         return _commit(connection, context, make, at_once=at_once, unchanged=unchanged, checked=adding is None)
     except RemoteError as error:
@@ -137,7 +132,6 @@ def _coordinates(book: Book) -> bool:
     """Does the caller coordinate an account?"""
     if not book.coordinators:
         return False
-    import os
 
     from spritz.presentation.users import name_of
 
@@ -152,9 +146,6 @@ def _book_to_edit(connection: Connection) -> Book:
 
 def _rehearse(connection: Connection, edit: RehearseEdit, context: Context) -> None:
     """What speaks against a deletion is said before the question. Raises Silent after sacctmgr's lines."""
-    from spritz.cli.already_reported import AlreadyReported
-    from spritz.client.errors import RemoteError
-
     try:
         connection.call(edit, BookEdited, timeout=60.0)
     except RemoteError as error:

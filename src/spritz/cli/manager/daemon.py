@@ -5,10 +5,19 @@ Source: sacctmgr(1); what 22.05 prints, and 24.05 for ping.
 
 from __future__ import annotations
 
+from time import ctime
 from typing import TYPE_CHECKING
 
+from spritz import SLURM_VERSION
+from spritz.cli.manager.arguments import match
+from spritz.client.errors import ClientError, RemoteHost
+from spritz.client.locate import locate_database
+from spritz.client.sync import connect_address
 from spritz.model import accounting_admin as model
 from spritz.model.commands.job import Done
+from spritz.model.queries.daemons import Ping, Pong
+from spritz.notation.times import format_time
+from spritz.presentation.users import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,10 +31,6 @@ _STARS = "*" * 67
 
 def show_configuration(connection: Connection, context: Context) -> int:
     """slurm.conf's part, then slurmdbd's."""
-    from spritz import SLURM_VERSION
-    from spritz.client.locate import locate_database
-    from spritz.notation.times import format_time
-
     found = connection.call(model.GetDatabaseConfiguration(), model.DatabaseConfiguration)
     config = locate_database()
     ours = (
@@ -67,7 +72,6 @@ def show_statistics(connection: Connection, words: Sequence[Word], context: Cont
         average = row.microseconds // max(1, row.count)
         context.out(f"\t{row.name:<25} count:{row.count:<6} ave_time:{average:<6} total_time:{row.microseconds}\n")
     context.out("\nRemote Procedure Call statistics by user\n")
-    from spritz.presentation.users import name_of
 
     for row in sorted_counts(found.users, order):
         average = row.microseconds // max(1, row.count)
@@ -89,15 +93,11 @@ def sorted_counts(rows: Sequence[model.CallCount], order: str) -> list[model.Cal
 
 
 def _when(at: float) -> str:
-    from time import ctime
-
     return f"{ctime(at)} ({int(at)})"
 
 
 def clear_statistics(connection: Connection | None, words: Sequence[str], context: Context) -> int:
     """`clear stats`."""
-    from spritz.cli.manager.arguments import match
-
     if connection is None or not words or match(words[0].lower(), ("stats",), 2) is None:
         context.err('No valid entity in clear command\nInput line must include "stats"\n')
         return 1
@@ -119,11 +119,6 @@ def shutdown(connection: Connection) -> int:
 
 def ping(context: Context) -> int:
     """Whether slurmdbd answers: 0, or 1 if it does not. Raises RemoteHost if it is configured on another machine."""
-    from spritz.client.errors import ClientError, RemoteHost
-    from spritz.client.locate import locate_database
-    from spritz.client.sync import connect_address
-    from spritz.model.queries import Ping, Pong
-
     config = locate_database()
     if config.kind != "slurmdbd":
         context.err("Slurm accounting storage is disabled\n")

@@ -7,12 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager.arguments import match, time_of
 from spritz.cli.manager.commit import refusal
 from spritz.cli.manager.show import columns_of, print_table
 from spritz.model.accounting_admin import EventRecords, SelectEvents
+from spritz.notation.hostlist import expand
+from spritz.notation.times import parse_time
 from spritz.presentation.history_fields import BASE_STATES, EVENT_FIELDS
+from spritz.presentation.users import uid_of
+from spritz.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,8 +47,6 @@ class EventQuestion:
 
 def show_events(connection: Connection, cluster: str, words: Sequence[Word], style: Style, context: Context) -> int:
     """Ask and print."""
-    from spritz.runtime.clock import SystemClock
-
     now = SystemClock().now()
     asked = _read(cluster, words, now, context)
     default = _OF_CLUSTERS if asked.query.kind == "cluster" else _DEFAULT
@@ -69,8 +73,6 @@ def held(connection: Connection) -> dict[str, Row]:
 
 
 def _read(cluster: str, words: Sequence[Word], now: float, context: Context) -> EventQuestion:
-    from msgspec.structs import replace
-
     asked = EventQuestion(cluster)
     changes: dict[str, object] = {}
     only_open = whole = False
@@ -125,8 +127,6 @@ def _condition(known: str, word: Word, context: Context) -> dict[str, object]:
     if known == "clusters":
         return {"clusters": tuple(value.lower() for value in word.values)}
     if known == "nodes":
-        from spritz.notation.hostlist import expand
-
         return {"nodes": tuple(expand(word.value)), "kind": "node"}
     if known == "reason":
         return {"reasons": tuple(word.values)}
@@ -137,7 +137,6 @@ def _condition(known: str, word: Word, context: Context) -> dict[str, object]:
                 context.err(f'Bad state string: "{one}"\n')
                 raise AlreadyReported
         return {"states": states, "kind": "node"}
-    from spritz.presentation.users import uid_of
 
     numbers = [uid_of(value) for value in word.values]
     if None in numbers:
@@ -147,6 +146,4 @@ def _condition(known: str, word: Word, context: Context) -> dict[str, object]:
 
 
 def _yesterday(now: float) -> float:
-    from spritz.notation.times import parse_time
-
     return parse_time("today", parse_time("today", now, future=False) - 43_200.0, future=False)

@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import errno
 import os
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager.arguments import match
 from spritz.cli.manager.commit import NO_PRIVILEGE, agreed, commit, get_book, may
+from spritz.cli.manager.flatfile import HEAD, write
+from spritz.cli.manager.load import Loading
+from spritz.client.errors import ClientError
+from spritz.model.accounting_admin import ArchiveDump, ArchiveLoad, Changed
+from spritz.model.errors import SpritzError
+from spritz.presentation.users import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +35,6 @@ _FILE_MAX = 64 * 1024 * 1024
 
 def dump(connection: Connection, words: Sequence[Word], context: Context) -> int:
     """`dump CLUSTER [file=PATH]`."""
-    from spritz.cli.manager.flatfile import HEAD, write
-
     cluster = path = ""
     for word in words:
         known = match(word.key, ("cluster", "name", "file"), 1) if word.key else "cluster"
@@ -49,8 +54,6 @@ def dump(connection: Connection, words: Sequence[Word], context: Context) -> int
         context.err(f" Cluster {cluster} doesn't exist.\n")
         raise AlreadyReported
     if not may(connection, "Administrator"):
-        from spritz.presentation.users import name_of
-
         if all(user.name != name_of(os.getuid()) for user in book.users):
             context.err(f" Your uid ({os.getuid()}) is not in the accounting system, can't dump cluster.\n")
         else:
@@ -87,8 +90,6 @@ def _write(path: str, text: str) -> None:
 
 def load(connection: Connection, words: Sequence[Word], context: Context, *, at_once: bool) -> int:
     """`load PATH [clean] [cluster=NAME]`."""
-    from spritz.cli.manager.load import Loading
-
     cluster = path = ""
     clean = False
     for number, word in enumerate(words):
@@ -120,8 +121,6 @@ def load(connection: Connection, words: Sequence[Word], context: Context, *, at_
     except OSError as error:
         context.err(f' Unable to read "{path}": {error.strerror}\n')
         raise AlreadyReported from error
-
-    from time import perf_counter
 
     began = perf_counter()
     said = False
@@ -167,9 +166,6 @@ def archive(
 def _archive_dump(
     connection: Connection, words: Sequence[Word], context: Context, *, at_once: bool, quiet: bool
 ) -> int:
-    from spritz.client.errors import ClientError
-    from spritz.model.accounting_admin import ArchiveDump, Changed
-
     directory = script = ""
     kinds: dict[str, bool] = {}
     periods: dict[str, str] = {}
@@ -217,16 +213,11 @@ def _archive_dump(
 
 
 def _archive_load(connection: Connection, words: Sequence[Word], context: Context, *, quiet: bool) -> int:
-    from spritz.client.errors import ClientError
-    from spritz.model.accounting_admin import ArchiveLoad, Changed
-
     path = ""
     for word in words:
         if not word.key or match(word.key, ("file",), 1):
             path = word.value
         elif match(word.key, ("insert",), 2):
-            from spritz.model.errors import SpritzError
-
             raise SpritzError("insert= is not supported by Spritz: it takes no SQL", code="ESLURM_NOT_SUPPORTED")
         else:
             context.err(f" Unknown option: {word.text}\n")

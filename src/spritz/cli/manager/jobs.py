@@ -11,7 +11,12 @@ from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager.arguments import match
 from spritz.cli.manager.commit import agreed, may
 from spritz.cli.manager.show import columns_of, print_table
+from spritz.client.sync import connect_controller
 from spritz.model import accounting_admin as model
+from spritz.model.accounting import JobPick, JobRecords, SelectJobs
+from spritz.model.errors import SpritzError
+from spritz.model.queries.jobs import JobRows, ListJobs
+from spritz.notation import jobid
 from spritz.presentation.history_fields import RUNAWAY_FIELDS
 
 if TYPE_CHECKING:
@@ -69,8 +74,6 @@ def show_runaway(
 
 
 def _elsewhere(name: str) -> Exception:
-    from spritz.model.errors import SpritzError
-
     return SpritzError(
         f"cluster {name}: the jobs of another cluster's controller cannot be asked for from here",
         code="ESLURM_NOT_SUPPORTED",
@@ -82,8 +85,6 @@ def _runaway(connection: Connection, cluster: str) -> list[JobRecord]:
     before = {one.number: one for one in _alive(connection, cluster)}
     if not before:
         return []
-    from spritz.client.sync import connect_controller
-    from spritz.model.queries import JobRows, ListJobs
 
     known: set[int] = set()
     with connect_controller() as controller:
@@ -94,16 +95,12 @@ def _runaway(connection: Connection, cluster: str) -> list[JobRecord]:
 
 
 def _alive(connection: Connection, cluster: str) -> list[JobRecord]:
-    from spritz.model.accounting import JobRecords, SelectJobs
-
     query = SelectJobs(
         clusters=(cluster,), states=("PENDING", "RUNNING", "SUSPENDED"), duplicates=True, steps=False, not_eligible=True
     )
     found: list[JobRecord] = []
     for piece in connection.stream(query, JobRecords, timeout=120.0):
         if cluster in piece.behind:
-            from spritz.model.errors import SpritzError
-
             raise SpritzError(f"slurmdbd does not have cluster {cluster}'s newest events; try again when it has")
         found += [job.job for job in piece.jobs if job.job.ended_at == 0.0]
     return found
@@ -158,9 +155,6 @@ def modify_jobs(
 
 
 def _request(cluster: str, picks: str, changes: dict[str, str], context: Context) -> model.ModifyJobs:
-    from spritz.model.accounting import JobPick
-    from spritz.notation import jobid
-
     found = []
     for item in picks.split(","):
         try:

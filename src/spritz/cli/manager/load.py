@@ -15,6 +15,7 @@ from spritz.cli.manager import settings
 from spritz.cli.manager.add import admin_level
 from spritz.cli.manager.arguments import match
 from spritz.cli.manager.flatfile import LIMITS, BadLine, Line, limits, read
+from spritz.cli.manager.show import printed
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import (
     SHARES_PARENT,
@@ -27,6 +28,7 @@ from spritz.model.limits.records import (
     User,
     WcKey,
 )
+from spritz.model.limits.rules import own_bounds
 
 if TYPE_CHECKING:
     from spritz.cli.context import Context
@@ -209,7 +211,6 @@ class Loading:
             self._tree[one.account, one.user, one.partition] = one
             self._puts[one.id] = one
         self._defaults.setdefault("root", "root")
-        from spritz.cli.manager.show import printed
 
         self._text.append(printed(f"account,parentname,share,{_COLUMNS}", "association", [_row(made)], self._context))
         self._text.append("-" * 62 + "\n\n")
@@ -344,8 +345,6 @@ class Loading:
         self._puts.update((one.id, one) for one in self._new)
 
     def _tables(self) -> str:
-        from spritz.cli.manager.show import printed
-
         text = ""
         by_name = {one.user or one.account: one for one in reversed(self._new)}
         if self._new_accounts:
@@ -384,6 +383,5 @@ def _row(association: Association | None, **more: object) -> Row:
     """A row that shows what the record sets itself."""
     if association is None:
         return dict(more)
-    from spritz.model.limits.rules import own_bounds
 
     return {"a": association, "b": own_bounds(association), **more}

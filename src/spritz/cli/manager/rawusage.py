@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager.arguments import match
 from spritz.cli.manager.change import selected
+from spritz.client.errors import ClientError
+from spritz.client.sync import connect_controller
+from spritz.model.commands.job import Done
+from spritz.model.limits.records import ResetUsage
 
 if TYPE_CHECKING:
     from spritz.cli.context import Context
@@ -28,9 +32,6 @@ def taken_out(setting: list[Word]) -> tuple[list[Word], list[Word]]:
 
 def reset(entity: str, book: Book, asked: Conditions, words: list[Word], context: Context) -> int:
     """0 when the controller has forgotten. Raises Silent."""
-    from spritz.model.commands.job import Done
-    from spritz.model.limits.records import ResetUsage
-
     if any(word.value.strip() != "0" for word in words):
         context.error("Raw usage can only be set to 0 (zero)")
         return 1
@@ -46,8 +47,6 @@ def reset(entity: str, book: Book, asked: Conditions, words: list[Word], context
     if not keys:
         context.out(" Nothing modified\n")
         return 1
-    from spritz.client.errors import ClientError
-    from spritz.client.sync import connect_controller
 
     try:
         with connect_controller() as controller:

@@ -7,12 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager.arguments import match, time_of
-from spritz.cli.manager.commit import refusal
+from spritz.cli.manager.commit import get_book, refusal
 from spritz.cli.manager.show import columns_of, print_table
 from spritz.model.usage import AskReservations, ReservationReport
+from spritz.notation import tres
+from spritz.notation.errors import NotationError
+from spritz.notation.hostlist import expand
 from spritz.presentation.history_fields import RESERVATION_FIELDS
+from spritz.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,15 +48,11 @@ def show_reservations(
     connection: Connection, cluster: str, words: Sequence[Word], style: Style, context: Context
 ) -> int:
     """Ask and print."""
-    from spritz.runtime.clock import SystemClock
-
     now = SystemClock().now()
     asked = read(cluster, words, now, context)
     columns = columns_of(asked.format or _DEFAULT, RESERVATION_FIELDS, context)
     book = None
     if any(column.field.header == "Assocs" for column in columns):
-        from spritz.cli.manager.commit import get_book
-
         book = get_book(connection)
     with refusal(context, " Problem with query.\n"):
         found = connection.call(asked.query, ReservationReport, timeout=60.0)
@@ -65,8 +67,6 @@ def show_reservations(
 
 def read(cluster: str, words: Sequence[Word], now: float, context: Context) -> ReservationQuestion:
     """Of today until now, unless the words say otherwise. Raises Silent after sacctmgr's lines about bad words."""
-    from msgspec.structs import replace
-
     asked = ReservationQuestion(
         AskReservations(clusters=(cluster,), starts_at=int(time_of("today", now, context)), ends_at=0)
     )
@@ -96,9 +96,6 @@ def read(cluster: str, words: Sequence[Word], now: float, context: Context) -> R
 
 
 def _nodes(text: str, context: Context) -> tuple[str, ...]:
-    from spritz.notation.errors import NotationError
-    from spritz.notation.hostlist import expand
-
     try:
         return tuple(expand(text))
     except NotationError as error:
@@ -121,8 +118,6 @@ def rows_of(found: Sequence[ReservationUsage], book: Book | None, now: float) ->
 
 def unused_seconds(one: ReservationUsage, now: float) -> float:
     """Its wall-clock seconds until `now` less its jobs' seconds, each times the share of its CPUs that the job had."""
-    from spritz.notation import tres
-
     cpus = dict(tres.parse(one.record.tres)).get("cpu", 0)
     seconds = max(0.0, min(now, one.record.ended_at) - one.record.started_at)
     return max(0.0, seconds - dict(one.used).get("cpu", 0) / cpus) if cpus else seconds

@@ -11,8 +11,10 @@ from msgspec.structs import replace
 
 from spritz.cli.manager.arguments import Word, match
 from spritz.model.errors import SpritzError
+from spritz.model.ids import INFINITE
 from spritz.model.limits.records import SHARES_PARENT, Association, Qos
 from spritz.notation import tres
+from spritz.notation.duration import format_minutes, parse_minutes, parse_seconds
 from spritz.notation.errors import NotationError
 
 if TYPE_CHECKING:
@@ -243,8 +245,6 @@ def listed_qos(shown: dict[str, str]) -> list[str]:
 
 
 def _duration(minutes: int) -> str:
-    from spritz.notation.duration import format_minutes
-
     return format_minutes(minutes)
 
 
@@ -345,9 +345,6 @@ def _fraction(key: str, text: str) -> float | None:
 
 
 def _minutes(text: str, title: str) -> int | None:
-    from spritz.model.ids import INFINITE
-    from spritz.notation.duration import parse_minutes
-
     if text == "-1":
         return None
     try:
@@ -358,9 +355,6 @@ def _minutes(text: str, title: str) -> int | None:
 
 
 def _seconds(key: str, text: str) -> int | None:
-    from spritz.model.ids import INFINITE
-    from spritz.notation.duration import parse_seconds
-
     if text == "-1":
         return None
     try:

@@ -12,12 +12,17 @@ from msgspec.structs import replace
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager.arguments import Conditions, Word, conditions, match, modifier_of, time_of
 from spritz.cli.manager.change import selected
+from spritz.cli.manager.federations import rows as rows_of_federations
+from spritz.cli.manager.resources import rows as rows_of_resources
+from spritz.client.locate import read_keys
 from spritz.model.limits.edits import with_deleted
 from spritz.model.limits.federations import member_of
 from spritz.model.limits.records import Association, Policy
 from spritz.model.limits.rules import Rules, own_bounds
+from spritz.model.rejection import Rejection
 from spritz.presentation.association_fields import DEFAULTS
 from spritz.presentation.table import Table, TableColumn, UnknownField, parse_columns
+from spritz.presentation.tres_numbers import tres_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -63,8 +68,6 @@ def show(
     if entity == "transaction":
         book, rest = transactions_of(book, rest, context), []
     if entity == "resource":
-        from spritz.cli.manager.resources import rows as rows_of_resources
-
         parts = "withclusters" in flags
         table, default = DEFAULTS["resource withclusters" if parts else "resource"]
         columns = columns_of(asked_format or default, table, context)
@@ -72,23 +75,18 @@ def show(
         print_table(columns, found, style, context)
         return 0
     if entity == "federation":
-        from spritz.cli.manager.federations import rows as rows_of_federations
-
         table, default = DEFAULTS["federation"]
         columns = columns_of(asked_format or default, table, context)
         print_table(columns, list(rows_of_federations(book, rest, context, tree="tree" in flags)), style, context)
         return 0
     asked = conditions(rest, context, noun="wckey" if entity == "wckey" else None)
     if entity == "account" and "accounts" in book.private and not book.accounts:
-        from spritz.model.rejection import Rejection
-
         context.error(Rejection(code="ESLURM_ACCESS_DENIED").text)
         context.err(" Problem with query.\n")
         raise AlreadyReported
     if as_json is not None:
         from spritz.presentation.json.associations import OPERATIONS, View
         from spritz.presentation.json.envelope import show as show_json
-        from spritz.presentation.tres_numbers import tres_of
 
         view = View(book, tres_of(book), full="withassoc" in flags)
         body = view.body(entity, _rows(entity, book, asked, flags, with_associations=False))
@@ -119,8 +117,6 @@ def show(
 
 def tracks_wckeys() -> bool:
     """TrackWCKey of slurm.conf: then the default wckey of users is shown."""
-    from spritz.client.locate import read_keys
-
     return read_keys(frozenset(("trackwckey",))).get("trackwckey", "").lower() in ("yes", "true", "1")
 
 
@@ -197,8 +193,6 @@ def _rows(entity: str, book: Book, asked: Conditions, flags: set[str], *, with_a
             if all(not names or name in names for names, name in given):
                 yield {"w": key}
     elif entity == "tres":
-        from spritz.presentation.tres_numbers import tres_of
-
         yield from ({"type": kind, "name": name, "id": number} for kind, name, number in tres_of(book))
     elif entity == "transaction":
         yield from ({"t": transaction, "time": format_time(transaction.at)} for transaction in book.transactions)

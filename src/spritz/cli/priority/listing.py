@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from spritz.cli.context import Context
     from spritz.model.priority import PriorityFactors, PriorityWeights
-    from spritz.model.queries import Priorities
+    from spritz.model.queries.priorities import Priorities
     from spritz.presentation.columns import Field
 
 #: (letter of the weighted part, of the normalised one, name of the weight)

@@ -5,11 +5,14 @@ The command line beats the environment. Source: squeue(1).
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from spritz.cli.already_reported import AlreadyReported
+from spritz.cli.options import Fatal
 from spritz.model.commands.job import JobFilter, JobTarget
 from spritz.model.errors import SpritzError
+from spritz.notation.hostlist import expand
 from spritz.presentation.job_states import DEFAULT_STATES, parse_states, unknown_state_lines
 
 if TYPE_CHECKING:
@@ -55,8 +58,6 @@ def check_form(found: Sequence[tuple[str, str | None]], both: Sequence[str]) -> 
     """--long has a form of its own, and goes with none of the options in `both`. Raises Fatal."""
     keys = {key for key, _ in found}
     if "long" in keys and keys & set(both):
-        from spritz.cli.options import Fatal
-
         text = "Options -o(--format) and -l(--long) are mutually exclusive. Please remove one and retry."
         raise Fatal(text)
 
@@ -79,8 +80,6 @@ def users(given: Given, context: Context) -> tuple[tuple[int, ...], bool]:
 
     Unknown names are reported, and match nothing.
     """
-    import os
-
     if "me" in given or "notme" in given:
         return (os.getuid(),), "notme" in given
     if "user" not in given:
@@ -148,8 +147,6 @@ def build_filter(given: Given, context: Context) -> JobFilter:
     numbers, others = users(given, context)
     nodes: tuple[str, ...] = ()
     if given.get("nodelist"):
-        from spritz.notation.hostlist import expand
-
         nodes = tuple(expand(given["nodelist"]))
     return JobFilter(
         targets=targets(given.get("jobs", "")),

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 from spritz.cli.queue import array_rows
 from spritz.cli.queue.sort import SortError, SortKey, order_of, parse_sort
 from spritz.model.errors import SpritzError
+from spritz.model.queries.jobs import JobRows, ListJobs
+from spritz.model.resources import mask_ids
+from spritz.notation.duration import DurationError, parse_seconds
 from spritz.presentation import columns
-from spritz.presentation.job_fields import LETTERS, unconverted
+from spritz.presentation.job_fields import LETTERS, NAMES, unconverted, with_patterns_expanded
 from spritz.presentation.job_text import used_seconds
 
 if TYPE_CHECKING:
@@ -45,8 +48,6 @@ def columns_of(given: Mapping[str, str], context: Context) -> list[Column]:
         context.error(f"Invalid job format specification: {what}")
 
     if "Format" in given:
-        from spritz.presentation.job_fields import NAMES, with_patterns_expanded
-
         names = with_patterns_expanded(NAMES) if "expand-patterns" in given else NAMES
         return columns.parse_names(given["Format"], unconverted(names) if "noconvert" in given else names, complain)
     letters = unconverted(LETTERS) if "noconvert" in given else LETTERS
@@ -62,7 +63,6 @@ def _seconds(given: Mapping[str, str], option: str) -> int | None:
     """A run time option. Raises SpritzError."""
     if option not in given:
         return None
-    from spritz.notation.duration import DurationError, parse_seconds
 
     try:
         return parse_seconds(given[option])
@@ -155,8 +155,6 @@ class JobListing:
         context.out("".join([lines[number] for number in order if number not in within]))
 
     def _pieces(self, controller: Connection) -> Iterator[tuple[float, list[Row]]]:
-        from spritz.model.queries import JobRows, ListJobs
-
         request = ListJobs(filter=self._wanted, fields=self._lines.needs, all="all" in self._given)
         if self._given.get("verbose", "0") > "1":
             self._context.info(f"asking for {len(request.fields)} values of each job: {', '.join(request.fields)}")
@@ -191,8 +189,6 @@ class JobListing:
 
     def _parts(self, rows: Sequence[Row]) -> list[Row]:
         """Rows of single array tasks in place of an array's pending rest."""
-        from spritz.model.resources import mask_ids
-
         index = self._lines.index
         number, array, own, task = (index[path] for path in ("id", "array", "array_job_id", "array_task_id"))
         parts: list[Row] = []

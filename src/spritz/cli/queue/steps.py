@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 from spritz.cli.queue.conditions import targets
 from spritz.cli.queue.sort import SortError, order_of, parse_sort
+from spritz.client.errors import RemoteError
+from spritz.model.commands.job import JobFilter
 from spritz.model.errors import SpritzError
+from spritz.model.queries.steps import ListSteps, Steps
 from spritz.presentation import columns
 from spritz.presentation.step_fields import LETTERS, NAMES
 
@@ -16,8 +19,7 @@ if TYPE_CHECKING:
 
     from spritz.cli.context import Context
     from spritz.client.sync import Connection
-    from spritz.model.commands.job import JobFilter
-    from spritz.model.queries import StepView
+    from spritz.model.queries.steps import StepView
 
 DEFAULT_FORMAT = "%.15i %.8j %.9P %.8u %.9M %N"
 DEFAULT_SORT = "P,i"
@@ -62,10 +64,6 @@ class StepListing:
 
     def _fetch(self, controller: Connection) -> tuple[float, list[StepView]]:
         """Steps that match. A job that is not there has none; squeue says nothing about it."""
-        from spritz.client.errors import RemoteError
-        from spritz.model.commands.job import JobFilter
-        from spritz.model.queries import ListSteps, Steps
-
         wanted = self._wanted
         asked = JobFilter(
             targets=self._targets,

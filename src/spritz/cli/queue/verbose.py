@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.queue.jobs import START_FORMAT
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -16,8 +18,6 @@ def text(given: Mapping[str, str], times: int) -> str:
 
     def value(name: str, default: str = "(null)") -> str:
         return given.get(name) or default
-
-    from spritz.cli.queue.jobs import START_FORMAT
 
     start = "start" in given
     rule = "-" * 29

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.acct.connect import connected
 from spritz.cli.already_reported import AlreadyReported
-from spritz.cli.options import Fatal
-from spritz.cli.report import conditions
+from spritz.cli.manager.commit import get_book, refusal
+from spritz.cli.options import Fatal, version_text
+from spritz.cli.report import conditions, usage
 from spritz.cli.report.span import Span, span_of
+from spritz.model.usage import AskReservations, ReservationReport
+from spritz.notation.hostlist import expand
 from spritz.presentation import report_fields
 from spritz.presentation.report_fields import Unit
 from spritz.presentation.table import UnknownField
+from spritz.presentation.users import proper_name
+from spritz.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from spritz.cli.context import Context
     from spritz.cli.report.conditions import Conditions
@@ -65,10 +71,11 @@ _TOP_MAX = 1_000_000
 
 
 class Session:
-    """`status` is what the command will exit with."""
+    """`status` is what the command will exit with; `help_page` makes the text of `help`."""
 
-    def __init__(self, context: Context, given: Mapping[str, str]) -> None:
+    def __init__(self, context: Context, given: Mapping[str, str], help_page: Callable[[], str]) -> None:
         self.context = context
+        self._help_page = help_page
         self.unit = Unit("minutes")
         self.tres = given.get("tres")
         self.header = "noheader" not in given
@@ -120,13 +127,9 @@ class Session:
         elif keyword in ("quiet", "verbose"):
             self.verbose = keyword == "verbose"
         elif keyword == "version":
-            from spritz.cli.options import version_text
-
             self.context.out(version_text())
         else:
-            from spritz.cli.sreport import help_page
-
-            self.context.out(help_page())
+            self.context.out(self._help_page())
 
     # -- reports
 
@@ -142,7 +145,6 @@ class Session:
             raise AlreadyReported
         table = {"job": "Sizes", "reservation": "Reservation"}.get(kind, report)
         asked = conditions.read(rest[1:], table, self.context)
-        from spritz.runtime.clock import SystemClock
 
         now = SystemClock().now()
         span = span_of(asked.start, asked.end, now, self.context)
@@ -154,8 +156,6 @@ class Session:
             self._usage(report, asked, span)
 
     def _connected(self, asked: Conditions, span: Span) -> tuple[Connection, tuple[str, ...]]:
-        from spritz.cli.acct.connect import connected
-
         connection, ours = connected(self.context)
         clusters = tuple(name.lower() for name in asked.clusters) or self.clusters or (ours,)
         if self.all_clusters or asked.all:
@@ -177,10 +177,6 @@ class Session:
         self.context.out(report_fields.table_text(columns, rows, self.unit, header=self.header, parsable=self.parsable))
 
     def _usage(self, report: str, asked: Conditions, span: Span) -> None:
-        from spritz.cli.manager.commit import get_book
-        from spritz.cli.report import usage
-        from spritz.presentation.users import proper_name
-
         title, plain, with_tres = report_fields.USAGE_REPORTS[report]
         known = report_fields.WCKEY_FIELDS if "Wckey" in report or "WCKey" in report else report_fields.ACCOUNT_FIELDS
         if report == "Utilization":
@@ -221,7 +217,6 @@ class Session:
         return int(text)
 
     def _sizes(self, report: str, asked: Conditions, span: Span) -> None:
-        from spritz.cli.manager.commit import get_book
         from spritz.cli.report import sizes
 
         fields = report_fields.SIZE_FIELDS[report]
@@ -242,10 +237,7 @@ class Session:
         )
 
     def _reservations(self, asked: Conditions, span: Span) -> None:
-        from spritz.cli.manager.commit import refusal
         from spritz.cli.report import reservations
-        from spritz.model.usage import AskReservations, ReservationReport
-        from spritz.notation.hostlist import expand
 
         columns = self._columns(asked.format or report_fields.RESERVATION_DEFAULT, report_fields.RESERVATION_FIELDS)
         nodes = tuple(expand(",".join(asked.nodes))) if asked.nodes else ()

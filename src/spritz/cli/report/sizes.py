@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.acct.conditions import groups_named, picks_of, users_named
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.options import Fatal
 from spritz.cli.report.usage import TRES, parents
 from spritz.model.usage import AskJobSizes, JobSizes
+from spritz.notation.hostlist import expand
 from spritz.presentation.report_fields import Amount, ReportField
 from spritz.presentation.table import TableColumn
 
@@ -63,8 +65,6 @@ def tres_of(text: str | None, context: Context) -> str:
 
 def question(asked: Conditions, clusters: tuple[str, ...], span: Span, context: Context) -> AskJobSizes:
     """Raises SpritzError or Silent for users, groups and jobs that there are not."""
-    from spritz.cli.acct.conditions import groups_named, picks_of, users_named
-
     return AskJobSizes(
         clusters=clusters,
         starts_at=span.start,
@@ -81,7 +81,6 @@ def question(asked: Conditions, clusters: tuple[str, ...], span: Span, context: 
 def _nodes(words: list[str]) -> tuple[str, ...]:
     if not words:
         return ()
-    from spritz.notation.hostlist import expand
 
     return tuple(expand(",".join(words)))
 

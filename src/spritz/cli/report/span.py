@@ -6,9 +6,11 @@ that do not exist are refused.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from spritz.cli.already_reported import AlreadyReported
+from spritz.notation.times import TimeError, format_time, parse_time
 
 if TYPE_CHECKING:
     from spritz.cli.context import Context
@@ -28,8 +30,6 @@ class Span:
     @property
     def text(self) -> str:
         """Its first and its last second."""
-        from spritz.notation.times import format_time
-
         return f"{format_time(self.start)} - {format_time(self.end - 1)}"
 
     @property
@@ -48,8 +48,6 @@ def span_of(start_text: str, end_text: str, now: float, context: Context) -> Spa
 
 
 def _time(text: str, now: float, context: Context) -> int:
-    from spritz.notation.times import TimeError, parse_time
-
     if text == "yesterday":
         # Noon of the day before is in it, whatever the clock was changed by.
         return int(parse_time("today", parse_time("today", now, future=False) - 12 * _HOUR, future=False))
@@ -61,8 +59,6 @@ def _time(text: str, now: float, context: Context) -> int:
 
 
 def _hour(at: int) -> int:
-    import time
-
     clock = time.localtime(at)
     return at - clock.tm_min * 60 - clock.tm_sec
 

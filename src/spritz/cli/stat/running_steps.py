@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.cli.options import Fatal
+from spritz.cli.queue.conditions import split_ids
 from spritz.model import step_usage
 from spritz.model.accounting import StepRecord
 from spritz.model.accounting_of import step_record_of
 from spritz.model.commands.job import JobFilter, JobTarget
 from spritz.model.errors import SpritzError
 from spritz.model.ids import STEP_MAX, step_name
-from spritz.model.queries import ListSteps, MeasureSteps, Steps, StepUsage
+from spritz.model.queries.steps import ListSteps, MeasureSteps, Steps, StepUsage
 from spritz.notation import jobid
 from spritz.notation.errors import NotationError
 from spritz.presentation.running_step_fields import Line
@@ -21,14 +22,12 @@ if TYPE_CHECKING:
 
     from spritz.cli.context import Context
     from spritz.client.sync import Connection
-    from spritz.model.queries import StepView
+    from spritz.model.queries.steps import StepView
     from spritz.notation.jobid import JobReference
 
 
 def references(text: str) -> list[JobReference]:
     """`12,13.batch,14_3.0`. Raises Fatal."""
-    from spritz.cli.queue.conditions import split_ids
-
     found = []
     for word in split_ids(text):
         try:

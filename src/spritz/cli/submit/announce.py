@@ -5,7 +5,15 @@ Source: sbatch(1), srun(1) --test-only; texts as Slurm 22.05 prints them.
 
 from __future__ import annotations
 
+from time import monotonic, sleep
 from typing import TYPE_CHECKING
+
+from spritz.client.errors import ClientError, RemoteError
+from spritz.client.locate import read_keys
+from spritz.client.sync import connect_controller
+from spritz.model.commands.job import WillRun
+from spritz.model.queries.jobs import AwaitEnd, JobEndedReply
+from spritz.notation.times import format_time
 
 #: How long --wait looks for a controller that is away.
 _PATIENCE_SECONDS = 300.0
@@ -20,10 +28,6 @@ if TYPE_CHECKING:
 def test_only(controller: Connection | Controller, request: SubmitJob | SubmitHetJob, context: Context) -> int:
     """When and where the job would start; the exit status. A refusal is worded differently here, without the
     program's name."""
-    from spritz.client.errors import RemoteError
-    from spritz.model.commands.job import WillRun
-    from spritz.notation.times import format_time
-
     try:
         plan = controller.call(request, WillRun)
     except RemoteError as error:
@@ -46,12 +50,6 @@ def await_end(job_id: int) -> int:
 
     A controller that is started again is asked again. Differs: 1 for a job that was cancelled before it ran; Slurm: 0.
     """
-    from time import monotonic, sleep
-
-    from spritz.client.errors import ClientError, RemoteError
-    from spritz.client.sync import connect_controller
-    from spritz.model.queries import AwaitEnd, JobEndedReply
-
     away_since = 0.0
     while True:
         try:
@@ -71,8 +69,6 @@ def await_end(job_id: int) -> int:
 
 def gres_help(context: Context) -> int:
     """--gres=help: what slurm.conf knows."""
-    from spritz.client.locate import read_keys
-
     types = read_keys(frozenset(("grestypes",))).get("grestypes", "")
     context.out("Valid gres options are:\n")
     for name in types.split(","):

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.options import Fatal
 from spritz.cli.submit.refusals import PARSE_STATUS, Fields, Source, invalid, not_built
 from spritz.model.errors import SpritzError
+from spritz.notation import cpubind, distribution
 from spritz.notation.errors import NotationError, shown
 
 if TYPE_CHECKING:
@@ -43,8 +45,6 @@ def _gres_flags(fields: Fields, value: str, source: Source) -> None:
 
 
 def _gpu_bind(fields: Fields, value: str, source: Source) -> None:
-    from spritz.notation import cpubind
-
     try:
         cpubind.parse_gpu_bind(value)
     except NotationError as error:
@@ -64,8 +64,6 @@ def _tres_bind(fields: Fields, value: str, source: Source) -> None:
 
 
 def _memory_bind(fields: Fields, value: str, source: Source) -> None:
-    from spritz.notation import cpubind
-
     try:
         binding = cpubind.parse_mem_bind(value)
     except NotationError as error:
@@ -76,9 +74,6 @@ def _memory_bind(fields: Fields, value: str, source: Source) -> None:
 
 
 def _cpu_bind(fields: Fields, value: str, source: Source) -> None:
-    from spritz.cli.options import Fatal
-    from spritz.notation import cpubind
-
     try:
         cpubind.parse_cpu_bind(value)
     except NotationError as error:
@@ -87,8 +82,6 @@ def _cpu_bind(fields: Fields, value: str, source: Source) -> None:
 
 
 def _distribution(fields: Fields, value: str, source: Source) -> None:
-    from spritz.notation import distribution
-
     if value == "plane" and source.environ.get("SLURM_DIST_PLANESIZE"):
         value = f"plane={source.environ['SLURM_DIST_PLANESIZE']}"
     try:

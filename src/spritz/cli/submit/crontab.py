@@ -16,6 +16,8 @@ from spritz.cli import sbatch
 from spritz.cli.options import Row, UsageError, parse
 from spritz.cli.submit import request_context, spec, values
 from spritz.cli.submit.refusals import Source
+from spritz.client.sync import submit_key
+from spritz.model.commands.job import SubmitJob
 from spritz.model.errors import SpritzError
 from spritz.model.job import CronEntry
 from spritz.notation import shell
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
     from spritz.cli.context import Context
     from spritz.cli.filters.chain import Filters
-    from spritz.model.commands.job import SubmitJob
 
 #: options of sbatch that an entry cannot have
 _OTHER = frozenset(
@@ -85,9 +86,6 @@ class Reader:
     def _job(
         self, line: str, number: int, options: list[tuple[int, str]], variables: dict[str, str], offset: int
     ) -> SubmitJob:
-        from spritz.client.sync import submit_key
-        from spritz.model.commands.job import SubmitJob
-
         given: values.Values = {}
         for at, words in options:
             self._take(given, at, words)

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.cli import clusters
+from spritz.client.errors import ClientError
+from spritz.client.sync import connect_controller
+from spritz.model.commands.job import SubmitHetJob, WillRun
 from spritz.model.errors import SpritzError
 
 if TYPE_CHECKING:
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
     from spritz.cli.context import Context
     from spritz.client.locate import ControllerConfig
-    from spritz.model.commands.job import SubmitHetJob, SubmitJob
+    from spritz.model.commands.job import SubmitJob
 
 
 def use_first(found: Sequence[ControllerConfig], request: SubmitJob | SubmitHetJob, context: Context) -> str:
@@ -40,8 +43,6 @@ def use_first(found: Sequence[ControllerConfig], request: SubmitJob | SubmitHetJ
 
 
 def _trial(request: SubmitJob | SubmitHetJob) -> SubmitJob | SubmitHetJob:
-    from spritz.model.commands.job import SubmitHetJob
-
     if isinstance(request, SubmitHetJob):
         first, *others = request.components
         return SubmitHetJob(components=(replace(first, test_only=True), *others))
@@ -50,10 +51,6 @@ def _trial(request: SubmitJob | SubmitHetJob) -> SubmitJob | SubmitHetJob:
 
 def _start(cluster: ControllerConfig, trial: SubmitJob | SubmitHetJob, context: Context) -> float | None:
     """When it would start there; None if that cluster does not take it, or does not answer, which is told."""
-    from spritz.client.errors import ClientError
-    from spritz.client.sync import connect_controller
-    from spritz.model.commands.job import WillRun
-
     try:
         with connect_controller() as controller:
             return controller.call(trial, WillRun).start_at

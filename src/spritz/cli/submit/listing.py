@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli.submit.refusals import Source
 from spritz.model.errors import SpritzError
+from spritz.notation import duration, memory, times
 from spritz.notation.errors import NotationError
 
 if TYPE_CHECKING:
@@ -41,18 +43,11 @@ def _shown(name: str, value: str) -> str:
         return "unset"
     try:
         if name in ("time", "time-min"):
-            from spritz.notation import duration
-
             return duration.format_minutes(duration.parse_minutes(value))
         if name in ("mem", "mem-per-cpu"):
-            from spritz.notation import memory
-
             mib = memory.parse_mib(value)
             return str(mib) if not mib or mib % 1024 else memory.format_mib(mib)
         if name in ("begin", "deadline"):
-            from spritz.cli.submit.refusals import Source
-            from spritz.notation import times
-
             return times.format_time(times.parse_time(value, Source().now))
     except NotationError:
         return value  # refused where it is put to use

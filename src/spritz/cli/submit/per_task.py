@@ -5,19 +5,19 @@ Source: sbatch(1), srun(1) --tres-per-task of 25.05; `gres:gpu:2` is the older f
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from spritz.cli.submit.refusals import PARSE_STATUS, Fields, Refusal, invalid
-from spritz.cli.submit.setters import requests
 from spritz.model.errors import SpritzError
+from spritz.notation import gres
 from spritz.notation.errors import NotationError, shown
 
 #: under this name until the number of tasks is known; no field of the request
 LICENSES = "licenses_per_task"
 
 
-def tres_per_task(fields: Fields, value: str) -> None:
-    """Raises SpritzError."""
-    from spritz.notation import gres
-
+def tres_per_task(fields: Fields, value: str, requests: Callable[[tuple[gres.GresRequest, ...]], object]) -> None:
+    """`requests` makes records of the model. Raises SpritzError."""
     licenses: list[tuple[str, int]] = []
     words: list[str] = []
     for item in value.split(","):

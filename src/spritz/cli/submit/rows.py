@@ -7,10 +7,6 @@ from __future__ import annotations
 
 from spritz.cli.options import Row
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    pass
-
 #: refusals that several rows share
 _BURST = "there are no burst buffers"
 _FREQUENCY = "processor and GPU clocks are not set"

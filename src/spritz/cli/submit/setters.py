@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from spritz.cli.submit.refusals import PARSE_STATUS, Fields, Refusal, Source, invalid
 from spritz.model.errors import SpritzError
-from spritz.model.job import Sharing
+from spritz.model.job import Dependency, EndSignal, Sharing
+from spritz.model.resources import GresRequest
 from spritz.notation import nodecount
 from spritz.notation.errors import NotationError
 
@@ -74,8 +75,6 @@ def _gpus(name: str) -> Callable[[Fields, str, Source], None]:
 
 def requests(parsed: tuple[ParsedGres, ...]) -> tuple[object, ...]:
     """The model's records."""
-    from spritz.model.resources import GresRequest
-
     return tuple(GresRequest(item.name, item.type or "", item.count) for item in parsed)
 
 
@@ -208,7 +207,6 @@ def _binding(option: str) -> Callable[[Fields, str, Source], None]:
 
 
 def _dependencies(fields: Fields, value: str, source: Source) -> None:
-    from spritz.model.job import Dependency
     from spritz.notation import dependency
 
     try:
@@ -270,7 +268,6 @@ def _oversubscribe(fields: Fields, value: str, source: Source) -> None:
 
 
 def _signal(fields: Fields, value: str, source: Source) -> None:
-    from spritz.model.job import EndSignal
     from spritz.notation import signals
 
     try:
@@ -306,7 +303,7 @@ def _mail_type(fields: Fields, value: str, source: Source) -> None:
 def _tres_per_task(fields: Fields, value: str, source: Source) -> None:
     from spritz.cli.submit.per_task import tres_per_task
 
-    tres_per_task(fields, value)
+    tres_per_task(fields, value, requests)
 
 
 def _user(fields: Fields, value: str, source: Source) -> None:

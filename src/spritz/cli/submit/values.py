@@ -8,16 +8,18 @@ if given earlier.
 
 from __future__ import annotations
 
-from spritz.cli.options import Fatal
-from spritz.model.errors import SpritzError
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
+from spritz.cli.already_reported import AlreadyReported
+from spritz.cli.options import Fatal
+from spritz.cli.submit.refusals import Source
+from spritz.model.errors import SpritzError
+from spritz.notation.errors import NotationError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from spritz.cli.context import Context
-    from spritz.cli.filters.chain import Filters
-    from spritz.cli.options import Row
 
 Values = dict[str, str]
 
@@ -80,7 +82,6 @@ def _check_displaced(key: str, before: str | None, value: str | None) -> None:
     """Slurm reads every value that it is given, also those that give way to others."""
     if before is None or before == value or key in _READING:
         return
-    from spritz.cli.submit.refusals import Source
     from spritz.cli.submit.setters import SETTERS
 
     setter = SETTERS.get(key)
@@ -88,22 +89,8 @@ def _check_displaced(key: str, before: str | None, value: str | None) -> None:
         setter({}, before, Source(say=lambda line: None))
 
 
-def filters_of(command: str, rows: Sequence[Row], context: Context) -> Filters | None:
-    """CliFilterPlugins; None for none. Raises SpritzError if one cannot be used."""
-    from spritz.client.locate import cli_filters
-
-    names = cli_filters()
-    if not names:
-        return None
-    from spritz.cli.filters.chain import Filters
-
-    return Filters(names, command, rows, context)
-
-
 def answered(main: Callable[[list[str], Context], int], argv: list[str], context: Context) -> int:
     """The exit status of `main` of sbatch, salloc or srun. Raises SpritzError with the status it is to end with."""
-    from spritz.notation.errors import NotationError
-
     try:
         try:
             return main(argv, context)
@@ -111,7 +98,6 @@ def answered(main: Callable[[list[str], Context], int], argv: list[str], context
             raise SpritzError(str(error)) from error
     except SpritzError as error:
         own_exit_code(error, context.environ)
-        from spritz.cli.already_reported import AlreadyReported
 
         if isinstance(error, AlreadyReported):
             return error.exit_code

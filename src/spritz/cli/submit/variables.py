@@ -7,9 +7,11 @@ Source: sbatch(1), salloc(1), srun(1) INPUT ENVIRONMENT VARIABLES.
 
 from __future__ import annotations
 
-from spritz.cli.options import NONE, refusal
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
+from spritz.cli.options import NONE, refusal
+from spritz.cli.submit.values import put
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -110,8 +112,6 @@ def read(command: str, rows: Iterable[Row], environ: Mapping[str, str], *, insid
 
     A flag is set by an empty value, `yes`, or a number that is not 0. Raises SpritzError for an option that is refused.
     """
-    from spritz.cli.submit.values import put
-
     # Few of them are set, in most calls none: looking for each in the environment costs more than looking through it.
     known = _names.get(command)
     if known is None:

@@ -25,9 +25,8 @@ from spritz.model.commands.job import Done
 from spritz.model.diagnostics import Diagnostics, GetDiagnostics, ResetDiagnostics
 from spritz.model.errors import SpritzError
 from spritz.model.networks import networks_of
-from spritz.model.queries import (
+from spritz.model.queries.daemons import (
     ConfigText,
-    Counters,
     PauseScheduling,
     Ping,
     Pong,
@@ -39,8 +38,8 @@ from spritz.model.queries import (
     SetSchedulingLog,
     ShowConfig,
     Shutdown,
-    Statistics,
 )
+from spritz.model.queries.events import Counters, Statistics
 from spritz.model.rejection import Rejection
 from spritz.runtime.log import set_levels
 from spritz.runtime.worker import Worker

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.core.rights import operates
-from spritz.model.queries import CrontabText
+from spritz.model.queries.crontabs import CrontabText
 from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
     from spritz.client.handling import Call
     from spritz.controller.context import Context
-    from spritz.model.queries import GetCrontab
+    from spritz.model.queries.crontabs import GetCrontab
 
 
 class Crontabs:

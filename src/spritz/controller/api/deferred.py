@@ -37,7 +37,8 @@ from spritz.model.commands.step import CreateHetStep, CreateStep
 from spritz.model.events.job import JobQueued
 from spritz.model.events.step import StepEnded
 from spritz.model.ids import STEP_EXTERN
-from spritz.model.queries import AllocationGranted, AwaitAllocation, AwaitEnd, JobEndedReply
+from spritz.model.queries.allocations import AllocationGranted, AwaitAllocation
+from spritz.model.queries.jobs import AwaitEnd, JobEndedReply
 from spritz.model.rejection import Rejection
 from spritz.model.states import JobState
 

@@ -17,7 +17,7 @@ from spritz.controller.api.changes import Shaper, is_public
 from spritz.controller.events import decode_group, plain
 from spritz.controller.listeners import Loss
 from spritz.model.errors import SpritzError
-from spritz.model.queries import ChangeBatch, EventBatch, WatchChanges, WatchEvents
+from spritz.model.queries.events import ChangeBatch, EventBatch, WatchChanges, WatchEvents
 from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from spritz.controller.api.private import hides_jobs
 from spritz.controller.forked import Child
 from spritz.core.rights import operates
 from spritz.model.commands.job import JobFilter, SubmitJob
-from spritz.model.queries import ExplainJob, Explanations
+from spritz.model.queries.explanations import ExplainJob, Explanations
 from spritz.model.rejection import Rejection
 from spritz.model.states import JobState
 from spritz.runtime.directory import person_of

@@ -21,7 +21,7 @@ from spritz.controller.listeners import Loss
 from spritz.core.rights import operates
 from spritz.model.errors import SpritzError
 from spritz.model.job import Job
-from spritz.model.queries import GetScript, JobRows, Jobs, ListJobs, Script
+from spritz.model.queries.jobs import GetScript, JobRows, Jobs, ListJobs, Script
 from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from spritz.controller.api.private import need_open
 from spritz.model.errors import SpritzError
 from spritz.model.job import Sharing
 from spritz.model.mcs import kept_by
-from spritz.model.queries import ListNodes, Nodes, NodeView
+from spritz.model.queries.nodes import ListNodes, Nodes, NodeView
 from spritz.model.rejection import Rejection
 from spritz.model.resources import mask_text
 from spritz.model.states import NodeFlag, NodeState

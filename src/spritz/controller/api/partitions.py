@@ -8,7 +8,7 @@ from spritz.controller.api.private import need_open
 from spritz.core.rights import operates
 from spritz.model.errors import SpritzError
 from spritz.model.partition import opens_to
-from spritz.model.queries import ListPartitions, Partitions
+from spritz.model.queries.partitions import ListPartitions, Partitions
 from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:

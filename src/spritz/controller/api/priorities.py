@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.jobs import visible_jobs
 from spritz.core.rights import operates
-from spritz.model.queries import ListPriorities, Priorities
+from spritz.model.queries.priorities import ListPriorities, Priorities
 from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from spritz.controller.api.rows import row_of
 from spritz.model.events.job import JobsPurged
 from spritz.model.job import Job
+from spritz.wire.non_utf8 import encodable
 
 if TYPE_CHECKING:
     from spritz.model.events import Event
@@ -87,6 +88,4 @@ def _encoded(row: object) -> bytes:
     try:
         return _encode(row)
     except UnicodeEncodeError:
-        from spritz.wire.non_utf8 import encodable
-
         return _encode(encodable(row))

@@ -13,7 +13,7 @@ from spritz.core.rights import operates
 from spritz.model.commands.job import JobFilter
 from spritz.model.errors import SpritzError
 from spritz.model.launch import MeasureStep, StepMeasured
-from spritz.model.queries import ListSteps, MeasureSteps, NodeUsage, Steps, StepUsage, StepView
+from spritz.model.queries.steps import ListSteps, MeasureSteps, NodeUsage, Steps, StepUsage, StepView
 from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from spritz.controller.api.shares import ShareQueries
 from spritz.controller.api.steps import StepQueries
 from spritz.controller.api.submit import Submissions
 from spritz.controller.triggers import TriggerRequests
-from spritz.model import diagnostics, queries, reports
+from spritz.model import diagnostics, reports
 from spritz.model.commands.cluster import CreateNodes, DeleteNodes
 from spritz.model.commands.crontab import UpdateCrontab
 from spritz.model.commands.job import SubmitHetJob, SubmitJob
@@ -33,6 +33,29 @@ from spritz.model.commands.step import CreateHetStep, CreateStep
 from spritz.model.fairshare import ListFairShares
 from spritz.model.limits.records import CompareUsage
 from spritz.model.limits.standing import ListStandings
+from spritz.model.queries.allocations import AwaitAllocation
+from spritz.model.queries.crontabs import GetCrontab
+from spritz.model.queries.daemons import (
+    PauseScheduling,
+    Ping,
+    PingControllers,
+    Reconfigure,
+    SetDampening,
+    SetDebug,
+    SetDebugFlag,
+    SetPowerException,
+    SetSchedulingLog,
+    ShowConfig,
+    Shutdown,
+    TakeOver,
+)
+from spritz.model.queries.events import Statistics, WatchChanges, WatchEvents
+from spritz.model.queries.explanations import ExplainJob
+from spritz.model.queries.jobs import AwaitEnd, GetScript, ListJobs
+from spritz.model.queries.nodes import ListNodes
+from spritz.model.queries.partitions import ListPartitions
+from spritz.model.queries.priorities import ListPriorities
+from spritz.model.queries.steps import ListSteps, MeasureSteps
 from spritz.model.reservations import ListReservations
 from spritz.model.shares import ListShares
 from spritz.model.triggers import ClearTriggers, ListTriggers, SetTrigger
@@ -49,7 +72,7 @@ def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Ha
     """The table for `client.server.Server`."""
     identity, tasks, waiting = context.identity, context.tasks, DeferredRequests(context)
     return {
-        queries.Ping: cluster.ping,
+        Ping: cluster.ping,
         **context.tokens.handlers(),
         **(context.machines.table() if context.machines is not None else {}),
         **_reports(context),
@@ -94,15 +117,15 @@ def _commands(context: Context, cluster: ClusterQueries, waiting: DeferredReques
         UpdateReservation: (reservations.make, reservations.lookups),
         CreateNodes: (nodes.create, None),
         DeleteNodes: (nodes.delete, None),
-        queries.Reconfigure: (cluster.reconfigure, None),
-        queries.Shutdown: (cluster.shutdown, None),
-        queries.TakeOver: (cluster.peers.take_over, None),
-        queries.PauseScheduling: (cluster.pause_scheduling, None),
-        queries.SetDampening: (cluster.set_dampening, None),
-        queries.SetDebug: (cluster.set_debug, None),
-        queries.SetPowerException: (cluster.set_power_exception, None),
-        queries.SetSchedulingLog: (cluster.set_scheduling_log, None),
-        queries.SetDebugFlag: (cluster.set_debug_flag, None),
+        Reconfigure: (cluster.reconfigure, None),
+        Shutdown: (cluster.shutdown, None),
+        TakeOver: (cluster.peers.take_over, None),
+        PauseScheduling: (cluster.pause_scheduling, None),
+        SetDampening: (cluster.set_dampening, None),
+        SetDebug: (cluster.set_debug, None),
+        SetPowerException: (cluster.set_power_exception, None),
+        SetSchedulingLog: (cluster.set_scheduling_log, None),
+        SetDebugFlag: (cluster.set_debug_flag, None),
         diagnostics.ResetDiagnostics: (cluster.reset_diagnostics, None),
     }
 
@@ -114,26 +137,26 @@ def _queries(context: Context, cluster: ClusterQueries, waiting: DeferredRequest
     fairshare, events = FairShareQueries(context), EventStream(context)
     return {
         ListReservations: (ReservationApi(context).list_reservations, None),
-        queries.ListJobs: (jobs.list_jobs, None),
-        queries.GetScript: (jobs.get_script, None),
+        ListJobs: (jobs.list_jobs, None),
+        GetScript: (jobs.get_script, None),
         ListTriggers: (TriggerRequests(context).list, None),
-        queries.GetCrontab: (Crontabs(context).get, None),
-        queries.ListPriorities: (PriorityQueries(context).list_priorities, None),
+        GetCrontab: (Crontabs(context).get, None),
+        ListPriorities: (PriorityQueries(context).list_priorities, None),
         ListShares: (ShareQueries(context).list_shares, None),
         ListFairShares: (fairshare.list_shares, None),
         ListStandings: (LimitUsageQueries(context).list_standings, None),
         CompareUsage: (fairshare.compare_usage, None),
-        queries.ListSteps: (steps.list_steps, None),
-        queries.MeasureSteps: (steps.measure, None),
-        queries.ListNodes: (NodeQueries(context).list_nodes, None),
-        queries.ListPartitions: (PartitionQueries(context).list_partitions, None),
-        queries.AwaitAllocation: (waiting.await_allocation, None),
-        queries.AwaitEnd: (waiting.await_end, None),
-        queries.WatchEvents: (events.watch, None),
-        queries.WatchChanges: (events.watch_changes, None),
-        queries.ExplainJob: (explain.explain, explain.lookups),
-        queries.PingControllers: (cluster.peers.ping, None),
-        queries.ShowConfig: (cluster.show_config, None),
-        queries.Statistics: (cluster.statistics, None),
+        ListSteps: (steps.list_steps, None),
+        MeasureSteps: (steps.measure, None),
+        ListNodes: (NodeQueries(context).list_nodes, None),
+        ListPartitions: (PartitionQueries(context).list_partitions, None),
+        AwaitAllocation: (waiting.await_allocation, None),
+        AwaitEnd: (waiting.await_end, None),
+        WatchEvents: (events.watch, None),
+        WatchChanges: (events.watch_changes, None),
+        ExplainJob: (explain.explain, explain.lookups),
+        PingControllers: (cluster.peers.ping, None),
+        ShowConfig: (cluster.show_config, None),
+        Statistics: (cluster.statistics, None),
         diagnostics.GetDiagnostics: (cluster.diagnostics, None),
     }

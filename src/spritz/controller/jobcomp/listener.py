@@ -12,6 +12,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spritz.controller.jobcomp.filetxt import FileLog
+from spritz.controller.jobcomp.kafka import Topic
+from spritz.controller.jobcomp.lua import NAME, LuaLog
+from spritz.controller.jobcomp.script import Script
+from spritz.controller.jobcomp.web import Poster, Server
 from spritz.controller.listeners import Loss
 from spritz.model.events import job as job_events
 from spritz.model.job import Job
@@ -109,29 +114,18 @@ def begin_job_completion(context: Context) -> Listener | None:
     kind, location = settings.text("JobCompType"), settings.text("JobCompLoc")
     sink: Sink
     if kind == "jobcomp/filetxt":
-        from spritz.controller.jobcomp.filetxt import FileLog
-
         sink = FileLog(context, location).take
     elif kind == "jobcomp/script":
-        from spritz.controller.jobcomp.script import Script
-
         sink = Script(context, location).take
     elif kind == "jobcomp/elasticsearch":
-        from spritz.controller.jobcomp.web import Poster, Server
-
         sink = Poster(context, Server(location, settings.words("JobCompParams"))).take
     elif kind == "jobcomp/kafka":
-        from spritz.controller.jobcomp.kafka import Topic
-        from spritz.controller.jobcomp.web import Poster
-
         cluster = context.configuration.settings.cluster_name
         words = settings.words("JobCompParams")
         poster = Poster(context, Topic(location, words, cluster), "kafka")
         wanted = "enable_job_start" in {word.lower() for word in words}
         return Listener(context, poster.take, poster.take if wanted else None)
     elif kind == "jobcomp/lua":
-        from spritz.controller.jobcomp.lua import NAME, LuaLog
-
         sink = LuaLog(context, os.path.join(os.path.dirname(context.configuration.path), NAME)).take
     else:
         return None

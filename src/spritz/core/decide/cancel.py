@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from spritz.core import het
 from spritz.core.decide import preempt
 from spritz.core.decide.access import may_control, need_owner
@@ -194,8 +196,6 @@ def _cancel_pending(context: DecisionContext, command: CancelJobs, job: Job, tas
 
 def _note_comment(context: DecisionContext, command: CancelJobs, job: Job) -> None:
     if command.comment and command.comment != job.spec.admin_comment:
-        from msgspec.structs import replace
-
         spec = replace(job.spec, admin_comment=command.comment)
         context.record(JobUpdated(at=context.now, job=replace(job, spec=spec)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -13,6 +14,7 @@ from spritz.experiments import secrets, settings, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.pipelines import advance, cache, definition, graph, state
 from spritz.experiments.store import Store
 
 if TYPE_CHECKING:
@@ -54,8 +56,6 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
 
 
 def _run(arguments: Namespace, store: Store, terminal: Terminal) -> int:
-    from spritz.experiments.pipelines import advance, cache, definition, state
-
     directory = Path.cwd()
     base = home()
     parameters = {}
@@ -112,8 +112,6 @@ def _run(arguments: Namespace, store: Store, terminal: Terminal) -> int:
 
 def _left_behind(base: Path, name: str, digest: str) -> Pipeline | None:
     """The newest pipeline of this name, if it is the same and its submission did not come to its end."""
-    from spritz.experiments.pipelines import state
-
     for path, _ in state.numbered(base / "pipelines", name)[-1:]:
         if (path / "pipeline.json").exists() and not (path / "submitted").exists():
             pipeline = state.Pipeline.load(path)
@@ -124,8 +122,6 @@ def _left_behind(base: Path, name: str, digest: str) -> Pipeline | None:
 
 def _forget(pipeline: Pipeline, store: Store) -> None:
     """Nothing of it was queued."""
-    import shutil
-
     for batch in pipeline.batches():
         for name in batch.runs.values():
             store.remove(name, pipeline.user)
@@ -135,8 +131,6 @@ def _forget(pipeline: Pipeline, store: Store) -> None:
 
 def _told(pipeline: Pipeline, store: Store, terminal: Terminal, *, as_json: bool) -> None:
     """Its name, or all of it."""
-    from spritz.experiments.pipelines import graph
-
     if as_json:
         terminal.out(json.dumps(graph.plain(pipeline, *graph.fares(pipeline, store)), indent=1) + "\n")
     else:
@@ -144,8 +138,6 @@ def _told(pipeline: Pipeline, store: Store, terminal: Terminal, *, as_json: bool
 
 
 def _wait(pipeline: Pipeline, store: Store, terminal: Terminal, *, as_json: bool) -> int:
-    from spritz.experiments.pipelines import graph
-
     if not as_json:
         _told(pipeline, store, terminal, as_json=False)
     while True:
@@ -161,8 +153,6 @@ def _wait(pipeline: Pipeline, store: Store, terminal: Terminal, *, as_json: bool
 
 
 def _show(arguments: Namespace, store: Store, terminal: Terminal) -> int:
-    from spritz.experiments.pipelines import graph, state
-
     pipeline = state.find(home(), arguments.name)
     whole, steps = graph.fares(pipeline, store)
     if arguments.json:
@@ -173,8 +163,6 @@ def _show(arguments: Namespace, store: Store, terminal: Terminal) -> int:
 
 
 def _retry(arguments: Namespace, store: Store, terminal: Terminal) -> int:
-    from spritz.experiments.pipelines import advance, state
-
     pipeline = state.find(home(), arguments.name)
     submitted = advance.retry(pipeline, store)
     (pipeline.directory / "submitted").touch()
@@ -187,8 +175,6 @@ def _retry(arguments: Namespace, store: Store, terminal: Terminal) -> int:
 
 
 def _stop(arguments: Namespace, store: Store, terminal: Terminal) -> int:
-    from spritz.experiments.pipelines import advance, state
-
     pipeline = state.find(home(), arguments.name)
     advance.stop(pipeline)
     terminal.out(f"{pipeline.name}\n")
@@ -196,8 +182,6 @@ def _stop(arguments: Namespace, store: Store, terminal: Terminal) -> int:
 
 
 def _list(arguments: Namespace, store: Store, terminal: Terminal) -> int:
-    from spritz.experiments.pipelines import graph, state
-
     found = [state.Pipeline.load(path.parent) for path in (home() / "pipelines").glob("*/pipeline.json")]
     found.sort(key=lambda each: each.created_at, reverse=True)
     if arguments.json:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spritz.experiments import logs, record, resuming, settings, slurm, submission
+from spritz.experiments import failures, logs, record, resuming, settings, slurm, states, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
@@ -199,7 +199,6 @@ def follow(queued: Run, store: Store, terminal: Terminal) -> int:
         return 130
     for line in tail.read(last=True):
         show(line)
-    from spritz.experiments import failures, states
 
     entry = store.get(queued.name, queued.user)
     states.refresh(store, [entry])

@@ -15,8 +15,10 @@ from typing import Any
 from spritz.experiments import api, script, settings, slurm
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.pipelines import cache
+from spritz.experiments.pipelines.advance import advance
 from spritz.experiments.pipelines.definition import Step, StepRecord, filled, import_file, word
 from spritz.experiments.pipelines.state import Pipeline, Unit, label
+from spritz.experiments.store import Store
 
 #: between attempts to submit what follows, while the controller is away
 _PATIENCE_SECONDS = (1, 5, 15, 30, 60, 120, 240)
@@ -128,9 +130,6 @@ def _command(pipeline: Pipeline, step: StepRecord, unit: Unit, output: str) -> i
 
 
 def _submit_rest(pipeline: Pipeline, step: StepRecord) -> int:
-    from spritz.experiments.pipelines.advance import advance
-    from spritz.experiments.store import Store
-
     own = {"MASTER_ADDR", "MASTER_PORT", "PYTHONUNBUFFERED", *(step.options.get("env") or {})}
     environment = {key: value for key, value in os.environ.items() if key not in own}
     for patience in (*_PATIENCE_SECONDS, 0):

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -177,8 +178,6 @@ def as_json(sweep: Sweep, found: Sequence[Row]) -> dict[str, Any]:
 def write_html(sweep: Sweep, found: Sequence[Row], path: Path) -> int:
     """Parallel coordinates of the trials with a value, in a page that needs no network; how many. Raises
     ExperimentError."""
-    from importlib.util import find_spec
-
     if find_spec("plotly") is None:
         raise ExperimentError("--html needs Plotly", hint="pip install 'spritz[experiments]'")
     import plotly.graph_objects

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 import zlib
 from collections.abc import Iterable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from spritz.experiments.errors import ExperimentError
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 def need_optuna() -> None:
     """Raises ExperimentError naming the extra."""
-    from importlib.util import find_spec
-
     if find_spec("optuna") is None:
         raise ExperimentError("method: tpe needs Optuna", hint="pip install 'spritz[experiments]'")
 

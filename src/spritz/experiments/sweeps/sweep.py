@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -129,7 +130,5 @@ def create(home: Path, base: str, at: float, user: str, plan: Plan, size: int) -
 
 def assignments(plan: Plan, point: Mapping[str, Any]) -> str:
     """The parameters of a trial as a line of the shell."""
-    import shlex
-
     words = [f"{space.variable(name)}={shlex.quote(space.written(value))}" for name, value in point.items()]
     return f"export {' '.join(words)}\n"

@@ -17,9 +17,9 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from spritz.experiments import record
+from spritz.experiments import notify, record
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.sweeps import space, stopping, trials
+from spritz.experiments.sweeps import sampler, space, stopping, trials
 from spritz.experiments.sweeps import sweep as sweeps
 from spritz.experiments.sweeps.sweep import Sweep
 
@@ -52,8 +52,6 @@ def main(words: list[str]) -> int:
 
 def ask(sweep: Sweep, index: int) -> None:
     """Draw the parameters and write them down."""
-    from spritz.experiments.sweeps import sampler
-
     directory = sweep.runs / trials.name_of(sweep.name, index)
     point = next(trials.lines(directory / "params.json"), None)
     if point is None:
@@ -70,8 +68,6 @@ def ask(sweep: Sweep, index: int) -> None:
 
 def tell(sweep: Sweep, index: int, event: str) -> int:
     """0 if everybody with an address in $SPRITZ_NOTIFY was told."""
-    from spritz.experiments import notify
-
     if event == "ended":
         title, text = summary(sweep)
     else:

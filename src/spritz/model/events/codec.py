@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.msgpack import Decoder
 
 from spritz.model import stored
+from spritz.model.events import ALL_EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 @cache
 def _decoder() -> Decoder[list[Any]]:
-    from spritz.model.events import ALL_EVENTS
-
     # A union made from the table, which no type checker can follow.
     every: Any = reduce(or_, ALL_EVENTS.values())
     return Decoder(list[every])

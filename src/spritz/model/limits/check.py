@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.limits.ledger import Ledger
 from spritz.model.limits.reasons import Excess, first_of, reason_of
 from spritz.model.reasons import Reason
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from spritz.model.limits.bounds import Tres
-    from spritz.model.limits.ledger import Ledger, Use
+    from spritz.model.limits.ledger import Use
     from spritz.model.limits.rules import JobLimits
 
 _NO_LIMIT = 1 << 62
@@ -54,7 +55,6 @@ def never(job_limits: JobLimits, tres: Iterable[tuple[str, int]], minutes: int, 
     if not strict:
         return None
     wanted = dict(tres)
-    from spritz.model.limits.ledger import Ledger
 
     return first_of((*_own(job_limits, wanted, minutes, nodes), *_sums(job_limits, Ledger(), wanted)), submitted=True)
 

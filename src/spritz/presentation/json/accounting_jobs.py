@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.ids import step_name
+from spritz.notation.hostlist import expand
+from spritz.notation.tres import parse
 from spritz.presentation.accounting_row import Row
 from spritz.presentation.json.values import exit_code, number
 from spritz.presentation.step_usage import value_of
@@ -34,8 +36,6 @@ def _times(row: Row) -> Json:
 
 
 def _tres(text: str) -> list[Json]:
-    from spritz.notation.tres import parse
-
     found = []
     for position, (key, count) in enumerate(parse(text) if text else (), 1):
         kind, _, name = key.partition("/")
@@ -131,8 +131,6 @@ def job_json(job_with_steps: JobWithSteps, now: float, window: tuple[float, floa
 
 
 def _step(job_with_steps: JobWithSteps, step: StepRecord, now: float, window: tuple[float, float]) -> Json:
-    from spritz.notation.hostlist import expand
-
     row = Row(job_with_steps.job, step, [step], now, window)
     return {
         "time": {**_times(row), "end": number(int(step.ended_at)), "start": number(int(step.started_at))},

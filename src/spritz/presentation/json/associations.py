@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.notation.tres import parse
 from spritz.presentation.json.values import number
 
 if TYPE_CHECKING:
@@ -47,8 +48,6 @@ class View:
         return {name: [record(self, row) for row in rows]}
 
     def _tres(self, value: str | Iterable[tuple[str, int]]) -> list[Json]:
-        from spritz.notation.tres import parse
-
         found = []
         for key, count in parse(value) if isinstance(value, str) else value:
             kind, _, name = key.partition("/")

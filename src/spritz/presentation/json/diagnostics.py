@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from spritz.presentation.json.values import number
 from spritz.presentation.request_kinds import KINDS, name_of, number_of, sorted_kinds
+from spritz.presentation.users import name_of as user_name
 
 if TYPE_CHECKING:
     from typing import Any
@@ -30,8 +31,6 @@ def _call(row: CallCount) -> Json:
 
 def statistics(diagnostics: Diagnostics) -> Json:
     """The whole document."""
-    from spritz.presentation.users import name_of as user_name
-
     quick, full = diagnostics.quick, diagnostics.full
     quick_count, full_count = max(1, quick.count), max(1, full.count)
     minutes = max(1, int(diagnostics.now - diagnostics.since) // 60)

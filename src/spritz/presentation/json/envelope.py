@@ -5,7 +5,18 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
+
+from msgspec import Raw, json
+
+from spritz import SLURM_VERSION
+from spritz.client.errors import ClientError
+from spritz.client.locate import data_parser, locate_controller, read_keys
+from spritz.model.errors import SpritzError
+from spritz.presentation.json.pretty import around, encoded
+from spritz.presentation.json.yaml import document
+from spritz.presentation.users import group_of, name_of
 
 if TYPE_CHECKING:
     from typing import Any, Protocol
@@ -34,15 +45,11 @@ def version_of(version_word: str) -> str:
         ("--yaml", version_word[len(YAML) :]) if version_word.startswith(YAML) else ("--json", version_word)
     )
     if version_word in ("", "list"):
-        from spritz.client.locate import data_parser
-
         option, version_word = "DataParserParameters", data_parser()
         if not version_word:
             return DEFAULT
     name = version_word.removeprefix("data_parser/")
     if name not in VERSIONS:
-        from spritz.model.errors import SpritzError
-
         known = ", ".join(sorted(VERSIONS))
         raise SpritzError(f"{option}={version_word} is not supported by Spritz: {known} are, without flags")
     return name
@@ -68,9 +75,6 @@ def show(output: Output, version_word: str, body: dict[str, Any], operation: str
     if version_word.removeprefix(YAML) == "list":
         _list_versions(output)
         return
-    from msgspec import json
-
-    from spritz.presentation.json.pretty import encoded
 
     whole = encoded(
         {
@@ -81,8 +85,6 @@ def show(output: Output, version_word: str, body: dict[str, Any], operation: str
         }
     )
     if version_word.startswith(YAML):
-        from spritz.presentation.json.yaml import document
-
         text = document(json.decode(whole))
     else:
         text = json.format(whole, indent=2).decode("utf-8") + "\n"
@@ -92,11 +94,8 @@ def show(output: Output, version_word: str, body: dict[str, Any], operation: str
 def show_records(output: Output, version_word: str, name: str, records: list[str], rest: dict[str, Any]) -> None:
     """The same for an answer whose first list, `name`, has records that are text already (see `pretty`)."""
     if version_word.startswith(YAML) or version_word == "list":
-        from msgspec import Raw
-
         show(output, version_word, {name: [Raw(record.encode()) for record in records], **rest})
         return
-    from spritz.presentation.json.pretty import around
 
     before, behind = around(
         name, {**rest, "meta": meta(output, version_of(version_word)), "errors": [], "warnings": []}
@@ -127,11 +126,6 @@ def _printable(text: str) -> str:
 
 def meta(output: Output, version: str) -> dict[str, Any]:
     """The answer's `meta`: the client, the command and the plugin."""
-    import os
-
-    from spritz import SLURM_VERSION
-    from spritz.presentation.users import group_of, name_of
-
     major, minor, micro = SLURM_VERSION.split(".")
     return {
         "plugin": {
@@ -152,9 +146,6 @@ def meta(output: Output, version: str) -> dict[str, Any]:
 
 def _accounting() -> str:
     """AccountingStorageType of the configuration in use, without `accounting_storage/`."""
-    from spritz.client.errors import ClientError
-    from spritz.client.locate import read_keys
-
     try:
         found = read_keys(frozenset(("accountingstoragetype",)))
     except ClientError:
@@ -163,8 +154,6 @@ def _accounting() -> str:
 
 
 def _terminal() -> str:
-    import os
-
     try:
         return os.ttyname(0)
     except OSError:
@@ -173,9 +162,6 @@ def _terminal() -> str:
 
 def cluster_name() -> str:
     """ClusterName of the configuration in use; "" if there is none."""
-    from spritz.client.errors import ClientError
-    from spritz.client.locate import locate_controller
-
     try:
         return locate_controller().cluster_name
     except ClientError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import to_builtins
+
 from spritz.presentation.json.envelope import show as show_answer
 
 if TYPE_CHECKING:
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
 
 def show(output: Output, version_word: str, now: float, explanations: Sequence[Explanation]) -> None:
     """Print explanations as JSON or YAML."""
-    from msgspec import to_builtins
 
     show_answer(
         output, version_word, {"explanations": [to_builtins(explanation) for explanation in explanations], "now": now}

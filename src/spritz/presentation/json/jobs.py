@@ -9,6 +9,7 @@ from msgspec.structs import astuple
 
 from spritz.model.ids import INFINITE
 from spritz.model.job import Hold, Job, JobSpec, suspension
+from spritz.model.queries.jobs import Jobs, ListJobs
 from spritz.model.states import JobFlag, JobState
 from spritz.notation import dependency, tres
 from spritz.notation.gres import format_indexes
@@ -45,8 +46,6 @@ class JobsJson:
 
     def show(self, controller: Connection) -> None:
         """Request the jobs and print them."""
-        from spritz.model.queries import Jobs, ListJobs
-
         now = 0.0
         request = ListJobs(filter=self._wanted, all=self._all)
         if version_of(self._version_word) != DEFAULT:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.gpu_cores import cores_for_gpus
+from spritz.notation.ranges import format_ids
+from spritz.notation.tres import format as format_tres
 from spritz.presentation.json.envelope import show
 from spritz.presentation.json.values import moment, number
 from spritz.presentation.node_text import allocated_tres, configured_tres, gres_text, gres_used_text
+from spritz.presentation.users import name_of
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from spritz.model.queries import NodeView
+    from spritz.model.queries.nodes import NodeView
     from spritz.presentation.json.envelope import Output
 
     Json = dict[str, Any]
@@ -29,11 +33,6 @@ def show_records(output: Output, version_word: str, now: float, views: list[Node
 
 def node_json(view: NodeView) -> Json:
     """One record, keys in alphabetical order."""
-    from spritz.model.gpu_cores import cores_for_gpus
-    from spritz.notation.ranges import format_ids
-    from spritz.notation.tres import format
-    from spritz.presentation.users import name_of
-
     node, config, capacity = view.node, view.node.config, view.node.config.capacity
     reserved = int(capacity.cpus_reserved, 16)
     body = {
@@ -91,8 +90,8 @@ def node_json(view: NodeView) -> Json:
         "temporary_disk": capacity.tmp_mib,
         "threads": capacity.threads_per_core,
         "tls_cert_last_renewal": moment(0),
-        "tres": format(configured_tres(view)),
-        "tres_used": format(allocated_tres(view)),
+        "tres": format_tres(configured_tres(view)),
+        "tres_used": format_tres(allocated_tres(view)),
         "tres_weighted": float(view.cpus_allocated),
         "version": node.version,
         "weight": config.weight,

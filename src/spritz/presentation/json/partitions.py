@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.notation.hostlist import compress
+from spritz.notation.tres import format as format_tres
 from spritz.presentation.json.envelope import show
 from spritz.presentation.json.values import moment, number
 from spritz.presentation.partition_text import job_defaults, totals
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from spritz.model.partition import Partition
-    from spritz.model.queries import NodeView
+    from spritz.model.queries.nodes import NodeView
     from spritz.presentation.json.envelope import Output
 
     Json = dict[str, Any]
@@ -29,9 +31,6 @@ def show_records(
 
 def partition_json(p: Partition, views: Mapping[str, NodeView]) -> Json:
     """One record, with totals over the nodes `views`."""
-    from spritz.notation.hostlist import compress
-    from spritz.notation.tres import format
-
     sums = totals(p, views)
     share, _, jobs = p.oversubscribe.partition(":")
     return {
@@ -44,7 +43,7 @@ def partition_json(p: Partition, views: Mapping[str, NodeView]) -> Json:
         "groups": {"allowed": ",".join(p.allow_groups), "deny": ",".join(p.deny_groups)},
         "qos": {"allowed": ",".join(p.allow_qos), "deny": ",".join(p.deny_qos), "assigned": p.qos},
         "alternate": p.alternate,
-        "tres": {"billing_weights": p.billing_weights_text, "configured": format(sums)},
+        "tres": {"billing_weights": p.billing_weights_text, "configured": format_tres(sums)},
         "cluster": "",
         "select_type": [],
         "cpus": {"task_binding": 0, "total": dict(sums).get("cpu", 0)},

@@ -10,7 +10,7 @@ from spritz.presentation.json.envelope import show as show_answer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.model.queries import Pong
+    from spritz.model.queries.daemons import Pong
     from spritz.presentation.json.envelope import Output
 
 

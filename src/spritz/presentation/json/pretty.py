@@ -77,8 +77,6 @@ def around(name: str, rest: Json) -> tuple[str, str]:
 
 def encoded(value: object) -> bytes:
     """JSON without whitespace."""
-    from msgspec import json
-
     try:
         return json.encode(value)
     except UnicodeEncodeError:

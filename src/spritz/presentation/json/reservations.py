@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.notation.hostlist import compress
+from spritz.notation.ranges import format_ids
 from spritz.presentation.json.envelope import show
 from spritz.presentation.json.values import moment, number
 from spritz.presentation.reservation_text import names, times, tres
@@ -32,9 +34,6 @@ def show_records(output: Output, version_word: str, now: float, reservations: Se
 
 def reservation_json(reservation: Reservation, now: float) -> Json:
     """One record; times of a floating reservation are relative to `now`."""
-    from spritz.notation.hostlist import compress
-    from spritz.notation.ranges import format_ids
-
     start_at, end_at = times(reservation, now)
     purge = reservation.purge_seconds if "PURGE_COMP" in reservation.flags else None
     return {

@@ -8,14 +8,16 @@ from spritz.presentation.json.envelope import show as show_answer
 from spritz.presentation.json.partitions import partition_json
 from spritz.presentation.json.values import moment, number
 from spritz.presentation.node_fields import LETTERS, cpu_counts, node_counts
+from spritz.presentation.node_groups import make_groups
 from spritz.presentation.node_text import gres_text, gres_used_text
+from spritz.presentation.users import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from spritz.model.partition import Partition
-    from spritz.model.queries import NodeView
+    from spritz.model.queries.nodes import NodeView
     from spritz.presentation.json.envelope import Output
     from spritz.presentation.node_groups import Group
 
@@ -27,8 +29,6 @@ _KEYS = "tcmdwXYZfbGEuH"
 
 def show(output: Output, version_word: str, partitions: Sequence[Partition], views: dict[str, NodeView]) -> None:
     """Print groups of equal nodes."""
-    from spritz.presentation.node_groups import make_groups
-
     keys = [key for key in (LETTERS[letter].key for letter in _KEYS) if key is not None]
     groups = make_groups(partitions, views, keys, by_partition=True, by_node=False, empty=True)
     show_answer(output, version_word, {"sinfo": [group_json(group, views) for group in groups]})
@@ -36,8 +36,6 @@ def show(output: Output, version_word: str, partitions: Sequence[Partition], vie
 
 def group_json(group: Group, views: Mapping[str, NodeView]) -> Json:
     """The record of one group."""
-    from spritz.presentation.users import name_of
-
     first = group.views[0] if group.views else None
     node = first.node if first is not None else None
     names = ("allocated", "idle", "other", "total")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import json
+
 if TYPE_CHECKING:
     from typing import Any
 
@@ -56,6 +58,5 @@ def _scalar(value: Any) -> str:
         and value.lower() not in _OTHER_MEANING
     ):
         return value
-    from msgspec import json
 
     return json.encode(value).decode("utf-8")

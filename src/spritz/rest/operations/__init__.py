@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -92,8 +93,6 @@ class Refused(Exception):
 
 def load() -> dict[str, Handler]:
     """The whole table."""
-    from importlib import import_module
-
     for name in (
         "jobs",
         "job_changes",

@@ -16,7 +16,8 @@ from spritz.model.commands.job import Done, JobFilter
 from spritz.model.diagnostics import Diagnostics, GetDiagnostics
 from spritz.model.errors import SpritzError
 from spritz.model.fairshare import FairShares, ListFairShares
-from spritz.model.queries import ConfigText, JobRows, ListJobs, Ping, Pong, Reconfigure, ShowConfig
+from spritz.model.queries.daemons import ConfigText, Ping, Pong, Reconfigure, ShowConfig
+from spritz.model.queries.jobs import JobRows, ListJobs
 from spritz.presentation.json.diagnostics import statistics
 from spritz.presentation.json.shares import shares_json
 from spritz.presentation.json.values import moment

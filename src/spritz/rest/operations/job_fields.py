@@ -12,6 +12,7 @@ from spritz.model.ids import INFINITE
 from spritz.model.job import ContainerOptions, Dependency, EndSignal, ResourceLimit, Sharing
 from spritz.model.resources import GresRequest
 from spritz.notation import dependency, distribution, gres, mail_types, memory, nodecount, signals
+from spritz.notation.cpubind import parse_cpu_bind, parse_gpu_bind
 from spritz.notation.errors import NotationError
 from spritz.notation.hostlist import expand
 from spritz.rest.operations import Refused
@@ -215,8 +216,6 @@ def _memory_per_gpu(fields: Fields, text: str) -> None:
 
 def _binding(fields: Fields, text: str) -> None:
     if text:
-        from spritz.notation.cpubind import parse_gpu_bind
-
         kind, _, bind = text.removeprefix("gres/").partition(":")
         if kind != "gpu":
             raise bad("tres_bind", "only GPUs are bound to tasks")
@@ -226,8 +225,6 @@ def _binding(fields: Fields, text: str) -> None:
 
 def _cpu_binding(fields: Fields, text: str) -> None:
     if text:
-        from spritz.notation.cpubind import parse_cpu_bind
-
         parse_cpu_bind(text)
         fields["cpu_bind"] = text
 

@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TYPE_CHECKING
 
 from spritz.model.commands.job import JobFilter, JobTarget
-from spritz.model.queries import Jobs, ListJobs
+from spritz.model.queries.jobs import Jobs, ListJobs
+from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.notation import jobid
 from spritz.notation.ranges import format_ids
 from spritz.presentation.json.jobs import state_list
@@ -129,7 +130,6 @@ async def get_resources(ask: Ask) -> Result:
     if not running:
         code = "ESLURM_JOB_NOT_RUNNING" if found else "ESLURM_INVALID_JOB_ID"
         raise Refused(code, source="slurm_get_resource_layout")
-    from spritz.model.queries import ListNodes, Nodes
 
     names = tuple(node.node for job in running if job.allocation is not None for node in job.allocation.nodes)
     views = (await ask.controller.call(ListNodes(names=tuple(dict.fromkeys(names)), all=True), Nodes)).nodes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from spritz.model.commands.cluster import CreateNodes, DeleteNodes, UpdateNode
 from spritz.model.commands.job import Done
 from spritz.model.ids import INFINITE
-from spritz.model.queries import ListNodes, Nodes
+from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.notation.errors import NotationError
 from spritz.notation.hostlist import expand
 from spritz.presentation.json.nodes import node_json
@@ -18,7 +18,7 @@ from spritz.rest.operations.job_fields import bad
 from spritz.rest.users import uid_of
 
 if TYPE_CHECKING:
-    from spritz.model.queries import NodeView
+    from spritz.model.queries.nodes import NodeView
 
 #: states of the document that are asked for by another word, or are no states to ask for
 _STATES = {"NOT_RESPONDING": "NORESP", "REBOOT_CANCELED": "CANCEL_REBOOT", "POWER_DRAIN": "POWER_DOWN_ASAP"}

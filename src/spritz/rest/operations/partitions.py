@@ -10,7 +10,7 @@ from spritz.model.commands.cluster import CreatePartition, DeletePartition, Upda
 from spritz.model.commands.job import Done
 from spritz.model.ids import INFINITE
 from spritz.model.partition import Partition
-from spritz.model.queries import ListPartitions, Partitions
+from spritz.model.queries.partitions import ListPartitions, Partitions
 from spritz.presentation.json.partitions import partition_json
 from spritz.presentation.json.values import moment
 from spritz.rest.answers import Answer

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE
 from spritz.notation.duration import format_duration
+from spritz.notation.ranges import format_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -70,8 +71,6 @@ def label(job_id: int, array_job_id: int, task_id: int | None, tasks: int | None
     if task_id is not None and array_job_id:
         return f"{array_job_id}_{task_id}"
     if tasks:
-        from spritz.notation.ranges import format_array
-
         return f"{job_id}_[{format_array(tasks)}]"
     return str(job_id)
 

@@ -5,7 +5,7 @@ job's part of limits and its licenses; begin times and dependencies make jobs el
 that wait for it are tried in order of rank. Admitted jobs get nodes after all jobs that have an expected start
 (`lanes`). Fair share, preemption and named reservations are not simulated. No decision depends on these estimates.
 
-Source: docs/decisions/0123, 0141.
+Source: docs/decisions/0141.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A node opens at a time from which it stays able to carry its part for the request's whole duration. `QuickOpenings` uses
 a compiled loop, if there is one and counts decide; `Openings` does the same with numpy, near times first. See
-docs/decisions/0037.
+docs/decisions/0166.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `scheme_of` gives a scheme where counts decide everything and the usual order of nodes applies; otherwise arrays and
 rows do the work. A test compares the two.
 
-Source: as `columns` and `runs`; docs/decisions/0096.
+Source: as `columns` and `runs`; docs/decisions/0166.
 """
 
 from __future__ import annotations

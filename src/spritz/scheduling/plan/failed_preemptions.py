@@ -1,6 +1,6 @@
 """Requests for which no victims were found. They are not tried again before something relevant changes.
 
-Source: docs/decisions/0095-bounds-on-preemption.md.
+Source: docs/decisions/0033-preemption.md.
 """
 
 from __future__ import annotations

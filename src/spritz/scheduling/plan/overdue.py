@@ -3,7 +3,7 @@
 Everything planned behind such a job is late as well. The job takes its resources back from lower-ranked jobs, which are
 planned again behind it. Otherwise a delay of a second would let lower-ranked jobs overtake it by hours.
 
-Source: docs/decisions/0097-planned-by-expected-slowdown.md.
+Source: docs/decisions/0021-backfill-with-predictions.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Behind a partition's first blocked job the shortest goes first; with `bf_predict=slowdown` the job with the largest
 expected slowdown is considered first.
 
-Source: docs/decisions/0083-predicted-run-times-in-the-controller.md.
+Source: docs/decisions/0021-backfill-with-predictions.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 If a request does not fit there, no search for victims is made. The bound uses counts alone, so it may be too large but
 never too small.
 
-Source: docs/decisions/0095-bounds-on-preemption.md.
+Source: docs/decisions/0033-preemption.md.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ many jobs thus costs only what it looks at, and a quick cycle can name victims o
 itself (`victims`) then decides, over the whole jobs of these nodes. With a network, nodes are taken leaf by leaf,
 starting with leaves that can hold the job alone.
 
-Pure; changes nothing. Source: ours; docs/decisions/0125-victims-by-shortlist.md.
+Pure; changes nothing. Source: ours; docs/decisions/0033-preemption.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Preemption uses it as a bound (`plan.preemption_bound`) and to choose cheap nodes (`plan.victim_nodes`). `Occupants`
 follows the projection's table and recomputes only nodes that have changed. Its counts are never too small.
 
-Source: ours; docs/decisions/0095-bounds-on-preemption.md.
+Source: ours; docs/decisions/0033-preemption.md.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from spritz.testing.kubernetes.errors import Object, unauthorized
+from spritz.testing.kubernetes.selectors import matches_label_selector
 
 
 class User:
@@ -205,8 +206,6 @@ class Rules:
 
 
 def _with_aggregated(role: Object, roles: list[Object]) -> list[Object]:
-    from spritz.testing.kubernetes.selectors import matches_label_selector
-
     rules = list(role.get("rules") or [])
     for selector in (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or ():
         for other in roles:

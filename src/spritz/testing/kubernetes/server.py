@@ -31,9 +31,11 @@ from spritz.runtime.tasks import Supervisor
 from spritz.testing.kubernetes import access, errors, faults, tables
 from spritz.testing.kubernetes.access import ADMIN, ANONYMOUS, Asked, User
 from spritz.testing.kubernetes.cluster import Cluster, Request, Stored
+from spritz.testing.kubernetes.controllers import Controllers
 from spritz.testing.kubernetes.errors import Object, Refusal, bad_request
 from spritz.testing.kubernetes.http import Connection, Incoming
 from spritz.testing.kubernetes.kinds import Kind
+from spritz.testing.kubernetes.patches import json_patch, merge
 
 VERSION: Final = {"major": "1", "minor": "36", "gitVersion": "v1.36.0-spritz", "platform": "linux/amd64"}
 ADMIN_TOKEN: Final = "admin"
@@ -115,8 +117,6 @@ class KubeServer:
         )
         self._port = self._server.sockets[0].getsockname()[1]
         if self._with_controllers:
-            from spritz.testing.kubernetes.controllers import Controllers
-
             self.controllers = Controllers(self.cluster, self._tasks)
             self.controllers.start()
         return self
@@ -544,8 +544,6 @@ class KubeServer:
         if asked.verb != "get":
             scale = _scale_of(kind, obj, paths)
             if asked.verb == "patch":
-                from spritz.testing.kubernetes.patches import json_patch, merge
-
                 patch = _body(incoming)
                 scale = json_patch(scale, patch) if isinstance(patch, list) else merge(scale, patch)
             else:

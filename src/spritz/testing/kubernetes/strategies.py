@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from spritz.testing.kubernetes.errors import Cause, Object, forbidden_field, invalid, required, unsupported
 from spritz.testing.kubernetes.kinds import Kind
+from spritz.testing.kubernetes.schema import rule_errors
 from spritz.testing.kubernetes.selectors import matches_label_selector
 
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -424,8 +425,6 @@ def validate(kind: Kind, obj: Object) -> list[Cause]:
 
 
 def _definition_errors(obj: Object) -> list[Cause]:
-    from spritz.testing.kubernetes.schema import rule_errors
-
     spec = obj.get("spec") or {}
     names = spec.get("names") or {}
     causes: list[Cause] = []

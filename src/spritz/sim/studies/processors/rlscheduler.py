@@ -13,6 +13,7 @@ and VI; its published environment and test program.
 
 from __future__ import annotations
 
+from hashlib import sha512
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -43,8 +44,6 @@ def window_starts(jobs: int, seed: int) -> list[int]:
     The generator is the Mersenne twister, seeded with the first 64 bits of the SHA-512 of the seed's digits, as Gym's
     environments were at the time. Raises TraceError for a trace that is too short.
     """
-    from hashlib import sha512
-
     from numpy.random import RandomState
 
     if jobs < 2 * WINDOW_JOBS + 2:

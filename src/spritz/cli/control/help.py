@@ -1,0 +1,16 @@
+"""`scontrol help`: what `scontrol --help` prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.cli.scontrol import full_help
+
+if TYPE_CHECKING:
+    from spritz.cli.control.session import Session
+
+
+def show(session: Session, words: list[str]) -> int:
+    """help"""
+    session.out(full_help())
+    return 0

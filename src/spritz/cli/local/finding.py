@@ -1,0 +1,16 @@
+"""A line of the report of `spritz doctor`."""
+
+from __future__ import annotations
+
+OK, NOTE, WRONG = "ok", "note", "wrong"
+
+
+class Finding:
+    """One line of the report. `advice` is what to do; empty when all is well."""
+
+    __slots__ = ("advice", "grade", "text")
+
+    def __init__(self, grade: str, text: str, advice: str = "") -> None:
+        self.grade = grade
+        self.text = text
+        self.advice = advice
