@@ -36,6 +36,7 @@ class Below:
         self._pass_up = pass_up
         self._on_finished = on_finished
         self._open = self._paused = False
+        self._unsent: list[bytes] = []
         self._links: dict[int, ClientLink] = {}
         self._places: dict[ClientLink, int] = {}
         #: nodes below those that are connected here, and by which of these they came
@@ -67,6 +68,7 @@ class Below:
             self._reactor.watch(self._socket.fileno(), READABLE, self._accept)
             return
         self._reactor.forget(self._socket.fileno())
+        self._unsent.clear()
         links = list(self._places)
         self._links.clear()
         self._routes.clear()
@@ -125,14 +127,25 @@ class Below:
             self._greeted(link, kind, payload)
         elif kind == protocol.VIA:
             self._routes[task] = place
-            self._pass_up(protocol.frame(kind, task, payload))
+            self._send_up(protocol.frame(kind, task, payload))
         elif kind == protocol.LOST:
             self._routes.pop(task, None)
-            self._pass_up(protocol.frame(kind, task, payload))
+            self._send_up(protocol.frame(kind, task, payload))
         else:
             if kind == protocol.DONE:
                 self._done.add(place)
-            self._pass_up(protocol.via(place, protocol.frame(kind, task, payload)))
+            self._send_up(protocol.via(place, protocol.frame(kind, task, payload)))
+
+    def _send_up(self, frames: bytes) -> None:
+        self._unsent.append(frames)
+        if len(self._unsent) == 1:
+            self._reactor.after(0.0, self._flush)
+
+    def _flush(self) -> None:
+        frames = b"".join(self._unsent)
+        self._unsent.clear()
+        if frames:
+            self._pass_up(frames)
 
     def _greeted(self, link: ClientLink, kind: int, payload: bytes) -> None:
         spec = self._spec
@@ -148,7 +161,7 @@ class Below:
         self._further[place] = hello.below
         self._done.discard(place)
         self._ended.discard(place)
-        self._pass_up(protocol.via(place, protocol.frame(kind, protocol.ALL_TASKS, payload)))
+        self._send_up(protocol.via(place, protocol.frame(kind, protocol.ALL_TASKS, payload)))
 
     def _closed(self, link: ClientLink, lost: bool) -> None:
         place = self._places.pop(link, -1)
@@ -163,6 +176,7 @@ class Below:
         else:
             behind.append(place)
         for node in behind:
-            self._pass_up(protocol.frame(protocol.LOST, node))
+            self._send_up(protocol.frame(protocol.LOST, node))
         if self.finished:
+            self._flush()
             self._on_finished()

@@ -6,21 +6,18 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from spritz.stepd import processes, protocol
+from spritz.stepd.below import Below
 from spritz.stepd.clients import CONNECT_SECONDS, QUEUE_HIGH_BYTES, ClientLink, ClientUnreachable, connect
 from spritz.stepd.reactor import Reactor
 from spritz.stepd.spec import SupervisorSpec
 from spritz.stepd.start import AsUser
 from spritz.stepd.streams import Chunk
 from spritz.stepd.taskgroup import Task, TaskGroup, set_window
+from spritz.stepd.uplink import Uplink
 
-if TYPE_CHECKING:
-    from spritz.stepd.below import Below
-    from spritz.stepd.uplink import Uplink
-
-    AnyLink = ClientLink | Uplink
+AnyLink = ClientLink | Uplink
 
 
 class ClientGroup:
@@ -152,8 +149,6 @@ class ClientGroup:
                 self._below.pause(True)
 
     def _listen(self) -> None:
-        from spritz.stepd.below import Below
-
         with contextlib.suppress(OSError):  # they connect to the client instead
             self._below = Below(self._reactor, self._spec, self._pass_up, self._below_finished)
 
@@ -174,8 +169,6 @@ class ClientGroup:
             self._below.way(there)
 
     def _uplink(self) -> Uplink:
-        from spritz.stepd.uplink import Uplink
-
         spec = self._spec
         link = Uplink(
             self._reactor,

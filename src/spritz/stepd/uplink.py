@@ -73,6 +73,7 @@ class Uplink:
         #: whether the client has answered since there is this connection
         self.greeted = False
         self._link: ClientLink | None = None
+        self._unsent: list[bytes] = []
         self._finishing = False
         #: whether the node above is tried next, not the client
         self._to_parent = bool(spec.io_parent)
@@ -97,6 +98,15 @@ class Uplink:
             return
         self._kept.add(frames)
         if self._link is not None and self.greeted:
+            # What is said in one turn goes out at once: who passes it on has less to do.
+            self._unsent.append(frames)
+            if len(self._unsent) == 1:
+                self._reactor.after(0.0, self._flush)
+
+    def _flush(self) -> None:
+        frames = b"".join(self._unsent)
+        self._unsent.clear()
+        if self._link is not None:
             self._link.send(frames)
 
     def pass_on(self, frames: bytes) -> None:
@@ -160,6 +170,7 @@ class Uplink:
         if self._link is not link:
             return
         self._link = None
+        self._unsent.clear()
         self._on_way(False)
         if self.closed:
             return
