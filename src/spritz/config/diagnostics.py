@@ -81,7 +81,7 @@ class Diagnostics:
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
-        """The warnings."""
+        """Diagnostics that are not errors."""
         return tuple(item for item in self.items if item.severity == WARNING)
 
 

@@ -31,7 +31,7 @@ _SINGLE = frozenset({"AllowUserBoot", "BootTime", "ExecTime"})
 
 
 class Helper(Struct, frozen=True, gc=False):
-    """The program of one feature."""
+    """The program that manages one feature."""
 
     program: str
     rebootless: bool = False
@@ -47,7 +47,7 @@ class HelpersFile(Struct, frozen=True, kw_only=True):
     boot_seconds: int = 300
 
     def policy(self, settings: Settings) -> FeaturePolicy:
-        """The part that decisions need."""
+        """The part of the file that decisions need."""
         if not self.helpers:
             return FeaturePolicy()
         return FeaturePolicy(
@@ -69,7 +69,7 @@ def _delay(settings: Settings) -> int | None:
 
 
 def check_delay(settings: Settings, diagnostics: Diagnostics) -> None:
-    """Add faults of delay_boot."""
+    """Add diagnostics about delay_boot."""
     if _delay(settings) is None:
         text = settings.option("SchedulerParameters", "delay_boot") or ""
         place = settings.places.get("SchedulerParameters")

@@ -143,12 +143,12 @@ def integer(low: int, high: int, unit: str = "", *, unlimited: bool = False, nam
 
 
 def seconds(high: int = SMALL_MAX, low: int = 0, *, unlimited: bool = False) -> Kind:
-    """Whole seconds."""
+    """Values that are whole seconds, from `low` to `high`."""
     return integer(low, high, "sec", unlimited=unlimited)
 
 
 def minutes(high: int = SMALL_MAX, *, unlimited: bool = False) -> Kind:
-    """Whole minutes."""
+    """Values that are whole minutes, at most `high`."""
     return integer(0, high, "min", unlimited=unlimited)
 
 

@@ -31,7 +31,7 @@ class CgroupSettings(Struct, frozen=True):
         return cgroup_keys()[name.lower()].default if value is None else value
 
     def flag(self, name: str) -> bool:
-        """A yes or no."""
+        """Value of a yes-or-no key."""
         return bool(self[name])
 
     def number(self, name: str) -> float:
@@ -52,7 +52,7 @@ class DbdSettings(Struct, frozen=True, kw_only=True):
         return slurmdbd_keys()[name.lower()].default if value is None else value
 
     def given(self, name: str) -> bool:
-        """Whether the file sets it."""
+        """Whether the file sets the key."""
         return name in self.values
 
     def text(self, name: str) -> str:

@@ -45,7 +45,7 @@ class Settings(Struct, frozen=True):
         return "SlurmctldAddr" if self.text("SlurmctldAddr") else "SlurmctldHost"
 
     def given(self, name: str) -> bool:
-        """Whether the file sets it."""
+        """Whether the file sets the key."""
         return name in self.values
 
     def integer(self, name: str) -> int:
@@ -55,7 +55,7 @@ class Settings(Struct, frozen=True):
         return int(value or 0)
 
     def flag(self, name: str) -> bool:
-        """A yes or no."""
+        """Value of a yes-or-no key."""
         value = self[name]
         assert isinstance(value, bool), name
         return value

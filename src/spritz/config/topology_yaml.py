@@ -27,7 +27,7 @@ KINDS = ("tree", "block", "flat", "ring", "torus3d")
 
 
 class Network(Struct, frozen=True, kw_only=True):
-    """One entry of the file."""
+    """One topology of the file."""
 
     name: str
     kind: str
@@ -52,7 +52,7 @@ class _Reader:
         self.diagnostics.error(self.place(node), message, key="topology", hint=hint)
 
     def mapping(self, node: yaml.Node, keys: tuple[str, ...], what: str) -> dict[str, yaml.Node]:
-        """Values by key."""
+        """Values of a mapping by key; reports unknown keys."""
         if not isinstance(node, yaml.MappingNode):
             self.error(node, f"{what}: expected keys and values")
             return {}
@@ -69,7 +69,7 @@ class _Reader:
         return values
 
     def items(self, node: yaml.Node | None, what: str) -> list[yaml.Node]:
-        """The items of a list."""
+        """The items of a list; reports other nodes."""
         if node is None or (isinstance(node, yaml.ScalarNode) and not node.value):
             return []
         if not isinstance(node, yaml.SequenceNode):
@@ -97,7 +97,7 @@ class _Reader:
             return None
 
     def flag(self, node: yaml.Node | None, what: str) -> bool:
-        """True or false."""
+        """Value of a boolean; reports other values."""
         text = self.text(node, what).lower()
         if node is not None and text not in ("true", "false", "yes", "no"):
             self.error(node, f"{what}={shown(text)}: expected true or false")

@@ -72,7 +72,7 @@ class PartitionLine(Struct, frozen=True, kw_only=True):
 
 
 class DownLine(Struct, frozen=True, kw_only=True):
-    """One DownNodes line."""
+    """One DownNodes line: nodes, state and reason."""
 
     names: tuple[str, ...]
     state: str

@@ -26,7 +26,7 @@ class LaunchBatchOn(Effect, frozen=True, kw_only=True):
 
 
 class LaunchStepOn(Effect, frozen=True, kw_only=True):
-    """Start a step's tasks (`launch.LaunchStep`)."""
+    """Start a step's tasks on a node (`launch.LaunchStep`)."""
 
     job_id: int
     restart_count: int
@@ -68,7 +68,7 @@ class TerminateStepOn(Effect, frozen=True, kw_only=True):
 
 
 class SignalOn(Effect, frozen=True, kw_only=True):
-    """Send a signal (`launch.SignalTasks`)."""
+    """Send a signal to a step's tasks (`launch.SignalTasks`)."""
 
     job_id: int
     restart_count: int

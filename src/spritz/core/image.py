@@ -55,7 +55,7 @@ _decoder = Decoder(Image)
 
 
 def encoded(state: State) -> bytes:
-    """All records as bytes."""
+    """All records of the state as bytes, the payload of an image."""
     return stored.encode(
         Image(
             version=state.version,

@@ -75,7 +75,7 @@ class Machine:
         return Machine(state=copied(self.state))
 
     def apply(self, event: Event) -> None:
-        """Replay one journaled event."""
+        """Change the state by one journaled event, as in replay."""
         apply_event(self.state, event)
 
     def next_deadline(self) -> float | None:
@@ -111,7 +111,7 @@ class Machine:
 
 
 def _decided(context: DecisionContext, command: Struct) -> Struct:
-    """The reply, or the refusal."""
+    """The reply of the command's decision, or the Rejection that it raised."""
     decide = DECISIONS.get(type(command))
     if decide is None:
         raise TypeError(f"{type(command).__name__} is not a command of the core")

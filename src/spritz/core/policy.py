@@ -107,5 +107,5 @@ def refresh_rules(state: State) -> None:
 
 
 def key_text(key: LedgerKey) -> str:
-    """The key as one string."""
+    """The key as text, `kind:id`."""
     return f"{key[0]}:{key[1]}"

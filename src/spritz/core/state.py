@@ -308,7 +308,7 @@ class State:
                 discard(self.dependents, dependency.job_id, job.id)
 
     def put_policy(self, policy: Policy) -> None:
-        """Replace accounting's policy."""
+        """Replace the whole accounting policy and the rules derived from it."""
         put_policy(self, policy)
 
     def refresh_rules(self) -> None:

@@ -66,7 +66,7 @@ class Deadlines(Generic[K]):
             heapify(self._heap)
 
     def all(self) -> dict[K, float]:
-        """Every deadline that there is."""
+        """Every deadline by key."""
         return self._times
 
     def __contains__(self, job_id: K) -> bool:
@@ -77,7 +77,7 @@ class Deadlines(Generic[K]):
         return self._times.get(job_id, NEVER) <= now
 
     def next(self) -> float | None:
-        """The earliest deadline."""
+        """The earliest deadline; None if there is none."""
         heap, times = self._heap, self._times
         while heap:
             at, job_id = heap[0]
@@ -208,7 +208,7 @@ def _purge_deadline(state: State, job: Job) -> float:
 
 
 def step_key(job_id: int, step_id: int) -> int:
-    """One number for a step."""
+    """One integer key for a step; unique among all steps."""
     return job_id << 32 | step_id
 
 

@@ -27,7 +27,7 @@ def cpu_count(job: Job) -> int:
 
 
 def gpu_cpus(spec: JobSpec) -> int:
-    """CPUs that follow from --cpus-per-gpu."""
+    """CPUs that the request for GPUs implies by --cpus-per-gpu."""
     if not spec.cpus_per_gpu:
         return 0
     return spec.cpus_per_gpu * requested_gres(spec).get("gpu", 0)

@@ -97,17 +97,17 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def duration(self) -> float:
-        """Seconds."""
+        """Length of the reservation in seconds."""
         return self.end_at - self.start_at
 
     @property
     def recurring(self) -> bool:
-        """Whether it recurs."""
+        """Whether the reservation recurs (DAILY, WEEKLY and similar flags)."""
         return any(flag in PERIODS for flag in self.flags)
 
     @property
     def maintenance(self) -> bool:
-        """MAINT"""
+        """Whether the flag MAINT is set."""
         return "MAINT" in self.flags
 
     @property
@@ -127,11 +127,11 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def floating(self) -> bool:
-        """TIME_FLOAT"""
+        """Whether the flag TIME_FLOAT is set."""
         return "TIME_FLOAT" in self.flags
 
     def active(self, now: float) -> bool:
-        """Whether it is active now."""
+        """Whether `now` is within the reservation's times."""
         return not self.floating and self.start_at <= now < self.end_at
 
     def spans(self, count: int) -> list[tuple[float, float]]:

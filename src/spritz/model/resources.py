@@ -145,10 +145,10 @@ class Allocation(Struct, frozen=True, kw_only=True):
 
     @property
     def cpu_count(self) -> int:
-        """CPUs on all nodes."""
+        """CPUs of the allocation on all its nodes."""
         return sum(node.cpu_count for node in self.nodes)
 
     @property
     def memory_mib(self) -> int:
-        """Memory on all nodes, MiB."""
+        """Memory of the allocation on all its nodes, MiB."""
         return sum(node.memory_mib for node in self.nodes)

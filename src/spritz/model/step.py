@@ -160,5 +160,5 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        """Nodes in rank order."""
+        """The step's nodes in the order of their ranks."""
         return tuple(node.allocation.node for node in self.nodes)

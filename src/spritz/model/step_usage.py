@@ -33,7 +33,7 @@ def write(values: Mapping[str, str | int]) -> str:
 
 
 def add(step: StepRecord, node: str, used: Usage) -> None:
-    """Add one node's report."""
+    """Add one node's report to the step's record."""
     step.user_cpu_seconds += used.cpu_user_seconds
     step.system_cpu_seconds += used.cpu_system_seconds
     if step.node_count > 1:

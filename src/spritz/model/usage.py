@@ -40,7 +40,7 @@ class ClusterUsage(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def reported(self) -> int:
-        """All that existed."""
+        """Reported time: the sum over all states."""
         return self.allocated + self.down + self.planned_down + self.idle + self.planned
 
 

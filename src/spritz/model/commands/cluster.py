@@ -86,7 +86,7 @@ class Configure(Struct, frozen=True, kw_only=True):
 
 
 class ApplyPlan(Struct, frozen=True, kw_only=True):
-    """A cycle's proposal. Internal."""
+    """The plan of a scheduling cycle, to be checked and applied. Internal."""
 
     plan: Plan
 

@@ -1,4 +1,4 @@
-"""Commands about steps."""
+"""Commands about steps: create, signal, attach."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class NodeUpdated(Event, frozen=True, kw_only=True):
 
 
 class PartitionCreated(Event, frozen=True, kw_only=True):
-    """A partition was added."""
+    """An operator added a partition."""
 
     partition: Partition
 
@@ -139,7 +139,7 @@ class PartitionUpdated(Event, frozen=True, kw_only=True):
 
 
 class PartitionDeleted(Event, frozen=True, kw_only=True):
-    """A partition was deleted."""
+    """An operator deleted a partition."""
 
     name: str
 

@@ -1,4 +1,4 @@
-"""Events about crontabs."""
+"""Events about users' crontabs (scrontab)."""
 
 from __future__ import annotations
 

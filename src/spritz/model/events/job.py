@@ -58,7 +58,7 @@ class JobHeld(Event, frozen=True, kw_only=True):
 
 
 class JobReleased(Event, frozen=True, kw_only=True):
-    """The hold is lifted."""
+    """The job's hold was lifted: it may start again."""
 
     job_id: int
     priority: int

@@ -1,4 +1,4 @@
-"""Events about reservations."""
+"""Events about reservations: created, updated, begun, deleted."""
 
 from __future__ import annotations
 

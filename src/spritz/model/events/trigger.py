@@ -1,4 +1,4 @@
-"""Events about triggers."""
+"""Events about triggers (strigger)."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def assoc_bounds(record: Association, above: AssocBounds | None) -> AssocBounds:
 
 
 def qos_bounds(qos_record: Qos) -> QosBounds:
-    """The bounds of a QOS."""
+    """The bounds of a QOS record, by what they apply to."""
     return QosBounds(
         name=qos_record.name,
         record=qos_record,
@@ -148,7 +148,7 @@ def _left(limits: Tres, exempt: frozenset[str]) -> Tres:
 
 
 def bounds_qos(bounds: QosBounds) -> bool:
-    """Whether it limits any job."""
+    """Whether the QOS limits any job."""
     record = bounds.record
     counts = (record.grp_jobs, record.max_jobs_pu, record.max_jobs_pa, record.max_wall)
     return any(value is not None for value in counts) or any(
@@ -157,6 +157,6 @@ def bounds_qos(bounds: QosBounds) -> bool:
 
 
 def bounds_assoc(bounds: AssocBounds) -> bool:
-    """Whether it limits any job."""
+    """Whether the association limits any job."""
     counts = (bounds.record.grp_jobs, bounds.max_jobs, bounds.max_wall)
     return any(value is not None for value in counts) or any((bounds.grp, bounds.per_job, bounds.per_node))

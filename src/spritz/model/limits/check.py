@@ -100,7 +100,7 @@ def accrual_room(job_limits: JobLimits, ledger: Ledger) -> int:
 def _own(
     job_limits: JobLimits, wanted: Mapping[str, int], minutes: int, nodes: int, *, unplaced: bool = False
 ) -> Iterator[Excess]:
-    """Limits on the job alone."""
+    """Limits on the job alone, independent of other jobs."""
     timed = False
     job: set[str] = set()
     node: set[str] = set()

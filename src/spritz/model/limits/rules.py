@@ -143,7 +143,7 @@ class Rules:
         return [(name, int(billing) if name == "billing" else count) for name, count in pairs]
 
     def decay(self, priority: PriorityPolicy) -> Decay:
-        """The decay of usage."""
+        """How usage decays under this priority policy; that of a QOS with NoDecay does not."""
         lasting = frozenset(qos_record.name for qos_record in self.qos.values() if "NoDecay" in qos_record.flags)
         return Decay(half_life_seconds=priority.half_life_seconds, lasting=lasting)
 

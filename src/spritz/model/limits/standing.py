@@ -36,7 +36,7 @@ class Standing(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class UserStanding(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A user with associations."""
+    """A user who has associations, with default account, default wckey and admin level."""
 
     name: str
     default_account: str = ""

@@ -143,7 +143,7 @@ class Usage:
         return entry.amounts_at(now) if entry is not None else {}
 
     def amount(self, key: LedgerKey, name: str, now: float) -> float:
-        """One of `amounts`."""
+        """One entry of `amounts`, as it is at `now`."""
         entry = self.entries.get(key)
         if entry is None:
             return 0.0

@@ -1,4 +1,4 @@
-"""Waiting for an allocation."""
+"""Queries of commands that wait for an allocation (salloc, srun)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events, changes and counters."""
+"""Queries about events, changes of jobs, and counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a job waits."""
+"""Queries about why a job waits (`spritz explain`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes."""
+"""Queries about nodes (`scontrol show node`, sinfo)."""
 
 from __future__ import annotations
 

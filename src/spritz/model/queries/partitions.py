@@ -1,4 +1,4 @@
-"""Partitions."""
+"""Queries about partitions (`scontrol show partition`, sinfo)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from spritz.model.partition import Partition
 
 
 class ListPartitions(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Partitions. Reply: `Partitions`."""
+    """List partitions by name (none: every one that the caller may see). Reply: `Partitions`."""
 
     names: tuple[str, ...] = ()
     all: bool = False

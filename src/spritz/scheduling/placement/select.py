@@ -36,7 +36,7 @@ class Candidate(Struct, frozen=True, gc=False):
 
 
 class Portion(Struct, frozen=True, gc=False):
-    """What one node carries."""
+    """The share of a job that one node carries."""
 
     index: int
     tasks: int
@@ -154,7 +154,7 @@ def _in_order(
 
 
 def _runs(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
-    """Groups of neighbouring nodes."""
+    """Groups of candidates whose nodes are neighbours in the order of nodes."""
     runs: list[list[Candidate]] = []
     previous = -2
     for candidate in candidates:
@@ -166,7 +166,7 @@ def _runs(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
 
 
 class _Run:
-    """Neighbouring nodes with their sums."""
+    """Neighbouring nodes with the sums of their resources."""
 
     __slots__ = ("gpus", "nodes", "tasks")
 

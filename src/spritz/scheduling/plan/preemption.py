@@ -463,7 +463,7 @@ class Preemptor:
 
     @property
     def _running(self) -> dict[Kind, list[JobRecord]]:
-        """Running jobs by kind."""
+        """Running jobs by kind, without those that already end."""
         if self._made_running is None:
             snapshot = self.snapshot
             running = self._made_running = {}

@@ -188,7 +188,7 @@ class Pricing:
         return value if self._reached is None else max(value, self._reached.get(job.id, {}).get(partition, value))
 
     def _fixed(self, job: Waiting, partition: str) -> float:
-        """The factors without age."""
+        """Priority of the job without its age factor."""
         weights, spec = self.weights, job.spec
         value = float(_site(job) - spec.nice)
         if weights.assoc:

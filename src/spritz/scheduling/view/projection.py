@@ -350,7 +350,7 @@ class Projection:
         self._reservation_changed(reservation, old)
 
     def drop_reservation(self, name: str) -> None:
-        """A reservation was deleted."""
+        """Remove a deleted reservation."""
         old = self.reserved.by_name.get(name)
         self.reserved.drop(name, self.profile)
         self._reservation_changed(None, old)

@@ -267,7 +267,7 @@ class Shape:
         return any(free_cpus >= cpus and free_gpus >= gpus for free_cpus, free_gpus in rooms)
 
     def add(self, key: SortKey, record: JobRecord) -> None:
-        """Add a waiting job."""
+        """Add a waiting job at its place in the order."""
         if not self.keys or key > self.keys[-1]:
             self.keys.append(key)
         else:
