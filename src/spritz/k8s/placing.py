@@ -10,7 +10,7 @@ that only Kubernetes has, and the scheduler's own rules stay one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -91,6 +91,24 @@ def admits(node: KubeNode, pod: Pod) -> bool:
     )
 
 
+class ClosedNodes:
+    """Names of the nodes that a pod cannot use, found once for all pods alike. `clear` it when a node changes."""
+
+    def __init__(self, nodes: Callable[[], Iterable[KubeNode]]) -> None:
+        self._nodes = nodes
+        self._found: dict[bytes, list[str]] = {}
+
+    def clear(self) -> None:
+        self._found.clear()
+
+    def of(self, pod: Pod) -> list[str]:
+        spec = pod.spec
+        key = msgspec.json.encode((spec.node_selector, spec.affinity, spec.tolerations, sorted(devices_of(pod))))
+        if key not in self._found:
+            self._found[key] = [node.name for node in self._nodes() if not admits(node, pod)]
+        return self._found[key]
+
+
 def _holds(term: Term, labels: Mapping[str, str]) -> bool:
     lines = [*(term.match_expressions or ()), *(term.match_fields or ())]
     return bool(lines) and all(_matches(line, labels) for line in lines)
@@ -129,13 +147,12 @@ def by_shape(pods: Iterable[Pod]) -> list[tuple[Shape, list[Pod]]]:
     return list(found.items())
 
 
-def describe(workload: str, pods: Sequence[Pod], policy: Policy, nodes: Iterable[KubeNode]) -> list[dict[str, Any]]:
+def describe(workload: str, pods: Sequence[Pod], policy: Policy, closed_nodes: ClosedNodes) -> list[dict[str, Any]]:
     """The job of these pods for `Slurm.allocate`: a description a component. Raises Unfit."""
-    known = list(nodes)
     found = []
     for shape, members in by_shape(pods):
         first = members[0]
-        closed = [node.name for node in known if not admits(node, first)]
+        closed = closed_nodes.of(first)
         desc: dict[str, Any] = {
             **policy.fields(first),
             **options_of(first),

@@ -120,8 +120,9 @@ class PodScheduler:
             api,
             NodeResource,
             decode=msgspec.json.Decoder(KubeNode).decode,
-            on_change=lambda change: self.node_changed(change),
+            on_change=self._node_changed,
         )
+        self._closed = placing.ClosedNodes(self.nodes.values)
         #: Claims of devices and the devices that there are; a server before 1.34 has neither.
         self.claims: Reflector[claims.Claim] = Reflector(
             api, ResourceClaim, decode=msgspec.json.Decoder(claims.Claim).decode, on_change=self._claim_changed
@@ -221,6 +222,10 @@ class PodScheduler:
         if old is None or new is None or _outline(old) != _outline(new):
             self.queue.add(workload)
 
+    def _node_changed(self, change: Change[KubeNode]) -> None:
+        self._closed.clear()
+        self.node_changed(change)
+
     def _claim_changed(self, change: Change[claims.Claim]) -> None:
         if (workload := self._claimants.get(change.key)) is not None:
             self.queue.add(workload)
@@ -316,7 +321,7 @@ class PodScheduler:
                     await self._say(waiting, f"waits for {size - len(waiting)} more pods of its gang of {size}")
                     return None
                 waiting = waiting[:size]
-            components = placing.describe(workload, waiting, self._policy, self.nodes.values())
+            components = placing.describe(workload, waiting, self._policy, self._closed)
         except Unfit as unfit:
             await self._say(waiting, str(unfit), refused=True)
             return None

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from spritz.k8s.placing import KubeNode, admits, describe, places, seat
+from spritz.k8s.placing import ClosedNodes, KubeNode, admits, describe, places, seat
 from spritz.k8s.pods import Pod, Shape, Unfit, amount, gang_size, options_of, shape_of, workload_of
 from spritz.k8s.policy import Policy, PolicyError, read
 from spritz.k8s.slurm import Job
@@ -122,8 +122,8 @@ def test_one_job_for_a_workload() -> None:
         pod("w1", requests={"cpu": 2, "memory": "3Gi", "nvidia.com/gpu": 8}),
         pod("w2", requests={"cpu": 2, "memory": "3Gi", "nvidia.com/gpu": 8}),
     ]
-    leader, workers = describe("gang/ns/train", members, policy, [node("n1"), node("n2", taints=[
-        {"key": "a", "effect": "NoSchedule"}])])  # fmt: skip
+    nodes = [node("n1"), node("n2", taints=[{"key": "a", "effect": "NoSchedule"}])]
+    leader, workers = describe("gang/ns/train", members, policy, ClosedNodes(lambda: nodes))
     assert (leader["tasks"], leader["cpus_per_task"], leader["qos"], leader["account"]) == (1, 4, "high", "lab")
     assert (workers["tasks"], workers["memory_per_cpu"]["number"]) == (2, 1536)
     assert workers["tres_per_task"] == "gres/gpu=8"
