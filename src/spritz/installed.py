@@ -14,6 +14,7 @@ import sys
 
 #: Everything else is a module of `spritz.cli`.
 _DAEMONS = {
+    "spritz-operator": "spritz.k8s.operator",
     "slurmctld": "spritz.controller.main",
     "slurmd": "spritz.node.main",
     "slurmdbd": "spritz.accounting.main",

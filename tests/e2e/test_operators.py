@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import yaml
 
 from spritz.k8s.slurm import Slurm
 from spritz.testing.kubernetes.server import KubeServer
-from tests.e2e.rest_site import Site
+from tests.e2e.rest_site import BIN, Site
 from tests.e2e.test_pods import Kube, kubernetes, site, until
 
 __all__ = ["site"]
@@ -53,10 +52,10 @@ class Operators:
 
     async def start(self, name: str) -> None:
         kubeconfig = self._server.user(name, namespace="spritz")
-        words = ["-m", "spritz.k8s.operator", "--slurmrestd", self._slurmrestd, "--kubeconfig", str(kubeconfig)]
+        words = [str(BIN / "spritz-operator"), "--slurmrestd", self._slurmrestd, "--kubeconfig", str(kubeconfig)]
         with (self._root / f"{name}.log").open("ab") as log:
             self.running[name] = await asyncio.create_subprocess_exec(
-                sys.executable, *words, "--lease-seconds", str(SECONDS), stderr=log
+                *words, "--lease-seconds", str(SECONDS), stderr=log
             )
 
     def events(self, name: str) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -163,11 +164,14 @@ def test_pods_wait_start_and_end_as_jobs(site: Site) -> None:
                 job = notes["spritz.dev/job-id"]
                 line = await asyncio.to_thread(command, site, "squeue", "-h", "-j", job, "-o", "%j %T %N %l")
                 assert line == "train RUNNING k1 30:00"
-                # No room for the next: it says why, in the words of `scontrol explain`.
+                # No room for the next: it says why and when, in the words of `scontrol explain`.
                 await kube.pod("more", "1", 4)
                 waiting = await kube.until("more", lambda pod: any(
                     one["type"] == "PodScheduled" and "GPU" in one.get("message", "")
                     for one in pod["status"].get("conditions", ())))  # fmt: skip
+                end = await asyncio.to_thread(command, site, "squeue", "-h", "-j", job, "-o", "%e")
+                moment = datetime.datetime.fromisoformat(end).astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%MZ")
+                assert f"Starts by {moment} on k1." in str(waiting["status"]["conditions"])
                 assert not waiting["spec"].get("nodeName")
                 await kube.phase("train", "Running")
                 await kube.phase("train", "Failed", 3)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from spritz import installed
+from spritz.commandserver.commands import find
 
 
 @pytest.fixture
@@ -38,3 +40,12 @@ def test_an_installation_that_others_cannot_enter_is_named(
     home.chmod(0o711)
     package.chmod(0o750)
     assert installed.closed_to_others() == str(package)
+
+
+def test_every_command_of_the_package_is_found() -> None:
+    """They are installed as copies of one program, which looks for its module by its name."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    scripts = {name: target.partition(":")[0] for name, target in project["scripts"].items()}
+    del scripts["spritz-command"]
+    found = {name: installed._DAEMONS.get(name) or getattr(find(name), "__name__", "") for name in scripts}
+    assert found == scripts

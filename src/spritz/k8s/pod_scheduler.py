@@ -142,8 +142,8 @@ class PodScheduler:
         self._lives: dict[str, int] = {}
         #: (uid of the pod) -> its task, written but perhaps not seen yet
         self._seats: dict[str, int] = {}
-        #: uid -> what was last said on the pod
-        self._said: dict[str, str] = {}
+        #: uid -> what was last said on the pod: the reason, and all of it
+        self._said: dict[str, tuple[str, str]] = {}
         self.bound = 0
 
     # Following
@@ -352,7 +352,8 @@ class PodScheduler:
         if len(waiting) < size:
             await self._slurm.cancel(job_ids[0])
             return 0.1
-        await self._say(waiting, await self._slurm.explain(job_ids[0]) or "waits for its turn")
+        why, when = await self._slurm.explain(job_ids[0])
+        await self._say(waiting, why or "waits for its turn", when)
         return max(AGAIN, AGAIN_EACH * len(self._job_ids))
 
     async def _place(self, rows: Sequence[Job], pods: Sequence[Pod]) -> float | None:
@@ -460,21 +461,23 @@ class PodScheduler:
         await self._event(pod, "Evicted", why, "Warning")
         await self._api.delete(PodResource, meta.name, meta.namespace, uid=meta.uid)
 
-    async def _say(self, pods: Iterable[Pod], text: str, *, refused: bool = False) -> None:
-        """Why they wait: a condition, and an event where it is new."""
+    async def _say(self, pods: Iterable[Pod], text: str, when: str = "", *, refused: bool = False) -> None:
+        """Why they wait, and when they start: a condition, and an event where the reason is new."""
+        message = f"{text} {when}".rstrip()
         for pod in pods:
-            if self._said.get(pod.metadata.uid) == text:
+            before, said = self._said.get(pod.metadata.uid, ("", ""))
+            if said == message:
                 continue
-            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": text}
+            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
             try:
                 await self._condition(pod, condition)
-                await self._event(
-                    pod, "FailedScheduling" if refused else "Waiting", text, "Warning" if refused else "Normal"
-                )
+                if before != text:
+                    kind, reason = ("Warning", "FailedScheduling") if refused else ("Normal", "Waiting")
+                    await self._event(pod, reason, message, kind)
             except ApiFailure as failure:
                 if failure.passing:
                     raise
-            self._said[pod.metadata.uid] = text
+            self._said[pod.metadata.uid] = text, message
 
     async def _condition(self, pod: Pod, condition: dict[str, str]) -> None:
         change = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}

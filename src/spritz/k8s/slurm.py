@@ -6,6 +6,7 @@ done twice.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -123,6 +124,29 @@ class _Answer(msgspec.Struct):
     job_id: int = 0
 
 
+class _Expected(msgspec.Struct):
+    sure: str = ""
+    start_at: float = 0.0
+    nodes: str = ""
+
+    def sentence(self) -> str:
+        """In the time of no zone, to the minute, so that it changes only when the plan does."""
+        if self.start_at <= 0:
+            return ""
+        moment = datetime.datetime.fromtimestamp(self.start_at, datetime.UTC).strftime("%Y-%m-%dT%H:%MZ")
+        where = f" on {self.nodes}" if self.nodes else ""
+        return f"Starts {'by' if self.sure == 'promise' else 'about'} {moment}{where}."
+
+
+class _Explanation(msgspec.Struct):
+    summary: str = ""
+    expected: _Expected | None = None
+
+
+class _Explanations(msgspec.Struct):
+    explanations: list[_Explanation] = []
+
+
 class _Nodes(msgspec.Struct):
     nodes: list[Node] = []
 
@@ -180,14 +204,17 @@ class Slurm:
             query["ids"] = numbers
         return (await self._send("GET", f"{_OWN}/jobs", params=query)).rows
 
-    async def explain(self, job_id: int) -> str:
-        """Why it waits, as a sentence; "" if unknown."""
+    async def explain(self, job_id: int) -> tuple[str, str]:
+        """Why it waits, and when and where it starts, a sentence each; "" if unknown."""
         try:
             response = await self._request("GET", f"{_OWN}/explain/{job_id}")
-        except SlurmFailure:
-            return ""
-        found = msgspec.json.decode(response.content).get("explanations") or [{}]
-        return str(found[0].get("summary", ""))
+            found = msgspec.json.decode(response.content, type=_Explanations).explanations
+        except (SlurmFailure, msgspec.DecodeError):
+            return "", ""
+        if not found:
+            return "", ""
+        expected = found[0].expected
+        return found[0].summary, expected.sentence() if expected is not None else ""
 
     # Nodes
 
