@@ -19,6 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from lightkube.core.exceptions import ConfigError
+
 from spritz.k8s.api import Api, Retries
 from spritz.k8s.clusters import Clusters
 from spritz.k8s.election import Election
@@ -98,7 +100,11 @@ def main(argv: list[str]) -> int:
     except (OSError, PolicyError) as error:
         print(f"spritz-operator: {error}", file=sys.stderr)
         return 1
-    return asyncio.run(_run(arguments, policy, token))
+    try:
+        return asyncio.run(_run(arguments, policy, token))
+    except ConfigError as error:
+        print(f"spritz-operator: {error}", file=sys.stderr)
+        return 1
 
 
 async def _run(arguments: argparse.Namespace, policy: Policy, token: str) -> int:
