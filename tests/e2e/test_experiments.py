@@ -128,7 +128,8 @@ def test_runs_are_cancelled_and_removed_by_name(lab: Lab) -> None:
     until(lambda: lab("runs", "--state", "cancelled", "--json").count('"name"') == 3, "they are cancelled")
     assert lab("cancel", name) == f"{name} is CANCELLED already\n"
     lab("run", "--", "python3", "train.py")
-    lab("remove", f"{sweep}.1", "--yes", status=1)
+    for strange in (f"{sweep}.1", "..", "../runs", ".", "trai"):
+        lab("remove", strange, "--yes", status=1)
     assert "would remove 3 runs and free" in lab("remove", name, sweep)
     lab("remove", name, sweep, "--yes")
     assert {path.name for path in (lab.home / "runs").iterdir()} == {"train-1"}

@@ -65,7 +65,7 @@ def _named(store: Store, names: Iterable[str]) -> list[tuple[str, list[Entry]]]:
     """(group or "", its runs). Raises ExperimentError for what does not exist, has not ended, or is part of a group."""
     found: list[tuple[str, list[Entry]]] = []
     for name in dict.fromkeys(names):
-        if any(place.exists() for place in _places(name)):
+        if _places(name):
             found.append((name, store.find(Query(owner=submission.user(), group=name))))
             continue
         entry = store.get(name, submission.user())
@@ -104,9 +104,10 @@ def _over(entry: Entry) -> bool:
 
 def _places(group: str) -> list[Path]:
     """Directories of the sweep or pipeline."""
-    if not group:
+    if not group or "/" in group or group.startswith("."):
         return []
-    return [place for place in (home() / "sweeps" / group, home() / "pipelines" / group) if place.exists()]
+    files = (home() / "sweeps" / group / "sweep.json", home() / "pipelines" / group / "pipeline.json")
+    return [file.parent for file in files if file.exists()]
 
 
 def _bytes(directory: Path) -> int:
