@@ -32,4 +32,5 @@ def apply_event(state: State, event: Event) -> None:
         state.usage.set_back(state.at, event.at)  # the clock was set back: events carry the time of their decision
     state.at = event.at
     APPLIERS[type(event)](state, event)
+    # The version is the sequence number of the last event in the journal: recovery replays from it.
     state.version += 1

@@ -29,6 +29,7 @@ def apply_plan(context: DecisionContext, command: ApplyPlan) -> Done:
 
     The reply's messages name what was dropped, and why.
     """
+    # Each item is checked against the state that the items before it left, so no two starts take the same resources.
     dropped = []
     for starts in by_job(context.state, command.plan.starts):
         start = starts[0]
@@ -52,6 +53,7 @@ def apply_plan(context: DecisionContext, command: ApplyPlan) -> Done:
             dropped.append(f"job {planned.job_id}: {refusal}")
     if any(isinstance(event, JobStarted) and event.powering_up for event in context.events):
         powering.dispatch(context)
+    # Notes that change nothing are not journaled: with a long queue they would dominate the journal.
     notes = tuple(note for note in command.plan.notes if _is_news(context.state, note))
     if notes:
         context.record(JobsNoted(at=context.now, notes=notes))

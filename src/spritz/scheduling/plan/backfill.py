@@ -130,6 +130,8 @@ class Backfill:
         """Plan starts for a job, or for several array tasks. True: consider the next job of the shape as well."""
         request = shape.request
         for place in places:
+            # Jobs with equal requests are interchangeable: the ledger keeps planned starts by request, and the n-th job
+            # of the shape has the n-th of them.
             items = self.planned.ledger.of(request)
             future_start: FutureStart | None = items[place] if place < len(items) else None
             freed = self._snapshot.partition_freed.get(request.partition, 0)
@@ -180,6 +182,8 @@ class Backfill:
         since, until = max(since, begins), min(now + window_seconds, ends)
         view, eligibility = self.planned.view(request), self._snapshot.eligibility
         start = earliest(view, request, eligibility, since, until)
+        # Licenses (and reservations that the job may run into) can demand a later time than the nodes do. The nodes may
+        # be in use at that time, so search until both agree. Each round starts later, so the loop ends.
         while start is not None and (request.licenses or request.soft_minutes):
             at = self.planned.licensed_from([request], start[0])
             at = crossed(self.planned.reserved, request, start[1], start[0]) or at
@@ -197,6 +201,7 @@ class Backfill:
         freed = self._snapshot.partition_freed.get(future_start.request.partition, 0)
         if future_start.freed == freed:
             return future_start
+        # Drop before the search: the job must not wait for its own planned start.
         self.planned.drop(future_start)
         start = self._search(future_start.request, NEVER)
         idle = self._table.idle_cpus
@@ -233,6 +238,7 @@ class Backfill:
         for request in list(self.planned.ledger.by_request):
             shape = shapes.get(request)
             considered = self._seen[shape.order] if shape is not None else 0
+            # Those before `considered` belong to higher-ranked jobs of this cycle and stay.
             for future_start in self.planned.ledger.of(request)[considered:]:
                 if future_start.queued < record.queued or any(
                     index in lost_nodes for index, _holder in future_start.parts
@@ -259,6 +265,7 @@ class Backfill:
             return
         if self._full:
             self._old -= sum(len(component) for component in earlier)
+        # Components start together: either all of them keep their planned starts, or none does.
         whole = len(planned) == len(choices) and len({future_start.start_at for future_start in planned}) == 1
         stale = self._full and any(
             future_start.freed != self._snapshot.partition_freed.get(future_start.request.partition, 0)
@@ -304,6 +311,7 @@ class Backfill:
         since = max(since, self._gangs_since.get(kind, now))
         until = NEVER if head else now + self._parameters.window_seconds
         if before is not None:
+            # Only a strictly earlier start is worth a move.
             until = nextafter(before[0].start_at, 0.0)
         start = self._start_later(choices, since, until, ())
         if start is None:

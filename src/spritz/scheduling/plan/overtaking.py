@@ -65,6 +65,8 @@ class Overtaking:
             rivals = [rival for rival in rivals if rival.start_at < future_start.end_at]
         if not rivals:
             return future_start
+        # Search as if the rivals were gone. If that gains nothing, they are restored; beyond `TRIES` they are not, and
+        # their jobs plan again when their turn comes in this cycle.
         self._planned.take_back((*rivals, future_start))
         start = search()
         if start is None or start[0] >= future_start.start_at:
