@@ -1,7 +1,7 @@
-"""Runs in front of any Slurm: what code ran, with what, and what came of it.
+"""Runs in front of any Slurm: a record of the code, environment, options and results of each run.
 
-It speaks only Slurm's public commands (22.05 and newer), so it serves a Spritz cluster and any other Slurm alike, and
-imports no package of ours but `notation`.
+It speaks only Slurm's public commands (22.05 and newer), so it works on a Spritz cluster and on any other Slurm, and
+imports no other package than `notation`.
 
 `slurm`      sbatch, squeue, sacct and scancel as functions; `refusals` what helps where sbatch refuses
 `home`       where runs and snapshots are kept

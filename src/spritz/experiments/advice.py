@@ -1,7 +1,7 @@
-"""What a run used of what it asked for, and options that would have been enough: from accounting, on any Slurm.
+"""A run's use of its requested resources, and sufficient options: from accounting, on any Slurm.
 
-Only fields that 22.05 and newer have: Elapsed, TimelimitRaw, TotalCPU, AllocTRES, MaxRSS and NTasks of steps. GPUs are
-not in them; what the run's sampler wrote of them (usage/) is used where it is.
+Only fields that 22.05 and newer have: Elapsed, TimelimitRaw, TotalCPU, AllocTRES, MaxRSS and NTasks of steps. They do
+not cover GPUs; samples of the run's own sampler (usage/) are used if they exist.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from spritz.experiments import slurm
 
 _FIELDS = "JobID,Elapsed,TimelimitRaw,TotalCPU,AllocTRES,MaxRSS,NTasks"
-#: shorter runs say little of longer ones
+#: shorter runs are not representative
 _SECONDS_MIN = 60.0
 #: room above what was used
 _MARGIN = 1.25
@@ -115,7 +115,7 @@ def gpu_use(directory: Path) -> float | None:
 
 
 def used(use: Use) -> str:
-    """One line of what was used."""
+    """The use of resources, as one line."""
     parts = []
     if use.cpu_seconds:
         parts.append(f"{use.cpus_busy:.1f} of {use.cpus} CPU{'s' if use.cpus > 1 else ''}")
@@ -130,7 +130,7 @@ def used(use: Use) -> str:
 
 
 def advised(use: Use, *, state: str, tasks: int = 1) -> list[str]:
-    """Corrected options for the next run; none for a run that was short, or that used what it asked for."""
+    """Corrected options for the next run; none for a short run, or one that used its request."""
     found: list[str] = []
     if state == "OUT_OF_MEMORY" and use.memory_asked_bytes:
         found.append(f"--mem={_mib(2 * use.memory_asked_bytes)} (it ran out of memory)")
@@ -167,7 +167,7 @@ def _clock(amount: float) -> str:
 
 
 def lines(job_id: str, directory: Path, state: str, tasks: int) -> list[str]:
-    """Two lines at most: what was used, and what to ask for next time."""
+    """At most two lines: the use, and options for the next run."""
     use = measured(job_id, directory)
     if use is None:
         return []

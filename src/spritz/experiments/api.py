@@ -130,8 +130,8 @@ class Future(Generic[Result]):
         return True
 
     def result(self, timeout: float | None = None) -> Result:
-        """What the function returned, on rank 0. Raises what it raised, with the job's traceback as the cause,
-        RunFailed if the job ended without a word, and TimeoutError after `timeout` seconds.
+        """The function's return value on rank 0. Raises the function's exception, with the job's traceback as its
+        cause; RunFailed if the job ended without a result, and TimeoutError after `timeout` seconds.
         """
         value: Result = self.results(timeout)[0]
         return value
@@ -340,7 +340,7 @@ def submit_array(
 
 
 def command(function: Callable[..., Any]) -> tuple[str, ...]:
-    """What the job runs; the last word is for people."""
+    """The job's command; its last word is only informative."""
     module = getattr(function, "__module__", "") or ""
     label = calling.name_of(function)
     return (sys.executable, "-m", "spritz.experiments.calling", f"{module}:{label}" if module else label)
@@ -405,7 +405,7 @@ class Executor:
         return (each.result(None if end is None else max(0.0, end - clock.monotonic())) for each in made)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Wait for what was submitted, or cancel what has not ended."""
+        """Wait for submitted runs, or cancel unfinished ones."""
         if cancel_futures:
             for each in self._futures:
                 each.cancel()

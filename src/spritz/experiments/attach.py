@@ -1,7 +1,7 @@
 """Commands inside a running run: as a step of its job that shares the job's resources (srun --overlap).
 
-The command gets the environment and directory of the run's own process on that node, read from that process: variables
-that the job's script set are there, and none is written down.
+The command gets the environment and directory of the run's own process on that node, read from that process: this
+includes variables that the job's script set, and nothing is written to disk.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def nodes_of(job_id: str) -> list[str]:
 
 
 def node_of(nodes: Sequence[str], *, node: str = "", rank: int | None = None, tasks_per_node: int = 1) -> str:
-    """The node that is meant. Ranks fill one node after the other. Raises ExperimentError if there is no such."""
+    """The selected node. Ranks fill one node after another. Raises ExperimentError if it does not exist."""
     if node:
         if node.isdigit() and node not in nodes and int(node) < len(nodes):
             return nodes[int(node)]
@@ -97,7 +97,7 @@ def tasks_per_node(directory: Path) -> int:
 
 
 def step(job_id: str, node: str, directory: Path, *options: str) -> list[str]:
-    """srun's words for one task on this node of the job, beside all others."""
+    """The srun command for one task on this node of the job, overlapping all others."""
     if "_" in job_id:
         job_id = slurm.shown(job_id).get("JobId", job_id)
     return [

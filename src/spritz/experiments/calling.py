@@ -1,8 +1,8 @@
-"""A Python function as a run: what is written for the job, what runs in the job, and what comes back.
+"""A Python function as a run: the call's file, its execution in the job, and its result.
 
-`call.pkl` in the run's directory holds where modules are found, then the function and its arguments (cloudpickle).
-Each rank writes `result-RANK.pkl`, whole or not at all: how it ended, then the value or the exception. Both are two
-pickles after one another, so that the first can be read where the second cannot.
+`call.pkl` in the run's directory holds where modules are found, then the function and its arguments (cloudpickle). Each
+rank writes `result-RANK.pkl`, whole or not at all: how it ended, then the value or the exception. Both are two pickles
+after one another, so that the first can be read where the second cannot.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spritz.experiments import secrets
 from spritz.experiments.errors import ExperimentError
 
 CALL = "call.pkl"
-#: a call is searched for secrets up to here; what is larger is data
+#: bytes of a call that are searched for secrets; the rest is data
 _SEARCHED_BYTES = 16 << 20
 _DEPTH = 6
 
@@ -122,9 +122,9 @@ def _parts(value: Any, where: str) -> Iterator[tuple[str, Any]]:
 
 
 def written(function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], *, root: str) -> bytes:
-    """The content of `call.pkl`; `root` is what the snapshot's paths are relative to, "" without one.
+    """The content of `call.pkl`; `root`: base of the snapshot's paths, "" without a snapshot.
 
-    Raises ExperimentError for what cannot be pickled and for secrets, which no file may hold.
+    Raises ExperimentError for values that cannot be pickled, and for secrets, which must not be written to files.
     """
     label = name_of(function)
     head = pickle.dumps({"path": sys.path, "root": root})

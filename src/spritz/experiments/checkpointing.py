@@ -1,4 +1,5 @@
-"""Checkpoints for training code: saved whole, found again, and asked for by the signal of `spritz pause`.
+"""Checkpoints for training code: written atomically, found again at a restart, and requested by the signal of `spritz
+pause`.
 
     from spritz_checkpointing import Checkpointer
 
@@ -15,8 +16,8 @@
             checkpoints.leave()
 
 Every run of `spritz run` finds this file as `spritz_checkpointing` on PYTHONPATH; elsewhere copy it. It needs the
-standard library alone, and no Slurm: without one, checkpoints go to ./checkpoints, and SIGUSR1 or SIGTERM stops.
-The contract with the job is in docs/how-to/pause-and-resume.md.
+standard library alone, and no Slurm: without one, checkpoints go to ./checkpoints, and SIGUSR1 or SIGTERM stops. The
+contract with the job is in docs/how-to/pause-and-resume.md.
 
 With several ranks, rank 0 writes, all ranks keep their random state, and all stop at the same step: by
 torch.distributed where it is initialised, else by `agree`, which gets this rank's wish and returns that of any rank (as
@@ -82,7 +83,7 @@ class Checkpointer:
         return self._agree(self._asked)
 
     def save(self, step: int, **state: Any) -> Path:
-        """Write `state` with `step`, the next step to do. What has a `state_dict` is saved as that.
+        """Write `state` with `step`, the next step to do. Objects with a `state_dict` are saved by it.
 
         The file appears whole or not at all. All ranks call it; it is rank 0 that writes `state`.
         """
@@ -102,7 +103,7 @@ class Checkpointer:
         for path in sorted(self._files(), reverse=True):
             try:
                 state: dict[str, Any] = _read(path)
-            except Exception as error:  # whatever a damaged file makes the reader raise: an older one may be whole
+            except Exception as error:  # a damaged file may raise anything; an older one may be intact
                 warnings.warn(f"{path} cannot be read ({error}); trying an older checkpoint", stacklevel=2)
                 continue
             beside = _beside(path, self.rank)

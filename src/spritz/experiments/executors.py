@@ -1,4 +1,4 @@
-"""The interface of submitit's AutoExecutor and Job over runs, so that a program changes its import alone.
+"""The interface of submitit's AutoExecutor and Job over runs, so that a program only changes its import.
 
 What differs from submitit: docs/how-to/pipelines.md.
 """

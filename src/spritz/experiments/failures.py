@@ -1,4 +1,4 @@
-"""Why a run failed, in words: from what its logs say and how Slurm says that it ended."""
+"""The reason why a run failed, as text: from its logs and its state in Slurm."""
 
 from __future__ import annotations
 

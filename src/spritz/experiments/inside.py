@@ -1,4 +1,4 @@
-"""What runs inside a job beside the command: opens the MLflow run, and samples what each rank uses.
+"""A program that runs next to the command in a job: opens the MLflow run, and samples each rank's usage.
 
 A program of its own that the job's script starts with whatever `python3` the job has: the standard library alone, and
 no failure of it may harm the job. It is copied below the home of runs, so that nothing of ours need be installed where

@@ -1,4 +1,4 @@
-"""Tell somebody of a run, through Apprise: e-mail, chat, telephone, whatever its addresses name.
+"""Notifications about runs through Apprise: e-mail, chat, telephone, as its addresses say.
 
     python -m spritz.experiments.notify EVENT [TEXT]
 

@@ -1,4 +1,4 @@
-"""Limits of a user's associations and QOS in words, and what is used of them: sacctmgr, squeue and sshare."""
+"""Limits of a user's associations and QOS as text, with their usage: from sacctmgr, squeue and sshare."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def counts(text: str) -> dict[str, float]:
 
 
 def using(all_jobs: list[Job], *, accounts: frozenset[str] = frozenset(), qos: str = "", user: str = "") -> Using:
-    """What the jobs of these accounts, this QOS and this user have; an empty condition is none."""
+    """Resources of the jobs of these accounts, this QOS and this user; an empty condition matches all."""
     result = Using()
     for job in all_jobs:
         if (accounts and job.account not in accounts) or (qos and job.qos != qos) or (user and job.user != user):

@@ -1,4 +1,4 @@
-"""One run on disk: what it was started with, and what its job says of itself.
+"""One run on disk: how it was started, and the events that its job reports.
 
 `run.json` is written once, before the job is queued, and again when the job's number is known. `events.jsonl` is
 appended to by the job: lines as {"event": "started", "at": 1700000000.0, "restart": 0, …}. Files, not a database: the
@@ -115,7 +115,7 @@ def append(directory: Path, event: str, at: float, **values: Any) -> None:
 
 
 def events(directory: Path) -> list[dict[str, Any]]:
-    """What the job has said so far; a line that is being written is left out."""
+    """The job's events so far, without an incomplete last line."""
     try:
         text = (directory / "events.jsonl").read_text(encoding="utf-8", errors="replace")
     except OSError:

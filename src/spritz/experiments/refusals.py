@@ -73,7 +73,7 @@ def _names(what: str, found: list[str], asked: str) -> str:
 
 
 def nodes(partition: str, call: Call) -> str:
-    """What nodes have, alike ones in one line: of the partitions that were asked for, else of the default one."""
+    """Resources of nodes, equal ones in one line: in the requested partitions, else in the default one."""
     wanted = set(partition.split(",")) if partition else set()
     lines = []
     for line in _lines(call, "sinfo", "-h", "-o", "%P|%D|%c|%m|%G|%f"):

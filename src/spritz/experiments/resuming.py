@@ -94,7 +94,7 @@ def sbatch_words(options: RunOptions) -> list[str]:
 
 
 def script_lines(options: RunOptions, directory: str) -> str:
-    """What job.sh of a resumable run says before it starts the command; "" for other runs.
+    """The lines of job.sh before a resumable run's command; "" for other runs.
 
     `directory` has resume.sh; it is a word of the shell.
     """
@@ -131,11 +131,11 @@ def handles_signal(command: Sequence[str], directory: Path, options: RunOptions)
 
 
 def guard(options: RunOptions, *, handled: bool = False) -> str:
-    """What stands before a command, so that the signal is ignored until the program handles it.
+    """The prefix of a command that ignores the signal until the program handles it.
 
     The signal reaches every process of a step: launchers (torchrun, shells) that know nothing of it, and programs that
-    are not ready for it yet, would be killed. A program that sets a handler of its own replaces this.
-    `handled`: nothing stands there (`handles_signal`).
+    are not ready for it yet, would be killed. A program that sets a handler of its own replaces this. `handled`:
+    nothing stands there (`handles_signal`).
     """
     if not is_resumable(options) or handled:
         return ""
@@ -143,7 +143,7 @@ def guard(options: RunOptions, *, handled: bool = False) -> str:
 
 
 def checkpoint_directory(directory: Path, name: str, options: RunOptions) -> Path:
-    """Kept over all lives of the run."""
+    """The checkpoint directory, shared by all lives of the run."""
     if options.checkpoint_dir:
         return Path(options.checkpoint_dir).expanduser().absolute() / name
     return directory / "checkpoints"
@@ -188,7 +188,7 @@ def ask_to_stop(directory: Path, job_id: str, signal: str) -> None:
 
 
 def withdraw(directory: Path) -> bool:
-    """Take the wish back; False if there is none."""
+    """Withdraw the request to pause; False if there is none."""
     try:
         (directory / PAUSE).unlink()
     except FileNotFoundError:

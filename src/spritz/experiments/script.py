@@ -31,7 +31,7 @@ from spritz.notation.names import nearest
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed")
 TEMPLATES = ("plain", "tasks", "torchrun", "accelerate", "deepspeed", "lightning", "ray", "mpi")
 
-#: what the command's Python must have for a template, any of them
+#: modules for a template, one of which the command's Python must have
 MODULES = {
     "torchrun": ("torch",),
     "accelerate": ("accelerate",),
@@ -60,14 +60,14 @@ fi
 """
 
 
-#: What keeps a notification from being sent is kept beside the logs; its addresses come in $SPRITZ_NOTIFY.
+#: Errors of notifications are stored next to the logs; its addresses come in $SPRITZ_NOTIFY.
 _NOTIFYING = """\
 export SPRITZ_PYTHON={python}
 notify() {{{once}
     timeout 60 "$SPRITZ_PYTHON" -I -m {program} \\
         < /dev/null >> "$SPRITZ_RUN_DIR/log/notify.log" 2>&1
 }}"""
-#: A sweep tells once that it has ended: its last trial does.
+#: The last trial of a sweep reports, once, that the sweep has ended.
 _ENDING = """
     if [ "$1" = ended ]; then
         : > {sweep}/ended/$SLURM_ARRAY_TASK_ID
@@ -84,7 +84,7 @@ _PLACE = re.compile(r"\{([^{}]+)\}")
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What the script is made of."""
+    """The inputs of the script."""
 
     name: str
     directory: Path
@@ -100,7 +100,7 @@ class Job:
     #: whether somebody is to be told of what happens, by which interpreter, and whether idle GPUs are watched
     notifier: str = ""
     guarded: bool = False
-    #: the program that runs beside the command (`inside`), and whether the run is tracked
+    #: the program that runs next to the command (`inside`), and whether the run is tracked
     inside: Path
     tracked: bool
     #: hexadecimal, and no other run's: other trackers go on with what is made of it in each life of the run
@@ -117,7 +117,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Trials:
-    """What the script of a sweep needs more: each task of the array is a run `NAME.INDEX` of its own."""
+    """Additional inputs for a sweep's script: each task of the array is a run `NAME.INDEX`."""
 
     #: the sweep's directory
     sweep: Path
@@ -278,7 +278,7 @@ def _watcher(trials: Trials | None) -> str:
 
 
 def _notifying(python: str, trials: Trials | None) -> str:
-    """The function that tells somebody of an event; a trial tells of its sweep's end, and of its own pauses."""
+    """The shell function that sends notifications; a trial sends those of its sweep's end and of its own pauses."""
     if not python:
         return "notify() { :; }"
     program, once = 'spritz.experiments.notify "$@"', ""
@@ -391,7 +391,7 @@ def _accelerate_defaults(several: bool) -> list[str]:
 
 
 def _mounted(job: Job) -> list[str]:
-    """What the command sees in a container, as the shell reads it."""
+    """The mounts of the command's container, quoted for the shell."""
     found = ['"$SPRITZ_RUN_DIR"']
     if not job.tree:
         found.append(shlex.quote(job.work_directory))

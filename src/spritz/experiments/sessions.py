@@ -48,7 +48,7 @@ set -- @WORDS@ "$@"
 
 
 def options(kind: str, idle_seconds: float, environment: dict[str, str]) -> str:
-    """session.json. Raises ExperimentError where what the session needs is missing here."""
+    """session.json. Raises ExperimentError if a program that the session needs is missing here."""
     program = ""
     if kind == "jupyter":
         beside = str(Path(sys.executable).with_name("jupyter-lab"))
@@ -67,7 +67,7 @@ def options(kind: str, idle_seconds: float, environment: dict[str, str]) -> str:
 
 
 def files(kind: str, idle_seconds: float) -> dict[str, str]:
-    """What the job of a session needs in its directory."""
+    """Files for the job of a session."""
     here = Path(__file__)
     return {
         "session.json": options(kind, idle_seconds, dict(os.environ)),
@@ -229,7 +229,7 @@ def proxy_command(name: str) -> str:
 
 
 def add_host(name: str, lines: str, home: Path | None = None) -> list[str]:
-    """Write the session's entry, and the line that includes it; what has been done, in words."""
+    """Write the session's entry, and the line that includes it. Returns the changes as text."""
     folder = (home or Path.home()) / ".ssh"
     folder.mkdir(mode=0o700, exist_ok=True)
     (folder / "config.d").mkdir(mode=0o700, exist_ok=True)
@@ -248,7 +248,7 @@ def add_host(name: str, lines: str, home: Path | None = None) -> list[str]:
 
 
 def remove_host(name: str, home: Path | None = None) -> list[str]:
-    """Take the entry back, and with the last one the line that includes it; what has been done, in words."""
+    """Remove the entry, and with the last one the line that includes it. Returns the changes as text."""
     folder = (home or Path.home()) / ".ssh"
     ours = folder / "config.d" / "spritz.conf"
     blocks = _blocks(ours)
@@ -286,7 +286,7 @@ def _blocks(path: Path) -> list[str]:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write the file as a whole, where it really is, for its owner alone."""
+    """Replace the file (the target of a link) atomically, with mode 600."""
     path = path.resolve()
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -296,7 +296,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def extend(entry: Entry, minutes: int) -> str:
-    """Note that somebody is there, and ask for more time; what came of it, in words. Raises ExperimentError."""
+    """Record activity, and request more time. Returns the result as text. Raises ExperimentError."""
     (Path(entry.directory) / "extended").touch()
     if not minutes:
         return f"{entry.name}: the idle time begins anew"

@@ -1,4 +1,4 @@
-"""What a run asks for: command line first, then `spritz.yaml` of the directory or one above it, then defaults.
+"""Options of a run: from the command line, else `spritz.yaml` of the directory or a parent, else defaults.
 
 run:                      # options of `spritz run`, with underscores
   partition: gpu
@@ -72,7 +72,7 @@ class RunOptions:
     #: auto, mlflow or off (`tracking`), and MLflow's experiment; "" is auto, and the project's name
     track: str = ""
     experiment: str = ""
-    #: the command saves its state when asked, and starts again from it (`resuming`)
+    #: the command saves its state on request, and can restart from it (`resuming`)
     resumable: bool = False
     #: of all lives together, as `7d`; "" has no end
     max_time: str = ""
@@ -316,7 +316,7 @@ def sbatch_options(options: RunOptions) -> list[str]:
 
 
 def per_node_gpus(options: RunOptions) -> str:
-    """GPUs of each node as the template needs them: a number, "" if none were asked for. Raises ExperimentError."""
+    """GPUs of each node as the template needs them: a number, "" without a request. Raises ExperimentError."""
     if options.gpus_per_node:
         return options.gpus_per_node.rpartition(":")[2]
     if not options.gpus:

@@ -21,7 +21,7 @@ _TRANSIENT = ("Unable to contact slurm controller", "temporarily unable to accep
 
 @dataclass(frozen=True)
 class JobState:
-    """What Slurm says of a job."""
+    """A job's state in Slurm."""
 
     job_id: str
     state: str
@@ -35,13 +35,13 @@ class JobState:
 
 
 class Unanswered(ExperimentError):
-    """A command took too long: what it asked for may have happened, or may happen yet."""
+    """A command took too long: its request may have been executed, or may still be."""
 
 
 def call(
     command: Sequence[str], *, environment: Mapping[str, str] | None = None, cwd: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run one of Slurm's commands. Raises ExperimentError if there is none, or it does not answer in a minute."""
+    """Run one of Slurm's commands. Raises ExperimentError if it is missing, or does not answer in a minute."""
     try:
         return subprocess.run(
             list(command),
@@ -191,7 +191,7 @@ def shown(job_id: str) -> dict[str, str]:
 
 
 def setting(name: str) -> str:
-    """A line of `scontrol show config`; "" if there is none, or the controller does not answer."""
+    """A line of `scontrol show config`; "" if it is missing, or the controller does not answer."""
     for line in call(["scontrol", "show", "config"]).stdout.splitlines():
         key, equals, value = line.partition("=")
         if equals and key.strip() == name:

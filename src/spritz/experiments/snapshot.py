@@ -1,9 +1,9 @@
-"""The working tree as it is now, kept by its content: what a job runs from, whatever is edited while it waits.
+"""Snapshots of the working tree, stored by content: a job runs from one, unaffected by later edits.
 
 A snapshot is a git tree in a bare repository of our own, with a commit that keeps it. The user's repository is read and
 never written: its index is copied, so that only files that have changed since are read, and new objects go into our
-repository. Objects that the user's repository has are packed into ours as well, so a snapshot outlives it.
-Without git in the directory the same is done from an empty index, which is kept for the next time.
+repository. Objects that the user's repository has are packed into ours as well, so a snapshot outlives it. Without git
+in the directory the same is done from an empty index, which is kept for the next time.
 
 Tracked files and untracked ones that are not ignored are in it; `.spritzignore` (patterns as in .gitignore) leaves out
 more. Submodules are in it with their files. Files under Git LFS are in it with their content, not as pointers.
@@ -50,7 +50,7 @@ class Snapshot:
 
     #: git object name of the tree in our repository
     tree: str
-    #: what the paths of the tree are relative to
+    #: base directory of the tree's paths
     root: str
     #: the working directory, relative to `root`
     directory: str
@@ -244,7 +244,7 @@ def _repository_of(directory: Path) -> _Repository | None:
 
 
 def _head_of(root: Path) -> tuple[str, str, str]:
-    """(commit, its tree, branch); "" for what is missing."""
+    """(commit, its tree, branch); "" for missing ones."""
     lines = _git(root, "rev-parse", "HEAD", "HEAD^{tree}", "--symbolic-full-name", "HEAD", check=False).splitlines()
     if len(lines) < 2:
         return "", "", _git(root, "symbolic-ref", "-q", "--short", "HEAD", check=False).strip()

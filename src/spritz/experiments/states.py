@@ -25,7 +25,7 @@ _TURNS = frozenset({"started", "paused", "resumed", "ended"})
 
 
 def refresh_or_tell(store: Store, entries: Iterable[Entry], terminal: Terminal) -> None:
-    """`refresh` for listings: while the controller is away they have what was known last, and say so."""
+    """`refresh` for listings: while the controller is away, they show the last known states, with a message."""
     try:
         refresh(store, entries)
     except ExperimentError as error:
@@ -96,7 +96,7 @@ def _array_task(home: Path, name: str, scripts: Mapping[str, str]) -> str:
 
 
 def values_of(entry: Entry, queued: slurm.JobState | None, past: slurm.JobState | None) -> dict[str, Any]:
-    """Columns of the index by what is known now."""
+    """Columns of the index by the current state."""
     said = record.events(Path(entry.directory))
     starts = [event for event in said if event["event"] == "started"]
     ends = [event for event in said if event["event"] == "ended"]

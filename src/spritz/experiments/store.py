@@ -1,7 +1,7 @@
 """The index of all runs: SQLite in the home directory, or any database of SQLAlchemy by $SPRITZ_RUN_STORE.
 
-What a run *is* stands in its directory (`record`); the index finds runs quickly, gives out names, and keeps the last
-known state. It may be made again from the directories.
+The record of a run is in its directory (`record`); the index finds runs fast, assigns names, and stores the last known
+state. It can be rebuilt from the directories.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _COLUMNS = tuple(Entry.__dataclass_fields__)
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """Which runs. Texts match a part, whatever the case."""
+    """Selects runs. Texts match substrings, ignoring case."""
 
     owner: str = ""
     text: str = ""

@@ -196,13 +196,13 @@ def in_container(request: Request) -> Request:
 
 
 def collected(base: Path, request: Request) -> dict[str, Any]:
-    """What the record says of the run's surroundings."""
+    """The environment part of a run's record."""
     image = request.options.container_image
     return surroundings.collect(base, request.directory, request.environment, image=image)
 
 
 def hide(around: Mapping[str, Any], urls: Sequence[str], request: Request) -> None:
-    """Mask addresses of notifications in `surroundings.collect`'s variables, under whatever names they are there."""
+    """Mask addresses of notifications in `surroundings.collect`'s variables, under any variable name."""
     variables = around.get("variables", {})
     for name in notify.names(request.settings.notify):
         if name in variables:
@@ -232,7 +232,7 @@ def freeze(directory: Path, settings: Settings) -> snapshot.Snapshot:
 
 
 def write_track(directory: Path, run: Run, tracked: tracking.Plan, request: Request) -> None:
-    """What the job's script tells MLflow of the run; the token stays in the server's state file."""
+    """Write the run's data for MLflow, sent by the job's script; the token stays in the server's state file."""
     tags = {
         "spritz.run": run.name,
         "mlflow.runName": run.name,
@@ -307,7 +307,7 @@ def _with_env(options: RunOptions, env: dict[str, str]) -> RunOptions:
 
 
 def take_snapshot(request: Request, repository: Path) -> snapshot.Snapshot:
-    """The code in the request's directory as it is now. Raises ExperimentError."""
+    """A snapshot of the code in the request's directory. Raises ExperimentError."""
     settings = request.settings
     return snapshot.take(
         request.directory,

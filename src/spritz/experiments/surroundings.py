@@ -1,6 +1,6 @@
-"""What a run was started with, beside its code: Python and its packages, variables, driver, modules, machine.
+"""The environment of a run: Python and its packages, variables, driver, modules, machine.
 
-Collected where `spritz run` is called, which is where the environment is that the job inherits.
+Collected where `spritz run` is called, since the job inherits that environment.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _explicit(home: Path, prefix: Path) -> list[str]:
 
 
 def _keep(path: Path, value: Any) -> None:
-    """For the next run; a disk that is full costs time alone."""
+    """Cache a value for the next run; a full disk only costs time."""
     with suppress(OSError):
         path.parent.mkdir(exist_ok=True)
         scratch = path.with_suffix(f".{os.getpid()}")

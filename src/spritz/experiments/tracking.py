@@ -1,4 +1,4 @@
-"""The user's MLflow server and what runs are told of it.
+"""The user's MLflow server, and its settings for runs.
 
 `mlflow/` in the home of runs holds the database, the artifacts, and `server.json`: address, token, and the process that
 keeps the server alive on the host where it was started (`tracking_server`). The file is there from the first start

@@ -1,4 +1,4 @@
-"""What a run used, on one time axis with its metrics, events and log: from samples that its job took (`inside`)."""
+"""A run's usage, on one time axis with its metrics, events and log: from samples taken in its job (`inside`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs inside a job to see whether it is idle: holds a dev session, or guards a run.
+"""A program in a job that detects idleness: holds a dev session, or guards a run.
 
 A program of its own that the job starts with whatever `python3` it has: the standard library alone. It is copied into
 the run's directory, so that nothing of ours need be installed where the job runs.

@@ -26,7 +26,7 @@ _ITEMS_MAX = 100_000
 
 
 def about(value: Any, data: bytes) -> dict[str, Any]:
-    """What is known of a value without reading it again."""
+    """The description of a value, so that it need not be read again."""
     known: dict[str, Any] = {"digest": hashlib.sha256(data).hexdigest(), "length": None, "items": None}
     if isinstance(value, list | tuple):
         known["length"] = len(value)
@@ -36,7 +36,7 @@ def about(value: Any, data: bytes) -> dict[str, Any]:
 
 
 def key(pipeline: Pipeline, step: StepRecord, unit: Unit) -> str:
-    """Of a unit whose sources all have values; "" if it is not to be kept."""
+    """The cache key of a unit whose sources all have values; "" if it must not be cached."""
     if not step.cache or step.name not in pipeline.files:
         return ""
     used: dict[str, Any] = {}
@@ -70,7 +70,7 @@ def _item(pipeline: Pipeline, step: StepRecord, unit: Unit) -> Any:
 
 
 def take(pipeline: Pipeline, step: StepRecord, unit: Unit) -> bool:
-    """Give the unit the value that is kept for it, if there is one."""
+    """Give the unit its cached value. Returns whether there is one."""
     name = key(pipeline, step, unit)
     if not name:
         return False

@@ -58,7 +58,7 @@ class StepRecord:
     #: words; or the arguments of the function
     arguments: list[Any] = field(default_factory=list)
     named: dict[str, Any] = field(default_factory=dict)
-    #: what is mapped over: a reference or a list; None if the step is one task
+    #: the input to map over: a reference or a list; None for a step of one task
     over: Any = None
     after: list[str] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
@@ -137,7 +137,7 @@ def word(value: Any) -> str:
 
 
 class Ref:
-    """What a step will have returned, inside a pipeline."""
+    """The future result of a step, inside a pipeline."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -272,7 +272,7 @@ def _plain(value: Any, where: str) -> Any:
 
 
 def need_open(text: str, where: str, name: str = "") -> None:
-    """Raises ExperimentError if the text, or what has this name, is a secret: the record is a file."""
+    """Raises ExperimentError if the text, or a value of this name, is a secret: the record is a file."""
     known = secrets.secret_values(os.environ)
     if secrets.is_secret_name(name) or secrets.masked_text(text) != text or any(each in text for each in known):
         raise ExperimentError(

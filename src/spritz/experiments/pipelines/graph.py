@@ -13,7 +13,7 @@ from spritz.experiments.pipelines.state import Pipeline, Unit
 from spritz.experiments.store import Entry, Query, Store
 
 _OPEN = frozenset({"CREATED", "PENDING", "RUNNING", "PAUSED", "SUSPENDED", "CONFIGURING", "COMPLETING", "REQUEUED"})
-#: as many failures are told in full
+#: failures that are shown in full
 _FAILED_MAX = 3
 _SIGNS = {"COMPLETED": "✓", "CACHED": "✓", "RUNNING": "▶", "PENDING": "…", "WAITING": "·", "BLOCKED": "-"}
 

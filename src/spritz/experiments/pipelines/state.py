@@ -122,7 +122,7 @@ class Pipeline:
 
     @property
     def mark(self) -> str:
-        """What its jobs have as a comment, so that another's of the same name are not taken for them."""
+        """The comment of its jobs, which distinguishes them from jobs of another pipeline of the same name."""
         text = f"{self.user} {self.directory} {self.created_at}"
         return f"spritz:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
@@ -148,7 +148,9 @@ class Pipeline:
     # values
 
     def about(self, step: str, unit: Unit) -> dict[str, Any] | None:
-        """What is known of a unit's value: digest, length and items' digests of a list, run; None while it has none."""
+        """The description of a unit's value: digest, length and items' digests of a list, run; None while
+        it has none.
+        """
         try:
             text = (self.directory / "values" / step / f"{label(unit)}.json").read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -157,7 +159,7 @@ class Pipeline:
         return known
 
     def put(self, step: str, unit: Unit, data: bytes, about: dict[str, Any]) -> None:
-        """Keep a unit's value; what is about it comes last, and says that it is there."""
+        """Store a unit's value; its description is written last, and marks it as complete."""
         folder = self.directory / "values" / step
         folder.mkdir(parents=True, exist_ok=True)
         calling.write_whole(folder / f"{label(unit)}.pkl", data)
@@ -175,7 +177,7 @@ class Pipeline:
         return [pickle.loads(self.data(step, unit)) for unit in units]
 
     def item(self, step: StepRecord, unit: Unit) -> Any:
-        """What the unit is mapped over."""
+        """The item that the unit gets."""
         if unit is None:
             return None
         source = next(references(step.over), None) if isinstance(step.over, dict) else None
@@ -214,14 +216,14 @@ class Pipeline:
         _write(self.directory / "batches" / f"{batch.name}.json", asdict(batch))
 
     def claimed(self, batch: str) -> str:
-        """The job that may run the batch; "" if none has said so yet."""
+        """The job that may run the batch; "" if no job has claimed it."""
         try:
             return (self.directory / "claims" / batch).read_text(encoding="utf-8")
         except FileNotFoundError:
             return ""
 
     def claim(self, batch: str, job_id: str) -> str:
-        """Say that the job runs the batch, unless another has; the job that does.
+        """Claim the batch for the job, unless another has. Returns the job that has it.
 
         Whoever submits says it, and so does the job when it starts: a job whose submitter was killed before it knew the
         job's number is as good as any, and of two jobs for one batch the second leaves.

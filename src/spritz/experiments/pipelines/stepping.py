@@ -1,4 +1,6 @@
-"""What runs in a step's job: reads the values that it uses, runs it, keeps its value, submits what it fans out to."""
+"""Runs in a step's job: reads its input values, runs the step, stores its value, and submits steps that it
+fans out to.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Sweeps: one job array whose tasks are trials of one command with different parameters.
 
-Nothing of ours stays alive, and no file has two writers (docs/decisions/0171): a trial draws its parameters when it
-starts, from what the other trials have written so far, and each writes into its own run's directory alone.
+No process stays alive, and no file has two writers (docs/decisions/0171): a trial draws its parameters when it starts,
+from the other trials' results so far, and writes only into its own run's directory.
 
 `space`      parameters, the points of a grid, and random draws
 `plan`       sweep.yaml, checked

@@ -1,4 +1,4 @@
-"""What a sweep is to do: sweep.yaml, checked.
+"""The plan of a sweep: sweep.yaml, checked.
 
 command: python train.py --lr {lr}    # a parameter without a place is added as --NAME=VALUE
 parameters:
@@ -69,7 +69,7 @@ class Plan:
 
     @property
     def watched(self) -> bool:
-        """Whether a process beside each trial may stop it."""
+        """Whether a process next to each trial may stop it."""
         return bool(self.early_stopping.method)
 
     def words(self) -> tuple[str, ...]:

@@ -265,7 +265,7 @@ def stop(sweep: Sweep, store: Store) -> None:
 
 
 def remove(sweep: Sweep, store: Store) -> None:
-    """Undo a launch that did not get its array, or cancel the array that nobody will hear of."""
+    """Undo a launch that did not get its array, or cancel an array that could not be recorded."""
     try:
         if (sweep.directory / "sweep.json").exists():
             slurm.cancel(*slurm.of_script(sweep.name, str(sweep.directory / "job.sh")))
@@ -318,7 +318,7 @@ def _need_array(size: int) -> None:
 
 
 def _requeued(options: RunOptions) -> RunOptions:
-    """A trial that is preempted or loses its node goes on as the same trial, unless the user said otherwise."""
+    """By default a trial that is preempted or loses its node continues as the same trial."""
     if any("requeue" in word for word in options.slurm):
         return options
     return replace(options, slurm=("--requeue", *options.slurm))

@@ -1,4 +1,4 @@
-"""What a sweep has found: best trial, table, axes in the terminal, parallel coordinates by Plotly."""
+"""Results of a sweep: best trial, table, axes in the terminal, parallel coordinates by Plotly."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """TPE by Optuna: the next point, from the files of the trials so far.
 
-Optuna's study lives for the length of one question, in memory. It is made of what the trials have written, so there is
-no storage that could be locked, damaged or behind.
+Optuna's study exists in memory, for one query. It is built from the trials' files, so there is no storage that could be
+locked, damaged or out of date.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Whether a trial is worth going on: ASHA and the median rule, on what trials have reported.
+"""Early stopping of trials: ASHA and the median rule, on reported metrics.
 
 The rules are Optuna's SuccessiveHalvingPruner and MedianPruner (tests hold them against each other). They are written
-here on plain values, so that the process beside a trial needs Python alone, and so that no trial has to write into
+here on plain values, so that the process next to a trial only needs Python, and so that no trial has to write into
 another's records: which rungs a trial has reached follows from its own reports.
 """
 

@@ -1,4 +1,4 @@
-"""Beside a trial, in its job: `python -P -E -m spritz.experiments.sweeps.trial VERB SWEEP-DIRECTORY INDEX …`
+"""A program next to a trial, in its job: `python -P -E -m spritz.experiments.sweeps.trial VERB SWEEP-DIRECTORY INDEX …`
 
 ask                        draw the trial's parameters from what the others have reported
 watch … RESTART PROCESS    stop PROCESS when the trial is not worth going on

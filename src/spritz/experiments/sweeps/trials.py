@@ -1,4 +1,4 @@
-"""What the trials of a sweep have written: each in its own run's directory.
+"""Files of a sweep's trials, each in its own run's directory.
 
     params.json     its parameters, once they are drawn; never changed again
     params.sh       the same as variables of the shell
