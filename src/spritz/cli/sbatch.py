@@ -83,7 +83,7 @@ def _main(argv: list[str], context: Context) -> int:
         if len(merged["verbose"]) > 1:
             from spritz.cli.launch import verbose
 
-            verbose.tell_surroundings(context, merged.get("propagate"))
+            verbose.report_environment(context, merged.get("propagate"))
     if merged.get("gres", "").lower() == "help":
         from spritz.cli.submit.announce import gres_help
 

@@ -8,7 +8,7 @@ imports no other package than `notation`.
 `snapshot`   the working tree as a content-addressed tree in a git repository of our own
 `secrets`    what must not be written down, in variables, arguments and addresses
 `settings`   options of `spritz run`: command line, then spritz.yaml, then defaults
-`surroundings` what a run was started with: environment, packages, driver
+`run_environment` the environment of a run: variables, packages, driver
 `record`     a run's record, and the events that its job writes
 `store`      the index of all runs
 `script`     the batch script of a run, by template

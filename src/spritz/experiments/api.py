@@ -31,11 +31,11 @@ from spritz.experiments import (
     failures,
     logs,
     record,
+    run_environment,
     settings,
     slurm,
     states,
     submission,
-    surroundings,
 )
 from spritz.experiments.calling import CallFailed, RemoteTraceback
 from spritz.experiments.errors import ExperimentError
@@ -299,7 +299,7 @@ def submit_array(
     root = code.root if code else ""
     contents = [calling.written(function, *call, root=root) for function, call in zip(each, calls, strict=True)]
     environment = submission.Request(command=(), directory=directory, options=given).environment
-    around = surroundings.collect(base, directory, environment)
+    around = run_environment.collect(base, directory, environment)
     store = Store(base)
     futures: list[Future[Any]] = []
     try:

@@ -20,11 +20,11 @@ from spritz.experiments import (
     notify,
     record,
     resuming,
+    run_environment,
     script,
     secrets,
     slurm,
     snapshot,
-    surroundings,
     tracking,
 )
 from spritz.experiments.errors import ExperimentError
@@ -131,7 +131,7 @@ def launch(request: Request, store: Store) -> Run:
                     tree="" if code is None else code.tree,
                     repository=repository,
                     work_directory=str(request.directory) if code is None else code.directory,
-                    notifier=surroundings.our_python() if urls else "",
+                    notifier=run_environment.our_python() if urls else "",
                     guarded=bool(request.settings.guard) and "session.json" not in request.files,
                     inside=program(base),
                     tracked=tracked is not None,
@@ -198,11 +198,11 @@ def in_container(request: Request) -> Request:
 def collected(base: Path, request: Request) -> dict[str, Any]:
     """The environment part of a run's record."""
     image = request.options.container_image
-    return surroundings.collect(base, request.directory, request.environment, image=image)
+    return run_environment.collect(base, request.directory, request.environment, image=image)
 
 
 def hide(around: Mapping[str, Any], urls: Sequence[str], request: Request) -> None:
-    """Mask addresses of notifications in `surroundings.collect`'s variables, under any variable name."""
+    """Mask addresses of notifications in `run_environment.collect`'s variables, under any variable name."""
     variables = around.get("variables", {})
     for name in notify.names(request.settings.notify):
         if name in variables:

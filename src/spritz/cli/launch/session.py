@@ -131,7 +131,7 @@ class Session:
                 from spritz.cli.launch import verbose
 
                 if self.settings.verbose > 1:
-                    verbose.tell_surroundings(self.context, self.given.get("propagate"))
+                    verbose.report_environment(self.context, self.given.get("propagate"))
                 verbose.tell_job_around(self.context, job_id)
             self._check_nodes(job_id)
             return self._run_step(job_id)
@@ -174,7 +174,7 @@ class Session:
         if self.settings.verbose > 1:
             from spritz.cli.launch import verbose
 
-            verbose.tell_surroundings(self.context, self.given.get("propagate"))
+            verbose.report_environment(self.context, self.given.get("propagate"))
         if len(self.clusters) > 1:
             from spritz.cli.submit.first_cluster import use_first
 

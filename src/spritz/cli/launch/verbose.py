@@ -31,7 +31,7 @@ _UNLIMITED = 2**64 - 1
 _RANK_NOT_GIVEN = 65534
 
 
-def tell_surroundings(context: Context, propagate: str | None) -> None:
+def report_environment(context: Context, propagate: str | None) -> None:
     """`-vv`: what of this process the tasks are given."""
     for limit in sorted(request_context.limits(propagate), key=lambda limit: limit.name != "CPU"):
         soft = _UNLIMITED if limit.soft < 0 else limit.soft

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import api, arrays, record, script, settings, slurm, submission, surroundings
+from spritz.experiments import api, arrays, record, run_environment, script, settings, slurm, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.pipelines import cache
 from spritz.experiments.pipelines.definition import StepRecord, references
@@ -236,12 +236,12 @@ def _requests(pipeline: Pipeline, batch: Batch, store: Store, environment: Mappi
         # What the job runs once on each node is `stepping`, which starts the launcher.
         options = replace(options, template="")
     directory = Path(pipeline.work_directory)
-    around = surroundings.collect(base, directory, environment)
+    around = run_environment.collect(base, directory, environment)
     requests = {}
     for unit in batch.units:
         name = batch.run_of(unit)
         command: tuple[str, ...] = (
-            surroundings.our_python(),
+            run_environment.our_python(),
             "-m",
             "spritz.experiments.pipelines.stepping",
             str(pipeline.directory),

@@ -22,13 +22,13 @@ from spritz.experiments import (
     notify,
     record,
     resuming,
+    run_environment,
     script,
     secrets,
     settings,
     slurm,
     states,
     submission,
-    surroundings,
 )
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home, need_space
@@ -107,7 +107,7 @@ def launch(plan: Plan, request: Request, store: Store) -> Sweep:
                 tree="" if code is None else code.tree,
                 repository=repository,
                 work_directory=str(request.directory) if code is None else code.directory,
-                notifier=surroundings.our_python() if urls else "",
+                notifier=run_environment.our_python() if urls else "",
                 guarded=bool(request.settings.guard),
                 inside=submission.program(base),
                 tracked=tracked is not None,

@@ -6,7 +6,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from spritz.experiments import containers, surroundings
+from spritz.experiments import containers, run_environment
 from spritz.experiments.commands import diff
 
 
@@ -18,7 +18,7 @@ def test_an_environment_of_conda_is_listed_so_that_conda_can_make_it_again(tmp_p
     (records / "damaged.json").write_text("{")
     environment = {"CONDA_PREFIX": str(tmp_path / "env"), "CONDA_DEFAULT_ENV": "env", "PATH": ""}
     for _ in range(2):  # the second time as it was kept
-        found = surroundings.collect(tmp_path, tmp_path, environment)
+        found = run_environment.collect(tmp_path, tmp_path, environment)
         assert found["conda"]["explicit"] == ["https://me:********@host/linux-64/numpy-2.1.0-py312_0.conda#abc"]
     newer = {"conda": {"explicit": ["https://host/linux-64/numpy-2.2.0-py312_1.conda#def"]}}
     lines = [one.line for one in diff._environment(found, newer)]
@@ -32,7 +32,7 @@ def test_an_image_that_was_built_again_under_its_name_differs(tmp_path: Path) ->
         path.write_bytes(
             b"#!/usr/bin/env run-singularity\n".ljust(32) + b"SIF_MAGIC\x0001\x0002\x00" + build * 16 + b"rest"
         )
-        found.append(surroundings.collect(tmp_path, tmp_path, {"APPTAINER_CONTAINER": str(path), "PATH": ""}))
+        found.append(run_environment.collect(tmp_path, tmp_path, {"APPTAINER_CONTAINER": str(path), "PATH": ""}))
     assert found[0]["container"] == f"{path} sif:{'61' * 16}"
     assert found[0]["container"] != found[1]["container"]
     assert containers.identity("/no/such.sif", tmp_path, {}) == "/no/such.sif"
@@ -41,7 +41,7 @@ def test_an_image_that_was_built_again_under_its_name_differs(tmp_path: Path) ->
 def test_an_archive_is_known_by_its_digest(tmp_path: Path) -> None:
     path = tmp_path / "torch.sqsh"
     path.write_bytes(b"one")
-    found = [surroundings.collect(tmp_path, tmp_path, {"PATH": ""}, image=str(path)) for _ in range(2)]
+    found = [run_environment.collect(tmp_path, tmp_path, {"PATH": ""}, image=str(path)) for _ in range(2)]
     assert found[0] == found[1]
     assert found[0]["container"] == f"{path} sha256:{hashlib.sha256(b'one').hexdigest()}"
     assert "python" not in found[0], "the interpreter is the image's"
