@@ -19,7 +19,7 @@ from spritz.accounting import engine as engines
 from spritz.accounting.admin import AdminRequests
 from spritz.accounting.associations.requests import BookRequests
 from spritz.accounting.associations.rights import read_rights
-from spritz.accounting.associations.store import ensure
+from spritz.accounting.associations.store import ensure, read_book
 from spritz.accounting.debug_flags import DebugFlags
 from spritz.accounting.links import Link, Links
 from spritz.accounting.purge import Upkeep, next_hour, purge
@@ -29,6 +29,7 @@ from spritz.client.statistics import CallStatistics
 from spritz.model import accounting as model
 from spritz.model.accounting_admin import RollupCount
 from spritz.model.errors import SpritzError
+from spritz.model.federation import PassToCluster, SiblingAnswer
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.queries.events import Counters, Statistics
 from spritz.model.rejection import Rejection
@@ -100,6 +101,7 @@ class Api:
             model.RegisterCluster: self.register,
             model.StoreEvents: self.store_events,
             model.StoreState: self.store_state,
+            PassToCluster: self.pass_on,
             model.SelectJobs: self.select_jobs,
             model.GetDocuments: self.get_documents,
             model.AskHistory: self.ask_history,
@@ -225,6 +227,16 @@ class Api:
         self._counts["batches.count"] += 1
         self._advance(link, sequence)
         return model.EventsStored(sequence=sequence, set_aside=link.set_aside)
+
+    async def pass_on(self, request: PassToCluster, call: Call) -> SiblingAnswer:
+        """What one cluster's controller asks another's. Raises SpritzError where that is not connected or not known."""
+        self.need_admin(call)
+        link = self.links.by_cluster.get(request.cluster)
+        if link is None:
+            known = any(row.name == request.cluster for row in (await self._read_by(read_book, self.engine)).clusters)
+            code = "SLURM_COMMUNICATIONS_CONNECTION_ERROR" if known else "ESLURM_INVALID_CLUSTER_NAME"
+            raise SpritzError(f"slurmctld of cluster {request.cluster} is not connected to slurmdbd", code=code)
+        return await link.channel.call(request.request, SiblingAnswer, timeout=self.message_timeout)
 
     async def store_state(self, request: model.StoreState, call: Call) -> model.EventsStored:
         """Store the state of a controller whose older events are gone."""

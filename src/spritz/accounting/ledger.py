@@ -225,6 +225,8 @@ def _updated(ledger: Ledger, place: int, event: job_events.JobUpdated) -> None:
     if record is not None:
         before, eligible_at, reservation = _charged(record), record.eligible_at, record.reservation
         describe(record, event.job, ledger.keep)
+        if record.state in ("PENDING", "REVOKED") and event.job.state is JobState.PENDING:
+            record.state = "REVOKED" if event.job.flags & JobFlag.REVOKED else "PENDING"  # another cluster runs it
         if record.reservation != reservation:
             _reserved(ledger, record)
         if _charged(record) != before:

@@ -120,6 +120,8 @@ class _Reading:
         held: list[JobRecord] = []
         for part, more in self._parts(connection):
             records = held + [job for row in part if self._choice.fits(job := job_of(row, self._name))]
+            if not self._query.duplicates and "REVOKED" not in self._query.states:
+                records = [job for job in records if job.state != "REVOKED"]  # another cluster has run it
             held = [] if self._query.duplicates else _newest_lives(records)
             if not more:
                 records, held = records + held, []

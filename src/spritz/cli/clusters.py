@@ -81,6 +81,52 @@ def federated() -> list[ControllerConfig]:
     return [own if row.name == own.cluster_name else _config(row, own) for row in found if row.port]
 
 
+def origin_of(job_id: int) -> str:
+    """Name of the cluster of this federation that took the job; "" if none of it did."""
+    from spritz.client.locate import locate_controller
+    from spritz.model.federation import origin_number
+    from spritz.model.limits.federations import member_of, members_of
+
+    own = locate_controller()
+    book = _book(own.path, "--federation")
+    members = members_of(book.federation_members, member_of(book, own.cluster_name).federation)
+    return next((one.cluster for one in members if one.number == origin_number(job_id)), "")
+
+
+def of_job(job_id: int) -> ControllerConfig | None:
+    """The cluster of the federation to ask about a job: the one that runs it, or else its origin. None: this one."""
+    from spritz.client.errors import ClientError
+    from spritz.client.locate import locate_controller, locate_database
+    from spritz.client.sync import connect_controller
+    from spritz.model.commands.job import JobFilter, JobTarget
+    from spritz.model.federation import origin_number
+    from spritz.model.limits.federations import member_of, members_of
+    from spritz.model.queries.jobs import Jobs, ListJobs
+
+    own = locate_controller()
+    if not origin_number(job_id) or locate_database(own.path).kind != "slurmdbd":
+        return None
+    book = _book(own.path, "--federation")
+    reached = {row.name: _config(row, own) for row in book.clusters if row.port} | {own.cluster_name: own}
+    members = members_of(book.federation_members, member_of(book, own.cluster_name).federation)
+    origin = next((one.cluster for one in members if one.number == origin_number(job_id)), own.cluster_name)
+    if origin not in reached:
+        return None
+    asked = ListJobs(filter=JobFilter(targets=(JobTarget(job_id),)), all=True)
+    use(reached[origin])
+    try:
+        with connect_controller() as controller:
+            pieces = controller.stream(asked, Jobs, timeout=controller.timeout_seconds)
+            jobs = [job for piece in pieces for job in piece.jobs]
+    except ClientError:
+        return reached[origin]  # its answer, or its silence, is told when it is asked again
+    finally:
+        use(own)
+    runs_on = next((job.federation.runs_on for job in jobs if job.federation is not None and not job.state.ended), "")
+    found = reached.get(runs_on or origin, own)
+    return None if found.cluster_name == own.cluster_name else found
+
+
 def connections(
     several: Sequence[ControllerConfig], connect: Callable[[], Connection]
 ) -> Iterator[tuple[str, Connection]]:

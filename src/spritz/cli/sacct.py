@@ -236,7 +236,13 @@ def _say_window(question: Question, context: Context) -> None:
 def _show(connection: Connection, question: Question, listing: RowListing, *, header: bool) -> None:
     if header:
         listing.header()
+    waiting: set[int] = set()
     for one, now in answered(connection, question.query):
+        number = one.job.job_id
+        if number >> 26 and one.job.state == "PENDING" and not question.query.duplicates:
+            if number in waiting:
+                continue  # each cluster that may run it has a copy
+            waiting.add(number)
         _show_job(one, now, question, listing)
 
 

@@ -96,9 +96,14 @@ def _main(argv: list[str], context: Context) -> int:
         else:
             request = _request(merged, script, arguments, argv, context)
         if clusters:
-            from spritz.cli.submit.first_cluster import use_first
+            from spritz.cli.submit.first_cluster import in_federation, use_first
 
-            merged["clusters"] = use_first(clusters, request, context)
+            federated = in_federation(clusters, request)
+            if federated is not None:
+                request = federated
+                merged["clusters"] = ""
+            else:
+                merged["clusters"] = use_first(clusters, request, context)
         return _submit(request, merged, context, filtering)
     except Refusal as error:
         raise _failed(error) from error

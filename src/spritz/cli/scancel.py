@@ -31,7 +31,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("qos", "q", "NAME", "only jobs of this QOS", env="SCANCEL_QOS"),
     Row("quiet", "Q", "", "no message about jobs that have ended"),
     Row("reservation", "R", "NAME", "only jobs in this reservation"),
-    Row("sibling", "", "NAME", refused="a job of a federation is on one cluster only"),
+    Row("sibling", "", "NAME", "remove a federated job from this cluster alone"),
     Row("signal", "s", "SIGNAL", "signal to send, by name or number, instead of ending the job"),
     Row("state", "t", "STATE", "only jobs in this state: PENDING, RUNNING or SUSPENDED", env="SCANCEL_STATE"),
     Row("usage", "", "", "print a short usage"),

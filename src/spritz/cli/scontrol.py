@@ -13,14 +13,12 @@ from spritz.cli.control.verbs import VERBS
 from spritz.cli.entry import run
 from spritz.cli.options import Row, help_text, run_parse, version_text
 
-_FEDERATION = "clusters are named with --clusters"
-
 OPTIONS: tuple[Row, ...] = (
     Row("all", "a", "", "show what is hidden too"),
     Row("clusters", "M", "NAMES", "name of another cluster", env="SLURM_CLUSTERS"),
     Row("cluster", "", "NAMES", alias="clusters"),
     Row("details", "d", "", "show more"),
-    Row("federation", "", "", refused=_FEDERATION),
+    Row("federation", "", "", "find jobs on other clusters of the federation (default)"),
     Row("future", "F", "", "show include nodes in state FUTURE"),
     Row("help", "h", "", "print this help"),
     Row("hide", "", "", "do not show what is hidden (the default)"),
@@ -28,7 +26,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("local", "", "", "only this cluster (default)"),
     Row("oneliner", "o", "", "one line for each record"),
     Row("quiet", "Q", "", "only errors"),
-    Row("sibling", "", "", refused=_FEDERATION),
+    Row("sibling", "", "", refused="a sibling is shown by --clusters, or by --local on its cluster"),
     Row("uid", "u", "USER", refused="an update is the caller's own; become that user first"),
     Row("usage", "", "", "print a short usage"),
     Row("verbose", "v", "", "print more"),
@@ -59,6 +57,7 @@ def main(argv: list[str], context: Context) -> int:
         clusters.only(names or context.environ.get("SLURM_CLUSTERS", ""), context, said=clusters.source(found))
 
     session = Session(context)
+    session.local = "clusters" in said or "SLURM_CLUSTERS" in context.environ
     _set_modes(session, found)
     try:
         if not rest:
@@ -88,6 +87,8 @@ def _set_modes(session: Session, found: list[tuple[str, str | None]]) -> None:
             session.all = True
         elif key == "hide":
             session.all = False
+        elif key == "local":
+            session.local = True
         elif key == "details":
             session.details += 1
         elif key == "future":

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from spritz.client.locate import ControllerConfig
     from spritz.client.sync import Connection
 
-_SIBLINGS = "a job of a federation is on one cluster only"
-
 OPTIONS: tuple[Row, ...] = (
     Row("account", "A", "ACCOUNTS", "only jobs of these accounts (comma list)", env="SQUEUE_ACCOUNT"),
     Row("accounts", "", "ACCOUNTS", alias="account"),
@@ -61,7 +59,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("reservation", "R", "NAME", "only jobs in this reservation"),
     Row("running-over", "", "TIME", "only jobs that have run longer"),
     Row("running-under", "", "TIME", "only jobs that have run for less time"),
-    Row("sibling", "", "", refused=_SIBLINGS),
+    Row("sibling", "", "", "every cluster's copy of a federated job, including revoked ones", env="SQUEUE_SIBLING"),
     Row("sort", "S", "LETTERS", "sort order, by letters of --format; a - reverses", env="SQUEUE_SORT"),
     Row("start", "", "", "expected start times of pending jobs"),
     Row("states", "t", "STATES", "only jobs in these states, or all", env="SQUEUE_STATES"),
@@ -120,8 +118,9 @@ def main(argv: list[str], context: Context) -> int:
         if "clusters" in given:
             several = clusters.chosen(given["clusters"], context, said=clusters.source(found))
             given.pop("federation", None)
-        elif "federation" in given and "local" not in given:
+        elif given.keys() & {"federation", "sibling"} and "local" not in given:
             several = clusters.federated()
+            given["federation"] = ""
         return _run(given, context, several)
     except AlreadyReported as silent:
         return silent.exit_code

@@ -22,6 +22,7 @@ from spritz.client.handling import DEFERRED, Deferred
 from spritz.client.locate import DatabaseConfig
 from spritz.controller.api.fairshare import counted_tres
 from spritz.controller.events import decode_group
+from spritz.controller.federation import Federation
 from spritz.controller.listeners import Loss
 from spritz.model.accounting import (
     ClusterRegistered,
@@ -105,6 +106,7 @@ class Outbox:
             slurm_user=context.configuration.settings.slurm_user,
         )
         self._worker = Worker("outbox")
+        self._federation = Federation(context)
         context.tasks.spawn(self._run(), name="outbox")
 
     def needed_after(self) -> int:
@@ -154,7 +156,12 @@ class Outbox:
             self._database.addresses,
             role="slurmctld",
             log=context.log,
-            table={FlushEvents: self._flush, SetPolicy: self._set_policy, ChangePolicy: self._set_policy},
+            table={
+                FlushEvents: self._flush,
+                SetPolicy: self._set_policy,
+                ChangePolicy: self._set_policy,
+                **self._federation.handlers(),
+            },
             on_connect=self._register,
             owners=await self._worker.run(self._database.owners),  # looks SlurmUser up
             clock=context.clock,

@@ -15,6 +15,7 @@ from spritz.core.copied import copied
 from spritz.core.decide import DECISIONS, INTERNAL
 from spritz.core.decide.accrue import settle_accrual
 from spritz.core.decide.replenish import replenish
+from spritz.core.decide.siblings import settle_siblings
 from spritz.core.decision import DecisionContext, ReadOnlyContext, Refused, WouldRecord
 from spritz.core.effects import Effect
 from spritz.core.image import decoded, encoded
@@ -55,6 +56,7 @@ class Machine:
             return Outcome(reply=reply)
         replenish(context)
         settle_accrual(context)
+        settle_siblings(context)
         return Outcome(reply=reply, events=tuple(context.events), effects=tuple(context.effects))
 
     def check(self, command: Struct, now: float, caller: Caller = SYSTEM) -> Outcome:

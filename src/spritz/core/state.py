@@ -75,6 +75,7 @@ class State:
         "ended_steps",
         "enforced",
         "features",
+        "federated",
         "job_count",
         "jobs",
         "ledger",
@@ -103,6 +104,8 @@ class State:
         "running",
         "segments",
         "settings",
+        "shapes",
+        "siblings_due",
         "singletons",
         "step_deadlines",
         "steps",
@@ -184,6 +187,9 @@ class State:
         self.licenses_taken: dict[str, int] = {}
         #: (uid, submission key) -> the job that the submission queued
         self.submissions: dict[tuple[int, str], int] = {}
+        #: jobs with siblings on other clusters, and those of them that `decide.siblings` has not looked at since
+        self.federated: dict[int, None] = {}
+        self.siblings_due: dict[int, None] = {}
         #: job id -> pending jobs with an open dependency on it
         self.dependents: dict[int, dict[int, None]] = {}
         #: (uid, job name) -> pending jobs that wait for a singleton
@@ -225,10 +231,14 @@ class State:
         if self.rules.known and (old is None or not same_charge(old, job)):
             self.charge(job_id, job)
         self.deadlines.set(job_id, job_deadline(self, job))
+        if job.federation is not None:
+            self.federated[job_id] = None
+            self.siblings_due[job_id] = None
 
     def forget_job(self, job_id: int) -> None:
         """Remove an ended job."""
         job = self.jobs.pop(job_id)
+        self.federated.pop(job_id, None)
         self.charge(job_id, None)
         self.job_count -= _weight(job)
         self._unindex_state(job)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from spritz.core import het
 from spritz.core.flags import COMPLETING
+from spritz.core.siblings import peers
 from spritz.model.ids import INFINITE
 from spritz.model.limits.minutes import job_seconds
 from spritz.model.reasons import Reason
@@ -192,12 +193,13 @@ def _waiting_deadline(job: Job) -> float:
 
 
 def _purge_deadline(state: State, job: Job) -> float:
-    """MinJobAge after its end; tasks of an array and components wait for the last of them.
+    """MinJobAge after its end; tasks of an array and components wait for the last of them, and a federated job until
+    other clusters have been told.
 
     MinJobAge=0 keeps records for ever.
     """
     age = state.settings.min_job_age_seconds
-    if not age or (job.array_job_id and state.arrays_live.get(job.array_job_id)):
+    if not age or (job.array_job_id and state.arrays_live.get(job.array_job_id)) or peers(job):
         return NEVER
     if job.het_job_id:
         whole = het.members(state, job)

@@ -86,7 +86,7 @@ LONG = Meta(ge=-(2**63), le=2**63 - 1)
 AMOUNT = Meta(ge=-1e18, le=1e18)
 
 _NUMBERS: tuple[tuple[Meta, str], ...] = (
-    (IDENTIFIER, "job_id step_id task_id component het_offset restart_count parts"),
+    (IDENTIFIER, "job_id step_id task_id component het_offset restart_count parts asked copy"),
     (
         COUNT,
         "nodes_min nodes_max node_counts node_count min_nodes max_nodes tasks task_counts relative switches segment",
@@ -110,7 +110,7 @@ _NUMBERS: tuple[tuple[Meta, str], ...] = (
         "at begin_at booted_at changed_for daemon_started_at deadline_at due_at end_at ended_at ends_at ordered_at",
     ),
     (MOMENT, "sampled_at start_at started_at starts_at utc_offset_changes utc_offset_seconds ReckonUsage.since"),
-    (USER_OR_GROUP, "uid gid gids groups users owner allow_gids deny_gids reason_uid"),
+    (USER_OR_GROUP, "uid gid gids groups users owner allow_gids deny_gids reason_uid by_uid"),
     (PROCESS, "client_pid submit_session"),
     (MEBIBYTES, "memory_mib memory_mib_per_node memory_mib_per_cpu memory_mib_per_gpu memory_mib_counted"),
     (MEBIBYTES, "memory_reserved_mib free_memory_mib tmp_mib default_memory_mib_per_cpu default_memory_mib_per_gpu"),

@@ -262,6 +262,89 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     sample_seconds: int | None = None
     #: scrontab: the job is queued again at these times, under its id
     cron: CronEntry | None = None
+    # -- on which clusters of the federation
+    #: --clusters: only these (empty: all)
+    clusters: tuple[str, ...] = ()
+    #: --cluster-constraint: clusters with one of these features, or with none of them where it begins with `!`
+    cluster_features: str = ""
+
+
+class SiblingState(str, Enum):
+    """How the copy of a job on another cluster stands, as the job's origin knows it."""
+
+    #: to be made there; whether it is there is not known
+    DUE = "due"
+    PLACED = "placed"
+    #: that cluster did not take it, or ended it before it ran
+    REFUSED = "refused"
+    #: to be removed; it may be there still
+    LEAVING = "leaving"
+
+
+class Sibling(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The copy of a job on another cluster, as the job's origin knows it."""
+
+    cluster: str
+    #: number of the copy: no two copies of a job have the same
+    copy: int
+    state: SiblingState
+    #: why it was refused
+    reason: str = ""
+    #: requests for the lock up to this number are void: the cluster has given it back since
+    asked: int = 0
+
+
+class Federated(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What ties a job to its siblings on other clusters (docs/decisions/0197).
+
+    The cluster that took the submission is the job's origin: it has `request` and `siblings`, and grants the lock
+    without which no other may start its copy. Other clusters have `origin` and `copy`.
+    """
+
+    #: name of the origin's cluster
+    origin: str
+    #: at the origin the number of the last copy; elsewhere of this one
+    copy: int = 0
+    #: origin: what was asked, before this cluster's defaults
+    request: JobSpec | None = None
+    #: origin: by cluster
+    siblings: tuple[Sibling, ...] = ()
+    #: origin: this cluster may run it as well
+    local: bool = True
+    #: origin: the cluster that alone may start it ("": this one, if any). Elsewhere: "" , "wanted", "held", "returned"
+    lock: str = ""
+    #: origin: the cluster that has started it
+    runs_on: str = ""
+    #: origin: how the life on another cluster ended
+    ended_as: JobState | None = None
+    #: elsewhere: what the origin knows of it (`model.federation.phase_of`)
+    reported: str = ""
+    #: elsewhere: how often the lock was asked for
+    asked: int = 0
+
+    @property
+    def is_origin(self) -> bool:
+        """Whether the record is the origin's."""
+        return self.request is not None
+
+    @property
+    def viable(self) -> str:
+        """Clusters that may run it, with commas: known at the origin alone."""
+        taking = (one.cluster for one in self.siblings if one.state is not SiblingState.REFUSED)
+        return ",".join([*([self.origin] if self.local else []), *taking]) if self.is_origin else ""
+
+    @property
+    def active(self) -> str:
+        """Those of them that have a copy, or the one that runs it."""
+        if not self.is_origin or self.runs_on:
+            return self.runs_on
+        placed = (one.cluster for one in self.siblings if one.state is SiblingState.PLACED)
+        return ",".join([*([self.origin] if self.local else []), *placed])
+
+    @property
+    def elsewhere(self) -> bool:
+        """Another cluster's record of the job says more."""
+        return bool(self.runs_on) or not self.is_origin
 
 
 class ArrayState(Struct, frozen=True, kw_only=True, gc=False):
@@ -368,6 +451,8 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     het_size: int = 0
     #: of the submission (`SubmitJob.submit_key`), on the record that its answer named
     submit_key: str = ""
+    #: its siblings on other clusters of the federation; None: it has none
+    federation: Federated | None = None
 
     @property
     def grows_older_since(self) -> float:

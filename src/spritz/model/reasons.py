@@ -52,6 +52,7 @@ class Reason(str, Enum):
     MAX_MEMORY_PER_LIMIT = "MaxMemPerLimit"
     ACCOUNTING_POLICY = "AccountingPolicy"
     SCHED_DEFER = "SchedDefer"
+    FED_JOB_LOCK = "FedJobLock"
     MAX_POWERED_UP_NODES = "MaxPoweredUpNodes"
     # -- limits of associations and QOS (model.limits.check)
     ASSOC_GRP_CPU = "AssocGrpCpuLimit"
@@ -180,5 +181,6 @@ CORE_REASONS = frozenset(
         Reason.DEPENDENCY,
         Reason.DEPENDENCY_NEVER_SATISFIED,
         Reason.BEGIN_TIME,
+        Reason.FED_JOB_LOCK,
     }
 )

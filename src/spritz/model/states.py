@@ -26,6 +26,8 @@ class JobState(str, Enum):
     BOOT_FAIL = "BOOT_FAIL"
     DEADLINE = "DEADLINE"
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    #: of a federated job: another cluster ran it, or its origin took this copy back
+    REVOKED = "REVOKED"
 
     @property
     def active(self) -> bool:
@@ -54,6 +56,7 @@ JOB_STATE_COMPACT = {
     JobState.BOOT_FAIL: "BF",
     JobState.DEADLINE: "DL",
     JobState.OUT_OF_MEMORY: "OOM",
+    JobState.REVOKED: "RV",
 }
 
 
@@ -102,6 +105,7 @@ JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
             JobState.FAILED,
             JobState.BOOT_FAIL,
             JobState.NODE_FAIL,
+            JobState.REVOKED,
         }
     ),
     JobState.RUNNING: frozenset(set(JobState) - {JobState.RUNNING}),

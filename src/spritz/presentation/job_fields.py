@@ -333,6 +333,10 @@ def _per_gpu(now: float, count: int | None) -> str:
     return f"gres/gpu:{count}" if count else NA
 
 
+def _of_federation(now: float, text: str | None) -> str:
+    return text or "NA"
+
+
 def cluster_name(now: float) -> str:
     """That of the cluster that is asked."""
     return locate_controller().cluster_name
@@ -442,7 +446,7 @@ FIELDS: tuple[Field, ...] = (
     _fixed("BURST_BUFFER", NULL, "burstbuffer"),
     _fixed("BURST_BUFFER_STATE", NULL, "burstbufferstate"),
     Field("CLUSTER", (), cluster_name, name="cluster"),
-    _fixed("CLUSTER_FEATURES", NULL, "clusterfeature"),
+    Field("CLUSTER_FEATURES", ("spec.cluster_features",), lambda now, text: text or NULL, name="clusterfeature"),
     Field("COMMAND", ("spec.command",), _or_null, letter="o", name="command"),
     Field("COMMENT", ("spec.comment",), _or_null, letter="k", name="comment"),
     Field("CONTAINER", ("spec.container.bundle",), _or_null, name="container"),
@@ -547,7 +551,7 @@ FIELDS: tuple[Field, ...] = (
     Field("CPUS", _SIZE, _cpus, sort=cpu_count, letter="C", name="numcpus"),
     Field("NODES", ("allocation", "spec.nodes_min"), _count_nodes, sort=_nodes_order, letter="D", name="numnodes"),
     Field("TASKS", ("spec.tasks",), name="numtasks"),
-    _fixed("ORIGIN", "NA", "origin"),
+    Field("ORIGIN", ("federation.origin",), _of_federation, name="origin"),
     _fixed("ORIGIN_RAW", "NA", "originraw"),
     Field("OVER_SUBSCRIBE", ("spec.sharing",), _share, letter="h", name="oversubscribe"),
     Field(
@@ -602,9 +606,9 @@ FIELDS: tuple[Field, ...] = (
         name="sct",
     ),
     Field("SEGMENT_SIZE", ("spec.segment",), lambda now, value: str(value) if value else NA, name="segmentsize"),
-    _fixed("ACTIVE_SIBLINGS", "NA", "siblingsactive"),
+    Field("ACTIVE_SIBLINGS", ("federation.active",), _of_federation, name="siblingsactive"),
     _fixed("ACTIVE_SIBLINGS_RAW", "NA", "siblingsactiveraw"),
-    _fixed("VIABLE_SIBLINGS", "NA", "siblingsviable"),
+    Field("VIABLE_SIBLINGS", ("federation.viable",), _of_federation, name="siblingsviable"),
     _fixed("VIABLE_SIBLINGS_RAW", "NA", "siblingsviableraw"),
     Field("SOCKETS_PER_NODE", ("spec.sockets_per_node",), _star, letter="H", name="sockets"),
     _fixed("SOCKETS_PER_BOARD", "0", "sperboard"),

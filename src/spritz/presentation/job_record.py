@@ -42,6 +42,7 @@ def record_text(
         *_request(job),
         *_files(job),
         *_more(job),
+        *_siblings(job),
         "",  # Slurm starts an empty line here
     ]
     return join(lines, oneliner)
@@ -65,6 +66,14 @@ def _identity(job: Job) -> list[str]:
         f"MCS_label={spec.mcs_label or 'N/A'}",
         f"Priority={job.priority} Nice={spec.nice} Account={or_null(spec.account)} QOS={or_null(spec.qos)}",
     ]
+
+
+def _siblings(job: Job) -> list[str]:
+    tie = job.federation
+    if tie is None:
+        return []
+    viable, active = or_null(tie.viable), or_null(tie.active)
+    return [f"FedOrigin={tie.origin} FedViableSiblings={viable} FedActiveSiblings={active}"]
 
 
 def _array_tasks(job: Job) -> str:

@@ -36,7 +36,7 @@ def completed(function: str, *words: str) -> list[str]:
 def test_options_that_work_are_offered_and_refused_ones_are_not() -> None:
     offered = completed("_spritz_squeue", "squeue", "--no")
     assert set(offered) == {"--noconvert", "--node=", "--noheader", "--nodelist=", "--nodes=", "--notme"}
-    assert completed("_spritz_squeue", "squeue", "--sib") == []
+    assert completed("_spritz_scontrol", "scontrol", "--sib") == []
 
 
 def test_scontrol_offers_keywords() -> None:

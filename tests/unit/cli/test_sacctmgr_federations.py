@@ -117,10 +117,6 @@ def test_federations_are_added_and_shown() -> None:
         ("modify federation nofed set clusters=real", " The federation nofed doesn't exist.\n"),
         ("modify federation set clusters=real", " Can't assign clusters to multiple federations.\n"),
         ("modify cluster west set fedstate=purple", "Invalid FedState purple.\n"),
-        (
-            "modify cluster west set features=a fedstate=drain",
-            " FedState DRAIN is not supported by Spritz: a job of a federation has no siblings\n",
-        ),
         ("modify cluster west set federation=nofed", " The federation nofed doesn't exist.\n"),
         ("delete federation", " No conditions given to remove, not executing.\n"),
         ("delete federation nofed", " Nothing deleted\n"),
@@ -148,6 +144,9 @@ def test_clusters_join_and_leave() -> None:
 def test_states_and_features_of_clusters() -> None:
     text, book = given(FED1, "modify cluster west set fedstate=active")
     assert text == " Setting\n  FedState       = ACTIVE\n Modified cluster...\n  west\n"
+    text, drained = given(book, "modify cluster west set fedstate=drain+r")
+    assert text == " Setting\n  FedState       = DRAIN+REMOVE\n Modified cluster...\n  west\n"
+    assert member_of(drained, "west").state == "DRAIN+REMOVE"
     text, book = given(book, "modify cluster west set features=a,b")
     assert text == " Setting\n  Feature       = a\n  Feature       = b\n Modified cluster...\n  west\n"
     text, book = given(book, "modify cluster west set features+=c")

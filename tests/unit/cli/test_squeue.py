@@ -280,12 +280,6 @@ def test_memory_keeps_its_unit_with_noconvert(site: Site) -> None:
     assert "mem=2048M" in site.run(main, "-h", "-O", "tres-alloc:60", "--noconvert").out
 
 
-def test_options_that_are_not_built_are_refused_by_name(site: Site) -> None:
-    ran = site.run(main, "--sibling")
-    assert ran.status == 1
-    assert "option --sibling is not supported by Spritz" in ran.err
-
-
 @pytest.mark.parametrize("value", ["0", "abc", "-1", "9" * 50, ""])
 def test_a_bad_interval_is_refused(site: Site, value: str) -> None:
     ran = site.run(main, f"--iterate={value}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
 from spritz.controller.outbox import Outbox
+from spritz.core.machine import Machine
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 from spritz.runtime.tasks import Supervisor
@@ -32,6 +33,7 @@ def context(tasks: Supervisor) -> Any:
         counters=[],
         writer=SimpleNamespace(listeners=Heard(), durable_sequence=0),
         recorded=SimpleNamespace(channel=None),
+        machine=Machine(),
         journal=MemoryJournal(MemoryStore()),
         clock=QuickClock(),
         log=get_logger("test"),

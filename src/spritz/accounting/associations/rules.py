@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from spritz.model.errors import SpritzError
-from spritz.model.limits.federations import CLUSTERS_MAX, STATE
+from spritz.model.limits.federations import CLUSTERS_MAX, STATES
 from spritz.model.limits.guarantees import overpromised
 from spritz.model.limits.records import SHARES_PARENT, Association, Coordinator, FederationMember, Record
 from spritz.notation.errors import NotationError
@@ -154,7 +154,7 @@ def _check_federations(book: Book) -> None:
             raise BookError(f"The federation {member.federation} doesn't exist.")
         if not 0 < member.number <= CLUSTERS_MAX or (member.federation, member.number) in taken:
             raise BookError(f"cluster {member.cluster} has no number of its own in federation {member.federation}")
-        if member.state != STATE:
+        if member.state not in STATES:
             raise BookError(f"Invalid FedState {member.state}.")
         taken.add((member.federation, member.number))
 

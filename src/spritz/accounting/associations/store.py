@@ -16,6 +16,7 @@ from spritz.accounting import schema
 from spritz.accounting.associations import deleted, permissions, rules, tables
 from spritz.accounting.engine import database_errors
 from spritz.accounting.upsert import upsert
+from spritz.model.limits.federations import member_of, members_of
 from spritz.model.limits.records import (
     Account,
     Association,
@@ -106,6 +107,7 @@ def policy_of(book: Book, cluster: str) -> Policy:
         licenses=_licenses(book, cluster),
         admins=tuple(sorted((user.name, user.admin) for user in book.users if user.admin != "None")),
         coordinators=tuple(sorted((coordinator.user, coordinator.account) for coordinator in book.coordinators)),
+        federation=tuple(members_of(book.federation_members, member_of(book, cluster).federation)),
     )
 
 

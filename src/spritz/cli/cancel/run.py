@@ -21,10 +21,11 @@ from spritz.notation.jobid import format as format_reference
 from spritz.presentation.job_text import job_label
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from spritz.cli.context import Context
     from spritz.cli.options import Row
+    from spritz.client.locate import ControllerConfig
     from spritz.client.sync import Connection
     from spritz.model.commands.job import CancelOutcome
 
@@ -64,10 +65,52 @@ def run(found: Sequence[tuple[str, str | None]], words: Sequence[str], rows: Seq
         with connect_controller() as controller:
             return _Cancelling(given, signal, wanted, context, controller).run(filtered)
 
+    if "sibling" in given:
+        return _sibling_cancelled(given["sibling"], wanted, cancelled, context)
     if "clusters" not in given:
-        return cancelled()
+        return _where_they_are(given, signal, wanted, filtered, context)
     several = clusters.chosen(given["clusters"], context)  # as 22.05: "--cluster", wherever the name comes from
     return clusters.each(several, lambda cluster: cancelled())
+
+
+def _where_they_are(given: Mapping[str, str], signal: int, wanted: JobFilter, filtered: bool, context: Context) -> int:
+    """Jobs of a federation are cancelled on the cluster that runs them, or at their origin."""
+    from msgspec.structs import replace
+
+    from spritz.client.sync import connect_controller
+    from spritz.model.federation import origin_number
+
+    def cancelled(some: JobFilter) -> int:
+        with connect_controller() as controller:
+            return _Cancelling(given, signal, some, context, controller).run(filtered)
+
+    if not any(origin_number(target.job_id) for target in wanted.targets):
+        return cancelled(wanted)
+    from spritz.client.locate import locate_controller
+
+    own = locate_controller()
+    places = [clusters.of_job(target.job_id) or own for target in wanted.targets]
+
+    def there(cluster: ControllerConfig) -> int:
+        targets = (target for target, place in zip(wanted.targets, places, strict=True) if place == cluster)
+        return cancelled(replace(wanted, targets=tuple(targets)))
+
+    return clusters.each(list(dict.fromkeys(places)), there)
+
+
+def _sibling_cancelled(name: str, wanted: JobFilter, cancel: Callable[[], int], context: Context) -> int:
+    """--sibling: the copy on one cluster alone."""
+    from spritz.client.locate import locate_controller
+
+    if not wanted.targets or any(target.step_id is not None for target in wanted.targets):
+        raise SpritzError("--sibling needs the numbers of jobs")
+    chosen = clusters.chosen(name, context, said="--sibling")
+    for target in wanted.targets:
+        if clusters.origin_of(target.job_id) in ("", chosen[0].cluster_name):
+            raise SpritzError(f"{name} is the origin of job {target.job_id}: scancel without --sibling ends the job")
+    if chosen[0] != locate_controller():
+        clusters.use(chosen[0])
+    return cancel()
 
 
 class _Cancelling:

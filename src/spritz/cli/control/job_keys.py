@@ -303,7 +303,10 @@ def _sharing(text: str) -> Changes:
     return {"sharing": words[text.upper()]}
 
 
-_NO_FED = Key(refused="a federated job has no siblings")
+def _clusters(text: str) -> Changes:
+    return {"clusters": [name for name in text.lower().split(",") if name]}
+
+
 _NO_BB = Key(refused="burst buffers are not built")
 
 #: in the order in which shortened keys are tried
@@ -312,8 +315,8 @@ KEYS: dict[str, Key] = {
     "AdminComment": _text("admin_comment"),
     "ArrayTaskThrottle": _count("array_limit", "ArrayTaskThrottle"),
     "BurstBuffer": _NO_BB,
-    "Clusters": _NO_FED,
-    "ClusterFeatures": _NO_FED,
+    "Clusters": Key(_clusters),
+    "ClusterFeatures": _text("cluster_features"),
     "Comment": _text("comment"),
     "Container": Key(refused="a job's container is chosen when it is submitted"),
     "ContainerId": Key(refused="only scrun names containers, which is not built"),

@@ -29,6 +29,7 @@ class Session:
         "finished",
         "future",
         "json",
+        "local",
         "oneliner",
         "quiet",
         "status",
@@ -44,6 +45,8 @@ class Session:
         self.quiet = False
         self.verbose = False
         self.json: str | None = None
+        #: jobs of a federation are not looked for on other clusters
+        self.local = False
         self.status = 0
         self.finished = False
         self._controller: Connection | None = None

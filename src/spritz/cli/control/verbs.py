@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spritz.cli.control.session import Session
+    from spritz.client.locate import ControllerConfig
 
 _PROGRAM = "PowerAction is not built; use `scontrol update nodename=… state=power_up`"
 
@@ -159,7 +160,10 @@ def call(session: Session, words: list[str]) -> int:
     module, _, name = verb.at.partition(":")
     run: Callable[[Session, list[str]], int] = getattr(import_module(f"spritz.cli.control.{module}"), name)
     try:
-        return run(session, rest)
+        away = None if session.local else _other_cluster(verb.name, rest)
+        if away is None:
+            return run(session, rest)
+        return _at(away, session, lambda: run(session, rest))
     except AlreadyReported as silent:
         return silent.exit_code
     except SpritzError as error:
@@ -169,6 +173,50 @@ def call(session: Session, words: list[str]) -> int:
             return 1
         session.context.error(error.message)
         return error.exit_code
+
+
+#: keywords that name jobs: those of a federation are asked of the cluster where they are
+_OF_JOBS: tuple[str, ...] = (
+    "hold",
+    "holdu",
+    "uhold",
+    "release",
+    "requeue",
+    "requeuehold",
+    "suspend",
+    "resume",
+    "top",
+    "notify",
+)
+_OF_JOBS += ("wait_job", "write", "explain", "show", "update")
+
+
+def _other_cluster(verb: str, words: list[str]) -> ControllerConfig | None:
+    """The cluster of the first job of a federation that is named; None: this one."""
+    if verb not in _OF_JOBS or (verb == "show" and not words[0].lower().startswith(("j", "st"))):
+        return None
+    for word in words:
+        number = word.lower().removeprefix("jobid=").partition(".")[0].partition(",")[0]
+        if number.isdigit() and int(number) >> 26:
+            from spritz.cli import clusters
+
+            return clusters.of_job(int(number))
+    return None
+
+
+def _at(cluster: ControllerConfig, session: Session, run: Callable[[], int]) -> int:
+    """Call for another cluster, and come back."""
+    from spritz.cli import clusters
+    from spritz.client.locate import locate_controller
+
+    own = locate_controller()
+    session.close()
+    clusters.use(cluster)
+    try:
+        return run()
+    finally:
+        session.close()
+        clusters.use(own)
 
 
 def _is_of_controller(error: SpritzError) -> bool:

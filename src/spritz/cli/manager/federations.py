@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager.arguments import match
-from spritz.model.limits.federations import STATE, STATES, joined, member_of, members_of
+from spritz.model.limits.federations import STATES, joined, member_of, members_of
 from spritz.model.limits.records import Federation
 
 if TYPE_CHECKING:
@@ -183,10 +183,11 @@ def modify_clusters(book: Book, asked: Conditions, words: list[Word], context: C
             if state is None:
                 context.err(f"Invalid FedState {word.value}.\n")
                 raise AlreadyReported
-            if state != STATE:
-                context.err(f" FedState {state} is not supported by Spritz: a job of a federation has no siblings\n")
+            if any(not one.federation for one in made.values()):
+                context.err(" FedState is of clusters that are in a federation.\n")
                 raise AlreadyReported
             lines.append(f"  {'FedState':<14} = {state}")
+            made = {key: replace(one, state=state) for key, one in made.items()}
             continue
         name = word.value.lower()
         if name and all(federation.name != name for federation in book.federations):

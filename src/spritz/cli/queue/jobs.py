@@ -100,6 +100,10 @@ class JobListing:
             extra += RUN_TIME
         if self._not_uid is not None:
             extra.append("spec.uid")
+        #: of the copies of a federated job only the one that says most of it
+        self._one_copy = "federation" in given and "sibling" not in given
+        if self._one_copy:
+            extra += ["state", "federation.elsewhere"]
         self._lines = columns.Lines(self._columns, extra)
 
     def _merge_targets(self) -> None:
@@ -155,7 +159,9 @@ class JobListing:
         context.out("".join([lines[number] for number in order if number not in within]))
 
     def _pieces(self, controller: Connection) -> Iterator[tuple[float, list[Row]]]:
-        request = ListJobs(filter=self._wanted, fields=self._lines.needs, all="all" in self._given)
+        request = ListJobs(
+            filter=self._wanted, fields=self._lines.needs, all=bool(self._given.keys() & {"all", "sibling"})
+        )
         if self._given.get("verbose", "0") > "1":
             self._context.info(f"asking for {len(request.fields)} values of each job: {', '.join(request.fields)}")
         for piece in controller.stream(request, JobRows, timeout=controller.timeout_seconds):
@@ -168,11 +174,18 @@ class JobListing:
             rows = [row for row in rows if row[place] != self._not_uid]
         if self._over is not None or self._under is not None:
             rows = self._by_run_time(now, rows)
+        if self._one_copy:
+            rows = self._without_copies(rows)
         if self._splits:
             rows = self._parts(rows)
         if self._split_partitions:
             rows = self._partition_parts(rows)
         return rows
+
+    def _without_copies(self, rows: list[Row]) -> list[Row]:
+        """Without what stands for a job that another cluster has, or lists."""
+        state, elsewhere = self._lines.index["state"], self._lines.index["federation.elsewhere"]
+        return [row for row in rows if row[state] not in ("PENDING", "REVOKED") or not row[elsewhere]]
 
     def _by_run_time(self, now: float, rows: Sequence[Row]) -> list[Row]:
         """--running-over and --running-under: jobs that have started."""

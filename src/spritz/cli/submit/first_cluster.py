@@ -42,6 +42,25 @@ def use_first(found: Sequence[ControllerConfig], request: SubmitJob | SubmitHetJ
     return found[best[1]].cluster_name
 
 
+def in_federation(found: Sequence[ControllerConfig], request: SubmitJob | SubmitHetJob) -> SubmitJob | None:
+    """The request for siblings on these clusters, if they are several of this cluster's federation: this one is the
+    origin if it is named, else the first. None: they are not.
+    """
+    from spritz.client.locate import locate_controller
+    from spritz.model.commands.job import SubmitJob
+    from spritz.model.federation import may_have_siblings
+
+    if len(found) < 2 or not isinstance(request, SubmitJob) or not may_have_siblings(request.spec):
+        return None
+    own, names = locate_controller(), [cluster.cluster_name for cluster in found]
+    members = {cluster.cluster_name for cluster in clusters.federated()}
+    if not members.issuperset(names):
+        return None
+    if own.cluster_name not in names:
+        clusters.use(found[0])
+    return replace(request, spec=replace(request.spec, clusters=tuple(names)))
+
+
 def _trial(request: SubmitJob | SubmitHetJob) -> SubmitJob | SubmitHetJob:
     if isinstance(request, SubmitHetJob):
         first, *others = request.components

@@ -102,7 +102,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     # -- placement
     ("bas", Row("constraint", "C", "features", "required node features")),
     ("bas", Row("prefer", "", "features", "preferred node features")),
-    ("bas", Row("cluster-constraint", "", "features", refused="use --clusters; a federated job has no siblings")),
+    ("bas", Row("cluster-constraint", "", "features", "clusters of the federation with one of these (!: none)")),
     ("bas", Row("switches", "", "count[@time]", "maximum number of leaf switches, and how long to wait for them")),
     ("bas", Row("segment", "", "nodes", "number of nodes to place together in one block")),
     ("bas", Row("consolidate-segments", "", "", "place segments on as few blocks as possible (always done)")),

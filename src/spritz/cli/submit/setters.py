@@ -467,6 +467,7 @@ SETTERS: dict[str, Callable[[Fields, str, Source], None]] = {
     "oversubscribe": _oversubscribe,
     "overcommit": _flag("overcommit"),
     "constraint": _text("features"),
+    "cluster-constraint": _text("cluster_features"),
     "prefer": _text("prefer"),
     "distribution": _binding("distribution"),
     "cpu-bind": _binding("cpu-bind"),

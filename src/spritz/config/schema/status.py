@@ -279,7 +279,7 @@ MOOT: dict[str, str] = {
     "SlurmctldParameters.cloud_dns": "slurmd calls the controller, from whatever address it has",
     "GroupUpdateForce": "groups are looked up for each submission, and kept with the job",
     "GroupUpdateTime": "groups are looked up for each submission, and kept with the job",
-    "NodeName.TRESWeights": "it weighs nodes between clusters, and federated jobs have no siblings",
+    "NodeName.TRESWeights": "it weighs nodes between clusters; siblings start where they can first",
     "CommunicationParameters.NoAddrCache": "addresses are looked up when they are needed",
     "AccountingStoragePass": "Spritz authenticates by itself",
     "AccountingStorageTRES": "every resource that jobs use is accounted",

@@ -23,6 +23,7 @@ from spritz.model.errors import SpritzError
 from spritz.model.job import Job
 from spritz.model.queries.jobs import GetScript, JobRows, Jobs, ListJobs, Script
 from spritz.model.rejection import Rejection
+from spritz.model.states import JobFlag
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -85,6 +86,8 @@ class JobQueries:
             raise SpritzError(jobs.text, code=jobs.code)
         if not operates(state, caller) and (not request.all or hides_jobs(state, caller)):
             jobs = shown_jobs(state, request.filter, jobs, caller)
+        if state.federated and not request.all and not request.filter.targets:
+            jobs = [job for job in jobs if not job.flags & JobFlag.REVOKED]  # another cluster has it
         await context.writer.durable()
         size = ROWS_PER_SLICE if row is not None else RECORDS_PER_SLICE
         # Rows with expected starts change with every pass; few jobs are not worth caching.

@@ -20,8 +20,10 @@ from spritz.controller.api.will_run import Estimates
 from spritz.controller.blobs import USER_BYTES_MAX
 from spritz.core.decide.crontab import refusal as crontab_refusal
 from spritz.core.decide.submit import known_submission
+from spritz.model.cluster import SYSTEM
 from spritz.model.commands.crontab import UpdateCrontab
-from spritz.model.commands.job import SubmitHetJob
+from spritz.model.commands.job import SubmitHetJob, SubmitJob
+from spritz.model.federation import QueueSibling, SiblingAnswer
 from spritz.model.rejection import Rejection
 from spritz.runtime.directory import group_name_of, person_of
 from spritz.runtime.zone import CALENDAR_SECONDS, utc_offset, utc_offset_changes
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from spritz.client.handling import Call
     from spritz.controller.context import Context
     from spritz.model.cluster import Caller
-    from spritz.model.commands.job import SubmitJob
+    from spritz.model.federation import PutSibling
     from spritz.runtime.directory import Question
 
 #: Bytes of environment of one job: somewhat more than the kernel accepts for a program.
@@ -135,6 +137,29 @@ class Submissions:
         if plugins is not None and jobs:
             return PluginRequests(context, plugins, caller, call).submit(admit, tuple(jobs))
         return admit(tuple(jobs), caller, call.reply)
+
+    async def queue_sibling(self, request: PutSibling, reply: Reply) -> SiblingAnswer | None:
+        """A copy of another cluster's job: as if its user had submitted it here, under the job's number. None: the
+        writer replies. JobSubmitPlugins have seen the job at its origin.
+        """
+        context, spec = self._context, request.spec
+        command = SubmitJob(spec=spec, script=request.script, environment=request.environment)
+        await context.identity.directory.ask(self.lookups(command, SYSTEM))
+        unfit = self._cannot_run_as(spec.uid) or self._too_large(command)
+        if unfit is None:
+            command = self._stored(command, SYSTEM, ())
+            unfit = self._impossible(command, SYSTEM)
+        if unfit is not None:
+            return SiblingAnswer(refusal=unfit.text)
+        queue = QueueSibling(
+            submission=command,
+            job_id=request.job_id,
+            origin=request.origin,
+            copy=request.copy,
+            restart_count=request.restart_count,
+        )
+        context.writer.handle(queue, SYSTEM, reply)
+        return None
 
     def _again(self, command: SubmitJob | SubmitHetJob, caller: Caller, call: Call) -> Deferred:
         """Already queued: the core returns its id once durable. Plugins do not see it again."""

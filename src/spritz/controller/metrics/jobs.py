@@ -29,6 +29,7 @@ STATES: dict[JobState, str] = {
     _S.OUT_OF_MEMORY: "outofmemory",
     _S.PENDING: "pending",
     _S.PREEMPTED: "preempted",
+    _S.REVOKED: "revoked",
     _S.RUNNING: "running",
     _S.SUSPENDED: "suspended",
     _S.TIMEOUT: "timeout",

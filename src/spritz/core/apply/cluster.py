@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from spritz.core.state import State
     from spritz.model.events import Event
+    from spritz.model.limits.records import FederationMember
 
 
 DYNAMIC_NORM: int = NodeFlag.DYNAMIC_NORM.value
@@ -201,11 +202,20 @@ def _slice_ended(state: State, event: events.TimeSliceEnded) -> None:
 
 
 def _policy_changed(state: State, event: events.PolicyChanged) -> None:
+    before = state.rules.federation
     state.put_policy(event.policy)
+    _federation_changed(state, before)
 
 
 def _policy_amended(state: State, event: events.PolicyAmended) -> None:
+    before = state.rules.federation
     amend_policy(state, event.change)
+    _federation_changed(state, before)
+
+
+def _federation_changed(state: State, before: tuple[FederationMember, ...]) -> None:
+    if state.rules.federation != before:
+        state.siblings_due.update(state.federated)
 
 
 def _usage_reset(state: State, event: events.UsageReset) -> None:

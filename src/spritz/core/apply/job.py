@@ -14,6 +14,7 @@ from spritz.core.apply.reservation import unused
 from spritz.core.flags import COMPLETING, CONFIGURING, POWER_UP_NODE
 from spritz.core.timers import job_deadline
 from spritz.model.events import job as events
+from spritz.model.federation import local_number
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job import Hold
 from spritz.model.predict import likeness_of, predicts
@@ -39,12 +40,14 @@ _BATCH_STEP = StepSpec(name="batch")
 
 
 def _queued(state: State, event: events.JobQueued) -> None:
-    _use_number(state, event.job.id)
+    tie = event.job.federation
+    if tie is None or tie.is_origin:
+        _use_number(state, event.job.id)
     state.put_job(event.job)
 
 
 def _use_number(state: State, job_id: int) -> None:
-    following = job_id + 1
+    following = local_number(job_id) + 1
     state.next_job_id = following if following <= state.settings.max_job_id else state.settings.first_job_id
 
 

@@ -27,6 +27,7 @@ from spritz.core.decide import (
     reports,
     requeue,
     reservation,
+    siblings,
     steps,
     submit,
     suspend,
@@ -34,6 +35,7 @@ from spritz.core.decide import (
     trigger,
     update,
 )
+from spritz.model import federation as on_siblings
 from spritz.model import reports as said
 from spritz.model.commands import cluster as on_cluster
 from spritz.model.commands import job as on_job
@@ -90,6 +92,17 @@ DECISIONS: dict[type[Struct], Callable[[DecisionContext, Any], Struct]] = {
     ClearTriggers: trigger.clear_triggers,
     PullTriggers: trigger.pull_triggers,
     FireTriggers: trigger.fire_triggers,
+    on_siblings.QueueSibling: siblings.queue_sibling,
+    on_siblings.RevokeSibling: siblings.revoke_sibling,
+    on_siblings.AskLock: siblings.ask_lock,
+    on_siblings.ReturnLock: siblings.take_lock_back,
+    on_siblings.ReportSibling: siblings.take_report,
+    on_siblings.SiblingPlaced: siblings.sibling_placed,
+    on_siblings.SiblingGone: siblings.sibling_gone,
+    on_siblings.LockAnswered: siblings.lock_answered,
+    on_siblings.LockUnused: siblings.lock_unused,
+    on_siblings.LockReturned: siblings.lock_returned,
+    on_siblings.ReportTaken: siblings.report_taken,
     said.RegisterNode: registration.register_node,
     said.NodeLost: nodes.node_lost,
     said.NodeSilent: nodes.node_silent,
@@ -103,7 +116,9 @@ DECISIONS: dict[type[Struct], Callable[[DecisionContext, Any], Struct]] = {
 }
 
 #: commands of the controller and its node daemons; the api never accepts them from users
-INTERNAL: frozenset[type[Struct]] = frozenset(kind for kind in DECISIONS if kind.__module__ == said.__name__) | {
+INTERNAL: frozenset[type[Struct]] = frozenset(
+    kind for kind in DECISIONS if kind.__module__ in (said.__name__, on_siblings.__name__)
+) | {
     on_cluster.AddNodes,
     on_cluster.Configure,
     on_cluster.ApplyPlan,

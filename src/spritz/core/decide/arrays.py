@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from spritz.core import het
 from spritz.core.apply.job import array_members
 from spritz.core.decision import DecisionContext, Refused
+from spritz.core.siblings import own_number
 from spritz.model.events.job import ArrayTaskSplit
+from spritz.model.federation import federated_number
 from spritz.model.resources import mask_of
 from spritz.notation.ranges import format_array, format_ids
 from spritz.notation.ranges import mask_of as tasks_mask
@@ -156,13 +158,15 @@ def split(context: DecisionContext, array_id: int, task_id: int) -> int:
 def free_number(state: State, count: int = 1) -> int:
     """The first of `count` consecutive unused job ids. Ids begin again at FirstJobId after MaxJobId."""
     settings, jobs, arrays = state.settings, state.jobs, state.arrays
+    of_cluster = federated_number(0, own_number(state))
     number, free_count = state.next_job_id, 0
     for _ in range(settings.max_job_id - settings.first_job_id + count):
         if number > settings.max_job_id:
             number, free_count = settings.first_job_id, 0
-        free_count = free_count + 1 if number not in jobs and number not in arrays else 0
+        job_id = of_cluster | number
+        free_count = free_count + 1 if job_id not in jobs and job_id not in arrays else 0
         if free_count == count:
-            return number - count + 1
+            return job_id - count + 1
         number += 1
     raise Refused("ESLURM_MAX_JOB_COUNT")
 

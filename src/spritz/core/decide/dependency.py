@@ -18,6 +18,7 @@ from spritz.core.apply.job import array_members
 from spritz.core.decide.arrays import split
 from spritz.core.eligibility import eligibility
 from spritz.core.flags import COMPLETING
+from spritz.core.siblings import succeeded
 from spritz.model.events.job import DependenciesChanged, JobEnded
 from spritz.model.job import Hold
 from spritz.model.reasons import Reason
@@ -135,7 +136,7 @@ def _verdict(state: State, waiter: Waiter, item: Dependency, now: float) -> tupl
         return _after(target.started_at or target.ended_at, item, now)
     if not is_over(target):
         return UNFULFILLED, 0.0
-    return _end_verdict(item.kind, target.state is JobState.COMPLETED), 0.0
+    return _end_verdict(item.kind, succeeded(target)), 0.0
 
 
 def _het_verdict(state: State, item: Dependency, leader: Job, now: float) -> tuple[str, float]:

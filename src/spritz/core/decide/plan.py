@@ -11,7 +11,9 @@ from spritz.core.decide import powering
 from spritz.core.decide.het_start import by_job, start_whole, whole_refusal
 from spritz.core.decide.preempt import apply_preemption
 from spritz.core.decide.reclaim import Reclaim
+from spritz.core.decide.siblings import want_lock
 from spritz.core.decide.start import start_job, start_refusal
+from spritz.core.siblings import lock_refusal
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobsNoted, JobStarted, PrioritiesReached
 from spritz.model.reasons import CORE_REASONS
@@ -40,6 +42,10 @@ def apply_plan(context: DecisionContext, command: ApplyPlan) -> Done:
             if whole
             else start_refusal(context.state, start, context.now)
         )
+        if not refuse and job is not None:
+            refuse = lock_refusal(job)
+            if refuse:
+                want_lock(context, job)
         if refuse:
             dropped.append(f"job {start.job_id}: {refuse}")
         elif whole:
@@ -48,7 +54,11 @@ def apply_plan(context: DecisionContext, command: ApplyPlan) -> Done:
             start_job(context, start)
     reclaim = Reclaim(context.state)
     for planned in command.plan.preemptions:
-        refusal = apply_preemption(context, planned, reclaim)
+        job = context.state.jobs.get(planned.job_id)
+        refusal = lock_refusal(job) if job is not None else ""
+        if refusal and job is not None:
+            want_lock(context, job)  # no job makes room for a copy that may not start
+        refusal = refusal or apply_preemption(context, planned, reclaim)
         if refusal:
             dropped.append(f"job {planned.job_id}: {refusal}")
     if any(isinstance(event, JobStarted) and event.powering_up for event in context.events):

@@ -30,7 +30,8 @@ from spritz.core.rights import administers, operates
 from spritz.model.commands.job import SUBMIT_KEY_LENGTH_MAX, JobSubmitted, SubmitHetJob, SubmitJob, WillRun
 from spritz.model.errors import ESLURM
 from spritz.model.events.job import JobQueued
-from spritz.model.job import ArrayState, Hold, Job, Sharing
+from spritz.model.federation import may_have_siblings, member, suits, viable
+from spritz.model.job import ArrayState, Federated, Hold, Job, Sharing
 from spritz.model.job_tres import requested_pairs
 from spritz.model.mcs import BadLabel, label_of
 from spritz.model.partition import barrier
@@ -56,7 +57,8 @@ def submit_job(context: DecisionContext, command: SubmitJob) -> JobSubmitted | W
         return JobSubmitted(job_id=queued_id)
     if command.spec.cron is not None:
         raise Refused("ESLURM_NOT_SUPPORTED", hint="jobs that come again are those of crontabs")
-    job = new_job(context, command)
+    check_clusters(context.state, command.spec)
+    job = with_siblings(context.state, new_job(context, command), command.spec)
     if command.test_only:
         return WillRun(job_id=job.id, start_at=0.0, nodes="", cpus=0, partition=job.partition)
     if command.spec.batch and not (command.script or command.spec.script_key):
@@ -72,7 +74,42 @@ def submit_job(context: DecisionContext, command: SubmitJob) -> JobSubmitted | W
     return JobSubmitted(job_id=job.id, messages=(ESLURM[obstacle][1],) if obstacle else ())
 
 
-#: reasons for which a job cannot start in the second of its submission (`--immediate`)
+def check_clusters(state: State, spec: JobSpec) -> None:
+    """Refuses what no cluster of the federation may run."""
+    federation, cluster = state.rules.federation, state.settings.cluster_name
+    own = member(federation, cluster)
+    if own is None:
+        if spec.cluster_features:
+            raise Refused("ESLURM_JOB_NOT_FEDERATED", hint="this cluster is in no federation: --cluster-constraint")
+        return
+    unknown = [name for name in spec.clusters if member(federation, name) is None]
+    if unknown:
+        raise Refused("ESLURM_INVALID_CLUSTER_NAME", hint=f"not in federation {own.federation}: {','.join(unknown)}")
+    if own.state == "INACTIVE":
+        hint = f"cluster {cluster} is INACTIVE in federation {own.federation}"
+        raise Refused("ESLURM_FED_NO_VALID_CLUSTERS", hint=hint)
+    if not any(suits(one, spec) for one in federation):
+        raise Refused("ESLURM_INVALID_CLUSTER_FEATURE", hint=f"no cluster has {spec.cluster_features}")
+    could = viable(federation, spec)
+    if not could or (cluster not in could and not may_have_siblings(spec)):
+        raise Refused(
+            "ESLURM_FED_NO_VALID_CLUSTERS",
+            hint=f"no cluster of federation {own.federation} takes this job now; only single batch jobs run on others",
+        )
+
+
+def with_siblings(state: State, job: Job, asked: JobSpec) -> Job:
+    """The job as the origin of its siblings, if it may have any. `asked`: the request without our defaults."""
+    federation, cluster = state.rules.federation, state.settings.cluster_name
+    if not federation or job.het_job_id or not may_have_siblings(job.spec):
+        return job
+    spec = job.spec
+    request = replace(asked, uid=spec.uid, gid=spec.gid, user=spec.user, group=spec.group, groups=())
+    local = cluster in viable(federation, spec)
+    return replace(job, federation=Federated(origin=cluster, request=request, local=local))
+
+
+#: reasons for which a job cannot start in the second in which it was submitted (`--immediate`)
 _NOT_YET = (Reason.BEGIN_TIME, Reason.DEPENDENCY, Reason.HELD_USER)
 
 
@@ -90,6 +127,8 @@ def submit_het_job(context: DecisionContext, command: SubmitHetJob) -> JobSubmit
     """Queue all components of a heterogeneous job with consecutive ids, or none of them."""
     components = command.components
     leader = components[0] if components else None
+    if leader is not None:
+        check_clusters(context.state, replace(leader.spec, batch=False))  # components stay together on this cluster
     if leader is None or len(components) > het.COMPONENTS_MAX:
         raise Refused("ESLURM_INVALID_JOB_ID", hint=f"a job has 1 to {het.COMPONENTS_MAX} components")
     queued_id = known_submission(context.state, leader, context.caller)

@@ -20,6 +20,7 @@ from spritz.core.decide.dependency import KINDS, Waiter, cancel_if_hopeless, job
 from spritz.core.decide.hold import release_job
 from spritz.core.decide.memory import with_counted_memory
 from spritz.core.decide.spec import check_extra, check_submission, with_alternates
+from spritz.core.decide.submit import check_clusters
 from spritz.core.decision import DecisionContext, Refused
 from spritz.core.eligibility import HELD_REASONS, accrues_age, eligibility
 from spritz.core.priority import initial_priority
@@ -28,7 +29,7 @@ from spritz.model.commands.job import Done
 from spritz.model.errors import ESLURM
 from spritz.model.events.job import JobHeld, JobUpdated
 from spritz.model.ids import INFINITE
-from spritz.model.job import Hold, JobSpec
+from spritz.model.job import Hold, JobSpec, SiblingState
 from spritz.model.reasons import Reason
 from spritz.model.rules.time_limit import limit_minutes
 from spritz.model.states import JobState
@@ -50,6 +51,8 @@ ACTIVE = RUNNING | {"nice", "priority"}
 PENDING = RUNNING | {
     "account",
     "begin_at",
+    "cluster_features",
+    "clusters",
     "contiguous",
     "core_spec",
     "cores_per_socket",
@@ -282,6 +285,8 @@ def _pending_again(context: DecisionContext, job: Job, spec: JobSpec, changes: d
     """Everything that follows from a pending job's new spec, as if it were submitted now."""
     if "partitions" in changes:
         spec = with_alternates(context.state, spec)
+    if changes.keys() & {"clusters", "cluster_features"}:
+        check_clusters(context.state, spec)
     spec = with_counted_memory(context.state, spec)
     if changes.keys() & {"account", "qos", "wckey", "partitions"}:
         spec = with_account(context.state, spec)
@@ -354,6 +359,7 @@ def _with_array_limit(job: Job, changes: dict[str, object]) -> Job:
 
 def _change(context: DecisionContext, job: Job, changes: dict[str, object], priority_now: int | None) -> None:
     after = draft(context, job, changes, priority_now)
+    after = _with_request(job, after)
     if after != job:
         context.record(JobUpdated(at=context.now, job=after))
     if after.state.active and changes.get("priority") == 0:
@@ -365,6 +371,27 @@ def _change(context: DecisionContext, job: Job, changes: dict[str, object], prio
         killed = cancel_if_hopeless(context, context.state.jobs[job.id])
         if killed is not None:
             job_is_over(context, killed)
+
+
+def _with_request(before: Job, after: Job) -> Job:
+    """What a pending job's origin asks of other clusters is the same: copies of the old request are taken back, and
+    others made."""
+    tie = after.federation
+    if tie is None or tie.request is None or after.spec == before.spec or after.state is not JobState.PENDING:
+        return after
+    changed = {
+        name: getattr(after.spec, name)
+        for name in JobSpec.__struct_fields__
+        if getattr(after.spec, name) != getattr(before.spec, name)
+    }
+    request = replace(tie.request, **changed)
+    siblings = tuple(
+        one
+        if one.state is SiblingState.LEAVING or one.cluster in (tie.runs_on, tie.lock)
+        else replace(one, state=SiblingState.LEAVING)
+        for one in tie.siblings
+    )
+    return replace(after, federation=replace(tie, request=request, siblings=siblings))
 
 
 def _change_hold(context: DecisionContext, job: Job, changes: dict[str, object]) -> None:

@@ -52,6 +52,7 @@ class Catalogue:
         self.licenses = policy.licenses
         self.admins = dict(policy.admins)
         self.coordinators = policy.coordinators
+        self.federation = policy.federation
         self._coordinated: dict[str, frozenset[str]] = {}
         self.accounts = {
             association.account: association for association in policy.associations if not association.user
@@ -92,6 +93,7 @@ class Catalogue:
                 licenses=self.licenses,
                 admins=tuple(sorted(self.admins.items())),
                 coordinators=self.coordinators,
+                federation=self.federation,
             )
         return self._policy
 
@@ -207,6 +209,8 @@ class Catalogue:
             self.admins = dict(change.admins)
         if change.coordinators is not None:
             self.coordinators = change.coordinators
+        if change.federation is not None:
+            self.federation = change.federation
         self._coordinated.clear()
         for user, name in change.default_wckeys:
             self.default_wckeys[user] = name

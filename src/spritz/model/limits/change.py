@@ -54,6 +54,7 @@ def change_between(before: Policy, after: Policy) -> PolicyChange:
         licenses=None if before.licenses == after.licenses else after.licenses,
         admins=None if before.admins == after.admins else after.admins,
         coordinators=None if before.coordinators == after.coordinators else after.coordinators,
+        federation=None if before.federation == after.federation else after.federation,
     )
 
 
@@ -85,4 +86,5 @@ def amended(policy: Policy, change: PolicyChange) -> Policy:
         licenses=policy.licenses if change.licenses is None else change.licenses,
         admins=policy.admins if change.admins is None else change.admins,
         coordinators=policy.coordinators if change.coordinators is None else change.coordinators,
+        federation=policy.federation if change.federation is None else change.federation,
     )

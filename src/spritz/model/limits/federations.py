@@ -21,11 +21,11 @@ CLUSTERS_MAX = 63
 
 STATES = ("ACTIVE", "INACTIVE", "DRAIN", "DRAIN+REMOVE")
 
-#: The only state that a cluster can have here: the others decide which siblings a job gets, and jobs get none.
+#: of a cluster that joins
 STATE = STATES[0]
 
 #: the numbers that slurmdbd stores for states: FedStateRaw
-RAW_STATES = {"": 0, STATE: 1}
+RAW_STATES = {"": 0, STATE: 1, "INACTIVE": 2, "DRAIN": 17, "DRAIN+REMOVE": 49}
 
 
 def member_of(book: Book, cluster: str) -> FederationMember:

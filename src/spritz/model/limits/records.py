@@ -193,6 +193,8 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     admins: tuple[tuple[str, str], ...] = ()
     #: (user, account), by user; the accounts below count too
     coordinators: tuple[tuple[str, str], ...] = ()
+    #: clusters of the cluster's federation, itself among them; empty: it is in none
+    federation: tuple[FederationMember, ...] = ()
 
 
 class PolicyChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -214,6 +216,7 @@ class PolicyChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
     licenses: tuple[tuple[str, int], ...] | None = None
     admins: tuple[tuple[str, str], ...] | None = None
     coordinators: tuple[tuple[str, str], ...] | None = None
+    federation: tuple[FederationMember, ...] | None = None
 
 
 Record = (

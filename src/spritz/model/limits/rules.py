@@ -27,7 +27,7 @@ from spritz.model.limits.catalogue import Catalogue, Touched
 from spritz.model.limits.guarantees import Guarantee
 from spritz.model.limits.ledger import LedgerKey
 from spritz.model.limits.minutes import MinuteLimits, minute_limits_of
-from spritz.model.limits.records import Association, Policy
+from spritz.model.limits.records import Association, FederationMember, Policy
 from spritz.model.limits.usage import Decay, Weights, billable
 from spritz.notation.tres import parse
 
@@ -175,6 +175,11 @@ class Rules:
     def admins(self) -> dict[str, str]:
         """User -> Operator or Administrator."""
         return self._kept.admins
+
+    @property
+    def federation(self) -> tuple[FederationMember, ...]:
+        """Clusters of the cluster's federation, itself among them."""
+        return self._kept.federation
 
     def coordinated(self, user: str) -> frozenset[str]:
         """Accounts whose jobs the user may change, as their coordinator."""

@@ -191,13 +191,16 @@ def _array(job: Job) -> Json:
 
 
 def _state(job: Job) -> Json:
-    spec = job.spec
+    spec, tie = job.spec, job.federation
     return {
         "association_id": job.association,
         "dependency": _dependency(job),
         "derived_exit_code": exit_code(job.derived_exit_status),
         "exit_code": exit_code(job.exit_status),
         "failed_node": job.failed_node,
+        "federation_origin": tie.origin if tie is not None else "",
+        "federation_siblings_active": tie.active if tie is not None else "",
+        "federation_siblings_viable": tie.viable if tie is not None else "",
         "flags": _flags(job),
         "hold": job.hold is not Hold.NONE,
         "job_state": state_list(job),
@@ -346,6 +349,7 @@ def _request(job: Job) -> Json:
     spec = job.spec
     least = spec.cpus_per_node_min or (spec.tasks_per_node or 1) * (spec.cpus_per_task or 1)
     return {
+        "cluster_features": spec.cluster_features,
         "container": spec.container.bundle if spec.container is not None else "",
         "contiguous": spec.contiguous,
         "delay_boot": number(spec.delay_boot_seconds or 0),
@@ -439,14 +443,10 @@ _ABSENT: Json = {
     "batch_features": "",
     "burst_buffer": "",
     "burst_buffer_state": "",
-    "cluster_features": "",
     "container_id": "",
     "cpu_frequency_governor": number(None),
     "cpu_frequency_maximum": number(None),
     "cpu_frequency_minimum": number(None),
-    "federation_origin": "",
-    "federation_siblings_active": "",
-    "federation_siblings_viable": "",
     "network": "",
     "power": Shared({"flags": []}),
     "profile": ("NOT_SET",),

@@ -29,6 +29,7 @@ _TEXTS = {
     "account": "account",
     "admin_comment": "admin_comment",
     "array": "array",
+    "cluster_constraint": "cluster_features",
     "comment": "comment",
     "constraints": "features",
     "current_working_directory": "work_dir",
@@ -67,7 +68,6 @@ _FLAGS = {"contiguous": "contiguous", "overcommit": "overcommit", "reboot": "reb
 _REFUSED = {
     "batch_features": "sbatch --batch is not built",
     "burst_buffer": "burst buffers are not built",
-    "cluster_constraint": "a federated job has no siblings",
     "container_id": "only scrun names containers, which is not built",
     "container_type": "only scrun makes containers of other types, which is not built",
     "cpu_frequency": "CPU frequencies are not set",

@@ -1,0 +1,319 @@
+"""Siblings of federated jobs: made, granted the lock, and taken back (docs/decisions/0197).
+
+The origin's record says on which clusters the job should have a copy; `settle_siblings` brings that up to date after
+every command, whatever the command was. So a hold, a dependency, a start, a cancellation, and a cluster that is drained
+all take copies back by one rule, and a release makes new ones. What is recorded here is sent by the shell until it is
+answered. No copy starts without the lock, which its origin grants to one cluster at a time.
+
+Source: the Slurm Federated Scheduling Guide; sbatch(1) --clusters, --cluster-constraint; sacctmgr(1) FedState.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.core.decide.ending import end_job
+from spritz.core.decide.submit import new_job
+from spritz.core.decision import Refused
+from spritz.core.eligibility import HELD_REASONS, eligibility
+from spritz.core.flags import COMPLETING
+from spritz.core.siblings import HELD, RETURNED, WANTED, entry_of, may_have_copies, peers, with_entry
+from spritz.model.commands.job import Done
+from spritz.model.events.job import JobHeld, JobQueued, JobsPurged, JobUpdated
+from spritz.model.federation import SiblingAnswer, may_keep, member, phase_of, viable
+from spritz.model.job import Federated, Hold, Sibling, SiblingState
+from spritz.model.reasons import CORE_REASONS, Reason
+from spritz.model.states import JobFlag, JobState
+
+if TYPE_CHECKING:
+    from spritz.core.decision import DecisionContext
+    from spritz.core.state import State
+    from spritz.model.federation import (
+        AskLock,
+        LockAnswered,
+        LockReturned,
+        LockUnused,
+        QueueSibling,
+        ReportSibling,
+        ReportTaken,
+        ReturnLock,
+        RevokeSibling,
+        SiblingGone,
+        SiblingPlaced,
+    )
+    from spritz.model.job import Job
+
+
+#: flags of a pending life that say nothing of a copy that is over
+_OF_REQUEUES: int = (JobFlag.REQUEUED | JobFlag.REQUEUE_HOLD | JobFlag.SPECIAL_EXIT).value
+
+
+def settle_siblings(context: DecisionContext) -> None:
+    """Of all jobs that this turn has changed, or every one if the federation is another now."""
+    state = context.state
+    while state.siblings_due:
+        job = state.jobs.get(state.siblings_due.popitem()[0])
+        if job is None or job.federation is None:
+            continue
+        settled = _settled_origin(context, job) if job.federation.is_origin else _settled_copy(context, job)
+        if settled != job:
+            context.record(JobUpdated(at=context.now, job=settled))
+
+
+def _settled_origin(context: DecisionContext, job: Job) -> Job:
+    tie, spec = job.federation, job.spec
+    assert tie is not None, f"job {job.id} has no siblings"
+    federation, own = context.state.rules.federation, context.state.settings.cluster_name
+    if job.state is JobState.PENDING and tie.ended_as is not None:
+        tie = replace(tie, ended_as=None, runs_on="", lock="")  # requeued
+    if job.state.ended and job.flags & JobFlag.REVOKED:
+        job = replace(job, flags=int(job.flags & ~JobFlag.REVOKED))  # cancelled while another cluster ran it
+    wanted = _wanted(context.state, job, tie)
+    entries: list[Sibling] = []
+    for one in tie.siblings:
+        if one.state is SiblingState.REFUSED:
+            entries += [one] if not job.state.ended and (one.cluster in wanted or tie.runs_on) else []
+        elif one.cluster in wanted or one.state is SiblingState.LEAVING:
+            entries.append(one)
+        else:
+            entries.append(replace(one, state=SiblingState.LEAVING))
+    copy, known = tie.copy, {one.cluster for one in entries}
+    for name in wanted:
+        if name not in known:
+            copy += 1
+            entries.append(Sibling(cluster=name, copy=copy, state=SiblingState.DUE))
+    local = may_keep(member(federation, own), spec) if federation else True
+    tie = replace(tie, siblings=tuple(entries), copy=copy, local=local)
+    return _gated(context, replace(job, federation=tie), bool(tie.lock) or not local)
+
+
+def _wanted(state: State, job: Job, tie: Federated) -> list[str]:
+    """Other clusters on which there should be a copy."""
+    if tie.runs_on:
+        return [] if job.state.ended else [tie.runs_on]
+    if not may_have_copies(job):
+        return []
+    federation, own = state.rules.federation, state.settings.cluster_name
+    new = () if tie.lock else viable(federation, job.spec)
+    here = {one.cluster for one in tie.siblings if may_keep(member(federation, one.cluster), job.spec)}
+    return [one.cluster for one in federation if one.cluster != own and (one.cluster in new or one.cluster in here)]
+
+
+def _settled_copy(context: DecisionContext, job: Job) -> Job:
+    tie = job.federation
+    assert tie is not None, f"job {job.id} has no origin"
+    if job.state is JobState.PENDING and tie.lock == HELD and job.restart_count > _life(tie):
+        tie = replace(tie, lock="")  # requeued: the next life needs the lock again
+    if job.state.ended and tie.lock:
+        tie = replace(tie, lock="")
+    return _gated(context, replace(job, federation=tie), tie.lock in (WANTED, RETURNED))
+
+
+def _life(tie: Federated) -> int:
+    """The life that the origin knows of."""
+    return int(tie.reported.partition(":")[2] or 0)
+
+
+def _gated(context: DecisionContext, job: Job, gate: bool) -> Job:
+    """A pending job is not considered while another cluster has its lock."""
+    if job.state is not JobState.PENDING:
+        return job
+    if gate and job.reason not in CORE_REASONS:
+        return replace(job, reason=Reason.FED_JOB_LOCK, reason_detail="", expected_start_at=0.0, expected_nodes=())
+    if not gate and job.reason is Reason.FED_JOB_LOCK:
+        reason, eligible_at = eligibility(job.spec, job.hold, job.dependencies, context.now)
+        return replace(job, reason=reason, eligible_at=job.eligible_at or eligible_at)
+    return job
+
+
+# -- at the origin
+
+
+def sibling_placed(context: DecisionContext, command: SiblingPlaced) -> Done:
+    """Another cluster has the copy, or does not take it."""
+    job, tie, entry = _entry(context.state, command.job_id, command.cluster, command.copy)
+    if job is not None and tie is not None and entry is not None and entry.state is SiblingState.DUE:
+        state = SiblingState.REFUSED if command.refusal else SiblingState.PLACED
+        _put(context, job, with_entry(tie, replace(entry, state=state, reason=command.refusal)))
+    return Done()
+
+
+def sibling_gone(context: DecisionContext, command: SiblingGone) -> Done:
+    """Another cluster does not have the copy any more."""
+    job, tie, entry = _entry(context.state, command.job_id, command.cluster, command.copy)
+    if job is not None and tie is not None and entry is not None and entry.state is SiblingState.LEAVING:
+        tie = replace(tie, siblings=tuple(one for one in tie.siblings if one.cluster != command.cluster))
+        # Cancelled, and queued again since: not before now could it start elsewhere.
+        tie = replace(tie, lock="", runs_on="") if tie.lock == command.cluster else tie
+        _put(context, replace(job, flags=int(job.flags & ~JobFlag.REVOKED)) if not tie.lock else job, tie)
+    return Done()
+
+
+def ask_lock(context: DecisionContext, command: AskLock) -> SiblingAnswer:
+    """A copy could start. Only one cluster at a time may."""
+    job, tie, entry = _entry(context.state, command.job_id, command.cluster, command.copy)
+    if job is None or tie is None or entry is None:
+        return SiblingAnswer(unknown=True)
+    if tie.lock:
+        return SiblingAnswer(granted=tie.lock == command.cluster and command.restart_count == job.restart_count)
+    leaving = entry.state in (SiblingState.LEAVING, SiblingState.REFUSED)
+    stale = command.asked <= entry.asked or command.restart_count != job.restart_count
+    if leaving or stale or not may_have_copies(job):
+        return SiblingAnswer()
+    _put(context, job, replace(tie, lock=command.cluster))
+    return SiblingAnswer(granted=True)
+
+
+def take_lock_back(context: DecisionContext, command: ReturnLock) -> SiblingAnswer:
+    """A copy with the lock could not start after all."""
+    job, tie, entry = _entry(context.state, command.job_id, command.cluster, command.copy)
+    if job is not None and tie is not None and entry is not None and command.asked > entry.asked:
+        tie = with_entry(tie, replace(entry, asked=command.asked))
+        _put(context, job, replace(tie, lock="") if tie.lock == command.cluster and not tie.runs_on else tie)
+    return SiblingAnswer()
+
+
+def take_report(context: DecisionContext, command: ReportSibling) -> SiblingAnswer:
+    """What has become of a copy."""
+    job, tie, entry = _entry(context.state, command.job_id, command.cluster, command.copy)
+    if job is None or tie is None or entry is None or job.state is not JobState.PENDING:
+        return SiblingAnswer()
+    what = command.phase.partition(":")[0]
+    if what == "pending":
+        if command.restart_count > job.restart_count:
+            _queued_again(context, job, replace(tie, lock="", runs_on=""), command)
+        return SiblingAnswer()
+    if command.restart_count < job.restart_count:
+        return SiblingAnswer()  # it was sent before what is known already
+    if tie.lock != command.cluster and what == "started":
+        return SiblingAnswer()
+    if tie.lock != command.cluster:
+        # It was ended before it ran: this cluster gets no other copy.
+        refused = replace(entry, state=SiblingState.REFUSED, reason=command.reason or command.state.value)
+        _put(context, job, with_entry(tie, refused))
+    elif what == "started":
+        started = replace(job, flags=int(job.flags | JobFlag.REVOKED))
+        _put(context, started, replace(tie, runs_on=command.cluster))
+    else:
+        _put(context, job, replace(tie, runs_on=command.cluster, ended_as=command.state))
+        end_job(context, context.state.jobs[job.id], JobState.REVOKED, exit_status=command.exit_status)
+    return SiblingAnswer()
+
+
+def _queued_again(context: DecisionContext, job: Job, tie: Federated, command: ReportSibling) -> None:
+    reason, eligible_at = eligibility(job.spec, job.hold, job.dependencies, context.now)
+    again = replace(
+        job,
+        federation=tie,
+        flags=int(job.flags & ~JobFlag.REVOKED),
+        restart_count=command.restart_count,
+        reason=reason,
+        eligible_at=eligible_at,
+    )
+    context.record(JobUpdated(at=context.now, job=again))
+    if command.held and job.hold is Hold.NONE:
+        context.record(JobHeld(at=context.now, job_id=job.id, hold=Hold.USER, reason=HELD_REASONS[Hold.USER]))
+
+
+def _entry(state: State, job_id: int, cluster: str, copy: int) -> tuple[Job | None, Federated | None, Sibling | None]:
+    """The job, its tie and this very copy; None for what is not known."""
+    job = state.jobs.get(job_id)
+    tie = job.federation if job is not None else None
+    if tie is None or not tie.is_origin:
+        return None, None, None
+    entry = entry_of(tie, cluster)
+    return job, tie, entry if entry is not None and entry.copy == copy else None
+
+
+def _put(context: DecisionContext, job: Job, tie: Federated) -> None:
+    after = replace(job, federation=tie)
+    if after != context.state.jobs[job.id]:
+        context.record(JobUpdated(at=context.now, job=after))
+
+
+# -- where the copies are
+
+
+def queue_sibling(context: DecisionContext, command: QueueSibling) -> SiblingAnswer:
+    """A copy of a job of another cluster, under the job's number."""
+    old = context.state.jobs.get(command.job_id)
+    tie = old.federation if old is not None else None
+    if tie is not None and tie.copy >= command.copy:
+        return SiblingAnswer()  # it came before
+    if old is not None and (not old.state.ended or old.flags & COMPLETING or peers(old)):
+        raise Refused("ESLURM_DUPLICATE_JOB_ID", hint="an earlier copy of the job is still here")
+    try:
+        job = new_job(context, command.submission, number=command.job_id)
+    except Refused as refused:
+        return SiblingAnswer(refusal=refused.rejection.text)
+    if old is not None:
+        context.record(JobsPurged(at=context.now, job_ids=(old.id,)))
+    tie = Federated(origin=command.origin, copy=command.copy, reported=f"pending:{command.restart_count}")
+    job = replace(job, federation=tie, restart_count=command.restart_count)
+    context.record(JobQueued(at=context.now, job=job))
+    return SiblingAnswer()
+
+
+def want_lock(context: DecisionContext, job: Job) -> None:
+    """The copy could start now, with the lock."""
+    tie = job.federation
+    if tie is not None and not tie.is_origin and not tie.lock:
+        _put(context, job, replace(tie, lock=WANTED, asked=tie.asked + 1))
+
+
+def lock_answered(context: DecisionContext, command: LockAnswered) -> Done:
+    """The origin has granted the lock, keeps it (it is asked again), or knows no such copy."""
+    job = context.state.jobs.get(command.job_id)
+    tie = job.federation if job is not None else None
+    if job is None or tie is None or tie.lock != WANTED or tie.asked != command.asked:
+        return Done()
+    if command.unknown:
+        end_job(context, job, JobState.REVOKED)
+    elif command.granted:
+        _put(context, job, replace(tie, lock=HELD))
+    return Done()
+
+
+def lock_unused(context: DecisionContext, command: LockUnused) -> Done:
+    """Its resources have gone to another job meanwhile: siblings may go first."""
+    job = context.state.jobs.get(command.job_id)
+    tie = job.federation if job is not None else None
+    if job is not None and tie is not None and tie.lock == HELD and job.state is JobState.PENDING:
+        _put(context, job, replace(tie, lock=RETURNED))
+    return Done()
+
+
+def lock_returned(context: DecisionContext, command: LockReturned) -> Done:
+    """The origin has it again."""
+    job = context.state.jobs.get(command.job_id)
+    tie = job.federation if job is not None else None
+    if job is not None and tie is not None and tie.lock == RETURNED and tie.asked == command.asked:
+        _put(context, job, replace(tie, lock=""))
+    return Done()
+
+
+def report_taken(context: DecisionContext, command: ReportTaken) -> Done:
+    """The origin knows this phase of the copy."""
+    job = context.state.jobs.get(command.job_id)
+    tie = job.federation if job is not None else None
+    if job is not None and tie is not None and not tie.is_origin and tie.copy == command.copy:
+        _put(context, job, replace(tie, reported=command.phase))
+    return Done()
+
+
+def revoke_sibling(context: DecisionContext, command: RevokeSibling) -> SiblingAnswer:
+    """The origin takes the copy back: it is ended, whatever it does."""
+    job = context.state.jobs.get(command.job_id)
+    tie = job.federation if job is not None else None
+    if job is None or tie is None or tie.is_origin or tie.copy != command.copy:
+        return SiblingAnswer()
+    if not job.state.ended:
+        state = JobState.CANCELLED if job.state.active else JobState.REVOKED
+        end_job(context, job, state, by_uid=command.by_uid if job.state.active else -1)
+    ended = context.state.jobs[job.id]
+    # The origin knows: nothing is left to report.
+    ended = replace(ended, flags=int(ended.flags & ~_OF_REQUEUES))
+    _put(context, ended, replace(tie, reported=phase_of(ended), lock=""))
+    return SiblingAnswer()

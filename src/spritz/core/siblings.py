@@ -1,0 +1,150 @@
+"""Siblings of federated jobs: what the state says of them, and what other clusters are still to be told.
+
+Pure. `decide.siblings` changes them, and the shell (`controller.federation`) sends what is owed until it is answered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from spritz.core.flags import COMPLETING
+from spritz.model.federation import (
+    AskLock,
+    LockAnswered,
+    LockReturned,
+    PutSibling,
+    ReportSibling,
+    ReportTaken,
+    ReturnLock,
+    RevokeSibling,
+    SiblingAnswer,
+    SiblingGone,
+    SiblingPlaced,
+    SiblingRequest,
+    member,
+    phase_of,
+)
+from spritz.model.job import Federated, Hold, Sibling, SiblingState
+from spritz.model.states import JobState
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+    from spritz.core.state import State
+    from spritz.model.job import Job
+
+#: what a copy that holds, or asks for, the lock says of it
+WANTED, HELD, RETURNED = "wanted", "held", "returned"
+
+
+def own_number(state: State) -> int:
+    """The cluster's number in its federation; 0: it is in none."""
+    own = member(state.rules.federation, state.settings.cluster_name)
+    return own.number if own is not None else 0
+
+
+def lock_refusal(job: Job) -> str:
+    """Why the federation keeps the job from starting here now; "" if it does not. A copy may ask for the lock."""
+    tie = job.federation
+    if tie is None:
+        return ""
+    if tie.is_origin:
+        return "another cluster has its lock" if tie.lock or not tie.local else ""
+    return "" if tie.lock == HELD else "its origin has the lock"
+
+
+def entry_of(tie: Federated, cluster: str) -> Sibling | None:
+    """The copy on that cluster."""
+    return next((one for one in tie.siblings if one.cluster == cluster), None)
+
+
+def with_entry(tie: Federated, entry: Sibling) -> Federated:
+    """With this in place of what was known of the cluster's copy."""
+    return replace(tie, siblings=tuple(entry if one.cluster == entry.cluster else one for one in tie.siblings))
+
+
+def peers(job: Job) -> list[str]:
+    """Clusters that are to be told something, or asked."""
+    tie = job.federation
+    if tie is None:
+        return []
+    if tie.is_origin:
+        ended = job.state.ended
+        return [
+            one.cluster
+            for one in tie.siblings
+            if one.state in (SiblingState.DUE, SiblingState.LEAVING) or (ended and one.state is SiblingState.PLACED)
+        ]
+    owes = tie.lock in (WANTED, RETURNED) or phase_of(job) != tie.reported
+    return [tie.origin] if owes else []
+
+
+def owed(job: Job, cluster: str, own: str) -> SiblingRequest | None:
+    """What that cluster is to be told first; None: nothing. Script and environment are for the shell to add."""
+    tie = job.federation
+    if tie is None:
+        return None
+    if not tie.is_origin:
+        return _owed_to_origin(job, tie, own) if cluster == tie.origin else None
+    entry = entry_of(tie, cluster)
+    if entry is None:
+        return None
+    if entry.state is SiblingState.LEAVING:
+        return RevokeSibling(job_id=job.id, copy=entry.copy, by_uid=job.cancelled_by_uid)
+    if entry.state is SiblingState.DUE and tie.request is not None:
+        # What the origin has waited for need not be waited for again.
+        spec = replace(tie.request, hold=False, dependencies=(), clusters=(), cluster_features="")
+        spec = replace(spec, priority=None) if spec.priority == 0 else spec
+        return PutSibling(job_id=job.id, origin=own, copy=entry.copy, spec=spec, restart_count=job.restart_count)
+    return None
+
+
+def _owed_to_origin(job: Job, tie: Federated, own: str) -> SiblingRequest | None:
+    phase = phase_of(job)
+    if phase != tie.reported:
+        # Before all else: the lock of a new life is asked for when the origin knows that the last one is over.
+        return ReportSibling(
+            job_id=job.id,
+            cluster=own,
+            copy=tie.copy,
+            phase=phase,
+            restart_count=job.restart_count,
+            state=job.state,
+            exit_status=job.exit_status,
+            reason=job.reason.value,
+            held=job.hold is not Hold.NONE,
+        )
+    if tie.lock == WANTED:
+        return AskLock(job_id=job.id, cluster=own, copy=tie.copy, restart_count=job.restart_count, asked=tie.asked)
+    if tie.lock == RETURNED:
+        return ReturnLock(job_id=job.id, cluster=own, copy=tie.copy, asked=tie.asked)
+    return None
+
+
+def taken(request: SiblingRequest, answer: SiblingAnswer, cluster: str) -> Struct:
+    """What the core is told of an answer."""
+    if isinstance(request, PutSibling):
+        return SiblingPlaced(job_id=request.job_id, cluster=cluster, copy=request.copy, refusal=answer.refusal)
+    if isinstance(request, RevokeSibling):
+        return SiblingGone(job_id=request.job_id, cluster=cluster, copy=request.copy)
+    if isinstance(request, AskLock):
+        return LockAnswered(job_id=request.job_id, asked=request.asked, granted=answer.granted, unknown=answer.unknown)
+    if isinstance(request, ReturnLock):
+        return LockReturned(job_id=request.job_id, asked=request.asked)
+    return ReportTaken(job_id=request.job_id, copy=request.copy, phase=request.phase)
+
+
+def succeeded(job: Job) -> bool:
+    """It has ended well, here or on another cluster."""
+    tie = job.federation
+    how = tie.ended_as if tie is not None and job.state is JobState.REVOKED and tie.ended_as is not None else job.state
+    return how is JobState.COMPLETED
+
+
+def may_have_copies(job: Job) -> bool:
+    """The job waits for nothing but resources."""
+    return (
+        job.state is JobState.PENDING and job.hold is Hold.NONE and not job.dependencies and not job.flags & COMPLETING
+    )

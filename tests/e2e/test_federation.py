@@ -1,0 +1,163 @@
+"""Federated jobs on real clusters over one slurmdbd: one of several siblings runs, and every cluster comes to know."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.cluster import Cluster, until
+from tests.e2e.commands import run
+from tests.e2e.test_accounting import Accounted, accounted
+
+__all__ = ["accounted"]
+
+pytestmark = pytest.mark.xdist_group("federation")
+
+
+class Federation:
+    """Two clusters of a federation; commands are given on the first one."""
+
+    def __init__(self, accounted: Accounted) -> None:
+        self.accounted = accounted
+        accounted.start()
+        self.first, self.second = accounted.cluster, accounted.another()
+        for cluster in (self.first, self.second):
+            cluster.start()
+        accounted.sacct("-j", "1")
+        names = {self.first.name, self.second.name}
+        until(lambda: {row[0] for row in self.rows("cluster", "cluster")} == names, "both have registered")
+        self.said("sacctmgr", "-i", "add", "account", "phys")
+        self.said("sacctmgr", "-i", "add", "user", "root", "account=phys", "defaultaccount=phys")
+        self.said("sacctmgr", "-i", "add", "federation", "both", f"clusters={self.first.name},{self.second.name}")
+
+    def rows(self, entity: str, fields: str) -> list[list[str]]:
+        shown = self.said("sacctmgr", "-nP", "show", entity, f"format={fields}")
+        return [line.split("|") for line in shown.splitlines()]
+
+    def said(self, *words: str, at: Cluster | None = None) -> str:
+        done = run(at or self.first, *words)
+        assert done.returncode == 0, f"{words}: {done.stdout!r}{done.stderr!r}"
+        return done.stdout.decode()
+
+    def submit(self, *words: str, at: Cluster | None = None) -> int:
+        return int(self.said("sbatch", "--parsable", "-o", "/dev/null", *words, at=at).split(";")[0])
+
+    def state(self, number: int, at: Cluster) -> str:
+        done = run(at, "scontrol", "-o", "show", "job", str(number), "--local")
+        return "".join(word.partition("=")[2] for word in done.stdout.decode().split() if word.startswith("JobState="))
+
+    def reach(self, number: int, first: str, second: str) -> None:
+        def states() -> tuple[str, str]:
+            return self.state(number, self.first), self.state(number, self.second)
+
+        until(lambda: states() == (first, second), lambda: f"{number} is {first}, {second}: {states()}\n{self.logs()}")
+
+    def logs(self) -> str:
+        return "\n".join((one.root / "slurmctld.log").read_text()[-3000:] for one in (self.first, self.second))
+
+
+@pytest.fixture
+def federation(accounted: Accounted) -> Federation:
+    return Federation(accounted)
+
+
+WIDE = ("-N2", "--exclusive")
+
+
+def test_a_job_runs_on_the_cluster_that_can_start_it_first(federation: Federation) -> None:
+    here = federation.submit(*WIDE, "--wrap", "sleep 100")
+    assert here >> 26 == 1
+    federation.reach(here, "RUNNING", "")
+    there = federation.submit(*WIDE, "--wrap", "sleep 100")
+    federation.reach(there, "REVOKED", "RUNNING")
+    waits = federation.submit(*WIDE, "--wrap", "true")
+    after = federation.submit("-d", f"afterok:{waits}", "--wrap", "true")
+    federation.reach(waits, "PENDING", "PENDING")
+    _each_job_is_listed_once(federation, here, there, waits, after)
+    # A hold takes copies back, a release makes others; given where the job is not, they reach its origin.
+    federation.said("scontrol", "hold", str(waits), at=federation.second)
+    federation.reach(waits, "PENDING", "REVOKED")
+    federation.said("scontrol", "release", str(waits), at=federation.second)
+    federation.reach(waits, "PENDING", "PENDING")
+    # A copy can be taken off one cluster; a change of the request makes copies of what it says now.
+    federation.said("scancel", "--sibling", federation.second.name, str(waits))
+    federation.reach(waits, "PENDING", "CANCELLED")
+    federation.said("scontrol", "update", f"jobid={waits}", "comment=again", "timelimit=5")
+    federation.reach(waits, "PENDING", "PENDING")
+    # Requeued, it is every cluster's again; cancelled where it does not run, it ends where it does.
+    federation.said("scontrol", "requeuehold", str(there))
+    federation.reach(there, "PENDING", "REVOKED")
+    federation.reach(waits, "REVOKED", "COMPLETED")
+    federation.reach(after, "REVOKED", "COMPLETED")
+    federation.said("scontrol", "release", str(there))
+    federation.reach(there, "REVOKED", "RUNNING")
+    federation.said("scancel", str(there))
+    federation.reach(there, "REVOKED", "CANCELLED")
+    federation.said("scancel", str(here), at=federation.second)
+    federation.reach(here, "CANCELLED", "")
+
+
+def _each_job_is_listed_once(federation: Federation, here: int, there: int, waits: int, after: int) -> None:
+    first, second = federation.first.name, federation.second.name
+    shown = federation.said("squeue", "-h", "--federation", "-S", "i", "-O", "JobID:12,Cluster:32,State:12").split()
+    assert sorted(zip(shown[::3], shown[1::3], shown[2::3], strict=True)) == [
+        (str(here), first, "RUNNING"),
+        (str(there), second, "RUNNING"),
+        (str(waits), first, "PENDING"),
+        (str(after), first, "PENDING"),
+    ]
+    shown = federation.said("squeue", "-h", "--sibling", "-O", "JobID:12").split()
+    assert shown.count(str(waits)) == shown.count(str(there)) == 2
+    rows = federation.accounted.sacct("--federation", "-X", "-S", "now-1hour", "-o", "jobid,cluster,state")
+    assert sorted(row for row in rows if row[0] in (str(here), str(there))) == [
+        [str(here), first, "RUNNING"],
+        [str(there), second, "RUNNING"],
+    ]
+    record = federation.said("scontrol", "show", "job", str(waits), at=federation.second)
+    assert f"FedOrigin={first} FedViableSiblings={first},{second} FedActiveSiblings={first},{second}" in record
+
+
+def test_a_cluster_that_cannot_be_reached_loses_nothing(federation: Federation) -> None:
+    first, second = federation.first, federation.second
+    over = first.work / "over"
+    until_told = ("--wrap", f"until [ -e {over} ]; do sleep 0.1; done")
+    here = federation.submit(*WIDE, *until_told)
+    federation.reach(here, "RUNNING", "")
+    there = federation.submit(*WIDE, *until_told)
+    federation.reach(there, "REVOKED", "RUNNING")
+    waits = federation.submit(*WIDE, "--wrap", "true")
+    federation.reach(waits, "PENDING", "PENDING")
+    # It is away when its job ends and when its copy is to go: the copy's job runs elsewhere, and the copy never does.
+    second.kill_controller()
+    over.touch()
+    until(lambda: federation.state(waits, first) == "COMPLETED", "it runs at its origin")
+    assert federation.state(there, first) == "REVOKED"
+    second.start_controller()
+    federation.reach(there, "REVOKED", "COMPLETED")
+    federation.reach(waits, "COMPLETED", "REVOKED")
+    rows = federation.accounted.sacct("-L", "-D", "-X", "-S", "now-1hour", "-j", str(waits), "-o", "cluster,state")
+    assert sorted(rows) == sorted([[first.name, "COMPLETED"], [second.name, "REVOKED"]])
+
+
+def test_features_and_states_of_clusters_say_where_copies_are_made(federation: Federation) -> None:
+    first, second = federation.first, federation.second
+    federation.said("sacctmgr", "-i", "modify", "cluster", second.name, "set", "features=gpu")
+    only = federation.submit("--cluster-constraint", "gpu", "--wrap", "true")
+    federation.reach(only, "REVOKED", "COMPLETED")
+    refused = run(first, "sbatch", "--cluster-constraint", "fpga", "--wrap", "true")
+    assert refused.stderr == b"sbatch: error: Batch job submission failed: Invalid cluster feature specification\n"
+    full = federation.submit(*WIDE, "--wrap", "sleep 100")
+    federation.said("sacctmgr", "-i", "modify", "cluster", second.name, "set", "fedstate=DRAIN")
+    waits = federation.submit(*WIDE, "--wrap", "true")
+    until(lambda: federation.state(waits, first) == "PENDING", "it waits")
+    federation.said("sacctmgr", "-i", "modify", "cluster", second.name, "set", "fedstate=ACTIVE")
+    federation.reach(waits, "REVOKED", "COMPLETED")
+    federation.said("sacctmgr", "-i", "modify", "cluster", first.name, "set", "fedstate=INACTIVE")
+    inactive = run(first, "sbatch", "--wrap", "true")
+    assert b"No eligible clusters for federated job" in inactive.stderr
+    federation.said("sacctmgr", "-i", "modify", "cluster", first.name, "set", "fedstate=DRAIN+REMOVE")
+    federation.said("scancel", str(full))
+    until(
+        lambda: [second.name] == [row[0] for row in federation.rows("federation", "cluster")],
+        "the cluster leaves when its last job is over",
+    )
+    assert federation.submit("--wrap", "true") >> 26 == 0
