@@ -23,10 +23,10 @@ from spritz.model.events.cluster import PolicyChanged
 from spritz.model.job import Sharing
 from spritz.model.limits.records import Policy, Qos
 from spritz.model.plan import Plan, PlannedPreemption
-from spritz.model.preempting import PreemptionSide, may_preempt, preempt_mode
 from spritz.model.preemption import PreemptionPolicy, PreemptMode
 from spritz.model.reports import JobGone
 from spritz.model.resources import mask_of
+from spritz.model.rules.preemption import PreemptionSide, may_preempt, preempt_mode
 from spritz.model.states import JobState
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.plan import preemption

@@ -21,7 +21,7 @@ Map
 `reservation`, `topology`, `networks`, `power`, `preemption`, `het`   one subject each
 `accounting`, `usage`, `shares`, `fairshare`, `priority`, `diagnostics`   further queries of commands
 `rules/`      rules that core and scheduling must agree on, one file each
-`preempting`, `membership`, `predict`, `step_usage`   pure rules that several packages share
+`membership`, `predict`, `step_usage`   pure rules that several packages share
 
 Units are in names: `_minutes`, `_seconds`, `_mib`; times are float seconds since the epoch (`*_at`), 0.0 meaning "not
 yet".

@@ -1,4 +1,4 @@
-"""The settings of preemption and time slicing. `preempting` has the rules that follow from them.
+"""The settings of preemption and time slicing. `rules.preemption` has the rules that follow from them.
 
 Source: slurm.conf(5) PreemptType, PreemptMode, PreemptParameters, PreemptExemptTime, SchedulerTimeSlice.
 """

@@ -16,8 +16,8 @@ from spritz.core.effects import SuspendOn
 from spritz.core.flags import CONFIGURING
 from spritz.model.events.cluster import TimeSliceEnded
 from spritz.model.events.job import JobResumed, JobSuspended
-from spritz.model.preempting import time_sliced
 from spritz.model.resources import mask_of
+from spritz.model.rules.preemption import time_sliced
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:

@@ -22,7 +22,9 @@ from spritz.core.effects import SignalOn
 from spritz.core.flags import CONFIGURING
 from spritz.model.events.job import EndSignalSent, JobPreempted
 from spritz.model.plan import PlannedStart
-from spritz.model.preempting import (
+from spritz.model.preemption import PreemptMode
+from spritz.model.reservation import leaving_seconds
+from spritz.model.rules.preemption import (
     PreemptionSide,
     exempt_seconds,
     exempt_until,
@@ -33,8 +35,6 @@ from spritz.model.preempting import (
     reclaim_mode,
     spared,
 )
-from spritz.model.preemption import PreemptMode
-from spritz.model.reservation import leaving_seconds
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:

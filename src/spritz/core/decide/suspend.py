@@ -20,7 +20,7 @@ from spritz.core.decision import DecisionContext, Refused
 from spritz.core.flags import CONFIGURING
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobSuspended
-from spritz.model.preempting import time_sliced
+from spritz.model.rules.preemption import time_sliced
 from spritz.model.rules.sharing import jobs_per_cpu
 from spritz.model.states import JobState
 

@@ -17,7 +17,7 @@ Map
 `access`             whether accounting and the lists of a partition let it in
 `availability`       which nodes and partitions take jobs, by their states
 `partition_limits`   which limit of a partition keeps it out
+`preemption`         which jobs may preempt which, and how
 
-Rules of accounting are in `model.limits`, those of preemption in `model.preempting`, labels in `model.mcs`, features
-that nodes can change in `model.node_features`.
+Rules of accounting are in `model.limits`, labels in `model.mcs`, features that nodes can change in `model.node_features`.
 """

@@ -29,9 +29,9 @@ from msgspec import Struct
 from spritz.model.job_tres import allocated_pairs
 from spritz.model.limits.guarantees import Standing, Tenant, lender
 from spritz.model.plan import PlannedPreemption, PlannedVictim
-from spritz.model.preempting import exempt_until, preempt_mode, reclaim_mode, spared, words_of
 from spritz.model.preemption import PreemptMode
 from spritz.model.resources import mask_of
+from spritz.model.rules.preemption import exempt_until, preempt_mode, reclaim_mode, spared, words_of
 from spritz.scheduling.plan.failed_preemptions import FailedPreemptions
 from spritz.scheduling.plan.preemption_bound import Bound
 from spritz.scheduling.plan.preemption_rules import PreemptionRules
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from spritz.model.limits.guarantees import Guarantee
-    from spritz.model.preempting import PreemptionSide
     from spritz.model.resources import Allocation, NodeAllocation
     from spritz.model.rules.licenses import LicensePool
+    from spritz.model.rules.preemption import PreemptionSide
     from spritz.scheduling.view.findings import Findings
     from spritz.scheduling.view.nodes import Holder, NodeRow
     from spritz.scheduling.view.occupants import Kind

@@ -1,7 +1,7 @@
 """Which kinds of jobs may preempt which, how, and what each victim costs: the tables of one cycle.
 
-A kind is a partition and a QOS; with some modes priorities decide too. The rules themselves are in `model.preempting`,
-which the core shares. Pure; changes nothing.
+A kind is a partition and a QOS; with some modes priorities decide too. The rules themselves are in
+`model.rules.preemption`, which the core shares. Pure; changes nothing.
 
 Source: slurm.conf(5) PreemptType, PreemptMode, PreemptExemptTime, PreemptParameters; sacctmgr(1) Preempt.
 """
@@ -11,8 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.plan import PlannedVictim
-from spritz.model.preempting import PreemptionSide, exempt_seconds, exempt_until, may_preempt, preempt_mode, spared
 from spritz.model.preemption import PreemptMode
+from spritz.model.rules.preemption import (
+    PreemptionSide,
+    exempt_seconds,
+    exempt_until,
+    may_preempt,
+    preempt_mode,
+    spared,
+)
 from spritz.scheduling.plan.victims import Victim
 
 if TYPE_CHECKING:
@@ -46,7 +53,7 @@ class PreemptionRules:
         return request.partition, record.spec.qos
 
     def side(self, kind: Kind, priority: int = 0) -> PreemptionSide:
-        """A job of the kind, as `model.preempting` sees it."""
+        """A job of the kind, as `model.rules.preemption` sees it."""
         side = self._sides.get((kind, priority))
         if side is None:
             qos = self.snapshot.rules.qos.get(kind[1])

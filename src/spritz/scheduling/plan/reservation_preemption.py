@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.plan import PlannedPreemption, PlannedVictim
-from spritz.model.preempting import guest_mode
 from spritz.model.reservation import leaving_seconds
+from spritz.model.rules.preemption import guest_mode
 from spritz.scheduling.placement.place import place
 
 if TYPE_CHECKING:
