@@ -19,5 +19,6 @@ Map
 `partition_limits`   which limit of a partition keeps it out
 `preemption`         which jobs may preempt which, and how
 
-Rules of accounting are in `model.limits`, labels in `model.mcs`, features that nodes can change in `model.node_features`.
+Rules of accounting are in `model.limits`, labels in `model.mcs`, features that nodes can change in
+`model.node_features`.
 """
