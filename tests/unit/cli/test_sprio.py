@@ -108,6 +108,10 @@ def test_what_weighs_nothing_is_not_reckoned() -> None:
     assert out.getvalue() == "0.2500000 0.0000000\n"
 
 
+def test_an_unknown_letter_is_left_out_with_the_text_behind_it() -> None:
+    assert shown(format="x%.5Zab|%i;%Y", noheader="") == ["x3;395", "x7;655"]
+
+
 @pytest.mark.parametrize("noheader", [False, True])
 def test_jobs_that_do_not_wait_are_not_found(noheader: bool) -> None:
     given = {"jobs": "9"} | ({"noheader": ""} if noheader else {})
