@@ -17,6 +17,7 @@ from spritz.accounting.engine import database_errors
 from spritz.accounting.store import job_of, step_of
 from spritz.model.accounting import (
     HISTORIES_MAX,
+    NEW_LIFE_SECONDS,
     PICKS_MAX,
     JobHistory,
     JobPick,
@@ -266,10 +267,13 @@ def _newest_lives(records: list[JobRecord]) -> list[JobRecord]:
 def conditions(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
     """Conditions that SQL can check, within one cluster."""
     found = matching(query, cluster_id)
-    # In Slurm a requeued job becomes a new record once it may run again; until then its last life is shown.
-    runnable = _jobs.eligible_at > 0.0
+    # In Slurm a requeued job becomes a new record once it may run again, or some seconds later where it is held; until
+    # then its last life is shown.
+    runnable: ColumnElement[bool] = _jobs.eligible_at > 0.0
     if query.ends_at:
-        runnable = _jobs.eligible_at.between(0.1, query.ends_at)
+        runnable = or_(
+            _jobs.eligible_at.between(0.1, query.ends_at), _jobs.submitted_at <= query.ends_at - NEW_LIFE_SECONDS
+        )
     found.append(or_(_jobs.state != "PENDING", _jobs.restart_count == 0, runnable))
     if query.reasons:
         table = schema.pending_reasons.c

@@ -323,6 +323,9 @@ class JobPick(Struct, frozen=True, gc=False):
 #: most jobs that one question may name; clients with more ask several times
 PICKS_MAX = 20_000
 
+#: Seconds after which a requeued job that may not run yet is listed as pending. 22.05 took 3 to 5.
+NEW_LIFE_SECONDS = 5.0
+
 
 class SelectJobs(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Lives of jobs with their steps. Streamed: `JobRecords`, ordered by job id. Empty or None: no condition.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from spritz.client.errors import ClientError
 from spritz.client.sync import connect_controller
-from spritz.model.accounting import JobPick, JobWithSteps
+from spritz.model.accounting import NEW_LIFE_SECONDS, JobPick, JobWithSteps
 from spritz.model.accounting_of import record_of, step_record_of
 from spritz.model.queries.jobs import Jobs, ListJobs
 from spritz.model.queries.steps import ListSteps, Steps
@@ -117,7 +117,9 @@ def _picked(pick: JobPick, job: JobRecord) -> bool:
 
 def _in_window(query: SelectJobs, job: JobRecord) -> bool:
     start, end = query.starts_at or 0.0, query.ends_at
-    if job.state == "PENDING" and job.restart_count and not 0.0 < job.eligible_at <= (end or job.eligible_at):
+    runnable = 0.0 < job.eligible_at <= (end or job.eligible_at)
+    settled = end is not None and job.submitted_at <= end - NEW_LIFE_SECONDS
+    if job.state == "PENDING" and job.restart_count and not runnable and not settled:
         return False
     if query.states:
         if job.state == "PENDING" and end is not None and not 0.0 < job.eligible_at <= end:
