@@ -177,9 +177,9 @@ def _settled(
         used = in_use if owner is None else owner.used.get(tres, 0)
         room = capacity if owner is None else max(owner.guaranteed[tres], used)
         unused = [max(0, member.guaranteed.get(tres, 0) - member.used.get(tres, 0)) for member in members]
-        beyond = [max(0, direct[member.record.id] - member.guaranteed.get(tres, 0)) for member in members]
-        total = min(max(0, sum(unused) - max(0, room - used)), sum(beyond))
-        for sums, parts in ((lent, unused), (borrowed, beyond)):
+        excess = [max(0, direct[member.record.id] - member.guaranteed.get(tres, 0)) for member in members]
+        total = min(max(0, sum(unused) - max(0, room - used)), sum(excess))
+        for sums, parts in ((lent, unused), (borrowed, excess)):
             sums.update(zip((member.record.id for member in members), share_out(total, parts), strict=True))
     return lent, borrowed, direct
 
@@ -201,28 +201,28 @@ def _first(state: State, accounts: dict[str, Account], visible: Callable[[Job], 
     waiting: list[tuple[float, float, int, Job, Guarantee]] = []
     for job_id in state.pending:
         job = state.jobs[job_id]
-        own = accounts.get(job.spec.account)
-        line = () if own is None else (own, *own.above)
-        for one in line:
-            one.waiting += 1
-        wanted = dict(_wanted(state, job)) if any(one.guaranteed for one in line) else {}
-        roomy = [
-            one
-            for one in (guarantees_of(state, job, job.partition) if wanted else ())
-            if one.has_room(state.ledger.use(("a", one.id)).tres, wanted)
+        account_of_job = accounts.get(job.spec.account)
+        charged = () if account_of_job is None else (account_of_job, *account_of_job.above)
+        for account in charged:
+            account.waiting += 1
+        wanted = dict(_wanted(state, job)) if any(account.guaranteed for account in charged) else {}
+        open_guarantees = [
+            guarantee
+            for guarantee in (guarantees_of(state, job, job.partition) if wanted else ())
+            if guarantee.has_room(state.ledger.use(("a", guarantee.id)).tres, wanted)
         ]
-        for one in line:
-            one.waiting_within += any(guarantee.id == one.record.id for guarantee in roomy)
-        if roomy and visible(job):
-            waiting.append((-job.priority, job.submitted_at, job.id, job, roomy[0]))
+        for account in charged:
+            account.waiting_within += any(guarantee.id == account.record.id for guarantee in open_guarantees)
+        if open_guarantees and visible(job):
+            waiting.append((-job.priority, job.submitted_at, job.id, job, open_guarantees[0]))
     return [
         ShareJob(
             job=_label(job),
             account=job.spec.account,
-            tres=_told(_wanted(state, job), state),
-            guarantee=one.account,
+            tres=_named_pairs(_wanted(state, job), state),
+            guarantee=guarantee.account,
         )
-        for _priority, _at, _number, job, one in sorted(waiting, key=lambda item: item[:3])[:NAMED_MAX]
+        for _priority, _at, _number, job, guarantee in sorted(waiting, key=lambda item: item[:3])[:NAMED_MAX]
     ]
 
 
@@ -248,7 +248,7 @@ def _givers(state: State, visible: Callable[[Job], bool]) -> list[ShareJob]:
             continue
         guarantee_ids = {one.id for one in guarantees_of(state, job, job.partition)}
         after = [guarantee.reclaim_seconds for guarantee in guarantees if guarantee.id not in guarantee_ids]
-        amounts = _told(allocated_pairs(job.allocation), state)
+        amounts = _named_pairs(allocated_pairs(job.allocation), state)
         if after and amounts:
             at = job.started_at + job.suspended_seconds + min(after)
             giver = ShareJob(job=_label(job), account=job.spec.account, tres=amounts, at=at)
@@ -260,7 +260,7 @@ def _label(job: Job) -> str:
     return f"{job.array_job_id}_{job.array_task_id}" if job.array_task_id is not None else str(job.id)
 
 
-def _told(pairs: Iterable[tuple[str, int]], state: State) -> tuple[tuple[str, int], ...]:
+def _named_pairs(pairs: Iterable[tuple[str, int]], state: State) -> tuple[tuple[str, int], ...]:
     """The pairs whose TRES some account is guaranteed."""
     names = {name for guarantee in state.rules.guarantees.values() for name, _count in guarantee.tres}
     return tuple((name, count) for name, count in pairs if name in names)

@@ -391,10 +391,12 @@ def _check_limits(state: State, spec: JobSpec, partitions: list[Partition], ther
     if not reasons:
         raise refusals[0]
     enforced = state.settings.enforce_part_limits.upper()
-    beyond = [reason for reason in reasons if reason is not Reason.NONE]
-    if beyond and (enforced in ("ALL", "YES") or (enforced == "ANY" and len(beyond) == len(reasons))):
-        raise Refused(_LIMIT_CODES[beyond[0]])
-    return Reason.NONE if len(beyond) < len(reasons) else beyond[0]
+    exceeded_reasons = [reason for reason in reasons if reason is not Reason.NONE]
+    if exceeded_reasons and (
+        enforced in ("ALL", "YES") or (enforced == "ANY" and len(exceeded_reasons) == len(reasons))
+    ):
+        raise Refused(_LIMIT_CODES[exceeded_reasons[0]])
+    return Reason.NONE if len(exceeded_reasons) < len(reasons) else exceeded_reasons[0]
 
 
 def _misfit_refusal(state: State, spec: JobSpec, partition: Partition) -> Refused | None:

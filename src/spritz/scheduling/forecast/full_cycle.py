@@ -37,12 +37,12 @@ def forecast(cycle: Cycle, *, held: bool) -> Forecast:
     starts = _waiting_for_room(cycle, room)
     ineligible = snapshot.ineligible.values()
     if held and (cycle.held or cycle.capped or ineligible):
-        turns = HeldJobs(snapshot, cycle.limits, cycle.licenses.pool, room, cycle.begun, cycle.notes.tasks_left)
+        held_jobs = HeldJobs(snapshot, cycle.limits, cycle.licenses.pool, room, cycle.begun, cycle.notes.tasks_left)
         settled = started | cycle.backfill.planned_job_ids
-        turns.hold(cycle.held.values(), settled)
-        turns.cap(record for record in cycle.capped.values() if record.id not in settled)
-        turns.come(ineligible, starts)
-        later = turns.starts()
+        held_jobs.hold(cycle.held.values(), settled)
+        held_jobs.cap(record for record in cycle.capped.values() if record.id not in settled)
+        held_jobs.come(ineligible, starts)
+        later = held_jobs.starts()
         together(later, {record.id: record.het_job_id for record in ineligible if record.het_job_id})
         starts += later
     return as_arrays(starts)

@@ -544,7 +544,7 @@ def could_serve(table: NodeTable, request: Request, nodes: Ints) -> bool:
         return bool(capacity_columns(table, request, nodes)[0].any())
     for index in nodes.tolist():
         row = table.rows[index]
-        roomy = request.share_rows or row.free_cpus.bit_count() >= request.cpus_floor
-        if roomy and capacity(row, request)[0]:
+        enough_cpus = request.share_rows or row.free_cpus.bit_count() >= request.cpus_floor
+        if enough_cpus and capacity(row, request)[0]:
             return True
     return False

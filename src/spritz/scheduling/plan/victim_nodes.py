@@ -198,10 +198,10 @@ def _near(fabric: Fabric, nodes: Ints, lost: Floats, wanted: int) -> Ints:
         largest = np.argsort(-counts, kind="stable")
         enough = int(np.searchsorted(np.cumsum(counts[largest]), wanted)) + LEAVES
         chosen = leaves[largest[:enough]]
-    turn = np.full(int(leaf_of.max(initial=0)) + 1, len(chosen))
-    turn[chosen] = np.arange(len(chosen))
-    turns = turn[leaf_of]
-    order: Ints = np.argsort(turns, kind="stable")[: int((turns < len(chosen)).sum())]
+    rank_of_leaf = np.full(int(leaf_of.max(initial=0)) + 1, len(chosen))
+    rank_of_leaf[chosen] = np.arange(len(chosen))
+    rank_of_node = rank_of_leaf[leaf_of]
+    order: Ints = np.argsort(rank_of_node, kind="stable")[: int((rank_of_node < len(chosen)).sum())]
     return order
 
 

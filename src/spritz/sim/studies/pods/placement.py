@@ -54,8 +54,8 @@ class RandomPlacement:
             return node, []
         if pod.milli == WHOLE_GPU:
             return node, self._cluster.whole_gpus(node, pod.gpus)
-        roomy = np.flatnonzero(self._cluster.gpus[node] >= pod.milli)
-        return node, [int(roomy[self._random.randrange(len(roomy))])]
+        fitting = np.flatnonzero(self._cluster.gpus[node] >= pod.milli)
+        return node, [int(fitting[self._random.randrange(len(fitting))])]
 
 
 class BestFitPlacement:
@@ -148,14 +148,14 @@ class FragmentPlacement:
         best = np.full(len(nodes), -np.inf)
         which = none
         for gpu in range(free.shape[1]):
-            roomy = free[:, gpu] >= pod.milli
-            if not roomy.any():
+            fitting = free[:, gpu] >= pod.milli
+            if not fitting.any():
                 continue
-            after = free[roomy].copy()
+            after = free[fitting].copy()
             after[:, gpu] -= pod.milli
-            gain = _points(before[roomy] - fragments(cpu[roomy], after, model[roomy], self._typical))
-            better = gain > best[roomy]
-            chosen = np.flatnonzero(roomy)[better]
+            gain = _points(before[fitting] - fragments(cpu[fitting], after, model[fitting], self._typical))
+            better = gain > best[fitting]
+            chosen = np.flatnonzero(fitting)[better]
             best[chosen] = gain[better]
             which[chosen] = gpu
         return best, which
