@@ -84,7 +84,7 @@ def test_what_cannot_run_is_refused_before_it_queues_and_leaves_nothing(lab: Lab
         (("--", "no-such-program"), "no-such-program: command not found"),
         (("-p", "nonexistent", *train), f"partitions: {partition}"),
         (("--gpus", "nonexistent:1", *train), f"partition {partition} has "),
-        (("--nodes", "900", *train), f"partition {partition} has "),
+        (("--mem", "900G", *train), f"partition {partition} has "),
         (("--template", "torchrn", *train), "did you mean torchrun?"),
         (("--template", "lightning", "--", str(bare), "train.py"), "has no lightning or pytorch_lightning"),
         (("--env", "NOT_SET_HERE", *train), "NOT_SET_HERE: it is not set here"),
