@@ -66,7 +66,7 @@ def test_every_page_is_read_by_the_parsers_of_prometheus_in_both_formats(control
         answer = get(controller, path)
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/plain; version=")
-        assert values(answer.text)
+        assert values(answer.text) or path == "/metrics/jobs-use", "only that page may have no samples: no job runs"
     answer = get(controller, "/metrics", accept="application/openmetrics-text;version=1.0.0")
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert list(openmetrics(answer.text))  # type: ignore[no-untyped-call]  # it has no types

@@ -154,6 +154,16 @@ class GpuSample(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     celsius: int = -1
 
 
+class JobSample(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
+    """What a job's steps use on a node: CPUs in hundredths, memory at this moment, and I/O so far."""
+
+    job_id: int
+    cpus_used: int = 0
+    memory_used_mib: int = 0
+    disk_read_mib: int = 0
+    disk_written_mib: int = 0
+
+
 class NodeSample(Struct, frozen=True, kw_only=True, gc=False):
     """High-rate facts about a node that are never journaled. Load is in hundredths; memory in MiB."""
 
@@ -163,3 +173,5 @@ class NodeSample(Struct, frozen=True, kw_only=True, gc=False):
     sampled_at: float = 0.0
     #: of a machine that is one node
     gpus: tuple[GpuSample, ...] = ()
+    #: while metrics are on
+    jobs: tuple[JobSample, ...] = ()

@@ -215,6 +215,20 @@ class Agent:
                 return StepMeasured(node=node, usage=found.usage, pids=found.pids)
         return Rejection(code="ESLURM_INVALID_JOB_ID")
 
+    async def measure_all(self) -> list[tuple[str, RunningStep, control.Measured]]:
+        """What every step on our nodes has used. Steps that end meanwhile, or do not answer in time, are left out."""
+        links = [(node, key, link) for (node, key), link in self._links.items() if not link.finished]
+        try:
+            async with asyncio.timeout(MEASURE_SECONDS):
+                answers = await asyncio.gather(*(link.measure() for _, _, link in links), return_exceptions=True)
+        except TimeoutError:
+            return []
+        return [
+            (node, key, answer)
+            for (node, key, _), answer in zip(links, answers, strict=True)
+            if isinstance(answer, control.Measured)
+        ]
+
     def order(self, message: Struct, call: Call | None = None) -> Accepted | Rejection:
         """Execute an order."""
         here = self._nodes.get(message.node)  # type: ignore[attr-defined]  # every order in ORDERS has a node

@@ -40,6 +40,7 @@ from spritz.node.gpu_detection import fitted, nvml_devices
 from spritz.node.gpu_use import GpuUse
 from spritz.node.hardware import disk_mib
 from spritz.node.job_mapping import gpus_of, write_mapping
+from spritz.node.job_use import JobUse
 from spritz.node.zygote import Zygote
 from spritz.runtime import log as runtime_log
 from spritz.runtime import tls
@@ -119,6 +120,7 @@ class Daemon:
         self._looks = Worker("hardware")
         self._gpu_use, self._gpu_looks = GpuUse(), Worker("gpus")
         self._gpus: tuple[GpuSample, ...] = ()
+        self._job_use = JobUse()
         self._looking = False
         self._started_at = self._clock.now()
         self._stopping = asyncio.Event()
@@ -485,6 +487,9 @@ class Daemon:
         samples = health.samples(self._settings.nodes, self._clock.now())
         if self._gpus and len(samples) == 1:
             samples = (structs.replace(samples[0], gpus=self._gpus),)
+        used = self._job_use.by_node
+        if used:
+            samples = tuple(structs.replace(sample, jobs=used.get(sample.name, ())) for sample in samples)
         return NodeSamples(samples=samples)
 
     async def _beat(self, link: PersistentChannel) -> None:
@@ -492,12 +497,17 @@ class Daemon:
             await self._clock.sleep(HEARTBEAT_SECONDS)
             link.notify(self._samples())
             if not self._looking:
-                self._tasks.spawn_contained(self._look_at_gpus(), name="gpus.look")
+                self._tasks.spawn_contained(self._look_at_use(), name="use.look")
 
-    async def _look_at_gpus(self) -> None:
-        """GPU figures for the next heartbeat, and dcgm-exporter's files. Nothing else waits for a hanging driver."""
+    async def _look_at_use(self) -> None:
+        """Figures of jobs and GPUs for the next heartbeat, and dcgm-exporter's files. Nothing else waits for a hanging
+        driver.
+        """
         self._looking = True
         try:
+            if self._settings.measures_jobs:
+                measured = await self._agent.measure_all()
+                await self._gpu_looks.run(self._job_use.take, measured, self._clock.monotonic())
             if self._gpu_use.present and len(self._settings.nodes) == 1:
                 self._gpus = await self._gpu_looks.run(self._gpu_use.read)
             directory = self._settings.job_mapping_directory

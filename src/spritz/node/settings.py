@@ -82,6 +82,8 @@ class DaemonSettings(Struct, frozen=True, kw_only=True):
     ends_for_reboot: bool
     #: directory of files that map GPUs to jobs (`node.job_mapping`); "": none
     job_mapping_directory: str
+    #: what jobs use is measured for slurmctld's metrics
+    measures_jobs: bool
     #: programs that change features
     helpers: HelpersFile
     #: the file system that counts as TmpDisk
@@ -258,6 +260,7 @@ def daemon_settings(
         else path("RebootProgram"),
         helpers=config.helpers,
         ends_for_reboot=have.has_option("SlurmdParameters", "shutdown_on_reboot"),
+        measures_jobs=have.text("MetricsType") == "metrics/openmetrics",
         job_mapping_directory=have.option("SlurmdParameters", "dcgm_job_mapping_dir") or "",
         config_overrides=have.has_option("SlurmdParameters", "config_overrides"),
         private_hosts=private_hosts,

@@ -19,7 +19,7 @@ from spritz.controller.metrics.paths import METRICS
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
-    from spritz.model.node import GpuSample
+    from spritz.model.node import GpuSample, JobSample
 
 Families = Iterator[Metric]
 
@@ -71,6 +71,39 @@ class Pages:
         """Jobs of each user and each account."""
         yield from _job_families("slurm_user_jobs", "username", sorted(self._jobs.users.items()))
         yield from _job_families("slurm_account_jobs", "account", sorted(self._jobs.accounts.items()))
+
+    @cached_property
+    def _use(self) -> dict[int, list[float]]:
+        """Job -> figures of `_USE_VALUES`, of all its nodes."""
+        sums: dict[int, list[float]] = {}
+        for sample in self._context.nodes.samples.values():
+            for used in sample.jobs:
+                job = self._state.jobs.get(used.job_id)
+                if job is not None and job.state.active:
+                    total = sums.setdefault(used.job_id, [0.0] * len(_USE_VALUES))
+                    for place, (_, _, value) in enumerate(_USE_VALUES):
+                        total[place] += value(used)
+        return sums
+
+    def use_of_jobs(self) -> Families:
+        """CPUs, memory and I/O of each running job, as the nodes' daemons measure them."""
+        labels = ["job_id", "user", "account"]
+        for place, (name, text, _) in enumerate(_USE_VALUES):
+            family = GaugeMetricFamily(f"spritz_job_{name}", text, labels=labels)
+            for job_id, total in self._use.items():
+                spec = self._state.jobs[job_id].spec
+                family.add_metric([str(job_id), spec.user, spec.account], total[place])
+            yield family
+
+    def use_of_users(self) -> Families:
+        """The same of each user's running jobs together."""
+        users: dict[str, list[float]] = {}
+        for job_id, total in self._use.items():
+            mine = users.setdefault(self._state.jobs[job_id].spec.user, [0.0] * len(_USE_VALUES))
+            mine[:] = (before + more for before, more in zip(mine, total, strict=True))
+        for place, (name, text, _) in enumerate(_USE_VALUES):
+            rows = ((user, total[place]) for user, total in sorted(users.items()))
+            yield _labelled(f"spritz_user_{name}", text, "username", rows)
 
     def nodes(self) -> Families:
         """Each node, and all nodes together."""
@@ -228,6 +261,15 @@ def _gpu_families(rows: Iterable[NodeRow]) -> Families:
         yield family
 
 
+_MIB = 1024 * 1024
+
+_USE_VALUES: tuple[tuple[str, str, Callable[[JobSample], float]], ...] = (
+    ("cpus_used", "CPUs that running jobs keep busy", lambda used: used.cpus_used / 100),
+    ("memory_used_bytes", "Memory of the processes of running jobs", lambda used: used.memory_used_mib * _MIB),
+    ("read_bytes", "What running steps of jobs have read from disks", lambda used: used.disk_read_mib * _MIB),
+    ("written_bytes", "What running steps of jobs have written to disks", lambda used: used.disk_written_mib * _MIB),
+)
+
 _GPU_VALUES: tuple[tuple[str, str, Callable[[GpuSample], float]], ...] = (
     ("spritz_gpu_utilization_ratio", "How busy the GPU is", lambda gpu: gpu.busy_percent / 100),
     ("spritz_gpu_memory_used_bytes", "Memory of the GPU in use", lambda gpu: gpu.memory_used_mib * 1024 * 1024),
@@ -285,11 +327,19 @@ _Part = Callable[[Pages], Families]
 #: Path -> content. /metrics shows everything: in Slurm it only lists the other paths, which scrapers cannot use.
 PATHS: dict[str, tuple[_Part, ...]] = {
     "/metrics/jobs": (Pages.jobs,),
+    "/metrics/jobs-use": (Pages.use_of_jobs,),
     "/metrics/jobs-users-accts": (Pages.users_and_accounts,),
     "/metrics/nodes": (Pages.nodes,),
     "/metrics/partitions": (Pages.partitions,),
     "/metrics/scheduler": (Pages.scheduler,),
-    "/metrics": (Pages.jobs, Pages.users_and_accounts, Pages.nodes, Pages.partitions, Pages.scheduler),
+    "/metrics": (
+        Pages.jobs,
+        Pages.users_and_accounts,
+        Pages.use_of_users,
+        Pages.nodes,
+        Pages.partitions,
+        Pages.scheduler,
+    ),
 }
 
 assert tuple(PATHS) == METRICS

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 #: Paths of `families.PATHS`.
 METRICS = (
-    "/metrics/jobs", "/metrics/jobs-users-accts", "/metrics/nodes", "/metrics/partitions", "/metrics/scheduler",
+    "/metrics/jobs",
+    "/metrics/jobs-use",
+    "/metrics/jobs-users-accts",
+    "/metrics/nodes",
+    "/metrics/partitions",
+    "/metrics/scheduler",
     "/metrics",
-)  # fmt: skip
+)
 
 _METHODS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC")
 
