@@ -43,7 +43,7 @@ _LISTS = frozenset(
 
 
 def gathered(found: Sequence[tuple[str, str | None]], context: Context) -> list[tuple[str, str | None]]:
-    """Options with lists that are given in several parts put together. Raises Silent for nodes that are given twice."""
+    """Merges list options given in several parts. Raises AlreadyReported for nodes that are given twice."""
     lists: dict[str, str] = {}
     for key, value in found:
         if key in _LISTS and value:
@@ -104,7 +104,7 @@ def build(given: Given, cluster: str, now: float, context: Context) -> Question:
 
 
 def window(given: Given, now: float, context: Context) -> tuple[float | None, float | None]:
-    """--starttime and --endtime, or what stands for them. Raises Silent after the line that names a wrong one."""
+    """--starttime and --endtime, or their defaults. Raises AlreadyReported after an error about a wrong one."""
     # An empty one, as of an empty variable, is none.
     start = _time(given["starttime"], now, context) if given.get("starttime") else None
     end = _time(given["endtime"], now, context) if given.get("endtime") else None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def connected(context: Context) -> tuple[Connection, str]:
     """A connection to slurmdbd, and the name of our cluster.
 
-    Raises Silent after Slurm's lines; RemoteHost if AccountingStorageHost is another machine.
+    Raises AlreadyReported after Slurm's lines; RemoteHost if AccountingStorageHost is another machine.
     """
     config = locate_database()
     if config.kind != "slurmdbd":

@@ -53,7 +53,7 @@ def targets(words: Sequence[str]) -> tuple[JobTarget, ...]:
 
 
 def signal_of(given: Given, context: Context) -> int:
-    """Number of --signal; 0 when none was given. Raises Silent."""
+    """Number of --signal; 0 when none was given. Raises AlreadyReported."""
     if "signal" not in given:
         return 0
 

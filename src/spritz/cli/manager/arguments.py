@@ -120,7 +120,7 @@ def conditions(
 ) -> Conditions:
     """`noun`: the word that gives names besides `name=` and a bare word.
 
-    Raises Silent after sacctmgr's own lines for a word that is no condition.
+    Raises AlreadyReported after sacctmgr's own lines for a word that is no condition.
     """
     found = Conditions()
     names = ("", "name", "names", *((noun, f"{noun}s") if noun else ()))
@@ -140,7 +140,7 @@ def conditions(
 
 
 def need_values(words: Iterable[Word], context: Context) -> None:
-    """Refuse `name=` of an empty list, which would select all. A partition may be empty. Raises Silent."""
+    """Refuse `name=` of an empty list, which would select all. A partition may be empty. Raises AlreadyReported."""
     for word in words:
         if word.key and not any(word.values) and not word.key.lower().startswith("part"):
             context.err(f" No value given: {word.text}\n")
@@ -148,7 +148,7 @@ def need_values(words: Iterable[Word], context: Context) -> None:
 
 
 def need_some(asked: Conditions, entity: str, context: Context) -> None:
-    """Refuse a deletion without conditions, which would delete everything. Raises Silent."""
+    """Refuse a deletion without conditions, which would delete everything. Raises AlreadyReported."""
     if asked == Conditions():
         coordinators = " You need to specify a user list or account list here.\n"
         context.err(coordinators if entity == "coordinator" else " No conditions given to remove, not executing.\n")
@@ -156,7 +156,7 @@ def need_some(asked: Conditions, entity: str, context: Context) -> None:
 
 
 def time_of(text: str, now: float, context: Context) -> float:
-    """A time of the past or to come. Raises Silent after the line that says what is wrong with it."""
+    """A time of the past or to come. Raises AlreadyReported after the line that says what is wrong with it."""
     from spritz.notation.times import TimeError, parse_time
 
     try:

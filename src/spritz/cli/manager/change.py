@@ -78,7 +78,7 @@ def _changed(book: Book, targets: list[Association], words: list[Word], context:
 
 
 def _need_qos(book: Book, rules: Rules, association: Association, context: Context) -> None:
-    """A default is one of the QOS that the association may use. Raises Silent."""
+    """A default is one of the QOS that the association may use. Raises AlreadyReported."""
     if association.default_qos and association.default_qos not in {qos.name for qos in book.qos}:
         context.err(f"You gave a bad default qos '{association.default_qos}'.  Use 'list qos' to get complete list.\n")
         raise AlreadyReported
@@ -95,7 +95,7 @@ def _need_qos(book: Book, rules: Rules, association: Association, context: Conte
 
 
 def apply(record: Association, words: list[Word], context: Context, inherited: str = "") -> Association:
-    """Raises Silent after sacctmgr's lines for a word that is none."""
+    """Raises AlreadyReported after sacctmgr's lines for a word that is none."""
     try:
         found = settings.apply(record, words, {}, inherited)
     except settings.Unknown as error:
@@ -178,7 +178,7 @@ def modify_users(book: Book, asked: Conditions, words: list[Word], context: Cont
 
 
 def _need_wckey(book: Book, asked: Conditions, name: str, users: list[str], context: Context) -> None:
-    """A default is one of the user's own, in every cluster that is meant; or none. Raises Silent."""
+    """A default is one of the user's own, in every cluster that is meant; or none. Raises AlreadyReported."""
     clusters = [cluster.name for cluster in book.clusters if not asked.clusters or cluster.name in asked.clusters]
     theirs = {(wckey.cluster, wckey.user) for wckey in book.wckeys if wckey.name == name}
     lacking = [(user, cluster) for user in users for cluster in clusters if (cluster, user) not in theirs]
@@ -291,7 +291,7 @@ def delete_users(book: Book, asked: Conditions, context: Context) -> Edit:
 
 
 def delete_accounts(book: Book, asked: Conditions, context: Context) -> Edit:
-    """`delete account`: with all below it. Raises Silent after the line that keeps root."""
+    """`delete account`: with all below it. Raises AlreadyReported after the line that keeps root."""
     if "root" in (name.lower() for name in asked.names):
         context.err(" You are not allowed to remove the root account.\n Use remove cluster instead.\n")
         raise AlreadyReported
@@ -332,7 +332,7 @@ def delete_clusters(book: Book, asked: Conditions, context: Context) -> Edit:
 
 
 def delete_coordinators(book: Book, asked: Conditions, context: Context) -> Edit:
-    """`delete coordinator`. Raises Silent after the line that names whom there is not."""
+    """`delete coordinator`. Raises AlreadyReported after the line that names whom there is not."""
     users, accounts = set(asked.names + asked.users), {name.lower() for name in asked.accounts}
     need_coordinator(book, sorted(accounts), sorted(users), context)
     doomed = [

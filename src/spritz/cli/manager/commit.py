@@ -50,7 +50,7 @@ def may(connection: Connection, level: str) -> bool:
 
 @contextmanager
 def refusal(context: Context, line: str) -> Iterator[None]:
-    """Of a question that is for others: the daemon's words, and `line` below, with them for {}. Raises Silent."""
+    """Prints a refusal: the daemon's message, then `line` with the message for {}. Raises AlreadyReported."""
     try:
         yield
     except RemoteError as error:
@@ -145,7 +145,7 @@ def _book_to_edit(connection: Connection) -> Book:
 
 
 def _rehearse(connection: Connection, edit: RehearseEdit, context: Context) -> None:
-    """What speaks against a deletion is said before the question. Raises Silent after sacctmgr's lines."""
+    """What speaks against a deletion is said before the question. Raises AlreadyReported after sacctmgr's lines."""
     try:
         connection.call(edit, BookEdited, timeout=60.0)
     except RemoteError as error:

@@ -30,7 +30,7 @@ _OF_CLUSTERS = ("federation", "fedstate", "features")
 def _read(
     words: list[Word], context: Context, unknown: str, *, flags: bool = True
 ) -> tuple[list[str], list[tuple[str, str]] | None]:
-    """Names, and (operator, cluster) pairs: None where no clusters are named. Raises Silent after sacctmgr's lines."""
+    """Names, and (operator, cluster) pairs: None if no clusters are named. Raises AlreadyReported after an error."""
     names: list[str] = []
     clusters: list[tuple[str, str]] | None = None
     for word in words:

@@ -72,7 +72,7 @@ class Loading:
         self._new: list[Association] = []
 
     def edit(self, text: str) -> Edit:
-        """What to print, to put and to drop. Raises Silent after sacctmgr's lines where the file is wrong."""
+        """What to print, to put and to drop. Raises AlreadyReported after sacctmgr's lines where the file is wrong."""
         try:
             for line in read(text):
                 self._take(line)

@@ -31,7 +31,7 @@ def taken_out(setting: list[Word]) -> tuple[list[Word], list[Word]]:
 
 
 def reset(entity: str, book: Book, asked: Conditions, words: list[Word], context: Context) -> int:
-    """0 when the controller has forgotten. Raises Silent."""
+    """0 when the controller has forgotten. Raises AlreadyReported."""
     if any(word.value.strip() != "0" for word in words):
         context.error("Raw usage can only be set to 0 (zero)")
         return 1

@@ -28,7 +28,7 @@ def taken_out(words: list[Word]) -> tuple[Word | None, list[Word]]:
 
 
 def rename_user(book: Book, asked: Conditions, word: Word, rest: list[Word], context: Context) -> Edit:
-    """Raises Silent after sacctmgr's lines."""
+    """Raises AlreadyReported after sacctmgr's lines."""
     names = list(dict.fromkeys(asked.names + asked.users))
     if len(names) > 1:
         context.error(_ONE_AT_A_TIME)

@@ -66,7 +66,7 @@ def show_reservations(
 
 
 def read(cluster: str, words: Sequence[Word], now: float, context: Context) -> ReservationQuestion:
-    """Of today until now, unless the words say otherwise. Raises Silent after sacctmgr's lines about bad words."""
+    """From the words, by default today until now. Raises AlreadyReported after an error about bad words."""
     asked = ReservationQuestion(
         AskReservations(clusters=(cluster,), starts_at=int(time_of("today", now, context)), ends_at=0)
     )

@@ -49,7 +49,7 @@ class Asked(Struct):
         context: Context,
         unknown: str = " Unknown option: {}\n Use keyword 'where' to modify condition\n",
     ) -> Asked:
-        """Raises Silent after sacctmgr's lines for a word that is none."""
+        """Raises AlreadyReported after sacctmgr's lines for a word that is none."""
         asked = cls()
         for word in words:
             known = "names" if word.key in ("", "name") else match(word.key, (*_WORDS, "allowed"), 2)
@@ -203,7 +203,7 @@ def modify(book: Book, where: list[Word], setting: list[Word], context: Context)
 
 
 def _need_enough(book: Book, puts: list[Record], context: Context) -> None:
-    """No more than all of a resource is given away. Raises Silent after sacctmgr's lines."""
+    """No more than all of a resource is given away. Raises AlreadyReported after sacctmgr's lines."""
     unit = "" if "AllResourcesAbsolute" in book.options else "%"
     wholes = {(one.name, one.server): one.count for one in (*book.resources, *puts) if isinstance(one, Resource)}
     shares = [one for one in (*book.resource_shares, *puts) if isinstance(one, ResourceShare)]

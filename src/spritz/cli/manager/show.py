@@ -128,7 +128,7 @@ _WITHOUT_LIMITS = {"association": "cluster,account,user,partition", "cluster": "
 
 
 def columns_of(asked: str, fields: dict[str, TableField], context: Context) -> list[TableColumn]:
-    """`account,user%20`. Raises Silent after the line that names an unknown field."""
+    """`account,user%20`. Raises AlreadyReported after the line that names an unknown field."""
     try:
         return parse_columns(asked, fields, least=2)
     except UnknownField as error:
@@ -203,7 +203,7 @@ def _rows(entity: str, book: Book, asked: Conditions, flags: set[str], *, with_a
 def transactions_of(book: Book, words: list[Word], context: Context) -> Book:
     """The book with the transactions that the conditions name: actor=, action=, start=, end=, cluster=, user= …
 
-    Raises Silent after sacctmgr's lines for a word that is none, or a time that is none.
+    Raises AlreadyReported after sacctmgr's lines for a word that is none, or a time that is none.
     """
     from spritz.runtime.clock import SystemClock
 

@@ -163,7 +163,7 @@ def build_filter(given: Given, context: Context) -> JobFilter:
 
 
 def iterate_seconds(text: str, context: Context) -> int:
-    """Seconds between listings. Raises Silent after squeue's line."""
+    """Seconds between listings. Raises AlreadyReported after squeue's line."""
     if not (text.isascii() and text.isdigit() and int(text[:9]) > 0 and len(text) < 9):
         context.error(f"--iterate={text}\n")
         raise AlreadyReported

@@ -81,7 +81,7 @@ class Conditions(Struct, kw_only=True):
 
 
 def read(words: Sequence[str], table: str, context: Context) -> Conditions:
-    """Raises Silent after Slurm's lines for a word that is no condition."""
+    """Raises AlreadyReported after Slurm's lines for a word that is no condition."""
     known = CONDITIONS[table]
     asked = Conditions()
     for word in words:

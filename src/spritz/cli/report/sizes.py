@@ -30,7 +30,7 @@ _GROUPS_MAX = 1_000
 
 
 def bounds_of(text: str, context: Context) -> list[int] | None:
-    """`grouping=`: where groups begin; None: one for each size. Raises Silent for what rises not."""
+    """`grouping=`: where groups begin; None: one for each size. Raises AlreadyReported for what rises not."""
     if not text:
         return list(GROUPS)
     if text.strip().lower() == "individual":
@@ -49,7 +49,7 @@ def bounds_of(text: str, context: Context) -> list[int] | None:
 
 
 def tres_of(text: str | None, context: Context) -> str:
-    """The one TRES of -T. Raises Silent for several, Fatal for none that there is."""
+    """The one TRES of -T. Raises AlreadyReported for several, Fatal for none that there is."""
     if text is None:
         return "cpu"
     word = text.strip().lower()
@@ -64,7 +64,7 @@ def tres_of(text: str | None, context: Context) -> str:
 
 
 def question(asked: Conditions, clusters: tuple[str, ...], span: Span, context: Context) -> AskJobSizes:
-    """Raises SpritzError or Silent for users, groups and jobs that there are not."""
+    """Raises SpritzError or AlreadyReported for users, groups and jobs that there are not."""
     return AskJobSizes(
         clusters=clusters,
         starts_at=span.start,

@@ -39,7 +39,7 @@ class Span:
 
 
 def span_of(start_text: str, end_text: str, now: float, context: Context) -> Span:
-    """Raises Silent after the line that names what is no time."""
+    """Raises AlreadyReported after the line that names what is no time."""
     start = _nearest_hour(_time(start_text or "yesterday", now, context))
     end = _nearest_hour(_time(end_text or "today", now, context))
     # An hour is the least that there is.
