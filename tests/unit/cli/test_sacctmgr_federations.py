@@ -58,6 +58,13 @@ def refused(book: Book, command: str) -> str:
     return context.stderr.getvalue()  # type: ignore[no-any-return,attr-defined]  # a StringIO
 
 
+def test_an_existing_federation_is_named_on_standard_output() -> None:
+    context = a_context()
+    with pytest.raises(AlreadyReported):
+        edited(FED1, "add federation fed1", context)
+    assert context.stdout.getvalue() == " This federation fed1 already exists.  Not adding.\n"  # type: ignore[attr-defined]  # a StringIO
+
+
 def listed(book: Book, *words: str, parsable: int = 2) -> str:
     output = io.StringIO()
     context = Context("sacctmgr", {}, "/", io.StringIO(), output, io.StringIO())
@@ -101,7 +108,6 @@ def test_federations_are_added_and_shown() -> None:
     [
         ("add federation", " Need name of federation to add.\n"),
         ("add federation fed9 cluster=nosuch", " The cluster nosuch doesn't exist. Please add first.\n"),
-        ("add federation fed1", " This federation fed1 already exists.  Not adding.\n"),
         ("add federation fed3,fed4 cluster=east", " Can't assign clusters to multiple federations.\n"),
         ("add federation f colour=x", " Unknown option: colour=x\n Use keyword 'where' to modify condition\n"),
         (
