@@ -231,6 +231,7 @@ def test_a_guard_that_reports_lets_the_run_go_on(lab: Lab) -> None:
 def test_limits_are_told_in_words(lab: Lab) -> None:
     user = subprocess.run(["id", "-un"], text=True, capture_output=True, check=True).stdout.strip()
     lab.slurm("sacctmgr", "-i", "modify", "user", user, "set", "MaxJobs=3", "GrpTRES=cpu=4")
+    until(lambda: not lab.slurm("squeue", "-h"), "jobs of earlier tests have ended")
     name = running(lab, "run", "-d", "--", "sleep", "300")
     said = lab("quota", USER=user, LOGNAME=user)
     assert "  your jobs: at most 3 running; 1 running, 2 left\n" in said

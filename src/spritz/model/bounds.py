@@ -119,7 +119,7 @@ _NUMBERS: tuple[tuple[Meta, str], ...] = (
     (AMOUNT_TOLD, "busy_percent milliwatts celsius GpuSample.index TakeOver.index"),
     (MEBIBYTES, "memory_used_mib disk_read_mib disk_written_mib"),
     (SIGNAL, "signal"),
-    (SHORT, "EndSignal.signal end_signal seconds port ports pty_columns pty_rows tree_width"),
+    (SHORT, "EndSignal.signal end_signal seconds port ports node_ports pty_columns pty_rows tree_width"),
     (NICE, "nice offset_seconds"),
     (STATUS, "status exit_status derived_exit_status"),
     (PERMISSIONS, "umask"),

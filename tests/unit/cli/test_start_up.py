@@ -77,7 +77,7 @@ def imported(*words: str, conf: Path, script: str = _SCRIPT) -> set[str]:
         (("squeue",), 46),
         (("squeue", "-j", "1,2"), 49),
         (("sinfo",), 49),
-        (("scancel", "99"), 38),
+        (("scancel", "99"), 39),
         (("scontrol", "ping"), 40),
         (("scontrol", "show", "hostnames", "n[1-4]"), 27),
         (("scontrol", "show", "job"), 55),
