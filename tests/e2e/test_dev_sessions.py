@@ -72,6 +72,7 @@ def test_options_of_the_projects_runs_do_not_shape_a_session(lab: Lab) -> None:
     (lab.project / "spritz.yaml").write_text("run: {template: torchrun, resumable: true, tags: [mine]}\n")
     assert typed(lab, "echo here\n", "dev") == "here\n"
     assert lab("runs", "--tag", "mine").count("spritz dev --shell") == 1
+    until(lambda: lab.state("dev-1") == "COMPLETED", "the session ends, before its directory is removed with the test")
     lab("dev", "--template", "torchrun", status=2)
 
 
@@ -231,7 +232,6 @@ def test_a_guard_that_reports_lets_the_run_go_on(lab: Lab) -> None:
 def test_limits_are_told_in_words(lab: Lab) -> None:
     user = subprocess.run(["id", "-un"], text=True, capture_output=True, check=True).stdout.strip()
     lab.slurm("sacctmgr", "-i", "modify", "user", user, "set", "MaxJobs=3", "GrpTRES=cpu=4")
-    until(lambda: not lab.slurm("squeue", "-h"), "jobs of earlier tests have ended")
     name = running(lab, "run", "-d", "--", "sleep", "300")
     said = lab("quota", USER=user, LOGNAME=user)
     assert "  your jobs: at most 3 running; 1 running, 2 left\n" in said
