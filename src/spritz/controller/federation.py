@@ -1,9 +1,9 @@
-"""Federated jobs between controllers: sends what the state owes to other clusters until it is answered, and takes what
-they send (docs/decisions/0197).
+"""Federated jobs between controllers: sends requests to other clusters until they are answered, and handles theirs
+(docs/decisions/0197).
 
-Owns nothing that must last: what is owed stands in the jobs' records (`core.siblings.owed`), so a restart of either
-controller, a lost answer and a cluster that is away for days end in the same request, sent again. slurmdbd passes
-requests on, over the connections that controllers keep to it anyhow.
+Owns no durable state: the requests that are due follow from the jobs' records (`core.siblings.owed`). So a restart of
+either controller, a lost answer and a cluster that is away for days have the same effect: the request is sent again.
+slurmdbd forwards requests over the connections that controllers keep to it.
 
 Source: the Slurm Federated Scheduling Guide.
 """
@@ -48,16 +48,16 @@ if TYPE_CHECKING:
     from spritz.model.job import Job
     from spritz.model.limits.records import FederationMember
 
-#: What was not answered, or was answered with "not now", is sent again after so long.
+#: Seconds before a request without an answer, or with the answer "not now", is sent again.
 AGAIN_SECONDS = 1.0
 
-#: A copy with the lock that has not started by then gives it back: its resources went to another job.
+#: Seconds after which a copy that holds the lock and has not started returns it: its resources went to another job.
 UNUSED_SECONDS = 15.0
 
-#: A cluster that is DRAIN+REMOVE looks so often whether its last federated job is over.
+#: Seconds between two checks of a DRAIN+REMOVE cluster for its last federated job.
 REMOVE_SECONDS = 5.0
 
-#: slurmdbd waits MessageTimeout for the other controller, and answers then.
+#: Seconds for an answer: slurmdbd itself waits MessageTimeout for the other controller.
 ANSWER_SECONDS = 60.0
 
 
@@ -163,7 +163,9 @@ class Federation:
         return due
 
     async def _serve(self, cluster: str) -> None:
-        """Tell one cluster what it is owed, for as long as the controller runs. One that is away holds up no other."""
+        """Send what is due to one cluster, for as long as the controller runs. Each cluster has a loop of its own, so
+        that an absent one delays no other.
+        """
         due, wake, context = self._due[cluster], self._wakes[cluster], self._context
         reported = False
         while True:
@@ -206,7 +208,7 @@ class Federation:
             self._due[tie.origin][job_id] = None
 
     async def _tell(self, cluster: str, job_id: int) -> bool:
-        """Send what is owed, one request after the other; False: it is to be asked again. Raises ClientError."""
+        """Send what is due, one request after the other. False: the last one must be repeated. Raises ClientError."""
         context = self._context
         while True:
             job = context.machine.state.jobs.get(job_id)

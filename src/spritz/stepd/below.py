@@ -1,8 +1,9 @@
 """The nodes below this one in a step's tree: their supervisors connect here, and we pass their frames on (TreeWidth).
 
-What they say goes up in VIA frames as it is, and down likewise; nothing is read but who says it, and whether it is the
-last. Nothing is kept: when the way up breaks, all are let go of, and they and the client say again what was lost.
-Reading from them stops as reading from our own tasks does, while the client does not read.
+Their frames go up unchanged inside VIA frames, and frames for them come down likewise; this module reads only the
+sender, and whether a frame is the last. It keeps no frames: if the connection upwards breaks, it closes all connections
+below, and those nodes and the client repeat what was lost. While the client does not read, it reads neither from the
+nodes below nor from its own tasks.
 
 Source: slurm.conf(5) TreeWidth; docs/decisions/0210.
 """
@@ -21,7 +22,7 @@ from spritz.stepd.start import AsUser
 
 
 class Below:
-    """`pass_up(frames)` sends to the client. `on_finished()`: the last node that was expected has said all."""
+    """`pass_up(frames)` sends to the client. `on_finished()`: the last of the expected nodes has ended."""
 
     def __init__(
         self,
@@ -56,11 +57,11 @@ class Below:
 
     @property
     def finished(self) -> bool:
-        """All nodes that were expected here have said all that they had to say."""
+        """Whether all nodes expected here have ended."""
         return len(self._ended) >= self._spec.io_children
 
     def way(self, there: bool) -> None:
-        """There is a way up now, or none."""
+        """The connection upwards was made, or lost."""
         if there == self._open:
             return
         self._open = there
@@ -95,7 +96,7 @@ class Below:
             self._links[by].send(protocol.via(task, frames))
 
     def close(self) -> None:
-        """Let go of all, for good."""
+        """Close all connections and stop listening."""
         self.way(False)
         self._socket.close()
 

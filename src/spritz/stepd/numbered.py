@@ -1,4 +1,4 @@
-"""What one end of a numbered conversation has said and the other has not taken yet. No I/O; see `protocol`."""
+"""Frames of a numbered conversation that the other end has not acknowledged. No I/O; see `protocol`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections import deque
 
 from spritz.stepd.protocol import ProtocolError
 
-#: The other end is told after so many bytes what was taken.
+#: Bytes received between two acknowledgements.
 TELL_BYTES = 64 * 1024
 
 
 class Kept:
-    """Frames in their order, counted in bytes. `taken` of them the other end has had; `bytes` are kept."""
+    """Unacknowledged frames in order. `taken`: bytes acknowledged so far; `bytes`: bytes kept."""
 
     __slots__ = ("_frames", "bytes", "taken")
 
@@ -21,12 +21,12 @@ class Kept:
         self.bytes = 0
 
     def add(self, frames: bytes) -> None:
-        """They are said after all others."""
+        """Append frames."""
         self._frames.append(frames)
         self.bytes += len(frames)
 
     def take(self, count: int) -> None:
-        """The other end has had so many bytes in all. Raises ProtocolError for a count that cannot be."""
+        """Drop the first `count` bytes of the conversation. Raises ProtocolError for an impossible count."""
         left = count - self.taken
         if not 0 <= left <= self.bytes:
             raise ProtocolError(f"{count} bytes taken of {self.taken + self.bytes}")
@@ -41,5 +41,5 @@ class Kept:
             self._frames.popleft()
 
     def all(self) -> bytes:
-        """To be said again."""
+        """Everything unacknowledged, to be sent again."""
         return b"".join(self._frames)

@@ -1,9 +1,9 @@
-"""A supervisor's way to the client where it may be lost: through other nodes' supervisors, or daemons of two machines.
+"""A supervisor's connection to the client over a path that may break: other nodes' supervisors, or two daemons.
 
-An `Uplink` looks like a `ClientLink` to whoever sends. It connects to the node above it in the tree, and where that is
-not to be had, to the client itself; a connection that breaks is replaced, and both ends send again what the other has
-not taken (`protocol`, numbered conversations). The client is given up when it is known to have gone, or could not be
-reached for `BROKEN_SECONDS`.
+An `Uplink` has the interface of a `ClientLink`. It connects to the supervisor of its parent in the tree; if that cannot
+be reached, to the client itself. A broken connection is replaced, and both ends repeat what the other has not
+acknowledged (`protocol`, numbered conversations). The uplink gives up when nothing listens at the client's address, or
+when the client could not be reached for `BROKEN_SECONDS`.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from spritz.stepd.reactor import READABLE, Reactor, Timer
 from spritz.stepd.spec import Identity, SupervisorSpec
 from spritz.stepd.start import AsUser
 
-#: How long the node above may take to listen; its prolog may run still.
+#: How long the parent may take to listen; its prolog may still run.
 PARENT_SECONDS = 5.0
-#: How long the client may be out of reach: daemons are restarted, controllers change.
+#: How long the client may be out of reach: long enough for a restart of daemons and a failover.
 BROKEN_SECONDS = 30.0
 #: Between attempts, at first and at most.
 _WAIT_SECONDS, _WAIT_SECONDS_MAX = 0.02, 0.25
 
-#: Why there is no connection: nobody listens at the address; it could not be asked.
+#: Why there is no connection: nothing listens at the address; the machine could not be reached.
 ABSENT, AWAY = "absent", "away"
 
 
 class Uplink:
-    """`hello(attempt, received)` is what the client is told first. `on_way(there)`: there is a connection, or none.
-    `on_greeted()`: the client has answered."""
+    """`hello(attempt, received)` makes the first frame of a connection. `on_way(there)`: a connection was made or lost.
+    `on_greeted()`: the client has answered on it."""
 
     primary = True
 
@@ -82,7 +82,7 @@ class Uplink:
 
     @property
     def queued_bytes(self) -> int:
-        """What the client has not taken."""
+        """Bytes that the client has not acknowledged."""
         return max(self._kept.bytes, self._link.queued_bytes if self._link is not None else 0)
 
     def begin(self, connection: socket.socket | None = None) -> None:
@@ -93,12 +93,12 @@ class Uplink:
             self._try()
 
     def send(self, frames: bytes) -> None:
-        """Send when there is a way, as often as it takes."""
+        """Send, and repeat on later connections until the client has acknowledged the frames."""
         if self.closed or not frames:
             return
         self._kept.add(frames)
         if self._link is not None and self.greeted:
-            # What is said in one turn goes out at once: who passes it on has less to do.
+            # The frames of one turn of the reactor leave together: each supervisor above then has less to do.
             self._unsent.append(frames)
             if len(self._unsent) == 1:
                 self._reactor.after(0.0, self._flush)
@@ -110,12 +110,12 @@ class Uplink:
             self._link.send(frames)
 
     def pass_on(self, frames: bytes) -> None:
-        """Another node's, which sees to it itself that they arrive."""
+        """Send frames of a node below, which repeats them itself if they are lost."""
         if self._link is not None:
             self._link.send(frames)
 
     def finish(self) -> None:
-        """Close as soon as the client has taken all."""
+        """Close as soon as the client has acknowledged everything."""
         self._finishing = True
         self._close_if_taken()
 
@@ -216,7 +216,8 @@ class Uplink:
             return
         passed = time.monotonic() - self._broken_at
         if self._to_parent:
-            # Its supervisor may be about to start. It has ended, or its node is cut off, where there was one.
+            # Before the first connection the parent's supervisor may still be starting: try again for a while. After
+            # it, the parent has ended or is cut off: go to the client.
             if why == AWAY or self._attempt or passed > PARENT_SECONDS:
                 self._to_parent = False
                 self._try()
@@ -282,11 +283,11 @@ class Attempt:
 
 
 def _open(name: str, identity: Identity) -> tuple[socket.socket | None, str]:
-    # As the user: the address is his word, and root's must not open doors that are closed to him.
+    # As the user, who chose the address: root must not open a socket that the user could not.
     try:
         with AsUser(identity):
             connection = connect_once(name, blocking=False)
-    except BlockingIOError:  # it listens, and has not yet taken those who came before
+    except BlockingIOError:  # it listens, and its backlog is full
         return None, "busy"
     except OSError:
         return None, ABSENT
