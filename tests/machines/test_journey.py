@@ -154,6 +154,26 @@ def test_a_revoked_machine_is_out(lan: Lan, alpha: Machine) -> None:
     theta.out("sinfo")
 
 
+@pytest.mark.slow
+def test_a_revoked_node_is_down_at_once(lan: Lan, alpha: Machine) -> None:
+    joined(alpha, lan.machine("iota"))
+    assert "idle" in alpha.out("sinfo", "-hN", "-n", "iota", "-o", "%T")
+    alpha.out("spritz", "token", "revoke", "--host", "iota")
+    assert alpha.out("sinfo", "-hN", "-n", "iota", "-o", "%T").strip() == "down*"
+    assert "Reason=Certificate of iota revoked" in alpha.out("scontrol", "show", "node", "iota")
+
+
+@pytest.mark.slow
+def test_a_node_that_is_cut_off_is_marked_and_returns(alpha: Machine, beta: Machine) -> None:
+    assert alpha.out("srun", "-w", "beta", "hostname") == "beta\n"
+    beta.drop(alpha.address)
+    try:
+        eventually(lambda: alpha.out("sinfo", "-hN", "-n", "beta", "-o", "%T").strip() == "idle*", "beta is missed")
+    finally:
+        beta.admit()
+    eventually(lambda: alpha.run("srun", "-w", "beta", "hostname").stdout == "beta\n", "beta is back", 60)
+
+
 def test_tokens_are_made_on_the_controllers_machine_alone(beta: Machine, gamma: Machine) -> None:
     assert "on the controller's machine" in beta.run("spritz", "token", "create").stderr
     assert "on the controller's machine" in gamma.run("spritz", "token", "list").stderr

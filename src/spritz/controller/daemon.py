@@ -349,6 +349,7 @@ class _Daemon:
         begin_outbox(context)
         begin_job_completion(context)
         context.tasks.spawn(context.nodes.patrol(), name="node.patrol")
+        context.tasks.spawn(context.nodes.listen(), name="node.listen")
         context.tasks.spawn(context.collector.run(), name="blobs.collect")
         garbage_collection.tame()
         context.tasks.spawn(garbage_collection.keep_sweeping(context.clock), name="garbage.sweep")

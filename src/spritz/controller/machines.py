@@ -209,11 +209,15 @@ class Machines:
             raise _denied("only machines that have joined as nodes may report")
         if not name:
             return
-        node = self._context.machine.state.nodes.get(name)
-        host = (node.config.hostname if node is not None else "") or name
-        if machine.host not in (name.lower(), host.partition(".")[0].lower()):
+        host = self._host_of(name)
+        if machine.host not in _machine_names(name, host):
             self.hub.complain(machine.host, f"it reports for node {name}, which is another machine's")
             raise _denied(f"node {name} is not {machine.host}'s: its NodeHostname is {host}")
+
+    def _host_of(self, name: str) -> str:
+        """NodeHostname of a node."""
+        node = self._context.machine.state.nodes.get(name)
+        return (node.config.hostname if node is not None else "") or name
 
     # Tokens
 
@@ -275,6 +279,10 @@ class Machines:
             for channel in list(server.channels if server is not None else ()):
                 if channel.pipe.machine is not None and channel.pipe.machine.host == request.host:
                     channel.pipe.abort()
+            nodes = self._context.machine.state.nodes
+            mine = [name for name in nodes if request.host in _machine_names(name, self._host_of(name))]
+            if mine:
+                self._context.nodes.expel(mine, f"Certificate of {request.host} revoked")
         else:
             tokens = tuple(kept for kept in file.tokens if kept.token.id != request.id)
             if len(tokens) == len(file.tokens):
@@ -560,6 +568,11 @@ def _read_files(path: str, names: tuple[str, ...]) -> dict[str, bytes]:
             raise SpritzError(f"{name} is longer than {FILE_BYTES_MAX} bytes", code="ESLURM_CONFIG_NOT_FOUND")
         found["slurm.conf" if name == path else base] = content
     return found
+
+
+def _machine_names(node: str, host: str) -> tuple[str, str]:
+    """What the machine of a node with this NodeHostname may be called in its certificate."""
+    return node.lower(), host.partition(".")[0].lower()
 
 
 def _is_usable(token: Token, now: float) -> bool:

@@ -34,7 +34,15 @@ from spritz.model.errors import SpritzError
 from spritz.model.ids import STEP_BATCH
 from spritz.model.launch import Accepted, Branch, Forwarded, ForwardOrder, PingNode, StopDaemon
 from spritz.model.rejection import Rejection
-from spritz.model.reports import NodeLost, NodeSamples, NodeSilent, Registered, RegisterNode, StepFinished
+from spritz.model.reports import (
+    HEARTBEAT_SECONDS,
+    NodeLost,
+    NodeSamples,
+    NodeSilent,
+    Registered,
+    RegisterNode,
+    StepFinished,
+)
 from spritz.model.states import NodeFlag
 
 if TYPE_CHECKING:
@@ -51,6 +59,14 @@ ACCEPT_SECONDS = 10.0
 
 #: Seconds of absence (a restart of the daemon or of the controller) before no new jobs are started on its nodes.
 SILENT_SECONDS = 5.0
+
+#: Seconds without a sign of life after which a connected daemon is pinged, and for its answer: a connection to a
+#: machine that is cut off stays open. slurmctld pings each SlurmdTimeout / 3, which is 100 s by default.
+QUIET_SECONDS = 1.5 * HEARTBEAT_SECONDS
+ANSWER_SECONDS = 5.0
+
+#: Seconds between looks for quiet daemons.
+LOOK_SECONDS = 1.0
 
 #: Difference of clocks, seconds, that is reported: more than a message takes on its way.
 CLOCK_SECONDS_MAX = 10.0
@@ -77,6 +93,8 @@ class NodeLinks:
         #: channel or node -> time of the last message, monotonic seconds
         self._heard: dict[Channel, float] = {}
         self._silent_since: dict[str, float] = {}
+        #: quiet daemons that were pinged and have not answered yet
+        self._asked: set[Channel] = set()
         #: nodes that were reported lost to the core, until they register again
         self._declared: set[str] = set()
         #: node whose last registration was refused -> reason
@@ -452,6 +470,14 @@ class NodeLinks:
         for channel in channels:
             channel.pipe.abort()
 
+    def expel(self, names: Iterable[str], reason: str) -> None:
+        """Disconnect nodes whose machine has lost its place in the cluster. They are DOWN at once, for this reason."""
+        names = tuple(names)
+        self._declared.update(names)
+        self.dismiss(names)
+        self._context.log.error("node.expelled", nodes=",".join(names), reason=reason)
+        self._context.writer.handle_own(NodeLost(names=names, reason=reason))
+
     async def stop_daemons(self, timeout: float) -> None:
         """`scontrol shutdown`: stop every daemon. Jobs continue."""
         message = StopDaemon(term=self._context.journal.term)
@@ -476,6 +502,35 @@ class NodeLinks:
             self._context.log.info("node.silent", nodes=len(away), first=away[0])
             self._context.writer.handle_own(NodeSilent(names=away))
 
+    async def listen(self) -> None:
+        """Runs for ever: finds connected daemons that have gone quiet."""
+        while True:
+            await self._context.clock.sleep(LOOK_SECONDS)
+            if not self._context.configuration.settings.slurmd_timeout_seconds:
+                continue  # something else watches the nodes
+            latest = self._context.clock.monotonic() - QUIET_SECONDS
+            for channel in [channel for channel, heard in self._heard.items() if heard < latest]:
+                if channel not in self._asked:
+                    self._asked.add(channel)
+                    self._context.tasks.spawn_contained(self._need_answer(channel), name="node.quiet")
+
+    async def _need_answer(self, channel: Channel) -> None:
+        """Ping a quiet daemon. Without an answer nothing new starts on its nodes until it registers again.
+
+        The ping comes first because it may have been the controller that was late.
+        """
+        try:
+            await self._ping(channel, ANSWER_SECONDS)
+        finally:
+            self._asked.discard(channel)
+        quiet = self._context.clock.monotonic() - self._heard.get(channel, self._context.clock.monotonic())
+        names = tuple(self._names.get(channel, ()))
+        if quiet < ANSWER_SECONDS or not names:
+            return
+        self._context.log.error("node.quiet", nodes=len(names), first=names[0], silent_seconds=round(quiet))
+        channel.pipe.abort()
+        self._context.writer.handle_own(NodeSilent(names=names))
+
     async def patrol(self) -> None:
         """Runs for ever: pings daemons, and reports nodes that were silent for SlurmdTimeout."""
         known = tuple(self._context.machine.state.nodes)
@@ -484,16 +539,17 @@ class NodeLinks:
             limit = self._context.configuration.settings.slurmd_timeout_seconds
             await self._context.clock.sleep(min(PATROL_SECONDS_MAX, max(0.2, (limit or 90) / 3)))
             for channel in list(self._names):
-                self._context.tasks.spawn_contained(self._ping(channel), name="node.ping")
+                self._context.tasks.spawn_contained(self._ping(channel, PATROL_SECONDS_MAX), name="node.ping")
             if limit:
                 self._declare_lost(limit)
 
-    async def _ping(self, channel: Channel) -> None:
+    async def _ping(self, channel: Channel, timeout: float) -> None:
         try:
-            answer = await channel.call(
-                PingNode(term=self._context.journal.term), NodeSamples, timeout=PATROL_SECONDS_MAX
-            )
-        except (RemoteError, ConnectionLost, CallTimeout):
+            answer = await channel.call(PingNode(term=self._context.journal.term), NodeSamples, timeout=timeout)
+        except RemoteError:
+            self.heard(channel)
+            return
+        except (ConnectionLost, CallTimeout):
             return
         self.take_samples(answer, channel)
 

@@ -11,6 +11,9 @@ from msgspec import Struct
 from spritz.model.node import NodeConfig, NodeSample
 from spritz.model.resources import NodeCapacity
 
+#: Seconds between two heartbeats of a daemon (`NodeSamples`).
+HEARTBEAT_SECONDS = 5.0
+
 #: `StepFinished.error_kind` of a step that ran when its machine went down: the node failed, not the job
 ENDED_BY_BOOT = "boot"
 
@@ -210,14 +213,16 @@ class NodePrologEnded(Struct, frozen=True, kw_only=True):
 
 
 class NodeLost(Struct, frozen=True, kw_only=True):
-    """SlurmdTimeout passed without an answer. Internal: from the controller's own shell."""
+    """SlurmdTimeout passed without an answer, or the node's machine was expelled (`reason`). Internal: from the
+    controller's own shell.
+    """
 
     names: tuple[str, ...]
     reason: str = "Not responding"
 
 
 class NodeSilent(Struct, frozen=True, kw_only=True):
-    """The connection to these nodes' daemons is lost: nothing new starts there. Their jobs go on.
+    """These nodes' daemons are disconnected or do not answer: nothing new starts there. Their jobs go on.
 
     Internal, as NodeLost; a registration ends it.
     """

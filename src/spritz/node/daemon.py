@@ -29,7 +29,7 @@ from spritz.model.launch import Accepted, ForwardOrder, PingNode, RebootNode, Re
 from spritz.model.machines import ConfigurationFiles, FetchConfiguration
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.rejection import Rejection
-from spritz.model.reports import NodeSamples, Registered, RegisterNode
+from spritz.model.reports import HEARTBEAT_SECONDS, NodeSamples, Registered, RegisterNode
 from spritz.node import health, hosts
 from spritz.node.agent import Agent
 from spritz.node.daemon_cores import run_on
@@ -70,8 +70,6 @@ if TYPE_CHECKING:
     from spritz.runtime.daemonize import Startup
     from spritz.runtime.log import Logger
 
-#: Between heartbeats.
-HEARTBEAT_SECONDS = 5.0
 #: Seconds between attempts to reach the controller: bounds the delay of starts after its return.
 RECONNECT_SECONDS_MAX = 1.0
 #: Seconds that reading the configuration again may take.

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from spritz.client.errors import CallTimeout
 from spritz.controller.blobs import BlobStore
 from spritz.controller.commit import CommitThread
 from spritz.controller.journal import Group
@@ -30,9 +31,9 @@ from spritz.model.launch import Accepted, LaunchBatch, SuspendTasks
 from spritz.model.launch import ReloadNode as Reload
 from spritz.model.node import NodeSample
 from spritz.model.plan import Plan, PlannedStart
-from spritz.model.reports import Registered, RegisterNode
+from spritz.model.reports import NodeSamples, Registered, RegisterNode
 from spritz.model.resources import Allocation
-from spritz.model.states import JobState
+from spritz.model.states import JobState, NodeFlag, NodeState
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 from spritz.runtime.tasks import Supervisor
@@ -55,6 +56,20 @@ class HeldJournal(MemoryJournal):
             self.waiting.set()
         self.held.wait(SECONDS)
         super().append(group, blobs)
+
+
+class QuickClock(SystemClock):
+    """A clock on which sleeping takes no time."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self._ahead
+
+    async def sleep(self, seconds: float) -> None:
+        self._ahead += seconds
+        await asyncio.sleep(0)
 
 
 class DaemonChannel:
@@ -91,12 +106,14 @@ class Controller:
         context: Any = SimpleNamespace(
             machine=self.machine,
             journal=self.journal,
-            clock=SystemClock(),
+            clock=QuickClock(),
+            configuration=SimpleNamespace(settings=SimpleNamespace(slurmd_timeout_seconds=300)),
             log=get_logger("test"),
             tasks=tasks,
             counters=[],
         )
         self.counters = context.counters
+        self.tasks = tasks
         blobs = BlobStore(self.journal)
         self.script = blobs.put(b"#!/bin/sh\n")
         self.writer = context.writer = SingleWriter(
@@ -303,5 +320,60 @@ def test_a_launch_that_cannot_be_worded_has_failed() -> None:
             state = controller.machine.state
             await until(lambda: state.jobs[job_id].state is not JobState.RUNNING)
             assert (state.jobs[job_id].state, state.jobs[job_id].restart_count) == (JobState.PENDING, 1), "queued again"
+
+    asyncio.run(main())
+
+
+def test_a_connected_daemon_that_does_not_answer_is_disconnected_and_its_node_marked() -> None:
+    async def main() -> None:
+        async with a_controller() as controller:
+            channel = DaemonChannel()
+            pings: list[Struct] = []
+            answers = asyncio.Event()
+            answers.set()
+
+            async def answer(message: Struct, reply: type, *, timeout: float) -> Struct:
+                pings.append(message)
+                if not answers.is_set():
+                    await controller.links._context.clock.sleep(timeout)
+                    raise CallTimeout("no answer")
+                return NodeSamples(samples=())
+
+            channel.call = answer  # type: ignore[method-assign]  # what is asked of the daemon here
+            controller.register(channel)
+            await controller.writer.drain()
+            controller.tasks.spawn(controller.links.listen(), name="listen")
+            nodes = controller.machine.state.nodes
+            closed: list[bool] = []
+            channel.on_close(lambda: closed.append(True))
+
+            def is_marked() -> bool:
+                return bool(nodes["n1"].flags & NodeFlag.NOT_RESPONDING)
+
+            await until(lambda: len(pings) >= 3)
+            assert not closed, "it has answered"
+            assert not is_marked()
+            answers.clear()
+            await until(is_marked)
+            assert closed, "so that it registers again when it can"
+            assert nodes["n1"].state is NodeState.IDLE, "SlurmdTimeout has not passed"
+            controller.register(DaemonChannel())
+            await controller.writer.drain()
+            assert not is_marked()
+
+    asyncio.run(main())
+
+
+def test_nodes_of_an_expelled_machine_are_down_at_once() -> None:
+    async def main() -> None:
+        async with a_controller() as controller:
+            channel = DaemonChannel()
+            controller.register(channel)
+            await controller.writer.drain()
+            controller.links.expel(["n1"], "Certificate of n1 revoked")
+            node = controller.machine.state.nodes["n1"]
+            assert (node.state, node.reason) == (NodeState.DOWN, "Certificate of n1 revoked")
+            assert node.flags & NodeFlag.NOT_RESPONDING
+            assert not channel.is_open
 
     asyncio.run(main())
