@@ -3,6 +3,8 @@
 slurmdbd knows every cluster's controller by the address with which it registered. On one machine the kernel vouches for
 the caller, as always; on others the daemon of that cluster which has joined the machine (`client.locate`).
 
+Every command imports this module: its functions import what reads slurm.conf or sends records (msgspec takes 13 ms).
+
 Source: squeue(1), sbatch(1), SLURM_CLUSTERS; wording and status of 22.05, with slurmdbd and without.
 """
 
@@ -10,13 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.options import Fatal
-from spritz.client import locate
-from spritz.client.errors import ClientError
-from spritz.client.locate import locate_controller, locate_database
 from spritz.model.errors import SpritzError
 
 if TYPE_CHECKING:
@@ -33,6 +30,8 @@ def chosen(text: str, context: Context, *, said: str = "--cluster") -> list[Cont
 
     Raises SpritzError if there is none, `said`: the source of the names; ClientError if there is no slurm.conf.
     """
+    from spritz.client.locate import locate_controller, locate_database
+
     own = locate_controller()
     names = list(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip())) or [""]
     found: list[ControllerConfig] = []
@@ -69,10 +68,12 @@ def federated() -> list[ControllerConfig]:
     """The clusters of this cluster's federation, by number; none if it is in none, or without slurmdbd. A member whose
     controller never registered is left out. Raises SpritzError if slurmdbd does not answer.
     """
+    from spritz.client.locate import locate_controller, locate_database
+    from spritz.model.limits.federations import member_of, members_of
+
     own = locate_controller()
     if locate_database(own.path).kind != "slurmdbd":
         return []
-    from spritz.model.limits.federations import member_of, members_of
 
     book = _book(own.path, "--federation")
     rows = {row.name: row for row in book.clusters}
@@ -158,6 +159,8 @@ def only(text: str, context: Context, *, said: str = "--cluster") -> str:
 
 def use(cluster: ControllerConfig) -> None:
     """From here on this call speaks to that cluster's controller."""
+    from spritz.client import locate
+
     locate.set_target(None)
     if cluster != locate.locate_controller():
         locate.set_target(cluster)
@@ -190,7 +193,8 @@ def _registered(path: str, said: str) -> dict[str, ClusterRow]:
 
 
 def _book(path: str, said: str) -> Book:
-    # Many records, and only a call with -M needs them.
+    from spritz.client.errors import ClientError
+    from spritz.client.locate import locate_database
     from spritz.client.sync import connect_address
     from spritz.model.limits.records import Book, GetBook
 
@@ -211,6 +215,8 @@ def _book(path: str, said: str) -> Book:
 
 def _config(row: ClusterRow, own: ControllerConfig) -> ControllerConfig:
     """How to reach it. SlurmUser is taken to be the same."""
+    from msgspec.structs import replace
+
     return replace(
         own, cluster_name=row.name, hosts=(row.host,), names=(row.host,), port=row.port, state_save_location=""
     )

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.client.locate import cli_filters
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -27,6 +25,8 @@ if TYPE_CHECKING:
 
 def filters_of(command: str, rows: Sequence[Row], context: Context) -> Filters | None:
     """CliFilterPlugins; None for none. Raises SpritzError if one cannot be used."""
+    from spritz.client.locate import cli_filters
+
     names = cli_filters()
     if not names:
         return None
