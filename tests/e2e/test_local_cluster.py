@@ -114,7 +114,7 @@ def test_up_status_job_down_and_up_again(local: Local) -> None:
     other = Local(local.directory / "other")
     said = other("down", env=os.environ | {"SLURM_CONF": str(local.conf)}).stdout
     assert said.splitlines()[0] == f"Not running: {other.directory}"
-    assert f"`spritz down --dir {local.directory}` stops that one" in said
+    assert f"`spritz down --dir {local.directory}` stops that cluster" in said
     assert local("down").stdout == f"Down: {local.directory}\n"
     assert not any(map(is_alive, before.values()))
     assert local.pids() == {}
@@ -394,7 +394,7 @@ def test_doctor_sees_a_drained_node_and_a_dead_slurmd(local: Local) -> None:
         controller.call(UpdateNode(names=("node1",), state="DRAIN", reason="new disk"), Done)
     found = local.doctor()
     assert any("node1" in text and "new disk" in text and "State=RESUME" in text for text in found["note"])
-    assert any("not held by the kernel" in text and "jobs share /tmp" in text for text in found["note"])
+    assert any("not enforced by the kernel" in text and "jobs share /tmp" in text for text in found["note"])
     assert "1 of 2 usable" in local("status").stdout
     (log,) = local.directory.rglob("slurmd.log")
     with log.open("a") as file:

@@ -286,9 +286,9 @@ def _show(entity: str | None, where: list[Word], said: Said, context: Context) -
         book = get_book(connection, transactions=entity == "transaction", deleted=deleted)
 
         def hold() -> dict[str, Row]:
-            from spritz.cli.manager.events import held
+            from spritz.cli.manager.events import resources_by_cluster
 
-            return held(connection)
+            return resources_by_cluster(connection)
 
         return show(entity, where, book, style, context, said.json, hold)
 
@@ -350,7 +350,7 @@ def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word],
         if verb == "delete":
             need_some(asked, entity, context)
             return deleting[entity](book, asked, context)
-        renamed, others = rename.taken_out(setting) if entity == "user" else (None, setting)
+        renamed, others = rename.split_settings(setting) if entity == "user" else (None, setting)
         if renamed is not None:
             return rename.rename_user(book, asked, renamed, others, context)
         if not setting:
@@ -361,7 +361,9 @@ def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word],
             return _edit_clusters(book, asked, setting, context)
         return modifying[entity](book, asked, setting, context)
 
-    forget, setting = rawusage.taken_out(setting) if verb == "modify" and entity in rawusage.ENTITIES else ([], setting)
+    forget, setting = (
+        rawusage.split_settings(setting) if verb == "modify" and entity in rawusage.ENTITIES else ([], setting)
+    )
     with _connected(context) as connection:
         if forget:
             asked = conditions(where, context)
@@ -376,7 +378,7 @@ def _edit(verb: str, entity: str | None, where: list[Word], setting: list[Word],
 
 def _edit_clusters(book: Book, asked: Conditions, setting: list[Word], context: Context) -> Edit:
     """Limits of the tree's root, or how it stands in its federation."""
-    federated, limits = federations.taken_out(setting)
+    federated, limits = federations.split_settings(setting)
     if not federated:
         return change.modify_clusters(book, asked, limits, context)
     text, puts, drops = federations.modify_clusters(book, asked, federated, context)

@@ -28,7 +28,7 @@ _SYNOPSIS = "[OPTIONS(0)...] [ : [OPTIONS(N)...]] [command(0) [args(0)...]]"
 
 def main(argv: list[str], context: Context) -> int:
     """The command's status; 1 for a refusal (SLURM_EXIT_ERROR, SLURM_EXIT_IMMEDIATE); 255 for a wrong command line."""
-    return values.answered(_main, argv, context)
+    return values.run_main(_main, argv, context)
 
 
 def _main(argv: list[str], context: Context) -> int:
@@ -43,7 +43,7 @@ def _main(argv: list[str], context: Context) -> int:
         if isinstance(more, int):
             return more
         parts += more[0]
-        given, command = components.of_all(parts), more[1]
+        given, command = components.command_options(parts), more[1]
     if given.keys() & {"version", "help", "usage"}:
         return help_text.answer("salloc", _SYNOPSIS, OPTIONS, given, context)
     outside = variables.read("salloc", OPTIONS, context.environ)
@@ -63,7 +63,7 @@ def _main(argv: list[str], context: Context) -> int:
         several = [given]
         if len(parts) > 1:
             parts[0] = given
-            several = components.laid_over(outside, parts)
+            several = components.merge_components(outside, parts)
         filtering = filters_of("salloc", OPTIONS, context)
         if filtering is not None:
             weakest = filtering.defaults()

@@ -36,7 +36,7 @@ _SYNOPSIS = "[OPTIONS(0)...] [ : [OPTIONS(N)...]] script(0) [args(0)...]"
 
 def main(argv: list[str], context: Context) -> int:
     """0; 1 for a refusal (SLURM_EXIT_ERROR); 255 for a wrong command line; with --wait the job's own status."""
-    return values.answered(_main, argv, context)
+    return values.run_main(_main, argv, context)
 
 
 def _main(argv: list[str], context: Context) -> int:
@@ -51,7 +51,7 @@ def _main(argv: list[str], context: Context) -> int:
         if isinstance(more, int):
             return more
         parts += more[0]
-        given, rest = components.of_all(parts), more[1]
+        given, rest = components.command_options(parts), more[1]
     if given.keys() & {"version", "help", "usage"}:
         from spritz.cli.launch import help_text
 
@@ -123,7 +123,7 @@ def in_force(parts: list[Values], given: Values, script: scripts.BatchScript, co
         return [values.merge(in_script[0], values.merge(from_environment, given))]
 
     parts[0] = given
-    return components.laid_over(from_environment, in_script, parts)
+    return components.merge_components(from_environment, in_script, parts)
 
 
 def _script_values(script: scripts.BatchScript, outside: Values, context: Context) -> list[Values] | int:
@@ -191,7 +191,7 @@ def _environment(merged: Values, context: Context) -> dict[str, str]:
     if "export-file" in merged:
         own = {name: value for name, value in environ.items() if name.startswith("SLURM_")}
         environ = {**own, **request_context.environment_file(merged["export-file"])}
-    if request_context.leaves_out_most(export) or "get-user-env" in merged:
+    if request_context.needs_login_environment(export) or "get-user-env" in merged:
         timeout, mode = request_context.user_env_option(merged.get("get-user-env", ""))
         environ = {**request_context.login_environment(merged.get("uid"), mode=mode, seconds=timeout), **environ}
         environ["SLURM_GET_USER_ENV"] = "1"

@@ -32,7 +32,7 @@ _SYNOPSIS = "[OPTIONS(0)... [executable(0) [args(0)...]]] [ : [OPTIONS(N)...]] e
 
 def main(argv: list[str], context: Context) -> int:
     """The worst status of the tasks; 1 for a refusal (SLURM_EXIT_ERROR); 255 for a wrong command line."""
-    return values.answered(_main, argv, context)
+    return values.run_main(_main, argv, context)
 
 
 def _main(argv: list[str], context: Context) -> int:

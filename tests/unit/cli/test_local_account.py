@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spritz.cli.local.account import wanted
+from spritz.cli.local.account import account_edit
 from spritz.model.limits.records import Account, Association, Book, User
 
 ROOT = (
@@ -12,7 +12,7 @@ ROOT = (
 
 
 def test_the_user_gets_an_account_of_its_own_as_default() -> None:
-    edit = wanted(Book(version=7, associations=ROOT), "c", "Alice")
+    edit = account_edit(Book(version=7, associations=ROOT), "c", "Alice")
     assert edit is not None
     assert edit.version == 7
     assert edit.puts == (
@@ -25,9 +25,9 @@ def test_the_user_gets_an_account_of_its_own_as_default() -> None:
 
 def test_what_is_there_stays_as_it_is() -> None:
     mine = Association(id=3, cluster="c", account="physics", user="alice")
-    assert wanted(Book(associations=(*ROOT, mine)), "c", "alice") is None
-    assert wanted(Book(), "c", "alice") is None, "the cluster has not registered yet"
+    assert account_edit(Book(associations=(*ROOT, mine)), "c", "alice") is None
+    assert account_edit(Book(), "c", "alice") is None, "the cluster has not registered yet"
     half = Association(id=3, cluster="c", account="alice", parent="root")
-    edit = wanted(Book(associations=(*ROOT, half), accounts=(Account(name="alice"),)), "c", "alice")
+    edit = account_edit(Book(associations=(*ROOT, half), accounts=(Account(name="alice"),)), "c", "alice")
     assert edit is not None
     assert [type(one).__name__ for one in edit.puts] == ["User", "Association"]

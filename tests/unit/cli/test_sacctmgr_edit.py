@@ -171,7 +171,7 @@ def _renamed(words: str) -> tuple[Edit, str]:
     )
     context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), err := io.StringIO())
     where, setting = read(words.split())
-    word, rest = rename.taken_out(setting)
+    word, rest = rename.split_settings(setting)
     assert word is not None
     try:
         return rename.rename_user(book, conditions(where, context), word, rest, context), err.getvalue()

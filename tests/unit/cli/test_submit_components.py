@@ -27,7 +27,7 @@ def merged(argv: list[str], script: str = "#!/bin/sh\n", **environ: str) -> list
     assert not isinstance(found, int)
     parts = found[0]
     read = scripts.BatchScript(script.encode(), "/x", "x")
-    answer = sbatch.in_force(parts, components.of_all(parts), read, call)
+    answer = sbatch.in_force(parts, components.command_options(parts), read, call)
     assert not isinstance(answer, int)
     return answer
 

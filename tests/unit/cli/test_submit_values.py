@@ -108,10 +108,10 @@ def test_short_options_are_unique(command: str) -> None:
 
 def test_failures_exit_as_the_variables_say() -> None:
     error = SpritzError("no", code="ESLURM_NODES_BUSY")
-    values.own_exit_code(error, {"SLURM_EXIT_IMMEDIATE": "66", "SLURM_EXIT_ERROR": "77"})
+    values.apply_exit_code(error, {"SLURM_EXIT_IMMEDIATE": "66", "SLURM_EXIT_ERROR": "77"})
     assert error.exit_code == 66
     error = SpritzError("no")
-    values.own_exit_code(error, {"SLURM_EXIT_IMMEDIATE": "66", "SLURM_EXIT_ERROR": "77"})
+    values.apply_exit_code(error, {"SLURM_EXIT_IMMEDIATE": "66", "SLURM_EXIT_ERROR": "77"})
     assert error.exit_code == 77
-    values.own_exit_code(error, {"SLURM_EXIT_ERROR": "many"})
+    values.apply_exit_code(error, {"SLURM_EXIT_ERROR": "many"})
     assert error.exit_code == 77

@@ -131,7 +131,7 @@ def programs(argv: list[str], context: Context, *, inside: bool) -> list[tuple[i
     parts: list[tuple[int, Values, list[str]]] = []
     before: Values = {}
     for index, (given, command) in enumerate(found):
-        given = values.merge(components.going_on(before), given)
+        given = values.merge(components.carried_over(before), given)
         before = given
         for group in _groups(given, index, context.environ, inside=inside):
             environ = environment_of(context.environ, group) if inside else context.environ

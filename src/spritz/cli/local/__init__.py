@@ -1,6 +1,6 @@
-"""`spritz up` and its kin: a cluster of one's own, without root, configuration or services.
+"""`spritz up` and related commands: a user's own cluster, without root, configuration or services.
 
-A cluster is a directory (`paths.ClusterPaths`); nothing about it is kept elsewhere. Its slurm.conf is written once and
-then belongs to the user: `spritz up`
-without options starts what the file says. The daemons are the ordinary `slurmctld` and `slurmd`.
+A cluster is a directory (`paths.ClusterPaths`), which holds all of its files. `spritz up` writes slurm.conf once; from
+then on the file belongs to the user, and `spritz up` without options starts the nodes that it names. The daemons are
+the ordinary `slurmctld` and `slurmd`.
 """

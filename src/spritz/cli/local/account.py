@@ -1,7 +1,7 @@
-"""The account of the user whose cluster it is: without one, SLURM_JOB_ACCOUNT is unset in its jobs, and sacct, sshare
-and sreport show none.
+"""Give the user of a local cluster an account. Without an account, SLURM_JOB_ACCOUNT is unset in jobs, and sacct,
+sshare and sreport show none.
 
-Owns nothing: what is there already stays as it is. root has the association root/root from the start.
+Existing accounts and associations stay as they are. root has the association root/root from the start.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from spritz.model.limits.records import Account, Association, Book, BookEdited, 
 if TYPE_CHECKING:
     from spritz.client.sync import Connection
 
-#: Times the edit is made again because others have changed the book meanwhile.
+#: Attempts at the edit, each after another client changed the associations in between.
 ATTEMPTS = 5
 
 
 def give_account(conf: str, user: str, controller: Connection, deadline: float) -> None:
-    """Make an account of the user's name with an association of the user, unless the user has one; return when the
-    controller has heard of it, or at `deadline` (monotonic). Raises ClientError.
+    """Create an account named after the user, with an association for the user, unless the user already has one.
+
+    Returns when the controller knows the association, or at `deadline` (seconds of time.monotonic). Raises ClientError.
     """
     config = locate_database(conf)
     if config.kind != "slurmdbd" or user == "root":
@@ -31,7 +32,7 @@ def give_account(conf: str, user: str, controller: Connection, deadline: float) 
     address = config.addresses[0]
     with connect_address(address, timeout=config.message_timeout_seconds, owners=config.owners()) as database:
         for _ in range(ATTEMPTS):
-            edit = wanted(database.call(GetBook(), Book), config.cluster_name, user)
+            edit = account_edit(database.call(GetBook(), Book), config.cluster_name, user)
             if edit is None:
                 return
             if not database.call(edit, BookEdited).stale:
@@ -43,18 +44,18 @@ def give_account(conf: str, user: str, controller: Connection, deadline: float) 
         time.sleep(0.01)
 
 
-def wanted(book: Book, cluster: str, user: str) -> EditBook | None:
+def account_edit(book: Book, cluster: str, user: str) -> EditBook | None:
     """The edit that gives the user an account; None if there is nothing to do, or the cluster is not known yet."""
-    mine = [association for association in book.associations if association.cluster == cluster]
-    if not mine or any(one.user == user for one in mine):
+    associations = [association for association in book.associations if association.cluster == cluster]
+    if not associations or any(association.user == user for association in associations):
         return None
     name = user.lower()
     puts: list[Account | User | Association] = []
     if not any(account.name == name for account in book.accounts):
         puts.append(Account(name=name, description=name, organization=name))
-    if not any(one.name == user for one in book.users):
+    if not any(known.name == user for known in book.users):
         puts.append(User(name=user))
-    if not any(one.account == name and not one.user for one in mine):
+    if not any(association.account == name and not association.user for association in associations):
         puts.append(Association(id=-1, cluster=cluster, account=name, parent="root"))
     puts.append(Association(id=-2, cluster=cluster, account=name, user=user, is_default=True))
     return EditBook(version=book.version, puts=tuple(puts))

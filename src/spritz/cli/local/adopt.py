@@ -1,17 +1,17 @@
-"""Admit ssh sessions only of users with a job on this node, and put them into the job. For pam_exec.
+"""Admit only ssh sessions of users with a job on this node, and put the sessions into the job. For pam_exec.
 
-In /etc/pam.d/sshd, as the last line of `account` (pam_systemd would move sessions elsewhere: leave it out):
+In /etc/pam.d/sshd, as the last line of `account` (leave out pam_systemd, which would move sessions out of the job):
 
     account required pam_exec.so stdout /usr/bin/spritz adopt
 
-Where jobs have directories of their own (JobContainerType=job_container/tmpfs), and in /etc/security/namespace.conf
-`/tmp tmpfs tmpfs root` gives sessions a mount namespace, the session sees the job's directories by
+Where jobs have private directories (JobContainerType=job_container/tmpfs), and the line `/tmp tmpfs tmpfs root` in
+/etc/security/namespace.conf gives sessions a mount namespace, these lines show the job's directories to the session:
 
     session required pam_namespace.so mount_private
     session required pam_exec.so stdout /usr/bin/spritz adopt --directories
 
-The session's processes count to the job's newest step `extern` (slurm.conf: PrologFlags=Contain): its limits of memory,
-cores and devices hold them, and they end with the job. root is always admitted.
+The session's processes belong to step `extern` of the user's newest job (slurm.conf: PrologFlags=Contain): the limits
+of that job on memory, cores and devices apply to them, and they end with the job. root is always admitted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Options of `spritz adopt`."""
     parser.add_argument("--conf", metavar="FILE", help="slurm.conf (default: as other commands find it)")
     parser.add_argument(
         "--directories", action="store_true", help="give an adopted session its job's private /tmp and /dev/shm"
@@ -69,7 +68,7 @@ def run(arguments: Namespace, context: Context) -> int:
     if arguments.directories:
         step = held_by(session, steps)
         if step is None:
-            context.out("Access denied: no job holds this session: `spritz adopt` must come before, under account\n")
+            context.out("Access denied: this session is not in a job: run `spritz adopt` first, under account\n")
             return 1
         try:
             cover(session, *step)

@@ -1,6 +1,6 @@
 """Print tab completion for bash or zsh: `source <(spritz completion bash)`.
 
-The words come from the very option tables that the commands parse with.
+The words come from the option tables with which the commands parse their arguments.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _spritz_{name}() {{
         COMPREPLY=($(compgen -W "{options}" -- "$word"))
         [[ ${{COMPREPLY[0]}} == *= ]] && compopt -o nospace
     else
-        {rest}
+        {words}
     fi
 }}
 complete -F _spritz_{name} {name}
 """
 
-#: words after which ids of jobs are offered
+#: Options and words that job ids follow.
 _JOB_OPTIONS = "-j|--job|--jobs|--jobid"
 _JOB_WORDS = {
     "scontrol": "explain|hold|uhold|release|requeue|requeuehold|suspend|resume|top|notify|wait_job",
@@ -70,7 +70,8 @@ _WORDS = {
 }
 
 
-#: What `spritz SUBCOMMAND` takes is asked for where it is wanted: to import all of them takes a new shell too long.
+#: Options of `spritz SUBCOMMAND` are looked up when the user presses Tab: importing all subcommands would delay each
+#: new shell.
 _ASK = '$(spritz completion words -- "${COMP_WORDS[1]}" "${COMP_WORDS[2]}" 2>/dev/null)'
 _SUBCOMMANDS = """\
 if ((COMP_CWORD == 1)); then COMPREPLY=($(compgen -W "{names}" -- "$word"))
@@ -78,7 +79,7 @@ if ((COMP_CWORD == 1)); then COMPREPLY=($(compgen -W "{names}" -- "$word"))
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """`spritz completion bash|zsh`, and what the script asks for."""
+    """`spritz completion bash|zsh`, and the look-up `spritz completion words` that the script uses."""
     parser.add_argument("shell", choices=["bash", "zsh", "words"])
     parser.add_argument(
         "words", nargs="*", metavar="WORD", help="with words: a subcommand, and its action if it has any"
@@ -86,28 +87,28 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def words_of(name: str, action: str = "") -> list[str]:
-    """Options of `spritz NAME`, or of one of its actions, and its actions."""
+    """Options and actions of `spritz NAME`, or options of its action `action`."""
     if name not in SUBCOMMANDS:
         return []
     parser = argparse.ArgumentParser(prog=f"spritz {name}")
     import_module(SUBCOMMANDS[name][0]).add_arguments(parser)
-    found: list[str] = []
+    words: list[str] = []
     parsers = [parser]
-    for one in parsers:
-        for each in one._actions:
-            if isinstance(each, argparse._SubParsersAction):
-                if action in each.choices:
-                    parsers.append(each.choices[action])
+    for current in parsers:
+        for argument in current._actions:
+            if isinstance(argument, argparse._SubParsersAction):
+                if action in argument.choices:
+                    parsers.append(argument.choices[action])
                 else:
-                    found += each.choices
-            elif each.help != argparse.SUPPRESS:
-                found += [word for word in each.option_strings if word.startswith("--")]
-                found += [str(word) for word in each.choices or () if not each.option_strings]
-    return list(dict.fromkeys(found))
+                    words += argument.choices
+            elif argument.help != argparse.SUPPRESS:
+                words += [word for word in argument.option_strings if word.startswith("--")]
+                words += [str(word) for word in argument.choices or () if not argument.option_strings]
+    return list(dict.fromkeys(words))
 
 
 def run(arguments: Namespace, context: Context) -> int:
-    """Print the script, or words."""
+    """Print the completion script, or the words for one subcommand. Always 0."""
     if arguments.shell == "words":
         context.out("".join(f"{word}\n" for word in words_of(*[*arguments.words, ""][:2])))
         return 0
@@ -120,11 +121,11 @@ def run(arguments: Namespace, context: Context) -> int:
         options = " ".join(
             f"--{row.name}{'=' if row.argument == REQUIRED else ''}" for row in rows if row.name and not row.refused
         )
-        rest = _WORDS.get(name, 'COMPREPLY=($(compgen -f -- "$word"))').format(words=" ".join(scontrol_words()))
-        context.out(_BASH.format(name=name, options=options, rest=rest, ids=_ids_after(name)))
+        words = _WORDS.get(name, 'COMPREPLY=($(compgen -f -- "$word"))').format(words=" ".join(scontrol_words()))
+        context.out(_BASH.format(name=name, options=options, words=words, ids=_ids_after(name)))
 
-    rest = _SUBCOMMANDS.format(names=" ".join(SUBCOMMANDS), ask=_ASK)
-    context.out(_BASH.format(name="spritz", options=_ASK, rest=rest, ids=_ids_after("spritz")))
+    words = _SUBCOMMANDS.format(names=" ".join(SUBCOMMANDS), ask=_ASK)
+    context.out(_BASH.format(name="spritz", options=_ASK, words=words, ids=_ids_after("spritz")))
     return 0
 
 
@@ -133,7 +134,7 @@ def _ids_after(name: str) -> str:
 
 
 def scontrol_words() -> list[str]:
-    """Keywords and entities that work."""
+    """Keywords and entities of scontrol that Spritz implements."""
     words = [verb.name for verb in VERBS if not verb.refused]
     words += [name.removesuffix("s") for name, entity in ENTITIES.items() if not entity.refused]
     return [*dict.fromkeys(words), "batch_script", "JobId=", "NodeName=", "PartitionName="]

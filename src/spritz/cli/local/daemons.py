@@ -1,7 +1,7 @@
-"""Start and stop the daemons of a local cluster, and tell whether they live.
+"""Start and stop the daemons of a local cluster, and tell whether they run.
 
-A pid file alone proves nothing: pids are used again, and files overwritten. A daemon counts as alive when a process
-runs our module with this cluster's slurm.conf; the pid file only saves looking through all of them.
+A pid file alone proves nothing: the kernel reuses pids, and files are overwritten. A daemon counts as running if a
+process runs our module with this cluster's slurm.conf; the pid file only saves a search through all processes.
 """
 
 from __future__ import annotations
@@ -23,22 +23,20 @@ LOGIN = "spritz.sack.main"
 
 
 def controller_command(paths: ClusterPaths) -> list[str]:
-    """The controller's command line."""
     return installed.python(CONTROLLER, "-f", paths.slurm_conf)
 
 
 def node_command(paths: ClusterPaths, nodes: str) -> list[str]:
-    """One node daemon for all `nodes` (a hostlist)."""
+    """The command line of a slurmd that serves all `nodes` (a hostlist)."""
     return installed.python(NODE, "-f", paths.slurm_conf, "-N", nodes)
 
 
 def database_command(paths: ClusterPaths) -> list[str]:
-    """The accounting daemon's command line."""
     return installed.python(DATABASE, "-f", paths.slurmdbd_conf)
 
 
 def daemon_pid(pid_file: str, module: str, slurm_conf: str) -> int | None:
-    """Pid of the living daemon, or None."""
+    """Pid of the daemon, None if it does not run. `pid_file` may be "": all processes are searched then."""
     expected = {module.encode(), os.fsencode(slurm_conf)}
     try:
         with open(pid_file, encoding="ascii") as file:
@@ -47,13 +45,13 @@ def daemon_pid(pid_file: str, module: str, slurm_conf: str) -> int | None:
         pid = 0
     if expected.issubset(_words(pid)):
         return pid
-    found = [int(name) for name in os.listdir("/proc") if name.isdigit() and expected.issubset(_words(int(name)))]
-    # A daemon's passing children bear its command line until they have one of their own.
-    return next((pid for pid in found if _parent(pid) not in found), None)
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit() and expected.issubset(_words(int(name)))]
+    # A child that the daemon has forked keeps the daemon's command line until it calls exec: take the parent.
+    return next((pid for pid in pids if _parent(pid) not in pids), None)
 
 
 def _words(pid: int) -> list[bytes]:
-    """The command line of a process that we may stop; empty if there is none."""
+    """The command line of a process, as words; empty if the process does not exist, or we may not signal it."""
     try:
         if os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
             return []
@@ -72,36 +70,39 @@ def _parent(pid: int) -> int:
 
 
 def served_nodes(pid: int) -> str:
-    """The hostlist that a running slurmd was started with; empty if it cannot be told."""
+    """The hostlist with which a running slurmd was started; empty if it is not known."""
     words = _words(pid)
     return os.fsdecode(words[words.index(b"-N") + 1]) if b"-N" in words else ""
 
 
 def living(paths: ClusterPaths) -> dict[str, int | None]:
     """Pids by daemon name, None where it does not run. A cluster without slurmdbd.conf has no slurmdbd."""
-    found = {
+    pids = {
         "slurmctld": daemon_pid(paths.controller_pid, CONTROLLER, paths.slurm_conf),
         "slurmd": daemon_pid(paths.node_pid, NODE, paths.slurm_conf),
     }
     if os.path.exists(paths.slurmdbd_conf):
-        found["slurmdbd"] = daemon_pid(paths.database_pid, DATABASE, paths.slurmdbd_conf)
-    return found
+        pids["slurmdbd"] = daemon_pid(paths.database_pid, DATABASE, paths.slurmdbd_conf)
+    return pids
 
 
 def member(paths: ClusterPaths, role: str) -> int | None:
-    """Pid of the daemon of a machine that has joined another's cluster, or None."""
+    """Pid of this machine's daemon in a cluster that it has joined; None if it does not run."""
     if role == "node":
         return daemon_pid(paths.node_pid, NODE, paths.slurm_conf)
     return daemon_pid(paths.login_pid, LOGIN, paths.slurm_conf)
 
 
-#: for a home over NFS
-_ELSEWHERE = "`spritz up --dir DIRECTORY` keeps the cluster's files elsewhere than in the home directory"
+#: Hint for home directories on NFS.
+_ELSEWHERE = "`spritz up --dir DIRECTORY` keeps the cluster's files outside the home directory"
 
 
 def start(commands: list[list[str]], environ: dict[str, str], timeout_seconds: float = 30.0) -> None:
-    """Start daemons side by side; each command returns when its daemon serves. Raises SpritzError with what the
-    failing one printed. One that has not served yet when that is raised, or at Ctrl-C, is ended."""
+    """Start daemons at the same time and return when all serve (each command returns when its daemon serves).
+
+    Raises SpritzError with the output of the daemon that failed. On an error, and at Ctrl-C, ends daemons that are
+    still starting.
+    """
     children = [
         subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ, cwd="/"
@@ -128,7 +129,7 @@ def start(commands: list[list[str]], environ: dict[str, str], timeout_seconds: f
 
 
 def _end_start(child: subprocess.Popen[bytes]) -> None:
-    """Interrupt a command that is still starting its daemon; it returns when that is gone."""
+    """Interrupt a command that is still starting its daemon; the command returns when the daemon is gone."""
     child.terminate()
     try:
         child.communicate(timeout=25.0)
@@ -138,24 +139,25 @@ def _end_start(child: subprocess.Popen[bytes]) -> None:
 
 
 def start_database(paths: ClusterPaths, environ: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start slurmdbd without waiting until it serves: jobs do not need it, and what happens meanwhile is recorded then.
+    """Start slurmdbd without waiting until it serves: jobs do not need it, and the controller sends it events later.
 
-    What it says before it has a log goes there too. `await_database` must follow.
+    Output from before slurmdbd opens its log goes to the same file. The caller must call `await_database` afterwards.
     """
     with open(paths.database_log, "ab") as output:
         return subprocess.Popen(
-            [*database_command(paths), "-n", str(max(5, os.getpriority(os.PRIO_PROCESS, 0)))],  # it can only be raised
+            # max: a user cannot lower the niceness.
+            [*database_command(paths), "-n", str(max(5, os.getpriority(os.PRIO_PROCESS, 0)))],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             env=environ,
             cwd="/",
-            start_new_session=True,  # a Ctrl-C for what is typed next is not for it
+            start_new_session=True,  # so that Ctrl-C for the user's next command does not reach it
         )
 
 
 def await_database(paths: ClusterPaths, child: subprocess.Popen[bytes], timeout_seconds: float = 30.0) -> None:
-    """Return when slurmdbd can be found by its pid file, which is soon. Raises SpritzError if it failed."""
+    """Wait until slurmdbd has written its pid file, which is soon. Raises SpritzError if slurmdbd failed."""
     deadline = time.monotonic() + timeout_seconds
     while daemon_pid(paths.database_pid, DATABASE, paths.slurmdbd_conf) is None:
         if child.poll() is not None and child.returncode != 0:
@@ -168,15 +170,15 @@ def await_database(paths: ClusterPaths, child: subprocess.Popen[bytes], timeout_
 
 
 def stop_named(paths: ClusterPaths, name: str) -> int | None:
-    """Stop a daemon, looking again until there is none: what is seen first may be the command that still starts it.
+    """Stop a daemon; return its pid if it does not stop, else None.
 
-    Its pid if it does not stop.
+    Searches repeatedly: the first process found may be the command that is still starting the daemon.
     """
     pid_files = {"slurmctld": paths.controller_pid, "slurmd": paths.node_pid, "slurmdbd": paths.database_pid}
     while (pid := living(paths).get(name)) is not None:
         if not stop(pid):
             return pid
-        # One that was stopped before it could handle the signal has left its pid file.
+        # A daemon that was stopped before it installed its signal handler leaves its pid file.
         _remove_pid_file(pid_files[name], pid)
     return None
 
@@ -192,7 +194,7 @@ def _remove_pid_file(path: str, pid: int) -> None:
 
 
 def stop(pid: int, timeout_seconds: float = 10.0) -> bool:
-    """SIGTERM and wait; False if it still lives afterwards."""
+    """Send SIGTERM and wait; False if the process still runs afterwards."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:

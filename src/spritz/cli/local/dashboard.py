@@ -1,7 +1,7 @@
-"""Open the dashboard of your own cluster: start it if necessary, and print a link that logs in once.
+"""Open the dashboard of your own cluster: start it if necessary, and print a link for a single login.
 
-With options of its own (`--rest`, `--login` …) it serves in the foreground, as a service of a site does. What it needs
-comes with `pip install 'spritz[dashboard]'`.
+With the options of `--serve` (`--rest`, `--login` …) it serves in the foreground, as a site's service does. `pip
+install 'spritz[dashboard]'` installs the packages that it needs.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ if TYPE_CHECKING:
     from spritz.cli.context import Context
 
 MODULE = "spritz.web.main"
-#: What its process imports that Spritz itself does not need.
+#: Packages that the dashboard imports and Spritz itself does not need.
 _NEEDS = ("starlette", "uvicorn", "jinja2", "httpx")
 _START_SECONDS = 30.0
-#: The port of its address unless another program has it.
+#: The dashboard's port, unless another program uses it.
 PORT = 6860
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Options of `spritz dashboard`."""
     parser.add_argument("--dir", metavar="DIR", help="directory of the cluster (default: your own, as `spritz up`)")
     parser.add_argument("--stop", action="store_true", help="stop it")
     parser.add_argument("--json", action="store_true", help="one JSON object")
@@ -40,17 +39,17 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--serve",
         nargs="...",
         metavar="OPTIONS",
-        help="serve in the foreground with options of its own (`--serve --help` lists them): for a site's service",
+        help="serve in the foreground, as a site's service does (`--serve --help` lists further options)",
     )
 
 
 def run(arguments: Namespace, context: Context) -> int:
-    """0; 1 if it cannot be started."""
+    """0. Raises SpritzError if the dashboard cannot be started."""
     if arguments.serve is not None:
         command = installed.python(MODULE, *arguments.serve)
         context.stdout.flush()
         os.execve(command[0], command, dict(context.environ))
-    paths = ClusterPaths.of(arguments.dir or _beside(context), context.environ)
+    paths = ClusterPaths.of(arguments.dir or _selected_root(context), context.environ)
     if arguments.stop:
         stop(paths)
         return 0
@@ -66,7 +65,7 @@ def run(arguments: Namespace, context: Context) -> int:
     return 0
 
 
-def _beside(context: Context) -> str:
+def _selected_root(context: Context) -> str:
     """The directory of the cluster that SLURM_CONF names, if `spritz up` made it; else ""."""
     path = context.environ.get("SLURM_CONF", "")
     root = os.path.dirname(os.path.dirname(path))
@@ -74,22 +73,22 @@ def _beside(context: Context) -> str:
 
 
 def missing() -> str:
-    """The first package that it needs and that is not installed; "" where it can be started."""
+    """The first package that the dashboard needs and that is not installed; "" if all are installed."""
     return next((name for name in _NEEDS if find_spec(name) is None), "")
 
 
 def directory(paths: ClusterPaths) -> str:
-    """Where it keeps its secret and its address."""
+    """The directory of the dashboard's secret and address."""
     return os.path.join(paths.run, "dashboard")
 
 
 def pid_of(paths: ClusterPaths) -> int | None:
-    """The living process, or None."""
+    """Pid of the dashboard's process, None if it does not run."""
     return daemons.daemon_pid("", MODULE, directory(paths))
 
 
 def launch(paths: ClusterPaths, environ: dict[str, str]) -> subprocess.Popen[bytes] | None:
-    """Start it unless it runs, without waiting until it serves."""
+    """Start the dashboard unless it runs, without waiting until it serves. None if it runs already."""
     if pid_of(paths) is not None:
         return None
     os.makedirs(directory(paths), mode=0o700, exist_ok=True)
@@ -114,12 +113,11 @@ def launch(paths: ClusterPaths, environ: dict[str, str]) -> subprocess.Popen[byt
 
 
 def log_of(paths: ClusterPaths) -> str:
-    """Its log."""
     return os.path.join(paths.log, "dashboard.log")
 
 
 def start(paths: ClusterPaths, environ: dict[str, str]) -> str:
-    """Start it unless it runs; a link that logs in once. Raises SpritzError."""
+    """Start the dashboard unless it runs; return a link for a single login. Raises SpritzError."""
     if needed := missing():
         raise SpritzError(
             f"the dashboard needs {needed}, which is not installed", hint="pip install 'spritz[dashboard]'"
@@ -128,27 +126,30 @@ def start(paths: ClusterPaths, environ: dict[str, str]) -> str:
 
 
 def link_of(paths: ClusterPaths, child: subprocess.Popen[bytes] | None) -> str:
-    """A link that logs in once, when the process serves. Raises SpritzError with what it printed."""
+    """Wait until the dashboard serves; return a link for a single login. Raises SpritzError with its output.
+
+    `child`: the process from `launch`; None if the dashboard was running already.
+    """
     state = os.path.join(directory(paths), "dashboard.json")
     deadline = time.monotonic() + _START_SECONDS
     while not os.path.exists(state):
         if time.monotonic() > deadline or (child is not None and child.poll() is not None):
             with open(log_of(paths), encoding="utf-8", errors="replace") as log:
-                said = log.read(2000).strip()
+                output = log.read(2000).strip()
             raise SpritzError(
-                said.splitlines()[-1] if said else "the dashboard did not start", hint=f"its log is {log_of(paths)}"
+                output.splitlines()[-1] if output else "the dashboard did not start", hint=f"its log is {log_of(paths)}"
             )
         time.sleep(0.02)
-    found = subprocess.run(
+    printed = subprocess.run(
         installed.python(MODULE, "--directory", directory(paths), "--link"), capture_output=True, text=True, check=False
     )
-    if found.returncode:
-        raise SpritzError(found.stderr.strip() or "the dashboard gives no link")
-    return found.stdout.strip()
+    if printed.returncode:
+        raise SpritzError(printed.stderr.strip() or "the dashboard gives no link")
+    return printed.stdout.strip()
 
 
 def stop(paths: ClusterPaths) -> None:
-    """Stop it if it runs. Raises SpritzError."""
+    """Stop the dashboard if it runs. Raises SpritzError if it does not stop."""
     pid = pid_of(paths)
     if pid is not None and not daemons.stop(pid):
         raise SpritzError(f"the dashboard (pid {pid}) does not stop", hint=f"its log is {log_of(paths)}")

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Options of `spritz doctor`."""
     parser.add_argument(
         "--dir", metavar="DIR", help="directory of the cluster (default: the one that commands find, as by SLURM_CONF)"
     )
@@ -41,7 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace, context: Context) -> int:
-    """0: nothing is wrong; 1: something is."""
+    """0: no problem found; 1: at least one."""
     paths = ClusterPaths.of(arguments.dir, context.environ) if arguments.dir else _found(context)
     findings = [finding for check in CHECKS for finding in check(paths, context)]
     wrong = sum(finding.grade == WRONG for finding in findings)
@@ -63,7 +62,7 @@ def run(arguments: Namespace, context: Context) -> int:
 
 
 class SitePaths(ClusterPaths):
-    """A cluster that `spritz up` has not made: its slurm.conf is known, and its daemons are started by others."""
+    """A cluster that `spritz up` did not create: its slurm.conf is known, and the site starts its daemons."""
 
     def __init__(self, conf: str) -> None:
         super().__init__(os.path.dirname(conf))
@@ -84,7 +83,7 @@ def _found(context: Context) -> ClusterPaths:
 
 
 def _is_away(paths: ClusterPaths) -> bool:
-    """The controller does not run, and `_daemons` has said so."""
+    """Whether the controller does not run, which `_daemons` reports."""
     return not isinstance(paths, SitePaths) and daemons.living(paths)["slurmctld"] is None
 
 
@@ -105,21 +104,21 @@ def _other_users(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     if os.geteuid() == 0 and (closed := installed.closed_to_others()):
         yield Finding(
             NOTE,
-            f"other users cannot enter {closed}: commands and jobs of theirs end with Permission denied",
-            "install with a Python, and in a place, that all may read: see docs/how-to/several-users.md",
+            f"other users cannot enter {closed}: their commands and jobs end with Permission denied",
+            "install in a place, and with a Python, that all users can read: see docs/how-to/several-users.md",
         )
 
 
 def _configuration(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     try:
-        found = find_slurm_conf()
+        slurm_conf = find_slurm_conf()
     except ClientError:
-        found = paths.slurm_conf
-    if os.path.abspath(found) != paths.slurm_conf:
+        slurm_conf = paths.slurm_conf
+    if os.path.abspath(slurm_conf) != paths.slurm_conf:
         named = "" if paths.root == default_root(context.environ) else f" --dir {shlex.quote(paths.root)}"
         yield Finding(
             NOTE,
-            f"commands use {found}, not {paths.slurm_conf}",
+            f"commands use {slurm_conf}, not {paths.slurm_conf}",
             f'eval "$(spritz env{named})" points this shell at it',
         )
     if not os.path.exists(paths.slurm_conf):
@@ -138,7 +137,7 @@ def _configuration(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
 
 
 def _mail(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
-    """Whether --mail-type leads anywhere. slurmctld runs here (README), so what is here counts."""
+    """Whether --mail-type can send mail. slurmctld runs on this machine (README), so its mail program counts."""
     if not os.path.exists(paths.slurm_conf):
         return
     try:
@@ -160,7 +159,7 @@ def _directories(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     for path in (paths.state, paths.spool, paths.log, paths.run):
         if not os.access(path, os.W_OK):
             yield Finding(
-                WRONG, f"cannot write to {path}", "the cluster belongs to the user who made it; check owner and mode"
+                WRONG, f"cannot write to {path}", "the cluster belongs to the user that made it; check owner and mode"
             )
     free_mib = shutil.disk_usage(paths.root).free >> 20
     if free_mib < 100:
@@ -187,7 +186,7 @@ def _daemons(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
 
 
 def _containment(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
-    """Whether slurmd could make the cgroups of its steps since it started: its log says where it could not."""
+    """Whether slurmd, since its start, could create the cgroups of its steps: its log names each failure."""
     if daemons.living(paths).get("slurmd") is None:
         return
     log = _tail(paths.node_log)
@@ -198,11 +197,12 @@ def _containment(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
         yield Finding(
             WRONG,
             "steps run without the cgroup that holds their limits: " + lost[-1].partition("step.uncontained ")[2][:200],
-            "`spritz down` and `spritz up`; running jobs end, queued ones stay",
+            "run `spritz down` and `spritz up`; running jobs end, queued jobs stay",
         )
 
 
-#: What it means that slurmd holds a subject otherwise than by the kernel: (word in its log, in words).
+#: What users must expect where slurmd enforces a limit by other means than the kernel, by the words of slurmd's log:
+#: (subject, means).
 _UNHELD = {
     ("memory", "sampling"): "memory limits are held by sampling, a second late",
     ("cores", "affinity"): "jobs can leave their cores",
@@ -214,15 +214,15 @@ _UNHELD = {
 }
 
 
-#: As `spritz.node.enforcement` has it: a command imports no daemon.
+#: The same layouts as in `spritz.node.enforcement`, which a command does not import: it belongs to a daemon.
 _EARLIER = {
     "v1": "cgroups of version 1 are mounted: these cannot freeze, kill at once, or take sessions by ssh",
-    "hybrid": "cgroups of version 1 hold memory, cores and devices; version 2 is mounted beside them without these",
+    "hybrid": "cgroups of version 1 hold memory, cores and devices; version 2 is mounted without these controllers",
 }
 
 
 def _held(log: str) -> Iterator[Finding]:
-    """What the kernel does not hold, as slurmd has said when it started."""
+    """The limits that the kernel does not enforce, from the line that slurmd logged when it started."""
     words = dict(word.partition("=")[::2] for word in log.rpartition(" daemon.confines ")[2].partition("\n")[0].split())
     if words.get("cgroups") in _EARLIER and "cgroup" in words.values():
         advice = "boot with systemd.unified_cgroup_hierarchy=1; CgroupPlugin=cgroup/v2 in cgroup.conf refuses version 1"
@@ -233,8 +233,8 @@ def _held(log: str) -> Iterator[Finding]:
     if words.get("root") == "True":
         advice = "cgroup.conf with TaskPlugin=task/cgroup, and JobContainerType=job_container/tmpfs: docs/security.md"
     else:
-        advice = "slurmd runs without root, which the kernel lets do no more; docs/security.md has what that means"
-    yield Finding(NOTE, "not held by the kernel: " + "; ".join(unheld), advice)
+        advice = "slurmd runs without root, so the kernel allows no more; docs/security.md explains the consequences"
+    yield Finding(NOTE, "not enforced by the kernel: " + "; ".join(unheld), advice)
 
 
 def _containers(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
@@ -262,37 +262,39 @@ def _nodes(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
             )
         elif states & {"DRAIN", "FAIL"}:
             troubled += 1
-            advice = f"scontrol update NodeName={view.node.name} State=RESUME, when its cause is mended"
+            advice = f"scontrol update NodeName={view.node.name} State=RESUME, once its cause is repaired"
             yield Finding(NOTE, f"node {view.node.name} is drained: {view.node.reason}", advice)
     if not troubled:
         yield Finding(OK, f"{_count(len(views), 'node')} answer{'s' if len(views) == 1 else ''}")
 
 
 def _accounting(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
-    """Whether slurmdbd has what happened."""
+    """Whether slurmdbd has received all events."""
     if _is_away(paths):
         return
     try:
         with connect_controller(locate_controller(paths.slurm_conf)) as controller:
-            found = controller.call(GetDiagnostics(), Diagnostics)
+            diagnostics = controller.call(GetDiagnostics(), Diagnostics)
     except ClientError:
         return  # `_nodes` reports it
-    if found.database_connected is None:
+    if diagnostics.database_connected is None:
         return
-    if found.set_aside_events:
+    if diagnostics.set_aside_events:
         yield Finding(
             WRONG,
-            f"accounting lacks {_count(found.set_aside_events, 'event')} that the database could not store",
+            f"accounting lacks {_count(diagnostics.set_aside_events, 'event')} that the database could not store",
             f"{paths.database_log} names each (event.set_aside) and why; table events_set_aside keeps them",
         )
-    if not found.database_connected:
+    if not diagnostics.database_connected:
         yield Finding(
             NOTE,
-            f"slurmctld is not connected to slurmdbd; {_count(found.unsent_events, 'event')} wait to be sent",
+            f"slurmctld is not connected to slurmdbd; {_count(diagnostics.unsent_events, 'event')} wait to be sent",
             "start slurmdbd, or see its log; nothing is lost meanwhile",
         )
-    elif not found.set_aside_events:
-        yield Finding(OK, "accounting is up to date" if found.unsent_events < 1000 else "accounting is catching up")
+    elif not diagnostics.set_aside_events:
+        yield Finding(
+            OK, "accounting is up to date" if diagnostics.unsent_events < 1000 else "accounting is catching up"
+        )
 
 
 def _machine(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
@@ -340,8 +342,8 @@ def _tail(path: str, count: int = 1 << 16) -> str:
 
 
 def _last_error(path: str) -> str:
-    wanted = [line for line in _tail(path, 8192).splitlines() if "error" in line.lower() or "fatal" in line.lower()]
-    return wanted[-1].strip()[:200] if wanted else ""
+    errors = [line for line in _tail(path, 8192).splitlines() if "error" in line.lower() or "fatal" in line.lower()]
+    return errors[-1].strip()[:200] if errors else ""
 
 
 def _count(number: int, what: str) -> str:

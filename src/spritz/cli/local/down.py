@@ -1,6 +1,6 @@
 """Stop the cluster. Running jobs are cancelled first; queued jobs stay for the next `spritz up`.
 
-`--keep-jobs` lets running jobs go on without daemons: the next `spritz up` finds them again.
+`--keep-jobs` lets running jobs continue without daemons; the next `spritz up` finds them again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Options of `spritz down`."""
     parser.add_argument("--dir", metavar="DIR", help="directory of the cluster")
     parser.add_argument("--keep-jobs", action="store_true", help="keep running jobs; the next `spritz up` adopts them")
     parser.add_argument(
@@ -52,7 +51,7 @@ def run(arguments: Namespace, context: Context) -> int:
         return 0
     if alive["slurmctld"] and not arguments.keep_jobs:
         _end_jobs(paths, arguments.timeout, context, quiet=arguments.quiet)
-    # slurmdbd last: what the others end with is still recorded.
+    # slurmdbd last, so that it records the last events of the other daemons.
     for name in ("slurmd", "slurmctld", "slurmdbd"):
         pid = daemons.stop_named(paths, name)
         if pid is not None:
@@ -63,7 +62,7 @@ def run(arguments: Namespace, context: Context) -> int:
 
 
 def joined_role(paths: ClusterPaths) -> str | None:
-    """What this machine is in another's cluster; None where the directory has a cluster of its own."""
+    """This machine's role in a cluster that it has joined ("node", "login"); None if the directory has a cluster."""
     if not os.path.exists(os.path.join(paths.etc, MACHINE_FILE)):
         return None
     membership = find_membership(paths.slurm_conf)
@@ -71,7 +70,7 @@ def joined_role(paths: ClusterPaths) -> str | None:
 
 
 def _leave(paths: ClusterPaths, role: str, context: Context, *, quiet: bool) -> int:
-    """Stop this machine's daemon. Jobs on it go on; `spritz join` brings it back."""
+    """Stop this machine's daemon. Its jobs continue; `spritz join` starts the daemon again."""
     pid = daemons.member(paths, role)
     if pid is not None and not daemons.stop(pid):
         raise SpritzError(f"pid {pid} does not stop", hint=f"its log is in {paths.log}")
@@ -81,20 +80,20 @@ def _leave(paths: ClusterPaths, role: str, context: Context, *, quiet: bool) -> 
 
 
 def _elsewhere(paths: ClusterPaths, context: Context) -> str:
-    """A line on the running cluster that this shell's commands use, if that is another: it may have been meant."""
+    """A line about the running cluster that this shell's commands use, if it is another: the user may have meant it."""
     etc, name = os.path.split(context.environ.get("SLURM_CONF", ""))
     other = ClusterPaths(os.path.dirname(etc))
     if name != "slurm.conf" or other.etc != etc or other.root == paths.root or not any(daemons.living(other).values()):
         return ""
-    return f"SLURM_CONF names {other.root}: `spritz down --dir {shlex.quote(other.root)}` stops that one.\n"
+    return f"SLURM_CONF names {other.root}: `spritz down --dir {shlex.quote(other.root)}` stops that cluster.\n"
 
 
 def _end_jobs(paths: ClusterPaths, timeout_seconds: float, context: Context, *, quiet: bool) -> None:
-    """Cancel what runs and wait until its processes are gone. External jobs are another system's, and stay."""
+    """Cancel running jobs and wait until their processes are gone. External jobs belong to another system, and stay."""
     active = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING")
     deadline = time.monotonic() + timeout_seconds
     with connect_controller(locate_controller(paths.slurm_conf)) as controller:
-        # What is queued must not take the place of what is cancelled.
+        # Queued jobs must not start on the resources of the cancelled jobs.
         controller.call(PauseScheduling(), Done)
 
         def remaining() -> list[int]:

@@ -1,4 +1,4 @@
-"""Say compare what jobs used with what they requested, and suggest better requests."""
+"""Compare what jobs used with what they requested, and suggest better requests."""
 
 from __future__ import annotations
 
@@ -19,30 +19,29 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """`spritz eff [--json] JOB…`."""
     parser.add_argument("jobs", nargs="+", metavar="JOB", help="ids as squeue and sacct print them: 7, 12_3, 12, 9+1")
     parser.add_argument("--json", action="store_true", help="all details as JSON")
 
 
 def run(arguments: Namespace, context: Context) -> int:
-    """0; 1 where there is no such job, or no daemon answers."""
+    """0; 1 if accounting knows no such job, or no daemon answers."""
     text = ",".join(arguments.jobs)
     try:
-        found, now = jobs(text, context)
+        records, now = jobs(text, context)
     except AlreadyReported as silent:
         return silent.exit_code
-    if not found:
+    if not records:
         context.error(f"accounting knows no job {text}")
         return 1
-    found.sort(key=lambda one: (one.job.array_job_id or one.job.job_id, one.job.array_task_id or 0, one.job.job_id))
-    measured = [measure(one, now) for one in found]
+    records.sort(key=lambda row: (row.job.array_job_id or row.job.job_id, row.job.array_task_id or 0, row.job.job_id))
+    measured = [measure(record, now) for record in records]
     if arguments.json:
-        each = [
-            msgspec.to_builtins(one) | {"advice": msgspec.to_builtins(advise([one])), "cpus_busy": one.cpus_busy}
-            for one in measured
+        reports = [
+            msgspec.to_builtins(job) | {"advice": msgspec.to_builtins(advise([job])), "cpus_busy": job.cpus_busy}
+            for job in measured
         ]
         together = msgspec.to_builtins(advise(measured))
-        context.out(json.dumps({"jobs": each, "advice": together}, indent=2) + "\n")
+        context.out(json.dumps({"jobs": reports, "advice": together}, indent=2) + "\n")
         return 0
     context.out("".join(line + "\n" for line in text_lines(measured)))
     return 0

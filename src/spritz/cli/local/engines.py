@@ -1,5 +1,5 @@
-"""What this machine has for containers, tried: --container-image takes bwrap, names of images what pulls them,
---container the runtime of oci.conf.
+"""Check this machine's container programs by running them: bwrap for --container-image, a program that pulls images by
+name, and the runtime of oci.conf for --container.
 
 Source: bwrap(1); oci.conf(5); docs/how-to/containers.md.
 """
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 _SECONDS = 10.0
 _PULLERS = ("podman", "enroot", "apptainer", "singularity")
-#: what is found beside the user's PATH
+#: Directories searched in addition to the user's PATH.
 _ADMINISTRATORS = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
 def findings(oci_conf: str) -> Iterator[Finding]:
-    """`oci_conf`: its path, whether it is there or not."""
+    """Findings of `spritz doctor` about containers. `oci_conf`: path of oci.conf, which need not exist."""
     yield from _bwrap()
     if os.path.exists(oci_conf):
         yield from _runtime(oci_conf)
@@ -57,11 +57,11 @@ def _bwrap() -> Iterator[Finding]:
     squashed = ".sqsh" if shutil.which("unsquashfs") else "no .sqsh (unsquashfs is missing)"
     yield Finding(OK, f"containers: bwrap runs images from directories, .tar, {squashed}, {by}")
     for problem in broken:
-        yield Finding(NOTE, f"images cannot be pulled by {problem}", "mend it, or remove it: the next one is used then")
+        yield Finding(NOTE, f"images cannot be pulled by {problem}", "repair or remove it: then the next is used")
 
 
 def _runtime(oci_conf: str) -> Iterator[Finding]:
-    """The program of RunTimeRun, or RunTimeCreate."""
+    """Findings about the program of RunTimeRun, or of RunTimeCreate without it."""
     words, wrong = alone.examine(oci_conf, "oci.conf")
     if not words:
         yield Finding(WRONG, f"{oci_conf}: {wrong[0].text if wrong else 'cannot be read'}", "oci.conf(5)")
@@ -81,7 +81,7 @@ def _runtime(oci_conf: str) -> Iterator[Finding]:
 
 
 def _tried_runtime(runtime: str) -> str:
-    """A container without any file: it works if that is all that is wrong."""
+    """Run a container without any file in it: the runtime works if the missing program is its only complaint."""
     with tempfile.TemporaryDirectory(prefix="spritz-") as directory:
         os.mkdir(f"{directory}/rootfs")
         rootless = [] if os.geteuid() == 0 else ["--rootless"]
@@ -93,12 +93,12 @@ def _tried_runtime(runtime: str) -> str:
         configuration["process"] |= {"terminal": False, "args": ["spritz-no-such-program"]}
         with open(path, "w", encoding="utf-8") as file:
             json.dump(configuration, file)
-        said = _tried([runtime, f"--root={directory}/state", "run", os.path.basename(directory)], directory)
-    return "" if "spritz-no-such-program" in said else said or "it says nothing"
+        problem = _tried([runtime, f"--root={directory}/state", "run", os.path.basename(directory)], directory)
+    return "" if "spritz-no-such-program" in problem else problem or "it prints nothing"
 
 
 def _tried(words: list[str], directory: str = "/") -> str:
-    """What went wrong, in its own last words; "" if nothing did."""
+    """Run a command; return the last line of its errors, "" if it succeeded."""
     try:
         done = subprocess.run(
             words, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS

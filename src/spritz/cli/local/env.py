@@ -16,12 +16,11 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Options of `spritz env`."""
     parser.add_argument("--dir", metavar="DIR", help="directory of the cluster")
 
 
 def run(arguments: Namespace, context: Context) -> int:
-    """Two export lines; the commands' own directory comes first on PATH if it is not there."""
+    """Print `export` lines for SLURM_CONF, and for PATH unless it contains the directory of the commands. Always 0."""
     paths = ClusterPaths.of(arguments.dir, context.environ)
     if not os.path.exists(paths.slurm_conf):
         raise SpritzError(f"no cluster in {paths.root}", hint="make one with `spritz up`")

@@ -6,7 +6,7 @@ OK, NOTE, WRONG = "ok", "note", "wrong"
 
 
 class Finding:
-    """One line of the report. `advice` is what to do; empty when all is well."""
+    """One line of the report. `advice`: the remedy, "" if nothing is wrong."""
 
     __slots__ = ("advice", "grade", "text")
 

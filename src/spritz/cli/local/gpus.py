@@ -1,7 +1,7 @@
 """Show free GPUs by type and node, and when more become free.
 
-A GPU is free if no job holds it or a share of it, and its node takes jobs. The next ones are those of the running jobs
-whose time limits end first: at the latest then.
+A GPU is free if no job holds it or a share of it, and its node accepts jobs. The next GPUs become free at the latest
+when the first running job reaches its time limit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from spritz.model.queries.nodes import NodeView
 
-    #: (end of its time limit, 0.0 for none; its allocation as plain values)
+    #: (end of the job's time limit in seconds since the epoch, 0.0 without limit; the job's allocation as plain values)
     Holding = tuple[float, dict[str, object]]
 
 #: Shares of GPUs; their masks name the GPUs.
@@ -36,7 +36,7 @@ _NO_TYPE = "(no type)"
 
 
 class Pool:
-    """GPUs of one type on one node, as masks of their indexes."""
+    """GPUs of one type on one node. `mask` and `used` have a bit for each GPU index of the node."""
 
     def __init__(self, view: NodeView, kind: str, mask: int, used: int) -> None:
         self.node = view.node.name
@@ -49,21 +49,20 @@ class Pool:
 
     @property
     def free(self) -> int:
-        """How many are free."""
+        """Number of free GPUs; zero if the node accepts no jobs."""
         return 0 if self.closed else (self.mask & ~self.used).bit_count()
 
 
 class Release:
-    """GPUs of one type that come free at one moment."""
+    """GPUs of one type that become free at the same time, `at` (seconds since the epoch)."""
 
     def __init__(self, at: float) -> None:
         self.at = at
-        #: by node
+        #: GPUs by node.
         self.counts: dict[str, int] = {}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Options of `spritz gpus`."""
     parser.add_argument("--dir", metavar="DIR", help="directory of the cluster (default: the one that commands find)")
     parser.add_argument("--type", metavar="TYPE", help="only GPUs of this type")
     parser.add_argument("--json", action="store_true", help="one JSON object")
@@ -98,19 +97,19 @@ def run(arguments: Namespace, context: Context) -> int:
 
 
 def shared_by(holdings: Iterable[Holding]) -> dict[str, int]:
-    """By node, the mask of GPUs of which jobs hold shares."""
-    found: dict[str, int] = {}
+    """Bit mask of the GPUs of which jobs hold shares, by node."""
+    masks: dict[str, int] = {}
     for _ends_at, allocation in holdings:
         for part in (allocation or {}).get("nodes", ()):  # type: ignore[attr-defined]  # as model.resources has it
             for gres in part.get("gres", ()):
                 if gres["name"] in _SHARES:
-                    found[part["node"]] = found.get(part["node"], 0) | int(gres.get("indexes", "0"), 16)
-    return found
+                    masks[part["node"]] = masks.get(part["node"], 0) | int(gres.get("indexes", "0"), 16)
+    return masks
 
 
 def pools_of(views: Iterable[NodeView], shared: dict[str, int]) -> list[Pool]:
-    """Nodes that have GPUs, in the order of the cluster; types of one node in its own. `shared`: see `shared_by`."""
-    found = []
+    """Nodes with GPUs, in the cluster's order; the types of a node in the node's order. `shared`: see `shared_by`."""
+    pools = []
     for view in views:
         used = shared.get(view.node.name, 0)
         counted: dict[str, int] = {}
@@ -124,10 +123,10 @@ def pools_of(views: Iterable[NodeView], shared: dict[str, int]) -> list[Pool]:
             if line.name == "gpu" and line.count:
                 masks[line.type] = masks.get(line.type, 0) | ((1 << line.count) - 1) << line.first_index
         for kind, all_of_type in masks.items():
-            # GPUs that are counted only have no indexes: the lowest stand for those in use.
+            # GPUs configured as a mere count have no indexes: the lowest bits stand for the GPUs in use.
             taken = used | _lowest(all_of_type, counted.get(kind, 0))
-            found.append(Pool(view, kind, all_of_type, taken))
-    return found
+            pools.append(Pool(view, kind, all_of_type, taken))
+    return pools
 
 
 def _lowest(mask: int, count: int) -> int:
@@ -139,12 +138,12 @@ def _lowest(mask: int, count: int) -> int:
 
 
 def next_releases(pools: Sequence[Pool], holdings: Iterable[Holding]) -> dict[str, Release]:
-    """By type, the first moment at which some come free on nodes that take jobs; types without one are left out."""
+    """By type, the next GPUs to become free on nodes that accept jobs. Types without such GPUs are left out."""
     by_node: dict[str, list[Pool]] = {}
     for pool in pools:
         if not pool.closed:
             by_node.setdefault(pool.node, []).append(pool)
-    found: dict[str, Release] = {}
+    releases: dict[str, Release] = {}
     for ends_at, allocation in holdings:
         if not ends_at or not allocation:
             continue
@@ -157,25 +156,25 @@ def next_releases(pools: Sequence[Pool], holdings: Iterable[Holding]) -> dict[st
                     count = (mask & pool.mask).bit_count()
                     if not mask and pool.type == gres.get("type", ""):
                         count = gres["count"]
-                    release = found.get(pool.type)
+                    release = releases.get(pool.type)
                     if not count or (release is not None and release.at < ends_at):
                         continue
                     if release is None or ends_at < release.at:
-                        release = found[pool.type] = Release(ends_at)
+                        release = releases[pool.type] = Release(ends_at)
                     release.counts[pool.node] = release.counts.get(pool.node, 0) + count
-    return found
+    return releases
 
 
 def facts(pools: Sequence[Pool], releases: dict[str, Release], now: float) -> dict[str, object]:
-    """As JSON: times are seconds since the epoch."""
+    """The answer of --json; times are seconds since the epoch."""
     types = []
     for kind in dict.fromkeys(pool.type for pool in pools):
-        mine = [pool for pool in pools if pool.type == kind]
+        typed = [pool for pool in pools if pool.type == kind]
         release = releases.get(kind)
         types.append(
             {
                 "type": kind,
-                **_sums(mine),
+                **_sums(typed),
                 "next_free": None if release is None else {"at": release.at, "nodes": release.counts},
             }
         )
@@ -199,7 +198,7 @@ def _sums(pools: Sequence[Pool]) -> dict[str, int]:
 
 
 def text_lines(pools: Sequence[Pool], releases: dict[str, Release]) -> list[str]:
-    """The lines that people read."""
+    """The answer without --json, line by line."""
     rows: list[tuple[str, ...]] = [("TYPE", "TOTAL", "FREE", "IN USE", "UNAVAILABLE", "NEXT FREE AT THE LATEST")]
     for kind in dict.fromkeys(pool.type for pool in pools):
         sums = _sums([pool for pool in pools if pool.type == kind])
@@ -229,7 +228,7 @@ def text_lines(pools: Sequence[Pool], releases: dict[str, Release]) -> list[str]
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Columns of numbers to the right."""
+    """Rows as text, columns of numbers aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     right = [all(cell.isdigit() for cell in column[1:]) for column in zip(*rows, strict=True)]
     return [

@@ -25,25 +25,24 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """`spritz history [--json] JOB…`."""
     parser.add_argument("jobs", nargs="+", metavar="JOB", help="ids as squeue and sacct print them: 7, 12_3")
     parser.add_argument("--json", action="store_true", help="all details as JSON")
 
 
 def run(arguments: Namespace, context: Context) -> int:
-    """0; 1 where there is no such job, or no daemon answers."""
+    """0; 1 if accounting knows no such job, or no daemon answers."""
     text = ",".join(arguments.jobs)
     try:
-        found = _asked(text, context)
+        histories = _asked(text, context)
     except AlreadyReported as silent:
         return silent.exit_code
-    if not found.lives:
+    if not histories.lives:
         context.error(f"accounting knows no job {text}")
         return 1
     if arguments.json:
-        context.out(json.dumps(msgspec.to_builtins(found), indent=2) + "\n")
+        context.out(json.dumps(msgspec.to_builtins(histories), indent=2) + "\n")
         return 0
-    blocks = ["".join(line + "\n" for line in text_lines(life, found.now)) for life in found.lives]
+    blocks = ["".join(line + "\n" for line in text_lines(life, histories.now)) for life in histories.lives]
     context.out("\n".join(blocks))
     return 0
 
@@ -56,7 +55,7 @@ def _asked(text: str, context: Context) -> Histories:
 
 
 def text_lines(life: JobHistory, now: float) -> list[str]:
-    """The lines of one life, in the order of their times."""
+    """What happened to a job from submission (or requeue) to its end, one line each in order of time."""
     job = life.job
     again = f", restart {job.restart_count}" if job.restart_count else ""
     title = f"Job {Row(job, None, [], now, (0.0, 0.0)).job_name()} ({job.name}) of {job.user}{again}"
@@ -65,7 +64,7 @@ def text_lines(life: JobHistory, now: float) -> list[str]:
 
 
 def _moments(life: JobHistory, now: float) -> Iterator[tuple[float, int, str]]:
-    """(when, which of those at the same time comes first, what)."""
+    """(seconds since the epoch, rank among events of the same second, text)."""
     job = life.job
     line = " ".join(job.submit_line.split())
     how = "requeued" if job.restart_count else f"submitted: {line}" if line else "submitted"
@@ -73,7 +72,7 @@ def _moments(life: JobHistory, now: float) -> Iterator[tuple[float, int, str]]:
     if job.eligible_at > job.submitted_at:
         yield job.eligible_at, 1, "may start from now on"
     ends = [reason.at for reason in life.reasons[1:]] + [job.started_at or job.ended_at or now]
-    for reason, end in zip(life.reasons, ends, strict=False):  # without any, an end is left over
+    for reason, end in zip(life.reasons, ends, strict=False):  # `ends` has one item more if there are no reasons
         if reason.reason != "None":
             detail = f" ({reason.detail})" if reason.detail else ""
             yield reason.at, 2, f"waits: {reason.reason}{detail}, for {_span(reason.at, end)}"
@@ -104,5 +103,5 @@ def _exit(status: int) -> str:
 
 
 def _span(since: float, until: float) -> str:
-    """Between the seconds that are shown, as sacct's Elapsed."""
+    """The difference of the two times rounded down to seconds, as in sacct's Elapsed."""
     return format_duration(max(0, int(until) - int(since)))

@@ -1,10 +1,10 @@
-"""Join this machine to a cluster on another machine, as a node or login host, or start it again as one.
+"""Join this machine to a cluster on another machine, as a node or login host, or start its daemon again.
 
-The token is from `spritz up --listen` or `spritz token create`. A machine that has joined needs none to come back:
-`spritz join` without an address starts what it was, and `--systemd` has that done at boot.
+`spritz up --listen` and `spritz token create` print the token. A machine that has joined needs no token to come back:
+`spritz join` without an address starts its daemon again, and `--systemd` does so at boot.
 
-In a container (`--foreground`) the process becomes the daemon. It waits for a token file and for a controller that are
-not there yet; a container that starts again with the directory that it had needs neither.
+In a container (`--foreground`) the process becomes the daemon. It waits until the token file exists and the controller
+answers. A container that starts again with the same directory needs no token.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
     from spritz.client.membership import Joined, Membership
 
-#: A node must be usable by then, or `join` says that it is not.
+#: Seconds for the node to become usable; then `join` reports that it is not.
 REGISTRATION_SECONDS = 30.0
 
-#: A container tries to join for so long, this often.
+#: A container tries to join for this many seconds, and waits this many between two attempts.
 FOREGROUND_SECONDS, _RETRY_SECONDS = 300.0, 1.0
 
 _UNIT = """\
@@ -73,8 +73,9 @@ _UNIT_DIRECTORY = "/etc/systemd/system"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Options of `spritz join`."""
-    parser.add_argument("address", nargs="?", metavar="HOST[:PORT]", help="the controller; without it: start again")
+    parser.add_argument(
+        "address", nargs="?", metavar="HOST[:PORT]", help="the controller; without it: start the daemon again"
+    )
     parser.add_argument("--token", metavar="T", help="the token that `spritz token create` printed")
     parser.add_argument(
         "--dir", metavar="DIR", help="directory of this machine's files (root: /var/lib/spritz/default)"
@@ -107,7 +108,7 @@ def run(arguments: Namespace, context: Context) -> int:
     if membership is None or membership.joined is None:
         raise SpritzError(
             f"no cluster was joined in {paths.root}",
-            hint="spritz join HOST:PORT --token T, as `spritz up --listen` says",
+            hint="spritz join HOST:PORT --token T, as `spritz up --listen` prints",
         )
     publish(paths.etc)
     joined = membership.joined
@@ -129,16 +130,16 @@ def run(arguments: Namespace, context: Context) -> int:
 
 
 def member_paths(directory: str | None, context: Context) -> ClusterPaths:
-    """Where this machine's membership is kept: in DIR, else where root, or another user, keeps it."""
+    """The directory of this machine's membership: DIR, else the default for root or for the user."""
     if directory is None and os.geteuid() == 0:
         directory = os.path.join(state_directory(), "default")
     return ClusterPaths.of(directory, context.environ)
 
 
 def _become(arguments: Namespace, paths: ClusterPaths, context: Context) -> NoReturn:
-    """Join unless that was done before, and be the daemon. Raises SpritzError."""
+    """Join unless the machine has joined before, then replace this process by the daemon. Raises SpritzError."""
     deadline = time.monotonic() + FOREGROUND_SECONDS
-    said = ""
+    reported = ""
     while (membership := find_membership(paths.slurm_conf)) is None or not os.path.exists(paths.slurm_conf):
         if arguments.address is None:
             raise SpritzError(f"no cluster was joined in {paths.root}", hint="give HOST:PORT and --token-file")
@@ -150,14 +151,14 @@ def _become(arguments: Namespace, paths: ClusterPaths, context: Context) -> NoRe
         except SpritzError as error:
             if time.monotonic() > deadline:
                 raise
-            if error.message != said:
+            if error.message != reported:
                 sys.stderr.write(f"spritz: {error.message}; trying again\n")
-                said = error.message
+                reported = error.message
             time.sleep(_RETRY_SECONDS)
     joined = membership.joined
     if joined is None:
         raise SpritzError(f"{paths.root} has the cluster's own key", hint="start slurmd or sackd there instead")
-    if arguments.dir is None:  # with a directory of its own, SLURM_CONF leads commands to it
+    if arguments.dir is None:  # with --dir, users set SLURM_CONF
         publish(paths.etc)
     words = [*_command(paths, membership, arguments.conf), "-D"]
     if joined.role == "node":
@@ -167,7 +168,7 @@ def _become(arguments: Namespace, paths: ClusterPaths, context: Context) -> NoRe
 
 
 def _token(arguments: Namespace) -> str:
-    """Raises SpritzError where there is none."""
+    """The token of the options. Raises SpritzError if there is none."""
     if arguments.token_file:
         try:
             with open(arguments.token_file, encoding="ascii") as file:
@@ -180,8 +181,8 @@ def _token(arguments: Namespace) -> str:
 
 
 def _join(arguments: Namespace, paths: ClusterPaths, token: str) -> None:
-    found = find_membership(paths.slurm_conf)
-    if os.path.exists(paths.slurm_conf) and (found is None or found.joined is None):
+    membership = find_membership(paths.slurm_conf)
+    if os.path.exists(paths.slurm_conf) and (membership is None or membership.joined is None):
         raise SpritzError(
             f"{paths.root} has a cluster of its own", hint="choose another directory with --dir, or remove that cluster"
         )
@@ -202,7 +203,7 @@ def _join(arguments: Namespace, paths: ClusterPaths, token: str) -> None:
 
 
 def _fetch(paths: ClusterPaths, address: str) -> None:
-    """The configuration, for a machine that has joined. Raises SpritzError."""
+    """Fetch the cluster's configuration for a machine that has joined. Raises SpritzError."""
     membership = find_membership(paths.slurm_conf)
     assert membership is not None, "checked by the caller"
     assert membership.joined is not None, "checked by the caller"
@@ -212,7 +213,7 @@ def _fetch(paths: ClusterPaths, address: str) -> None:
 
 
 def _command(paths: ClusterPaths, membership: Membership, conf: str) -> list[str]:
-    """What serves on this machine."""
+    """The command line of this machine's daemon."""
     joined = membership.joined
     assert joined is not None, "checked by the caller"
     if joined.role != "node":
@@ -227,7 +228,7 @@ def _command(paths: ClusterPaths, membership: Membership, conf: str) -> list[str
 
 
 def _own_names(paths: ClusterPaths, host: str) -> set[str]:
-    """Nodes that slurm.conf has for this machine."""
+    """Names of the nodes that slurm.conf places on this machine."""
     nodes = load(paths.slurm_conf).nodes
     return {node.name for node in nodes if (node.hostname or node.name).partition(".")[0].lower() == host}
 
@@ -238,7 +239,7 @@ def _start(command: list[str], joined: Joined, context: Context) -> None:
 
 
 def _install_unit(paths: ClusterPaths, directory: str, joined: Joined, command: list[str]) -> None:
-    """Raises SpritzError."""
+    """Write the systemd unit and start it. Raises SpritzError."""
     if os.geteuid() != 0:
         raise SpritzError("--systemd is for root: units start daemons of the system")
     what, name = ("node daemon", "slurmd") if joined.role == "node" else ("login daemon", "sackd")
@@ -250,7 +251,7 @@ def _install_unit(paths: ClusterPaths, directory: str, joined: Joined, command: 
     except OSError as error:
         raise SpritzError(f"cannot write {path}: {error.strerror}") from error
     _systemctl(path, "daemon-reload")
-    # One that runs already holds the port: systemd would start its own again and again. Jobs go on meanwhile.
+    # A daemon that runs already holds the port: systemd would fail to start its own, repeatedly. Jobs continue.
     pid = daemons.member(paths, joined.role)
     if pid is not None and not daemons.stop(pid):
         raise SpritzError(f"pid {pid} does not stop", hint=f"its log is in {paths.log}")
@@ -258,21 +259,21 @@ def _install_unit(paths: ClusterPaths, directory: str, joined: Joined, command: 
 
 
 def unit_command(words: list[str]) -> str:
-    """The words as ExecStart takes them. Source: systemd.service(5) COMMAND LINES, systemd.syntax(7) QUOTING."""
+    """Words quoted for ExecStart. Source: systemd.service(5) COMMAND LINES, systemd.syntax(7) QUOTING."""
     escapes = str.maketrans({"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$", "\n": "\\n"})
     return " ".join(f'"{word.translate(escapes)}"' for word in words)
 
 
 def _systemctl(path: str, *words: str) -> None:
-    """Raises SpritzError with what it says, or if it waits for a daemon that does not serve."""
-    # Not a pipe: what systemctl leaves running would keep it open.
-    with tempfile.TemporaryFile() as said:
+    """Run systemctl. Raises SpritzError with its output, or if the daemon does not serve in time."""
+    # Not a pipe: processes that systemctl leaves running would keep it open.
+    with tempfile.TemporaryFile() as output:
         try:
             done = subprocess.run(
                 ["systemctl", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=said,
+                stderr=output,
                 check=False,
                 timeout=REGISTRATION_SECONDS,
             )
@@ -284,13 +285,13 @@ def _systemctl(path: str, *words: str) -> None:
                 hint=f"journalctl -u {os.path.basename(path)} says why the daemon does not serve",
             ) from error
         if done.returncode != 0:
-            said.seek(0)
-            text = said.read().decode(errors="replace").strip()
+            output.seek(0)
+            text = output.read().decode(errors="replace").strip()
             raise SpritzError(f"{path} is written; systemctl {words[0]}: {text}")
 
 
 def _wait_for_node(paths: ClusterPaths, joined: Joined) -> None:
-    """Until the controller has taken the registration. Raises SpritzError with the reason where it has refused it."""
+    """Wait until the controller has accepted the registration. Raises SpritzError with the reason of a refusal."""
     names = _own_names(paths, joined.host) or {joined.host}
     deadline = time.monotonic() + REGISTRATION_SECONDS
     with connect_controller(locate_controller(paths.slurm_conf)) as controller:

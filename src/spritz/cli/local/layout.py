@@ -1,4 +1,4 @@
-"""What `spritz up` writes: slurm.conf and gres.conf for the machine found, or for the virtual nodes asked for."""
+"""The files that `spritz up` writes: slurm.conf and gres.conf for this machine, or for the requested virtual nodes."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _HEADER = """\
 
 
 class Shape:
-    """What the cluster's nodes look like. `node_lines` and `gres_lines` go to the files as they are."""
+    """The cluster's nodes: `node_line` and `gres_lines` are written to slurm.conf and gres.conf unchanged."""
 
     def __init__(
         self, node_line: str, gres_lines: list[str], memory_mib_per_cpu: int, *, gpus: bool, virtual: bool
     ) -> None:
         self.node_line = node_line
         self.gres_lines = gres_lines
-        #: what a job gets that asks for none: its CPUs' share
+        #: DefMemPerCPU: memory of a job that requests none.
         self.memory_mib_per_cpu = memory_mib_per_cpu
         self.gpus = gpus
         self.virtual = virtual
 
 
 def virtual_shape(count: int, cpus: int, memory_mib: int, gpus: int, gpu_type: str) -> Shape:
-    """`count` nodes node1, node2 … that share this machine and may declare more than it has."""
+    """Shape of nodes node1 … nodeN (N is `count`), which share this machine and may declare more than it has."""
     nodes = "node1" if count == 1 else f"node[1-{count}]"
     words = [f"NodeName={nodes}", "NodeAddr=127.0.0.1", f"CPUs={cpus}", f"RealMemory={memory_mib}"]
     gres_lines = []
@@ -48,7 +48,7 @@ def virtual_shape(count: int, cpus: int, memory_mib: int, gpus: int, gpu_type: s
 
 
 def found_shape() -> Shape:
-    """The machine as `slurmd -C` sees it."""
+    """Shape of this machine as `slurmd -C` reports it. Raises SpritzError if that fails."""
     done = subprocess.run(
         installed.python(NODE, "-C"), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
@@ -58,9 +58,9 @@ def found_shape() -> Shape:
     words = [word for word in line.split() if "=" in word]
     fields = dict(word.split("=", 1) for word in words)
     name = fields["NodeName"]
-    wanted = ("CPUs", "Boards", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore", "RealMemory")
+    keys = ("CPUs", "Boards", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore", "RealMemory")
     kept = [f"NodeName={name}", "NodeAddr=127.0.0.1"]
-    kept += [f"{key}={fields[key]}" for key in wanted if key in fields]
+    kept += [f"{key}={fields[key]}" for key in keys if key in fields]
     gres = short_types(fields.get("Gres", ""))
     gres_lines = []
     if gres:
@@ -72,9 +72,9 @@ def found_shape() -> Shape:
 
 
 def short_types(gres: str) -> str:
-    """`gpu:nvidia_h100_80gb_hbm3:8` as `gpu:h100:8`: the name that people write in `--gpus=h100:2`.
+    """`gpu:nvidia_h100_80gb_hbm3:8` as `gpu:h100:8`: the name that users write in `--gpus=h100:2`.
 
-    Models that would get the same short name keep their long ones, as do parts of GPUs (MIG), whose profile counts.
+    Models that would get the same short name keep their long names. So do parts of GPUs (MIG): their profile matters.
     """
     models = [word.split(":")[1] for word in gres.split(",") if word]
     short = {model: _short_type(model) for model in models}
@@ -96,7 +96,7 @@ def _short_type(model: str) -> str:
 
 
 def gpu_lines(gres: str) -> list[str]:
-    """`gpu:a100:2,gpu:t4:1`, in the order of the devices, as gres.conf's lines."""
+    """Lines of gres.conf for `gpu:a100:2,gpu:t4:1`, whose order is that of the devices."""
     lines = []
     first = 0
     for word in gres.split(","):
@@ -108,10 +108,7 @@ def gpu_lines(gres: str) -> list[str]:
 
 
 def write_files(paths: ClusterPaths, shape: Shape, user: str) -> None:
-    """Write slurm.conf, slurmdbd.conf and gres.conf. Ports are free ones at this moment.
-
-    Earlier files are kept as NAME.old.
-    """
+    """Write slurm.conf, slurmdbd.conf and gres.conf, with ports that are free now. Keeps earlier files as NAME.old."""
     for path in (paths.slurm_conf, paths.slurmdbd_conf, paths.gres_conf):
         if os.path.exists(path):
             os.replace(path, path + ".old")
@@ -158,14 +155,14 @@ def write_files(paths: ClusterPaths, shape: Shape, user: str) -> None:
 
 
 def _write_slurmdbd_conf(paths: ClusterPaths, user: str, port: int) -> None:
-    """The accounting daemon's, which only its user may read: a site may put a password into it."""
+    """Write slurmdbd.conf, readable only by its user: a site may put a password into it."""
     lines = [
         "DbdAddr=127.0.0.1",
         f"DbdPort={port}",
         f"SlurmUser={user}",
         f"PidFile={_path(paths.database_pid)}",
         f"LogFile={_path(paths.database_log)}",
-        "# SQLite in a file of its own; StorageUrl=postgresql://user:password@host/database is another way.",
+        "# SQLite in a file; StorageUrl=postgresql://user:password@host/database would use PostgreSQL.",
         "StorageType=accounting_storage/sqlite",
         f"StorageLoc={_path(paths.database)}",
         "",
@@ -175,7 +172,7 @@ def _write_slurmdbd_conf(paths: ClusterPaths, user: str, port: int) -> None:
 
 
 def _name(paths: ClusterPaths, port: int, *, virtual: bool) -> str:
-    """The cluster's name: what its state says, if there is one (another shape is no other cluster)."""
+    """The cluster's name: that of its saved state, if there is one (a new shape does not make a new cluster)."""
     try:
         with open(os.path.join(paths.state, "clustername"), encoding="utf-8") as file:
             return file.read().strip() or "spritz"
@@ -184,7 +181,7 @@ def _name(paths: ClusterPaths, port: int, *, virtual: bool) -> str:
 
 
 def _path(path: str, pattern: str = "") -> str:
-    """A path as slurm.conf takes it: quoted if need be, what is special there escaped; `pattern` stays as it is."""
+    """A path as slurm.conf reads it: special characters escaped, quoted if necessary; `pattern` stays as it is."""
     escaped = path.replace("%", "%%").replace("\\", "\\\\").replace("#", "\\#") + pattern
     return f'"{escaped}"' if any(sign.isspace() for sign in escaped) else escaped
 

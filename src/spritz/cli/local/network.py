@@ -1,7 +1,7 @@
 """`spritz up --listen`: the cluster's files for more than one machine.
 
-What `spritz up` wrote for this machine alone (addresses of the loopback) becomes an address that others reach; what a
-cluster of several machines needs is added, and a key is made. Lines that somebody has changed stay as they are.
+Replaces the loopback addresses that `spritz up` wrote by an address that other machines can reach, adds the keys that a
+cluster of several machines needs, and creates its secret key. Lines that a user has changed stay as they are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _KEY_BYTES = 64
 
-#: Keys that are added where the file has none of the name.
+#: Keys added to slurm.conf unless it has them.
 _NEEDED = {
     "AuthType": "auth/slurm",
     "MaxNodeCount": "10000",
@@ -33,7 +33,7 @@ _LOOPBACK = re.compile(r"^(SlurmctldHost=[^(\n]*\(|.*\bNodeAddr=|AccountingStora
 
 
 def open_to_machines(paths: ClusterPaths, address: str) -> None:
-    """Change the files. Raises SpritzError if the address is not ours, or none can be found."""
+    """Change the files. Raises SpritzError if `address` is not this machine's, or if "" finds none."""
     address = address or _own_address()
     if address in ("127.0.0.1", "localhost", "::1") or not is_here((address,)):
         raise SpritzError(
@@ -55,8 +55,8 @@ def open_to_machines(paths: ClusterPaths, address: str) -> None:
             continue
         changed = _LOOPBACK.sub(lambda match: match[1] + address, text)
         if path == paths.slurm_conf:
-            given = {line.partition("=")[0].strip().lower() for line in changed.splitlines()}
-            missing = [f"{name}={value}" for name, value in _NEEDED.items() if name.lower() not in given]
+            present = {line.partition("=")[0].strip().lower() for line in changed.splitlines()}
+            missing = [f"{name}={value}" for name, value in _NEEDED.items() if name.lower() not in present]
             if missing:
                 changed = "\n".join(
                     (changed.rstrip(), "", "# For other machines: `spritz token create`.", *missing, "")
@@ -68,24 +68,26 @@ def open_to_machines(paths: ClusterPaths, address: str) -> None:
 
 
 def is_own(node: NodeConfig) -> bool:
-    """Whether a configured node is on this machine."""
+    """Whether a configured node is on this machine (not joined from another)."""
     address = node.address or node.hostname or node.name
     return is_here((address,)) or (node.hostname or node.name) == socket.gethostname().partition(".")[0]
 
 
 def _own_address() -> str:
-    """What others reach: the address of the way out, else what our name resolves to. Raises SpritzError."""
+    """An address that other machines can reach: of the default route's interface, else of our host name. Raises
+    SpritzError if there is none.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # nothing is sent
-            found = [str(probe.getsockname()[0])]
+            addresses = [str(probe.getsockname()[0])]
         except OSError:
-            found = []
+            addresses = []
     try:
-        found += [str(one[4][0]) for one in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)]
+        addresses += [str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)]
     except OSError:
         pass
-    for address in found:
+    for address in addresses:
         if not address.startswith("127."):
             return address
     raise SpritzError("--listen: no address that others can reach was found", hint="name it: spritz up --listen ADDR")

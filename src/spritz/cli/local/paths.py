@@ -1,6 +1,6 @@
-"""Where a local cluster keeps its files.
+"""Paths of a local cluster's files.
 
-Source: XDG Base Directory Specification (state is what should survive restarts but is not precious data).
+Source: XDG Base Directory Specification: state is data that should survive restarts but is not precious.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ClusterPaths:
-    """The directory of one local cluster and the files in it."""
+    """The directory of a local cluster, and the files in it."""
 
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(root)
@@ -45,7 +45,7 @@ class ClusterPaths:
         return cls(directory) if directory else cls(default_root(environ))
 
     def create(self) -> None:
-        """Make the directories, readable by others only where commands of other users must read (etc)."""
+        """Create the directories; other users may read only those that their commands need (etc)."""
         os.makedirs(self.root, mode=0o755, exist_ok=True)
         os.makedirs(self.etc, mode=0o755, exist_ok=True)
         for private in (self.state, self.log, self.run):

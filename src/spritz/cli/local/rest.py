@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from spritz.cli.local.paths import ClusterPaths
 
 MODULE = "spritz.rest.main"
-#: Seconds within which it must serve.
+#: Seconds within which slurmrestd must serve.
 _START_SECONDS = 30.0
 
 
 def pid_of(paths: ClusterPaths) -> int | None:
-    """The living process, or None."""
+    """Pid of slurmrestd, None if it does not run."""
     return daemons.daemon_pid("", MODULE, paths.slurm_conf)
 
 
 def start(paths: ClusterPaths, environ: dict[str, str]) -> None:
-    """Start it unless it runs, and return when it serves. Raises SpritzError with what it printed."""
+    """Start slurmrestd unless it runs, and return when it serves. Raises SpritzError with its output."""
     if pid_of(paths) is not None:
         return
     command = installed.python(MODULE, "-f", paths.slurm_conf, f"unix:{paths.rest_socket}")
-    # The cluster is this user's own, so there is no other user for it to run as.
+    # slurmrestd refuses to run as SlurmUser, but this cluster has only one user.
     environ = {**environ, "SLURMRESTD_SECURITY": "disable_user_check"}
     with open(paths.rest_log, "wb") as log:
         child = subprocess.Popen(
@@ -40,29 +40,29 @@ def start(paths: ClusterPaths, environ: dict[str, str]) -> None:
     while not serves(paths):
         if child.poll() is not None or time.monotonic() > deadline:
             with open(paths.rest_log, encoding="utf-8", errors="replace") as log_text:
-                said = log_text.read(2000).strip()
-            raise SpritzError(said.splitlines()[0] if said else "slurmrestd did not start", hint=paths.rest_log)
+                output = log_text.read(2000).strip()
+            raise SpritzError(output.splitlines()[0] if output else "slurmrestd did not start", hint=paths.rest_log)
         time.sleep(0.01)
 
 
 def serves(paths: ClusterPaths) -> bool:
-    """Whether something listens on its socket."""
+    """Whether a process listens on slurmrestd's socket."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             return probe.connect_ex(paths.rest_socket) == 0
-        except OSError:  # the path is longer than a socket's may be
+        except OSError:  # the path is too long for a socket
             return False
 
 
 def stop(paths: ClusterPaths) -> None:
-    """Stop it if it runs. Raises SpritzError."""
+    """Stop slurmrestd if it runs. Raises SpritzError if it does not stop."""
     pid = pid_of(paths)
     if pid is not None and not daemons.stop(pid):
         raise SpritzError(f"slurmrestd (pid {pid}) does not stop", hint=f"its log is {paths.rest_log}")
 
 
-def socket_beside(slurm_conf: str) -> str:
-    """The socket of the cluster of a slurm.conf that `spritz up` has written, if it is there; else ""."""
+def socket_of(slurm_conf: str) -> str:
+    """Path of slurmrestd's socket in the cluster of a slurm.conf that `spritz up` wrote; "" if there is none."""
     root = os.path.dirname(os.path.dirname(slurm_conf))
     path = os.path.join(root, "run", "slurmrestd.socket")
     return path if os.path.exists(path) else ""

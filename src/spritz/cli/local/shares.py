@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Options of `spritz shares`."""
     parser.add_argument("--dir", metavar="DIR", help="directory of the cluster (default: the one that commands find)")
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
@@ -32,30 +31,30 @@ def run(arguments: Namespace, context: Context) -> int:
     conf = ClusterPaths.of(arguments.dir, context.environ).slurm_conf if arguments.dir else None
     try:
         with connect_controller(locate_controller(conf)) as controller:
-            found = controller.call(ListShares(), Shares)
+            shares = controller.call(ListShares(), Shares)
     except ClientError as error:
         context.error(error.message)
         return 1
     if arguments.json:
-        context.out(json.dumps(msgspec.to_builtins(found), indent=2) + "\n")
+        context.out(json.dumps(msgspec.to_builtins(shares), indent=2) + "\n")
     else:
-        context.out("".join(line + "\n" for line in text_lines(found)))
+        context.out("".join(line + "\n" for line in text_lines(shares)))
     return 0
 
 
-def text_lines(found: Shares) -> list[str]:
-    """The lines that people read."""
-    if not found.totals:
+def text_lines(shares: Shares) -> list[str]:
+    """The answer without --json, line by line."""
+    if not shares.totals:
         return [
             "No account is guaranteed anything.",
             "Set it with `sacctmgr modify account NAME set Guarantee=gres/gpu=8 ReclaimAfter=30`.",
         ]
     lines = []
-    for total in found.totals:
+    for total in shares.totals:
         lines += _about(total)
-        lines += _table([row for row in found.rows if row.tres == total.tres])
+        lines += _table([row for row in shares.rows if row.tres == total.tres])
         lines.append("")
-    lines += _order(found)
+    lines += _order(shares)
     return lines
 
 
@@ -66,7 +65,7 @@ def _about(total: ShareTotal) -> list[str]:
         f"{max(0, open_to_all)} open to all; {total.lent} lent"
     ]
     if open_to_all < 0:
-        lines.append(f"  More is guaranteed than there is, by {-open_to_all}: who asks first is served.")
+        lines.append(f"  Guarantees exceed the cluster by {-open_to_all}: the first request gets them.")
     return lines
 
 
@@ -88,19 +87,19 @@ def _table(rows: list[ShareRow]) -> list[str]:
     ]
 
 
-def _order(found: Shares) -> list[str]:
+def _order(shares: Shares) -> list[str]:
     lines = []
-    if found.first:
-        lines.append("Jobs that wait within a guarantee go before those that would borrow:")
+    if shares.first:
+        lines.append("Waiting jobs within a guarantee, which start before jobs that would borrow:")
         lines += [
-            f"  {one.job} of {one.account}, {_count(one)}, in the share of {one.guarantee}" for one in found.first
+            f"  {job.job} of {job.account}, {_count(job)}, in the share of {job.guarantee}" for job in shares.first
         ]
     else:
         lines.append("No job waits within a guarantee.")
-    if found.givers:
-        lines.append("Running jobs that stand within no guarantee give back in this order, as far as must be:")
+    if shares.givers:
+        lines.append("Running jobs outside guarantees, in the order in which they give resources back if necessary:")
         lines += [
-            f"  {giver.job} of {giver.account}, {_count(giver)}, {_when(giver, found.now)}" for giver in found.givers
+            f"  {giver.job} of {giver.account}, {_count(giver)}, {_when(giver, shares.now)}" for giver in shares.givers
         ]
     return lines
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Options of `spritz status`."""
     parser.add_argument("--dir", metavar="DIR", help="directory of the cluster (default: the one that commands find)")
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
@@ -38,9 +37,9 @@ def run(arguments: Namespace, context: Context) -> int:
         with connect_controller(config) as controller:
             facts = _gather(controller)
         facts["slurm_conf"] = config.path
-        facts["rest"] = rest.socket_beside(config.path)
+        facts["rest"] = rest.socket_of(config.path)
     except RemoteError as error:
-        # It answers, but does not tell: PrivateData=nodes.
+        # The controller hides nodes from this user (PrivateData=nodes).
         raise SpritzError(f"slurmctld answers, but does not show nodes: {error.message}") from error
     except ClientError as error:
         facts = {"up": False, "error": error.message, "slurm_conf": conf or ""}
@@ -94,7 +93,7 @@ def _node_facts(views: list[NodeView]) -> dict[str, object]:
 def _print(context: Context, facts: dict) -> None:  # type: ignore[type-arg]
     if not facts["up"]:
         context.out(f"Down: {facts['error']}\n")
-        context.out("Start a cluster with `spritz up`; `spritz doctor` says what is wrong.\n")
+        context.out("Start a cluster with `spritz up`; `spritz doctor` shows what is wrong.\n")
         return
     controller, nodes, jobs = facts["controller"], facts["nodes"], facts["jobs"]
 

@@ -28,29 +28,34 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Options of `spritz token`."""
     parser.add_argument("--dir", metavar="DIR", help="directory of the cluster (default: the one that commands use)")
     actions = parser.add_subparsers(dest="action", required=True)
     create = actions.add_parser("create", help="create a token, and print the command that joins with it")
-    create.add_argument("--role", choices=("node", "login"), default="node", help="what machines become by it (node)")
     create.add_argument(
-        "--lifetime", metavar="TIME", default="1-0", help="how long it can be used, as days-hours (1-0)"
+        "--role", choices=("node", "login"), default="node", help="role of machines that join with it (default: node)"
     )
-    create.add_argument("--uses", metavar="N", type=int, default=0, help="how many machines may join (0: any number)")
     create.add_argument(
-        "--host", metavar="NAME", default="", help="for this machine alone, which may have joined before"
+        "--lifetime", metavar="TIME", default="1-0", help="time until it expires, as days-hours (default: 1-0)"
+    )
+    create.add_argument(
+        "--uses", metavar="N", type=int, default=0, help="number of machines that may join (default: 0, any number)"
+    )
+    create.add_argument(
+        "--host", metavar="NAME", default="", help="valid only for this machine, which may have joined before"
     )
     create.add_argument("--token-only", action="store_true", help="print the token alone, for scripts")
     create.add_argument("--json", action="store_true", help="one JSON object")
     listed = actions.add_parser("list", help="list valid tokens, and machines that have joined")
     listed.add_argument("--json", action="store_true", help="one JSON object")
     revoke = actions.add_parser("revoke", help="revoke a token or a machine's certificate")
-    revoke.add_argument("id", nargs="?", default="", metavar="ID", help="a token, as `spritz token list` names it")
+    revoke.add_argument(
+        "id", nargs="?", default="", metavar="ID", help="id of a token, as `spritz token list` prints it"
+    )
     revoke.add_argument("--host", metavar="NAME", default="", help="a machine that has joined")
 
 
 def run(arguments: Namespace, context: Context) -> int:
-    """0; SpritzError if the controller refuses."""
+    """0. Raises SpritzError if the controller refuses."""
     path = ClusterPaths.of(arguments.dir, context.environ).slurm_conf if arguments.dir else None
     actions = {"create": _create, "list": _list, "revoke": _revoke}
     with connect_controller(locate_controller(path)) as controller:
@@ -78,23 +83,23 @@ def _create(arguments: Namespace, controller: Connection, context: Context) -> i
 
 
 def join_line(address: str, token: str) -> str:
-    """What a machine is joined by."""
+    """The command with which a machine joins. `address`: HOST[:PORT] of the controller."""
     return f"spritz join {address} --token {token}"
 
 
 def _list(arguments: Namespace, controller: Connection, context: Context) -> int:
-    found = controller.call(ListTokens(), Tokens)
+    answer = controller.call(ListTokens(), Tokens)
     if arguments.json:
-        _json(to_builtins(found), context)
+        _json(to_builtins(answer), context)
         return 0
     rows = [("TOKEN", "ROLE", "USED", "EXPIRES", "HOST")]
-    for token in found.tokens:
+    for token in answer.tokens:
         used = f"{token.used}/{token.uses}" if token.uses else str(token.used)
         rows.append((token.id, token.role, used, _moment(token.expires_at), token.host or "any"))
     _table(rows, context)
     context.out("\n")
     rows = [("MACHINE", "ROLE", "JOINED", "CERTIFIED", "TOKEN")]
-    for machine in found.machines:
+    for machine in answer.machines:
         moments = (_moment(machine.joined_at), _moment(machine.certified_at))
         rows.append((machine.host, machine.role, *moments, machine.token_id))
     _table(rows, context)

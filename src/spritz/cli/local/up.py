@@ -1,6 +1,6 @@
 """Start a cluster on this machine: no root, no configuration, no services.
 
-Without options the cluster is one node with the CPUs, memory and GPUs found. `--nodes` makes virtual nodes, which
+Without options the cluster is one node with this machine's CPUs, memory and GPUs. `--nodes` makes virtual nodes, which
 share the machine and may declare more than it has.
 """
 
@@ -39,14 +39,13 @@ if TYPE_CHECKING:
 
     from spritz.model.queries.nodes import NodeView
 
-#: Nodes must have registered by then, or `up` says which have not.
+#: Seconds for the nodes to register; then `up` names those that have not.
 REGISTRATION_SECONDS = 30.0
-#: So long the controller may take to hear of accounts; jobs that are submitted before that have none.
+#: Seconds to wait until the controller knows the user's account; jobs that are submitted earlier have no account.
 ACCOUNTING_SECONDS = 3.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Options of `spritz up`."""
     parser.add_argument(
         "--dir", metavar="DIR", help="directory of the cluster (default: $XDG_STATE_HOME/spritz/default)"
     )
@@ -72,10 +71,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace, context: Context) -> int:
-    """Start what is not running yet. 0 when every node is up."""
+    """Start the daemons that do not run yet. 0 once all nodes are up; else raises SpritzError."""
     started_at = time.monotonic()
     paths = ClusterPaths.of(arguments.dir, context.environ)
-    shape = _wanted_shape(arguments)
+    shape = _requested_shape(arguments)
     alive = daemons.living(paths)
     if arguments.listen is not None and any(alive.values()) and not os.path.exists(paths.cluster_key):
         raise SpritzError(
@@ -118,7 +117,7 @@ def run(arguments: Namespace, context: Context) -> int:
         if database is not None:
             daemons.await_database(paths, database)
     except BaseException:
-        # One daemon cannot start, or Ctrl-C: the others that were started are stopped.
+        # A daemon cannot start, or Ctrl-C: stop the daemons that this command started.
         _stop_again(paths, alive)
         raise
     try:
@@ -126,20 +125,20 @@ def run(arguments: Namespace, context: Context) -> int:
     except KeyboardInterrupt:
         _stop_again(paths, alive)
         raise
-    looked_at = _looks_on(arguments, context)
-    child = dashboard.launch(paths, environ) if looked_at else None
-    if arguments.rest or looked_at:
+    with_dashboard = _dashboard_wanted(arguments, context)
+    child = dashboard.launch(paths, environ) if with_dashboard else None
+    if arguments.rest or with_dashboard:
         rest.start(paths, environ)
     _warm_commands(context)
     if not arguments.quiet:
         _greet(context, paths, views, time.monotonic() - started_at, arguments.dir is not None)
-    if looked_at:
+    if with_dashboard:
         context.out(f"  {dashboard.link_of(paths, child)}    # the dashboard; `spritz dashboard` prints more links\n")
     return 0 if arguments.listen is None else _tell_join_line(paths, context)
 
 
-def _looks_on(arguments: Namespace, context: Context) -> bool:
-    """Whether the dashboard is to be started. Raises SpritzError where it was asked for and cannot be."""
+def _dashboard_wanted(arguments: Namespace, context: Context) -> bool:
+    """Whether to start the dashboard. Raises SpritzError if it was requested and is not installed."""
     if arguments.dashboard is None:
         return context.stdout.isatty() and not arguments.quiet and not dashboard.missing()
     if arguments.dashboard and (needed := dashboard.missing()):
@@ -158,9 +157,9 @@ def _tell_join_line(paths: ClusterPaths, context: Context) -> int:
 
 
 def _warm_commands(context: Context) -> None:
-    """Start the command server now, so that the user's first command is not the slow one.
+    """Start the command server now, so that it does not delay the user's first command.
 
-    Where the commands are Python (no C compiler at installation), or no server is wanted, it changes nothing.
+    Does nothing if the commands are Python (no C compiler at installation), or if the user has turned the server off.
     """
     command = os.path.join(os.path.dirname(sys.argv[0]), "squeue")
     nothing = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
@@ -172,7 +171,7 @@ def _warm_commands(context: Context) -> None:
 
 
 def _stop_again(paths: ClusterPaths, alive_before: dict[str, int | None]) -> None:
-    """Stop the daemons that did not live before. A second Ctrl-C does not interrupt this."""
+    """Stop the daemons that did not run before. A second Ctrl-C does not interrupt this."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in daemons.living(paths):
         if alive_before.get(name) is None:
@@ -180,7 +179,7 @@ def _stop_again(paths: ClusterPaths, alive_before: dict[str, int | None]) -> Non
 
 
 def _follow(paths: ClusterPaths, alive: dict[str, int | None], context: Context, *, quiet: bool) -> int:
-    """Everything runs: what slurm.conf says of nodes since then is put into force. Running jobs go on."""
+    """All daemons run: if slurm.conf names other nodes by now, reconfigure and restart slurmd. Jobs continue."""
     nodes = _own_nodes(paths)
     pid = alive["slurmd"]
     if pid is None or nodes == daemons.served_nodes(pid):
@@ -199,7 +198,9 @@ def _follow(paths: ClusterPaths, alive: dict[str, int | None], context: Context,
 
 
 def _create(paths: ClusterPaths) -> None:
-    """The directories. Raises SpritzError naming the one that cannot be made, or cannot be used by everything."""
+    """Create the directories. Raises SpritzError naming a directory that cannot be created, or whose path slurm.conf
+    cannot hold.
+    """
     if any(sign in paths.root for sign in '"\n'):
         raise SpritzError(f"--dir: slurm.conf cannot hold a path with a quotation mark or line break: {paths.root!r}")
     try:
@@ -211,10 +212,10 @@ def _create(paths: ClusterPaths) -> None:
         ) from error
 
 
-def _wanted_shape(arguments: Namespace) -> layout.Shape | None:
-    """None: no shape was asked for, what is configured (or found) counts."""
-    given = (arguments.nodes, arguments.cpus, arguments.memory, arguments.gpus, arguments.gpu_type)
-    if all(value is None for value in given):
+def _requested_shape(arguments: Namespace) -> layout.Shape | None:
+    """The shape that the options request; None without such options: then slurm.conf, or else this machine, decides."""
+    options = (arguments.nodes, arguments.cpus, arguments.memory, arguments.gpus, arguments.gpu_type)
+    if all(value is None for value in options):
         return None
 
     count = _within("--nodes", 1 if arguments.nodes is None else arguments.nodes, 1, 10_000)
@@ -248,7 +249,7 @@ def _user_name() -> str:
 
 
 def _own_nodes(paths: ClusterPaths) -> str:
-    """Every node of the file that is on this machine: one daemon stands for all of them."""
+    """Hostlist of the nodes in slurm.conf that are on this machine; one slurmd serves all of them."""
     nodes = load(paths.slurm_conf).nodes
     if os.path.exists(paths.cluster_key):
         nodes = tuple(node for node in nodes if network.is_own(node))
@@ -256,15 +257,16 @@ def _own_nodes(paths: ClusterPaths) -> str:
 
 
 def _daemon_environment(context: Context) -> dict[str, str]:
-    """The caller's environment without what another cluster or job left in it."""
+    """The caller's environment without variables of another cluster or of a job."""
     return {
         name: value for name, value in context.environ.items() if not name.startswith(("SLURM_", "SLURMD_", "SBATCH_"))
     }
 
 
 def wait_for_nodes(paths: ClusterPaths) -> list[NodeView]:
-    """Poll until every node is usable, and the controller knows who may use them. Raises SpritzError naming nodes that
-    are not; without slurmdbd's word the cluster works, so that is waited for only a moment."""
+    """Wait until every node is usable and the controller knows the user's account. Raises SpritzError naming the nodes
+    that are not. The wait for the account is short, because the cluster works without slurmdbd.
+    """
     own = frozenset(expand(_own_nodes(paths)))
     began = time.monotonic()
     deadline = began + REGISTRATION_SECONDS
@@ -277,7 +279,7 @@ def wait_for_nodes(paths: ClusterPaths) -> list[NodeView]:
                 known = bool(counters.get("outbox.connected", 1.0))
                 if known or time.monotonic() - began > ACCOUNTING_SECONDS:
                     if known:
-                        with suppress(ClientError):  # the cluster works without, and the next `up` tries again
+                        with suppress(ClientError):  # the cluster works without account; the next `up` tries again
                             give_account(paths.slurm_conf, _user_name(), controller, began + ACCOUNTING_SECONDS)
                     return views
             elif time.monotonic() > deadline:
@@ -302,6 +304,6 @@ def _greet(context: Context, paths: ClusterPaths, views: list[NodeView], seconds
         context.out(f"  export SLURM_CONF={paths.slurm_conf}    # points this shell at it\n")
     context.out("  sinfo                       # the nodes\n")
     context.out("  sbatch --wrap 'hostname'    # a first job; its output lands in slurm-JOBID.out\n")
-    if socket := rest.socket_beside(str(paths.slurm_conf)):
+    if socket := rest.socket_of(str(paths.slurm_conf)):
         context.out(f"  curl --unix-socket {socket} http://localhost/slurm/v0.0.45/jobs    # REST\n")
     context.out("  spritz status               # everything at a glance; `spritz down` stops it\n")

@@ -12,11 +12,10 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """`spritz why [--json] JOB…`."""
     parser.add_argument("jobs", nargs="+", metavar="JOB", help="ids as squeue prints them: 7, 12_3")
     parser.add_argument("--json", action="store_true", help="all details as JSON")
 
 
 def run(arguments: Namespace, context: Context) -> int:
-    """Hand it to scontrol, whose messages these are."""
+    """Run `scontrol explain`; the messages are scontrol's. Returns its exit code."""
     return main([*(["--json"] if arguments.json else []), "explain", *arguments.jobs], context)

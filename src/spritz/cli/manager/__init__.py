@@ -1,5 +1,6 @@
 """sacctmgr's parts.
 
-`arguments` reads what was typed, `settings` what may be set; `add`, `change` and `remove` make edits of the
-book; `show` prints it; `commit` asks and sends.
+`arguments` parses the command line, `settings` the values that can be set. `add` and `change` make edits of the
+accounting policy (`Book`: accounts, users, associations, QOS …), `show` prints it, and `commit` asks the user and sends
+the edit to slurmdbd.
 """

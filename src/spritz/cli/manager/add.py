@@ -25,43 +25,44 @@ if TYPE_CHECKING:
     from spritz.model.limits.records import Book
 
 
-class Asked:
-    """Names, what belongs to the new records themselves, and settings of their associations.
+class AddArguments:
+    """Arguments of `add`: `names` of new records, `values` of the records themselves, `settings` of their associations.
 
-    `noun`: the word that gives names besides `name=` and a bare word (`users=` of `add user`).
+    `keys`: words that set values of the records. `noun`: the word that gives names in addition to `name=` and a bare
+    word (`users=` of `add user`).
     """
 
-    def __init__(self, words: list[Word], context: Context, own: tuple[str, ...], noun: str) -> None:
+    def __init__(self, words: list[Word], context: Context, keys: tuple[str, ...], noun: str) -> None:
         self.names: list[str] = []
-        self.own: dict[str, str] = {}
-        self.rest: list[Word] = []
+        self.values: dict[str, str] = {}
+        self.settings: list[Word] = []
         self._context = context
         for word in words:
             if word.key in ("", "name", "names", noun, noun + "s"):
                 self.names += word.values
                 continue
-            known = match(word.key, own, 3) if word.op == "=" else None
+            known = match(word.key, keys, 3) if word.op == "=" else None
             if known is not None and settings.ASSOCIATION.get(word.key) is None:
-                self.own[known.removesuffix("s") if known not in ("users",) else "user"] = word.value
+                self.values[known.removesuffix("s") if known not in ("users",) else "user"] = word.value
             else:
-                self.rest.append(word)
+                self.settings.append(word)
 
     def list(self, name: str) -> list[str]:
-        """A list among the records' own values."""
-        return [item.strip() for item in self.own.get(name, "").split(",") if item.strip()]
+        """The comma-separated value `name`, as a list; empty if it was not given."""
+        return [item.strip() for item in self.values.get(name, "").split(",") if item.strip()]
 
     def association(self, inherited: str = "") -> Association:
-        """An association with these settings; `inherited`: the QOS that `qos+=` and `qos-=` start from.
+        """An association with these settings. `inherited`: comma-separated QOS that `qos+=` and `qos-=` modify.
 
-        Raises AlreadyReported after sacctmgr's lines for a word that sets nothing.
+        Raises AlreadyReported after sacctmgr's lines for an unknown word.
         """
         self.shown: dict[str, str] = {}
-        made = _set(Association(id=0, cluster="", account=""), self.rest, self.shown, self._context, inherited)
+        made = _set(Association(id=0, cluster="", account=""), self.settings, self.shown, self._context, inherited)
         assert isinstance(made, Association)
         return made
 
     def template(self, book: Book) -> edits.Template:
-        """Makes associations with these settings below an account."""
+        """A function that makes an association with these settings below an account: (cluster, account)."""
         inherited = Inherited(book)
         return lambda cluster, account: self.association(inherited.below(cluster, account))
 
@@ -74,11 +75,13 @@ class Inherited:
         self._rules: dict[str, Rules] = {}
 
     def below(self, cluster: str, account: str) -> str:
-        """Those of the account, as a list."""
+        """Names of the QOS that apply to an account's association, separated by commas; "" without association."""
         rules = self._rules.get(cluster)
         if rules is None:
-            own = tuple(association for association in self._book.associations if association.cluster == cluster)
-            rules = self._rules[cluster] = Rules(Policy(version=1, associations=own, qos=self._book.qos))
+            associations = tuple(
+                association for association in self._book.associations if association.cluster == cluster
+            )
+            rules = self._rules[cluster] = Rules(Policy(version=1, associations=associations, qos=self._book.qos))
         held = next(
             (
                 association
@@ -100,28 +103,28 @@ def _set(
         raise AlreadyReported from error
 
 
-def clusters_of(book: Book, wanted: list[str], context: Context) -> list[str]:
-    """The named clusters, or all. Raises AlreadyReported where one is unknown."""
+def clusters_of(book: Book, names: list[str], context: Context) -> list[str]:
+    """The names in lower case, or all clusters if there are none. Raises AlreadyReported for an unknown name."""
     known = [cluster.name for cluster in book.clusters]
-    wanted = [name.lower() for name in wanted]
-    for name in wanted:
+    names = [name.lower() for name in names]
+    for name in names:
         if name not in known:
             context.err(f" This cluster '{name}' doesn't exist.\n        Contact your admin to add it to accounting.\n")
             raise AlreadyReported
     if not known:
         context.err("  Can't add accounts: there are no clusters in the database yet\n")
         raise AlreadyReported
-    return wanted or known
+    return names or known
 
 
 def accounts(book: Book, words: list[Word], context: Context) -> Edit:
-    """`add account`."""
-    asked = Asked(words, context, ("clusters", "parent", "description", "organization"), "account")
+    """`add account`. Raises AlreadyReported after sacctmgr's lines for bad arguments."""
+    asked = AddArguments(words, context, ("clusters", "parent", "description", "organization"), "account")
     asked.association()  # what is no setting is refused first
     if not asked.names:
         context.err(" Need name of account to add.\n")
         raise AlreadyReported
-    parent = asked.own.get("parent", "root").lower()
+    parent = asked.values.get("parent", "root").lower()
     clusters = clusters_of(book, asked.list("cluster"), context)
     if parent not in {account.name for account in book.accounts}:
         for cluster in clusters:
@@ -133,12 +136,12 @@ def accounts(book: Book, words: list[Word], context: Context) -> Edit:
         raise AlreadyReported
     names = [name.lower() for name in dict.fromkeys(asked.names)]
     lines: list[str] = []
-    description, organization = asked.own.get("description", ""), asked.own.get("organization", "")
+    description, organization = asked.values.get("description", ""), asked.values.get("organization", "")
     new = edits.new_accounts(book, names, parent, description, organization)
     if new:
         lines += [" Adding Account(s)", *(f"  {account.name}" for account in new), " Settings"]
-        lines += [f"  Description     = {asked.own.get('description') or 'Account Name'}"]
-        lines += [f"  Organization    = {asked.own.get('organization') or 'Parent/Account Name'}"]
+        lines += [f"  Description     = {asked.values.get('description') or 'Account Name'}"]
+        lines += [f"  Organization    = {asked.values.get('organization') or 'Parent/Account Name'}"]
     placed = edits.account_associations(book, names, clusters, parent, asked.template(book))
     places = edits.account_places(book)
     lost = [entry.cluster for entry in placed if (entry.cluster, parent) not in places]
@@ -147,7 +150,7 @@ def accounts(book: Book, words: list[Word], context: Context) -> Edit:
         raise AlreadyReported
     if placed:
         lines += [" Associations", *(f"  A = {entry.account:<10} C = {entry.cluster:<10}" for entry in placed)]
-        if asked.shown or asked.own.keys() - {"cluster"}:
+        if asked.shown or asked.values.keys() - {"cluster"}:
             lines += [" Settings", *settings.listed(asked.shown, parent)]
     if not (new or placed):
         return " Nothing new added.\n", [], []
@@ -155,42 +158,42 @@ def accounts(book: Book, words: list[Word], context: Context) -> Edit:
 
 
 def users(book: Book, words: list[Word], context: Context, lacking: set[str] | None = None) -> Edit:
-    """`add user`. `lacking` takes the clusters that do not have one of the accounts."""
-    own = ("clusters", "accounts", "partitions", "defaultaccount", "adminlevel", "wckeys", "defaultwckey")
-    asked = Asked(words, context, own, "user")
-    asked.association()  # what is no setting is refused first
+    """`add user`. Adds to `lacking` the clusters that do not have one of the accounts. Raises AlreadyReported."""
+    keys = ("clusters", "accounts", "partitions", "defaultaccount", "adminlevel", "wckeys", "defaultwckey")
+    asked = AddArguments(words, context, keys, "user")
+    asked.association()  # refuses unknown words before anything else
     if not asked.names:
         context.err(" Need name of user to add.\n")
         raise AlreadyReported
     clusters = clusters_of(book, asked.list("cluster"), context)
-    names, default = list(dict.fromkeys(asked.names)), asked.own.get("defaultaccount", "").lower()
+    names, default = list(dict.fromkeys(asked.names)), asked.values.get("defaultaccount", "").lower()
     wanted = [name.lower() for name in asked.list("account")]
     if default and default not in wanted:
         wanted.append(default)
-    keys = asked.list("wckey")
-    key = asked.own.get("defaultwckey", "") or next(iter(keys), "")
-    keys += [key] if key and key not in keys else []
-    if not wanted and not keys:
+    wckeys = asked.list("wckey")
+    wckey = asked.values.get("defaultwckey", "") or next(iter(wckeys), "")
+    wckeys += [wckey] if wckey and wckey not in wckeys else []
+    if not wanted and not wckeys:
         context.err(" Need name of account to add user to.\n")
         raise AlreadyReported
-    missing = _need_accounts(book, wanted, clusters, names, keys, context)
+    missing = _need_accounts(book, wanted, clusters, names, wckeys, context)
     if lacking is not None:
         lacking |= missing
     lines: list[str] = []
     known = {user.name: user for user in book.users}
-    level = admin_level(asked.own.get("adminlevel", "None"), context)
-    new = edits.new_users(book, names, level, key)
+    level = admin_level(asked.values.get("adminlevel", "None"), context)
+    new = edits.new_users(book, names, level, wckey)
     puts: list[Record] = list(new)
     # A user without a default wckey gets the first new one.
     without = [known[name] for name in names if name in known and not known[name].default_wckey]
-    puts += [replace(one, default_wckey=key) for one in without if key]
+    puts += [replace(user, default_wckey=wckey) for user in without if wckey]
     if new:
         lines += [" Adding User(s)", *(f"  {user.name}" for user in new)]
-        said = [("Default Account", default)] if default else []
-        said += [("Default WCKey", key)] if "defaultwckey" in asked.own else []
-        said += [("Admin Level", level)] if "adminlevel" in asked.own else []
-        if said:
-            lines += [" Settings =", *(f"  {title:<15} = {value}" for title, value in said)]
+        values = [("Default Account", default)] if default else []
+        values += [("Default WCKey", wckey)] if "defaultwckey" in asked.values else []
+        values += [("Admin Level", level)] if "adminlevel" in asked.values else []
+        if values:
+            lines += [" Settings =", *(f"  {title:<15} = {value}" for title, value in values)]
     default_account = default or min(wanted, default="")
     partitions = asked.list("partition") or [""]
     placed = edits.user_associations(book, names, wanted, clusters, partitions, default_account, asked.template(book))
@@ -200,10 +203,10 @@ def users(book: Book, words: list[Word], context: Context, lacking: set[str] | N
         for entry in placed:
             partition = f" P = {entry.partition:<10}" if entry.partition else ""
             lines.append(f"  U = {entry.user:<9} A = {entry.account:<10} C = {entry.cluster:<10}{partition}")
-    more = edits.new_wckeys(book, names, keys, clusters)
-    puts += more
-    if more:
-        lines += [" WCKeys =", *(f"  U = {one.user:<9} W = {one.name:<10} C = {one.cluster:<10}" for one in more)]
+    new_keys = edits.new_wckeys(book, names, wckeys, clusters)
+    puts += new_keys
+    if new_keys:
+        lines += [" WCKeys =", *(f"  U = {key.user:<9} W = {key.name:<10} C = {key.cluster:<10}" for key in new_keys)]
     if placed and (asked.shown or asked.list("account")):
         lines += [" Non Default Settings", *settings.listed(asked.shown)]
     if not puts:
@@ -214,9 +217,11 @@ def users(book: Book, words: list[Word], context: Context, lacking: set[str] | N
 def _need_accounts(
     book: Book, wanted: list[str], clusters: list[str], names: list[str], keys: list[str], context: Context
 ) -> set[str]:
-    """Clusters that lack one of the accounts, each reported. Raises AlreadyReported where no cluster has one."""
+    """Clusters that lack one of the accounts `wanted`, after a message for each. Raises AlreadyReported if no cluster
+    has any of them and there are no wckeys to add.
+    """
     missing: set[str] = set()
-    known, places = {one.name for one in book.accounts}, edits.account_places(book)
+    known, places = {account.name for account in book.accounts}, edits.account_places(book)
     unknown = next((account for account in wanted if account not in known), None)
     if unknown is not None:
         context.err(f" This account '{unknown}' doesn't exist.\n        Contact your admin to add this account.\n")
@@ -231,7 +236,7 @@ def _need_accounts(
                     missing.add(cluster)
         if keys or any((cluster, account) in places for account in wanted for cluster in clusters):
             return missing
-    if {one.name for one in book.users}.issuperset(names):
+    if {user.name for user in book.users}.issuperset(names):
         context.out(" Nothing new added.\n")
     else:
         context.err(" No associations or wckeys created.\n")
@@ -239,7 +244,7 @@ def _need_accounts(
 
 
 def admin_level(text: str, context: Context) -> str:
-    """None, Operator or Administrator. Raises AlreadyReported."""
+    """Parse "None", "Operator" or "Administrator", or the beginning of one. Raises AlreadyReported for other text."""
     known = match(text.lower(), ("none", "operator", "administrator"), 1)
     if known is None or not text:
         context.err(f" Bad AdminLevel '{text}'\n")
@@ -248,20 +253,22 @@ def admin_level(text: str, context: Context) -> str:
 
 
 def qos(book: Book, words: list[Word], context: Context) -> Edit:
-    """`add qos`."""
-    asked = Asked(words, context, (), "qos")
+    """`add qos`. Raises AlreadyReported, or SpritzError for an unknown QOS in `preempt`."""
+    asked = AddArguments(words, context, (), "qos")
     if not asked.names:
         context.err(" Need name of qos to add.\n")
         raise AlreadyReported
     shown: dict[str, str] = {}
     known = {qos_record.name for qos_record in book.qos}
 
-    sample = _set(Qos(name="x"), asked.rest, shown, context)
+    sample = _set(Qos(name="x"), asked.settings, shown, context)
     assert isinstance(sample, Qos)
     for name in sample.preempt.split(",") if sample.preempt else ():
-        # Not even one that this command would make.
+        # A QOS that this same command creates is not accepted either.
         if name not in known:
-            raise SpritzError(f"You gave a bad qos '{name}'. Valid QOS's are {','.join(one.name for one in book.qos)}")
+            raise SpritzError(
+                f"You gave a bad qos '{name}'. Valid QOS's are {','.join(record.name for record in book.qos)}"
+            )
     new = [name.lower() for name in dict.fromkeys(asked.names) if name.lower() not in known]
     puts = [replace(sample, name=name, description=sample.description or name) for name in new]
     if not puts:
@@ -273,8 +280,8 @@ def qos(book: Book, words: list[Word], context: Context) -> Edit:
 
 
 def clusters(book: Book, words: list[Word], context: Context) -> Edit:
-    """`add cluster`: its tree's root."""
-    asked = Asked(words, context, (), "cluster")
+    """`add cluster`: also creates the root of the cluster's associations. Raises AlreadyReported."""
+    asked = AddArguments(words, context, (), "cluster")
     sample = asked.association()
     if not asked.names:
         context.err(" Need name of cluster to add.\n")
@@ -292,26 +299,26 @@ def clusters(book: Book, words: list[Word], context: Context) -> Edit:
 
 
 def coordinators(book: Book, words: list[Word], context: Context) -> Edit:
-    """`add coordinator`."""
-    asked = Asked(words, context, ("accounts",), "user")
-    wanted = [name.lower() for name in asked.list("account")]
-    if not asked.names or not wanted:
+    """`add coordinator`. Raises AlreadyReported."""
+    asked = AddArguments(words, context, ("accounts",), "user")
+    accounts = [name.lower() for name in asked.list("account")]
+    if not asked.names or not accounts:
         context.err(" You need to specify a user and an account to add a coordinator.\n")
         raise AlreadyReported
-    need_coordinator(book, wanted, asked.names, context)
+    require_known(book, accounts, asked.names, context)
     there = {(coordinator.account, coordinator.user) for coordinator in book.coordinators}
-    puts = [Coordinator(account=a, user=u) for a in wanted for u in asked.names if (a, u) not in there]
+    puts = [Coordinator(account=a, user=u) for a in accounts for u in asked.names if (a, u) not in there]
     if not puts:
         return " Nothing new added.\n", [], []
     lines = [" Adding Coordinator User(s)", *(f"  {name}" for name in asked.names)]
-    lines += [" To Account(s) and all sub-accounts", *(f"  {name}" for name in wanted)]
+    lines += [" To Account(s) and all sub-accounts", *(f"  {name}" for name in accounts)]
     return "\n".join(lines) + "\n", list(puts), []
 
 
-def need_coordinator(book: Book, accounts: Sequence[str], users: Sequence[str], context: Context) -> None:
-    """All of them are there. Raises AlreadyReported after the line that names one that is not."""
-    there = {account.name for account in book.accounts}, {user.name for user in book.users}
-    for kind, names, known in (("account", accounts, there[0]), ("user", users, there[1])):
+def require_known(book: Book, accounts: Sequence[str], users: Sequence[str], context: Context) -> None:
+    """Raises AlreadyReported, after a message, if an account or user does not exist."""
+    known_accounts, known_users = {account.name for account in book.accounts}, {user.name for user in book.users}
+    for kind, names, known in (("account", accounts, known_accounts), ("user", users, known_users)):
         for name in names:
             if name not in known:
                 context.err(f" You specified a non-existent {kind} '{name}'.\n")

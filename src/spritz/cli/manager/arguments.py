@@ -1,4 +1,4 @@
-"""`modify user where name=alice set maxjobs=4 qos+=high` -> conditions and settings.
+"""Parse sacctmgr's arguments: `modify user where name=alice set maxjobs=4 qos+=high` -> conditions and settings.
 
 Source: sacctmgr(1).
 """
@@ -27,12 +27,12 @@ class Word(Struct, frozen=True):
 
     @property
     def values(self) -> list[str]:
-        """The value as a list."""
+        """The comma-separated value as a list."""
         return [item.strip() for item in self.value.split(",") if item.strip()]
 
 
 def read(words: Iterable[str]) -> tuple[list[Word], list[Word]]:
-    """Those before or after `where`, and those after `set`."""
+    """(conditions, settings): the words before `set` without `where`, and the words after `set`."""
     where: list[Word] = []
     setting: list[Word] = []
     target = where
@@ -60,13 +60,13 @@ def _word(text: str) -> Word:
 
 
 def match(key: str, names: Sequence[str], least: int = 1) -> str | None:
-    """The name that `key` is, or begins, in the order of the table."""
+    """The first of `names` that equals `key` or starts with it (if `key` has `least` letters); None if none does."""
     if key in names:
         return key
     return next((name for name in names if len(key) >= least and name.startswith(key)), None)
 
 
-#: condition -> words for it
+#: Condition keyword -> field of `Conditions`.
 CONDITIONS = {
     "account": "accounts",
     "accounts": "accounts",
@@ -86,7 +86,7 @@ CONDITIONS = {
     "federation": "federations",
 }
 
-#: what `show` takes besides conditions
+#: Words that `show` accepts in addition to conditions.
 MODIFIERS = (
     *("format", "withassoc", "withcoord", "withclusters", "withrawqoslevel", "withsubaccounts", "tree"),
     *("onlydefaults", "withdeleted", "wolimits", "wopinfo", "woplimits", "withfed"),
@@ -94,14 +94,14 @@ MODIFIERS = (
 
 
 def modifier_of(word: Word) -> str | None:
-    """The one of MODIFIERS that a word is, if it is any."""
+    """The entry of MODIFIERS that a word matches; None if it is a condition."""
     text = word.key or word.value.lower()
     known = match(text, MODIFIERS, 4 if text.startswith("wo") else 5) if text not in ("name", "names") else None
     return known if known is None or known in ("format", "tree") or not word.key else None
 
 
 class Conditions(Struct, kw_only=True):
-    """What a command is about. Empty: everything."""
+    """Which records a command selects. An empty field selects everything."""
 
     names: list[str] = []
     accounts: list[str] = []
@@ -118,11 +118,12 @@ class Conditions(Struct, kw_only=True):
 def conditions(
     words: Iterable[Word], context: Context, *, names_are: str = "names", noun: str | None = None
 ) -> Conditions:
-    """`noun`: the word that gives names besides `name=` and a bare word.
+    """Parse conditions. `names_are`: the field that takes names. `noun`: a word that gives names in addition to `name=`
+    and a bare word.
 
-    Raises AlreadyReported after sacctmgr's own lines for a word that is no condition.
+    Raises AlreadyReported after sacctmgr's lines for a word that is not a condition.
     """
-    found = Conditions()
+    parsed = Conditions()
     names = ("", "name", "names", *((noun, f"{noun}s") if noun else ()))
     for word in words:
         if word.key in names:
@@ -133,10 +134,10 @@ def conditions(
                 context.err(f" Unknown condition: {word.text}\n Use keyword 'set' to modify value\n")
                 raise AlreadyReported
             target = CONDITIONS[known]
-        old = getattr(found, target) or []
+        old = getattr(parsed, target) or []
         values = [name.lower() for name in word.values] if target == "clusters" else word.values
-        setattr(found, target, [*old, *values])
-    return found
+        setattr(parsed, target, [*old, *values])
+    return parsed
 
 
 def need_values(words: Iterable[Word], context: Context) -> None:
@@ -156,7 +157,7 @@ def need_some(asked: Conditions, entity: str, context: Context) -> None:
 
 
 def time_of(text: str, now: float, context: Context) -> float:
-    """A time of the past or to come. Raises AlreadyReported after the line that says what is wrong with it."""
+    """Parse a time, past or future: seconds since the epoch. Raises AlreadyReported after a message."""
     from spritz.notation.times import TimeError, parse_time
 
     try:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.manager import settings
-from spritz.cli.manager.add import admin_level, need_coordinator
+from spritz.cli.manager.add import admin_level, require_known
 from spritz.cli.manager.arguments import Conditions, Word, match
 from spritz.cli.manager.inheritance import inheriting_associations
 from spritz.model.limits import edits
@@ -28,10 +28,10 @@ _NEED_DEFAULT = "You can not remove the default account of a user"
 
 
 def selected(book: Book, asked: Conditions, *, users: bool | None) -> list[Association]:
-    """Associations of users, of accounts, or of both (None), that the conditions name."""
+    """The associations that match the conditions: only of users, only of accounts, or of both (None)."""
     wanted_users = asked.users + (asked.names if users else [])
     wanted_accounts = [name.lower() for name in asked.accounts + (asked.names if users is False else [])]
-    found = []
+    associations = []
     for association in book.associations:
         if users is not None and bool(association.user) is not users:
             continue
@@ -47,8 +47,8 @@ def selected(book: Book, asked: Conditions, *, users: bool | None) -> list[Assoc
             continue
         if asked.qos and not set((association.qos or "").split(",")) & set(asked.qos):
             continue
-        found.append(association)
-    return found
+        associations.append(association)
+    return associations
 
 
 def _line(association: Association) -> str:
@@ -67,8 +67,8 @@ def _changed(book: Book, targets: list[Association], words: list[Word], context:
     made = []
     for target in targets:
         if target.cluster not in rules:
-            mine = tuple(other for other in book.associations if other.cluster == target.cluster)
-            rules[target.cluster] = Rules(Policy(version=1, associations=mine, qos=book.qos))
+            associations = tuple(other for other in book.associations if other.cluster == target.cluster)
+            rules[target.cluster] = Rules(Policy(version=1, associations=associations, qos=book.qos))
         inherited = ",".join(sorted(rules[target.cluster].bounds(target).qos))
         new = apply(target, words, context, inherited)
         if (new.default_qos, new.qos) != (target.default_qos, target.qos):
@@ -78,11 +78,11 @@ def _changed(book: Book, targets: list[Association], words: list[Word], context:
 
 
 def _need_qos(book: Book, rules: Rules, association: Association, context: Context) -> None:
-    """A default is one of the QOS that the association may use. Raises AlreadyReported."""
+    """Raises AlreadyReported if the association's default QOS is unknown, or not one that the association may use."""
     if association.default_qos and association.default_qos not in {qos.name for qos in book.qos}:
         context.err(f"You gave a bad default qos '{association.default_qos}'.  Use 'list qos' to get complete list.\n")
         raise AlreadyReported
-    # What a cluster sets is for associations to inherit, and is not looked at, as in Slurm.
+    # The default of a cluster's root is for associations to inherit and is not checked, as in Slurm.
     if (
         association.default_qos
         and (association.parent or association.user)
@@ -95,78 +95,86 @@ def _need_qos(book: Book, rules: Rules, association: Association, context: Conte
 
 
 def apply(record: Association, words: list[Word], context: Context, inherited: str = "") -> Association:
-    """Raises AlreadyReported after sacctmgr's lines for a word that is none."""
+    """The record with the settings of `words`. Raises AlreadyReported after sacctmgr's lines for an unknown word.
+
+    `inherited`: comma-separated QOS that `qos+=` and `qos-=` modify.
+    """
     try:
-        found = settings.apply(record, words, {}, inherited)
+        changed = settings.apply(record, words, {}, inherited)
     except settings.Unknown as error:
         context.err(error.lines)
         raise AlreadyReported from error
-    assert isinstance(found, Association)
-    return found
+    assert isinstance(changed, Association)
+    return changed
 
 
-def _split(words: list[Word], own: tuple[str, ...]) -> tuple[dict[str, Word], list[Word]]:
-    mine: dict[str, Word] = {}
-    rest = []
+def _split(words: list[Word], keys: tuple[str, ...]) -> tuple[dict[str, Word], list[Word]]:
+    """Words that set a value named in `keys` of the record itself, by key; and the settings of its associations."""
+    values: dict[str, Word] = {}
+    limits = []
     for word in words:
-        known = match(word.key, own, 4) if word.key not in settings.ASSOCIATION else None
+        known = match(word.key, keys, 4) if word.key not in settings.ASSOCIATION else None
         if known is not None:
-            mine[known] = word
+            values[known] = word
         else:
-            rest.append(word)
-    return mine, rest
+            limits.append(word)
+    return values, limits
 
 
 def modify_users(book: Book, asked: Conditions, words: list[Word], context: Context) -> Edit:
-    """`modify user`."""
-    own, rest = _split(words, ("adminlevel", "defaultaccount", "defaultwckey"))
+    """`modify user`. Raises AlreadyReported after sacctmgr's lines for bad arguments."""
+    values, limits = _split(words, ("adminlevel", "defaultaccount", "defaultwckey"))
     targets = selected(book, asked, users=True)
     lines: list[str] = []
     puts: dict[object, Record] = {}
     names = {target.user for target in targets}
     people = [user for user in book.users if user.name in names or user.name in asked.names + asked.users]
-    if "defaultwckey" in own:
-        _need_wckey(book, asked, own["defaultwckey"].value, [person.name for person in people], context)
-    if "adminlevel" in own or "defaultwckey" in own:
-        for one in people:
-            new = replace(one, default_wckey=own["defaultwckey"].value) if "defaultwckey" in own else one
-            if "adminlevel" in own:
-                new = replace(new, admin=admin_level(own["adminlevel"].value, context))
-            puts[one.name] = new
-    if "defaultaccount" in own:
-        account = own["defaultaccount"].value.lower()
+    if "defaultwckey" in values:
+        _need_wckey(book, asked, values["defaultwckey"].value, [person.name for person in people], context)
+    if "adminlevel" in values or "defaultwckey" in values:
+        for user in people:
+            new = replace(user, default_wckey=values["defaultwckey"].value) if "defaultwckey" in values else user
+            if "adminlevel" in values:
+                new = replace(new, admin=admin_level(values["adminlevel"].value, context))
+            puts[user.name] = new
+    if "defaultaccount" in values:
+        account = values["defaultaccount"].value.lower()
         if not account and "AllowNoDefAcct" not in book.options:
             context.error(_NEED_DEFAULT)
             context.err(f" Error with request: {_NEED_DEFAULT}\n")
             raise AlreadyReported
         for person in people:
-            theirs = [
+            associations = [
                 association
                 for association in book.associations
                 if association.user == person.name and not association.partition
             ]
-            theirs += [
+            associations += [
                 association
                 for association in book.associations
                 if association.user == person.name and association.partition
             ]
-            clusters = {one.cluster for one in theirs if not asked.clusters or one.cluster in asked.clusters}
+            clusters = {
+                association.cluster
+                for association in associations
+                if not asked.clusters or association.cluster in asked.clusters
+            }
             for cluster in clusters:
-                here = [one for one in theirs if one.cluster == cluster]
-                chosen = next((one for one in here if one.account == account), None)
-                if chosen is None and account:
+                in_cluster = [association for association in associations if association.cluster == cluster]
+                new_default = next((association for association in in_cluster if association.account == account), None)
+                if new_default is None and account:
                     context.out(
                         f" Can't modify because these users aren't associated with new default account '{account}'...\n"
                         f"  U = {person.name} C = {cluster}\n"
                     )
                     raise AlreadyReported
-                for each in here:
-                    if each is chosen or each.is_default:
-                        puts[each.id] = replace(each, is_default=each is chosen)
-    if own and people:
+                for association in in_cluster:
+                    if association is new_default or association.is_default:
+                        puts[association.id] = replace(association, is_default=association is new_default)
+    if values and people:
         lines += [" Modified users...", *(f"  {person.name}" for person in people)]
-    if rest and targets:
-        made = _changed(book, targets, rest, context)
+    if limits and targets:
+        made = _changed(book, targets, limits, context)
         for new_one in made:
             old = puts.get(new_one.id)
             kept = old.is_default if isinstance(old, Association) else new_one.is_default
@@ -178,7 +186,7 @@ def modify_users(book: Book, asked: Conditions, words: list[Word], context: Cont
 
 
 def _need_wckey(book: Book, asked: Conditions, name: str, users: list[str], context: Context) -> None:
-    """A default is one of the user's own, in every cluster that is meant; or none. Raises AlreadyReported."""
+    """Raises AlreadyReported unless `name` is "" or a wckey of all `users` in every selected cluster."""
     clusters = [cluster.name for cluster in book.clusters if not asked.clusters or cluster.name in asked.clusters]
     theirs = {(wckey.cluster, wckey.user) for wckey in book.wckeys if wckey.name == name}
     lacking = [(user, cluster) for user in users for cluster in clusters if (cluster, user) not in theirs]
@@ -189,30 +197,36 @@ def _need_wckey(book: Book, asked: Conditions, name: str, users: list[str], cont
 
 
 def modify_accounts(book: Book, asked: Conditions, words: list[Word], context: Context) -> Edit:
-    """`modify account`."""
-    own, rest = _split(words, ("description", "organization", "parent"))
-    targets = [one for one in selected(book, asked, users=False) if one.account != "root" or "root" in asked.names]
+    """`modify account`. Raises AlreadyReported after sacctmgr's lines for bad arguments."""
+    values, limits = _split(words, ("description", "organization", "parent"))
+    targets = [
+        association
+        for association in selected(book, asked, users=False)
+        if association.account != "root" or "root" in asked.names
+    ]
     lines: list[str] = []
     puts: dict[object, Record] = {}
-    if "description" in own or "organization" in own:
+    if "description" in values or "organization" in values:
         names = {target.account for target in targets}
-        found = [account for account in book.accounts if account.name in names]
-        for one in found:
-            new = replace(one, description=own["description"].value) if "description" in own else one
-            puts[one.name] = replace(new, organization=own["organization"].value) if "organization" in own else new
-        if found:
-            lines += [" Modified accounts...", *(f"  {one.name}" for one in found)]
-    if "parent" in own:
-        parent = own["parent"].value.lower()
+        accounts = [account for account in book.accounts if account.name in names]
+        for account in accounts:
+            new = replace(account, description=values["description"].value) if "description" in values else account
+            if "organization" in values:
+                new = replace(new, organization=values["organization"].value)
+            puts[account.name] = new
+        if accounts:
+            lines += [" Modified accounts...", *(f"  {account.name}" for account in accounts)]
+    if "parent" in values:
+        parent = values["parent"].value.lower()
         if parent not in {account.name for account in book.accounts}:
             context.err(f" Parent Account {parent} doesn't exist.\n")
             raise AlreadyReported
         targets = [replace(target, parent=parent) for target in targets if target.account != "root"]
         puts.update((target.id, target) for target in targets)
-    made = _changed(book, targets, rest, context) if rest else targets
-    if rest:
-        puts.update((one.id, one) for one in made)
-    if (rest or "parent" in own) and targets:
+    made = _changed(book, targets, limits, context) if limits else targets
+    if limits:
+        puts.update((association.id, association) for association in made)
+    if (limits or "parent" in values) and targets:
         lines.append(" Modified account associations...")
         for old, new_one in zip(targets, made, strict=True):
             lines += [_line(old), *map(_line, inheriting_associations(book, old, new_one))]
@@ -222,7 +236,7 @@ def modify_accounts(book: Book, asked: Conditions, words: list[Word], context: C
 
 
 def modify_qos(book: Book, asked: Conditions, words: list[Word], context: Context) -> Edit:
-    """`modify qos`."""
+    """`modify qos`. Raises AlreadyReported after sacctmgr's lines for an unknown word."""
     puts: list[Record] = []
     for qos_record in book.qos:
         if not asked.names or qos_record.name in [name.lower() for name in asked.names]:
@@ -238,7 +252,7 @@ def modify_qos(book: Book, asked: Conditions, words: list[Word], context: Contex
 
 
 def modify_clusters(book: Book, asked: Conditions, words: list[Word], context: Context) -> Edit:
-    """`modify cluster`: limits of the tree's root."""
+    """`modify cluster`: sets limits of the cluster's root association, which others inherit."""
     names = [name.lower() for name in asked.names] + asked.clusters
     targets = [
         association
@@ -259,9 +273,9 @@ def modify_clusters(book: Book, asked: Conditions, words: list[Word], context: C
 
 
 def delete_users(book: Book, asked: Conditions, context: Context) -> Edit:
-    """`delete user`: all of a user's associations take the user along."""
+    """`delete user`: deletes associations, and each user whose last association is deleted."""
     doomed: list[Record] = list(selected(book, asked, users=True))
-    gone = {one.id for one in doomed if isinstance(one, Association)}
+    gone = {record.id for record in doomed if isinstance(record, Association)}
     names = set(asked.names + asked.users) or {
         association.user for association in book.associations if association.id in gone
     }
@@ -276,26 +290,28 @@ def delete_users(book: Book, asked: Conditions, context: Context) -> Edit:
     if not doomed and not alone:
         return " Nothing deleted\n", [], []
     lines: list[str] = []
-    shown = [one for one in doomed if isinstance(one, Association)]
+    shown = [record for record in doomed if isinstance(record, Association)]
     if narrow:
         lines.append(" Deleting user associations...")
-        for one in shown:
-            part = f" P = {one.partition:<10}" if one.partition else ""
-            lines.append(f"  C = {one.cluster:<10} A = {one.account:<10} U = {one.user:<9}{part}")
+        for association in shown:
+            part = f" P = {association.partition:<10}" if association.partition else ""
+            lines.append(
+                f"  C = {association.cluster:<10} A = {association.account:<10} U = {association.user:<9}{part}"
+            )
         if alone:
-            lines += [" Deleting users (No Associations)...", *(f"  {one.name}" for one in alone)]
+            lines += [" Deleting users (No Associations)...", *(f"  {user.name}" for user in alone)]
     else:
-        lines += [" Deleting users...", *(f"  {one.name}" for one in alone)]
+        lines += [" Deleting users...", *(f"  {user.name}" for user in alone)]
     doomed += edits.delete_users(book, {user.name for user in alone})
     return "\n".join(lines) + "\n", [], doomed
 
 
 def delete_accounts(book: Book, asked: Conditions, context: Context) -> Edit:
-    """`delete account`: with all below it. Raises AlreadyReported after the line that keeps root."""
+    """`delete account`: deletes the accounts and all below them. Raises AlreadyReported if root is among them."""
     if "root" in (name.lower() for name in asked.names):
         context.err(" You are not allowed to remove the root account.\n Use remove cluster instead.\n")
         raise AlreadyReported
-    targets = [one for one in selected(book, asked, users=False) if one.account != "root"]
+    targets = [record for record in selected(book, asked, users=False) if record.account != "root"]
     placed = {association.account for association in book.associations}
     asked_names = {name.lower() for name in asked.names + asked.accounts}
     alone = (
@@ -312,29 +328,29 @@ def delete_accounts(book: Book, asked: Conditions, context: Context) -> Edit:
 
 
 def delete_qos(book: Book, asked: Conditions, context: Context) -> Edit:
-    """`delete qos`: it is taken out of every list."""
+    """`delete qos`: deletes QOS, and removes them from every list that names them."""
     names = {name.lower() for name in asked.names}
     doomed = [qos_record for qos_record in book.qos if qos_record.name in names]
     if not doomed:
         return " Nothing deleted\n", [], []
-    lines = [" Deleting QOS(s)...", *(f"  {one.name}" for one in doomed)]
+    lines = [" Deleting QOS(s)...", *(f"  {record.name}" for record in doomed)]
     return "\n".join(lines) + "\n", edits.remove_qos_from_lists(book, names), list(doomed)
 
 
 def delete_clusters(book: Book, asked: Conditions, context: Context) -> Edit:
-    """`delete cluster`: its tree; its history stays."""
+    """`delete cluster`: deletes the cluster and its associations; records of its jobs stay."""
     names = {name.lower() for name in asked.names}.union(asked.clusters)
     drops = edits.delete_clusters(book, names)
     if not drops:
         return " Nothing deleted\n", [], []
-    found = sorted({association.cluster for association in book.associations if association.cluster in names})
-    return "\n".join([" Deleting clusters...", *(f"  {name}" for name in found)]) + "\n", [], drops
+    deleted = sorted({association.cluster for association in book.associations if association.cluster in names})
+    return "\n".join([" Deleting clusters...", *(f"  {name}" for name in deleted)]) + "\n", [], drops
 
 
 def delete_coordinators(book: Book, asked: Conditions, context: Context) -> Edit:
-    """`delete coordinator`. Raises AlreadyReported after the line that names whom there is not."""
+    """`delete coordinator`. Raises AlreadyReported if a named user or account does not exist."""
     users, accounts = set(asked.names + asked.users), {name.lower() for name in asked.accounts}
-    need_coordinator(book, sorted(accounts), sorted(users), context)
+    require_known(book, sorted(accounts), sorted(users), context)
     doomed = [
         coordinator
         for coordinator in book.coordinators
@@ -342,12 +358,12 @@ def delete_coordinators(book: Book, asked: Conditions, context: Context) -> Edit
     ]
     if not doomed or not (users or accounts):
         return " Nothing deleted\n", [], []
-    people = [f"  {name}" for name in sorted({one.user for one in doomed})]
-    places = [f"  {name}" for name in sorted({one.account for one in doomed})]
+    user_lines = [f"  {name}" for name in sorted({coordinator.user for coordinator in doomed})]
+    account_lines = [f"  {name}" for name in sorted({coordinator.account for coordinator in doomed})]
     if users:
-        lines = [" Removing Coordinators with user name", *people, " From Account(s)", *places]
+        lines = [" Removing Coordinators with user name", *user_lines, " From Account(s)", *account_lines]
     else:
-        lines = [" Removing all users from Accounts", *places]
+        lines = [" Removing all users from Accounts", *account_lines]
     lines.append(" Removed Coordinators (sub accounts not listed)...")
-    lines += [f"  U = {one.user:<9} A = {one.account:<10}" for one in doomed]
+    lines += [f"  U = {coordinator.user:<9} A = {coordinator.account:<10}" for coordinator in doomed]
     return "\n".join(lines) + "\n", [], list(doomed)

@@ -1,4 +1,4 @@
-"""Asking, and sending an edit: sacctmgr's "Would you like to commit changes?".
+"""Ask for confirmation and send an edit: sacctmgr's "Would you like to commit changes?".
 
 Source: sacctmgr(1) -i; what 22.05 prints.
 """
@@ -20,25 +20,27 @@ if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.client.sync import Connection
 
-#: How long one may think about it.
+#: Seconds that the user has to answer.
 ASK_SECONDS = 30.0
-#: Attempts, where others change the book at the same moment.
+#: Attempts at an edit while other clients change the accounting policy at the same time.
 _ATTEMPTS = 10
 
-#: what 22.05 says before the daemon's own words
+#: The message of 22.05 before the daemon's own.
 NO_PRIVILEGE = "Your user doesn't have privilege to perform this action"
 
-#: what an edit says, what it puts and what it drops
+#: (text to print, records to add or replace, records to delete)
 Edit = tuple[str, list[Record], list[Record]]
 
 
 def get_book(connection: Connection, *, transactions: bool = False, deleted: bool = False, level: str = "") -> Book:
-    """All of accounting's policy. `level`: the AdminLevel that it is for. Raises RemoteError (ESLURM_ACCESS_DENIED)."""
+    """Accounting's whole policy. `level`: the AdminLevel that the caller must have. Raises RemoteError
+    (ESLURM_ACCESS_DENIED).
+    """
     return connection.call(GetBook(transactions=transactions, deleted=deleted, level=level), Book, timeout=60.0)
 
 
 def may(connection: Connection, level: str) -> bool:
-    """Has the caller this AdminLevel?"""
+    """Whether the caller has this AdminLevel."""
     try:
         get_book(connection, level=level)
     except RemoteError as error:
@@ -50,7 +52,9 @@ def may(connection: Connection, level: str) -> bool:
 
 @contextmanager
 def refusal(context: Context, line: str) -> Iterator[None]:
-    """Prints a refusal: the daemon's message, then `line` with the message for {}. Raises AlreadyReported."""
+    """Print a refusal in the block: the daemon's message, then `line` with the message for {}. Raises AlreadyReported
+    then.
+    """
     try:
         yield
     except RemoteError as error:
@@ -70,10 +74,10 @@ def commit(
     unchanged: int = 1,
     adding: str | None = None,
 ) -> int:
-    """Show what `make` makes of the book, ask, and send it; made again if the book has changed meanwhile.
+    """Show the edit that `make` makes of the policy, ask, and send it. Makes it again if the policy changed meanwhile.
 
-    `unchanged` is the status where there is nothing to do. `adding`: what is added, for those who may not (None: it is
-    not adding). A user without the right to change anything is told so, also where nothing was found to change.
+    Returns the exit code, `unchanged` if there is nothing to do. `adding`: the noun for the refusal of an `add` (None
+    for other edits). A user without the right to change anything is refused even if the edit would change nothing.
     """
     try:
         return _commit(connection, context, make, at_once=at_once, unchanged=unchanged, checked=adding is None)
@@ -104,7 +108,7 @@ def _commit(
             get_book(connection, level="Operator")
         context.out(text)
         return unchanged
-    # What cannot be is not told as done.
+    # Try the edit first: 22.05 prints no success for an edit that the daemon would refuse.
     rehearsal = RehearseEdit(version=book.version, puts=tuple(puts), drops=tuple(drops))
     if drops:
         _rehearse(connection, rehearsal, context)
@@ -129,7 +133,7 @@ def _commit(
 
 
 def _coordinates(book: Book) -> bool:
-    """Does the caller coordinate an account?"""
+    """Whether the caller is the coordinator of an account."""
     if not book.coordinators:
         return False
 
@@ -140,12 +144,12 @@ def _coordinates(book: Book) -> bool:
 
 
 def _book_to_edit(connection: Connection) -> Book:
-    """All of it, understood to the last field: records go back whole, and would lose what we do not know of."""
+    """The policy, decoded strictly: edits send whole records back, and would drop fields that this version ignores."""
     return connection.call_exact(GetBook(), Book, timeout=60.0)
 
 
 def _rehearse(connection: Connection, edit: RehearseEdit, context: Context) -> None:
-    """What speaks against a deletion is said before the question. Raises AlreadyReported after sacctmgr's lines."""
+    """Check a deletion before the question. Raises AlreadyReported after the daemon's objection."""
     try:
         connection.call(edit, BookEdited, timeout=60.0)
     except RemoteError as error:
@@ -158,7 +162,7 @@ def _rehearse(connection: Connection, edit: RehearseEdit, context: Context) -> N
 def agreed(
     context: Context, question: str = "Would you like to commit changes? (You have 30 seconds to decide)\n"
 ) -> bool:
-    """Ask, and wait for a while."""
+    """Ask a yes-or-no question; False without an answer in time."""
     context.out(question)
     for _ in range(10):
         context.out("(N/y): ")
@@ -166,14 +170,14 @@ def agreed(
         try:
             ready = select.select([context.stdin], [], [], ASK_SECONDS)[0]
         except (ValueError, OSError):
-            ready = [context.stdin]  # no file behind it
+            ready = [context.stdin]  # not a file: cannot be polled
         if not ready:
             context.out("timeout\n")
             return False
         line = context.stdin.readline()
         answer = line.strip().lower()
         if not context.stdin.isatty():
-            context.out("\n")  # which a terminal has shown already
+            context.out("\n")  # a terminal has echoed the user's newline
         if not line or answer in ("n", "no", ""):
             return False
         if answer in ("y", "yes"):

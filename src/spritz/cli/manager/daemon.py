@@ -30,8 +30,8 @@ _STARS = "*" * 67
 
 
 def show_configuration(connection: Connection, context: Context) -> int:
-    """slurm.conf's part, then slurmdbd's."""
-    found = connection.call(model.GetDatabaseConfiguration(), model.DatabaseConfiguration)
+    """Print the accounting keys of slurm.conf, then slurmdbd's configuration. Always 0."""
+    configuration = connection.call(model.GetDatabaseConfiguration(), model.DatabaseConfiguration)
     config = locate_database()
     ours = (
         ("AccountingStorageHost", config.host),
@@ -42,38 +42,42 @@ def show_configuration(connection: Connection, context: Context) -> int:
         ("SLURM_CONF", config.path),
         ("SLURM_VERSION", SLURM_VERSION),
     )
-    context.out(f"Configuration data as of {format_time(found.now)}\n")
+    context.out(f"Configuration data as of {format_time(configuration.now)}\n")
     for key, text in ours:
         context.out(f"{key:<22} = {text}\n")
     context.out("\nSlurmDBD configuration:\n")
-    for key, text in found.rows:
+    for key, text in configuration.rows:
         context.out(f"{key:<22} = {text}\n")
     return 0
 
 
 def show_statistics(connection: Connection, words: Sequence[Word], context: Context) -> int:
-    """Requests by kind and by user, and what the daemon does by itself. `ave_time`, `total_time` sort by these."""
-    found = connection.call(model.GetCallStatistics(), model.CallCounts)
+    """Print request counts by kind and by user, and roll-up statistics. The words `ave_time` and `total_time` sort by
+    these.
+    """
+    counts = connection.call(model.GetCallStatistics(), model.CallCounts)
     order = words[0].value.lower() if words else ""
-    context.out(f"{_STARS}\nsacctmgr show stats output at {_when(found.now)}\nData since{'':20}{_when(found.since)}\n")
+    context.out(
+        f"{_STARS}\nsacctmgr show stats output at {_when(counts.now)}\nData since{'':20}{_when(counts.since)}\n"
+    )
     context.out(f"All statistics are in microseconds\n{_STARS}\n")
-    for rollup in found.rollups:
+    for rollup in counts.rollups:
         context.out(f"\nInternal DBD {rollup.name} last ran {_when(rollup.last_at)}\n")
         context.out(
             f"\tLast cycle:   {rollup.last}\n\tMax cycle:    {rollup.longest}\n\tTotal time:   {rollup.total}\n"
             f"\tTotal cycles: {rollup.count}\n\tMean cycle:   {rollup.total // max(1, rollup.count)}\n"
         )
-    if found.connections:
+    if counts.connections:
         context.out("\nConnections (Spritz)\n")
-    for name, count in found.connections.items():
+    for name, count in counts.connections.items():
         context.out(f"\t{name:<25} {count}\n")
     context.out("\nRemote Procedure Call statistics by message type\n")
-    for row in sorted_counts(found.kinds, order):
+    for row in sorted_counts(counts.kinds, order):
         average = row.microseconds // max(1, row.count)
         context.out(f"\t{row.name:<25} count:{row.count:<6} ave_time:{average:<6} total_time:{row.microseconds}\n")
     context.out("\nRemote Procedure Call statistics by user\n")
 
-    for row in sorted_counts(found.users, order):
+    for row in sorted_counts(counts.users, order):
         average = row.microseconds // max(1, row.count)
         name = name_of(int(row.name)) if int(row.name) >= 0 else "unknown"
         context.out(
@@ -84,7 +88,7 @@ def show_statistics(connection: Connection, words: Sequence[Word], context: Cont
 
 
 def sorted_counts(rows: Sequence[model.CallCount], order: str) -> list[model.CallCount]:
-    """By count, or as `ave_time` or `total_time` says; the largest first."""
+    """Sorted by count, or by `order` "ave_time" or "total_time"; the largest first."""
     if order == "ave_time":
         return sorted(rows, key=lambda row: (-(row.microseconds // max(1, row.count)), row.name))
     if order == "total_time":
@@ -97,7 +101,7 @@ def _when(at: float) -> str:
 
 
 def clear_statistics(connection: Connection | None, words: Sequence[str], context: Context) -> int:
-    """`clear stats`."""
+    """`clear stats`: reset slurmdbd's statistics."""
     if connection is None or not words or match(words[0].lower(), ("stats",), 2) is None:
         context.err('No valid entity in clear command\nInput line must include "stats"\n')
         return 1
@@ -106,19 +110,19 @@ def clear_statistics(connection: Connection | None, words: Sequence[str], contex
 
 
 def reconfigure(connection: Connection) -> int:
-    """slurmdbd reads its configuration again. Raises ClientError with what is wrong in it."""
+    """Make slurmdbd read its configuration again. Raises ClientError with the errors in it."""
     connection.call(model.ReconfigureDatabase(), Done)
     return 0
 
 
 def shutdown(connection: Connection) -> int:
-    """slurmdbd ends."""
+    """Stop slurmdbd."""
     connection.call(model.ShutdownDatabase(), Done)
     return 0
 
 
 def ping(context: Context) -> int:
-    """Whether slurmdbd answers: 0, or 1 if it does not. Raises RemoteHost if it is configured on another machine."""
+    """0 if slurmdbd answers, else 1. Raises RemoteHost if slurmdbd is configured on another machine."""
     config = locate_database()
     if config.kind != "slurmdbd":
         context.err("Slurm accounting storage is disabled\n")

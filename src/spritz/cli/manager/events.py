@@ -1,4 +1,4 @@
-"""`sacctmgr show event`: when nodes could not be used, and what the cluster had.
+"""`sacctmgr show event`: times when nodes were unusable, and the cluster's resources over time.
 
 Source: sacctmgr(1) SPECIFICATIONS FOR EVENTS; what 22.05 prints.
 """
@@ -38,7 +38,7 @@ _OF_CLUSTERS = "cluster,tres,start,end,clusternodes"
 
 
 class EventQuestion:
-    """The question and how its answer is shown."""
+    """The query, and the columns (`format`) that print its answer."""
 
     def __init__(self, cluster: str) -> None:
         self.query = SelectEvents(clusters=(cluster,))
@@ -46,7 +46,7 @@ class EventQuestion:
 
 
 def show_events(connection: Connection, cluster: str, words: Sequence[Word], style: Style, context: Context) -> int:
-    """Ask and print."""
+    """Query slurmdbd and print a table. Always 0; raises AlreadyReported after a message."""
     now = SystemClock().now()
     asked = _read(cluster, words, now, context)
     default = _OF_CLUSTERS if asked.query.kind == "cluster" else _DEFAULT
@@ -62,14 +62,14 @@ def show_events(connection: Connection, cluster: str, words: Sequence[Word], sty
     return 0
 
 
-def held(connection: Connection) -> dict[str, Row]:
-    """By cluster: what it has now, for `show cluster`."""
-    found: dict[str, Row] = {}
+def resources_by_cluster(connection: Connection) -> dict[str, Row]:
+    """Each cluster's present nodes and TRES, by cluster name, for `show cluster`."""
+    rows: dict[str, Row] = {}
     for piece in connection.stream(SelectEvents(kind="cluster"), EventRecords, timeout=60.0):
         for event in piece.events:
             has = dict(item.partition("=")[::2] for item in event.tres.split(",") if item)
-            found[piece.cluster] = {"nodes": event.nodes, "tres": event.tres, "node_count": has.get("node", "")}
-    return found
+            rows[piece.cluster] = {"nodes": event.nodes, "tres": event.tres, "node_count": has.get("node", "")}
+    return rows
 
 
 def _read(cluster: str, words: Sequence[Word], now: float, context: Context) -> EventQuestion:
@@ -132,9 +132,9 @@ def _condition(known: str, word: Word, context: Context) -> dict[str, object]:
         return {"reasons": tuple(word.values)}
     if known == "states":
         states = tuple(value.upper() for value in word.values)
-        for one in states:
-            if one not in BASE_STATES and one not in ("DRAIN", "FAIL", "DRAINED", "DRAINING"):
-                context.err(f'Bad state string: "{one}"\n')
+        for state in states:
+            if state not in BASE_STATES and state not in ("DRAIN", "FAIL", "DRAINED", "DRAINING"):
+                context.err(f'Bad state string: "{state}"\n')
                 raise AlreadyReported
         return {"states": states, "kind": "node"}
 

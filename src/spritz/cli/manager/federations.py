@@ -1,4 +1,4 @@
-"""`sacctmgr` and federations: what clusters are in them, and how a cluster stands in its own.
+"""`sacctmgr` and federations: their clusters, and each cluster's state and features in its federation.
 
 Source: sacctmgr(1) SPECIFICATIONS FOR FEDERATION and CLUSTER; what 22.05 prints.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spritz.model.limits.records import Book, FederationMember, Record
     from spritz.presentation.association_fields import Row
 
-#: settings of a cluster that are about its federation
+#: Settings of a cluster that concern its federation.
 _OF_CLUSTERS = ("federation", "fedstate", "features")
 
 
@@ -62,7 +62,7 @@ def _need_clusters(book: Book, names: list[str], context: Context) -> None:
 
 
 def add(book: Book, words: list[Word], context: Context) -> Edit:
-    """`add federation`: a federation, with clusters that are moved into it."""
+    """`add federation`: create federations, and move clusters into one. Raises AlreadyReported."""
     names, pairs = _read(words, context, " Unknown option: {}\n Use keyword 'where' to modify condition\n")
     if not names:
         context.err(" Need name of federation to add.\n")
@@ -87,7 +87,10 @@ def add(book: Book, words: list[Word], context: Context) -> Edit:
 
 
 def modify(book: Book, where: list[Word], setting: list[Word], context: Context) -> Edit:
-    """`modify federation NAME set clusters=…`: with += and -= those that join and leave, with = all that are in it."""
+    """`modify federation NAME set clusters=…`: += and -= name clusters that join and leave, = names all members.
+
+    Raises AlreadyReported.
+    """
     names, named = _read(where, context, " Unknown condition: {}\n Use keyword 'set' to modify value\n")
     _, pairs = _read(setting, context, " Unknown option: {}\n Use keyword 'where' to modify condition\n")
     if pairs is None:
@@ -124,7 +127,7 @@ def modify(book: Book, where: list[Word], setting: list[Word], context: Context)
 
 
 def delete(book: Book, where: list[Word], context: Context) -> Edit:
-    """`delete federation`: its clusters are in none then."""
+    """`delete federation`: its clusters leave it. Raises AlreadyReported."""
     names, clusters = _read(where, context, " Unknown condition: {}\n Use keyword 'set' to modify value\n")
     if not names or clusters:
         context.err(" No conditions given to remove, not executing.\n")
@@ -133,14 +136,14 @@ def delete(book: Book, where: list[Word], context: Context) -> Edit:
     if not gone:
         context.err(" Nothing deleted\n")
         raise AlreadyReported
-    left = [member.cluster for one in gone for member in members_of(book.federation_members, one.name)]
+    left = [member.cluster for federation in gone for member in members_of(book.federation_members, federation.name)]
     lines = [" Deleting federations...", *(f"  {federation.name}" for federation in gone)]
     return "\n".join(lines) + "\n", list(joined(book, left, "")), list(gone)
 
 
 def rows(book: Book, where: list[Word], context: Context, *, tree: bool) -> Iterator[Row]:
-    """`show federation`: a line for each cluster, and one for a federation without any. `tree`: a line for each
-    federation, and its clusters below.
+    """`show federation`: a row for each member, and for each federation without members. `tree`: a row for each
+    federation, followed by its members.
     """
     names, clusters = _read(where, context, " Unknown condition: {}\n Use keyword 'set' to modify value\n")
     wanted = {name for _, name in clusters or ()}
@@ -155,25 +158,25 @@ def rows(book: Book, where: list[Word], context: Context, *, tree: bool) -> Iter
         yield from ({"federation": "" if tree else federation.name, "member": member} for member in members)
 
 
-def taken_out(words: list[Word]) -> tuple[list[Word], list[Word]]:
-    """Of the settings of a cluster, those about its federation, and the others."""
-    mine = [word for word in words if match(word.key, _OF_CLUSTERS, 4) is not None]
-    return mine, [word for word in words if word not in mine]
+def split_settings(words: list[Word]) -> tuple[list[Word], list[Word]]:
+    """A cluster's settings: those that concern its federation, and the others."""
+    federated = [word for word in words if match(word.key, _OF_CLUSTERS, 4) is not None]
+    return federated, [word for word in words if word not in federated]
 
 
 def modify_clusters(book: Book, asked: Conditions, words: list[Word], context: Context) -> Edit:
-    """`modify cluster NAME set federation=… fedstate=… features=…`."""
+    """`modify cluster NAME set federation=… fedstate=… features=…`. Raises AlreadyReported."""
     names = asked.names + asked.clusters
     targets = [member_of(book, cluster.name) for cluster in book.clusters if not names or cluster.name in names]
     targets = [target for target in targets if not asked.federations or target.federation in asked.federations]
     lines = [" Setting"]
-    made = {target.cluster: target for target in targets}
+    members = {target.cluster: target for target in targets}
     for word in words:
         known = match(word.key, _OF_CLUSTERS, 4)
         if known == "features":
             label = f"{'Feature':<13} =" if word.op == "=" else f"{'Feature':<11} {word.op}"
             lines += [f"  {label} {feature}" for feature in word.values or [""]]
-            made = {key: replace(one, features=_features(one, word)) for key, one in made.items()}
+            members = {key: replace(member, features=_features(member, word)) for key, member in members.items()}
             continue
         if word.op != "=":
             context.err(f" Unknown option: {word.text}\n Use keyword 'where' to modify condition\n")
@@ -183,24 +186,24 @@ def modify_clusters(book: Book, asked: Conditions, words: list[Word], context: C
             if state is None:
                 context.err(f"Invalid FedState {word.value}.\n")
                 raise AlreadyReported
-            if any(not one.federation for one in made.values()):
+            if any(not member.federation for member in members.values()):
                 context.err(" FedState is of clusters that are in a federation.\n")
                 raise AlreadyReported
             lines.append(f"  {'FedState':<14} = {state}")
-            made = {key: replace(one, state=state) for key, one in made.items()}
+            members = {key: replace(member, state=state) for key, member in members.items()}
             continue
         name = word.value.lower()
         if name and all(federation.name != name for federation in book.federations):
             context.err(f" The federation {name} doesn't exist.\n")
             raise AlreadyReported
         lines.append(f"  {'Federation':<14} = {name}")
-        for moved in joined(book, list(made), name):
-            features = made[moved.cluster].features
-            made[moved.cluster] = replace(moved, features=features)
+        for moved in joined(book, list(members), name):
+            features = members[moved.cluster].features
+            members[moved.cluster] = replace(moved, features=features)
     if not targets:
         return " Nothing modified\n", [], []
-    lines += [" Modified cluster...", *(f"  {name}" for name in made)]
-    changed: list[Record] = [one for one in made.values() if one != member_of(book, one.cluster)]
+    lines += [" Modified cluster...", *(f"  {name}" for name in members)]
+    changed: list[Record] = [member for member in members.values() if member != member_of(book, member.cluster)]
     return "\n".join(lines) + "\n", changed, []
 
 

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from spritz.client.sync import Connection
     from spritz.model.limits.records import Book
 
-#: Longest file that is loaded, bytes: a hundred thousand users.
+#: Size limit of a file to load, in bytes: enough for a hundred thousand users.
 _FILE_MAX = 64 * 1024 * 1024
 
 
 def dump(connection: Connection, words: Sequence[Word], context: Context) -> int:
-    """`dump CLUSTER [file=PATH]`."""
+    """`dump CLUSTER [file=PATH]`. Always 0; raises AlreadyReported after a message."""
     cluster = path = ""
     for word in words:
         known = match(word.key, ("cluster", "name", "file"), 1) if word.key else "cluster"
@@ -75,8 +75,8 @@ def dump(connection: Connection, words: Sequence[Word], context: Context) -> int
 def _write(path: str, text: str) -> None:
     """Write a file that the user named. Raises OSError.
 
-    An older dump stays whole if the disk fills up. A symbolic link, a device or a pipe is written through: renaming
-    over /dev/stdout would replace it for the whole machine.
+    Replaces an older dump only once the new one is complete, so that a full disk does not destroy it. Opens symbolic
+    links, devices and pipes directly: a rename over /dev/stdout would replace it for the whole machine.
     """
     target = os.path.realpath(path)
     if os.path.lexists(target) and not os.path.isfile(target):
@@ -89,7 +89,7 @@ def _write(path: str, text: str) -> None:
 
 
 def load(connection: Connection, words: Sequence[Word], context: Context, *, at_once: bool) -> int:
-    """`load PATH [clean] [cluster=NAME]`."""
+    """`load PATH [clean] [cluster=NAME]`. Returns the exit code; raises AlreadyReported after a message."""
     cluster = path = ""
     clean = False
     for number, word in enumerate(words):
@@ -133,7 +133,7 @@ def load(connection: Connection, words: Sequence[Word], context: Context, *, at_
             context.info(f"Done adding cluster in usec={int((perf_counter() - began) * 1e6)}")
         return edit
 
-    # "Nothing new" is no failure here.
+    # "Nothing new" is not a failure here.
     return commit(connection, context, make, at_once=at_once, unchanged=0)
 
 
@@ -153,7 +153,7 @@ _PURGES = {
 def archive(
     connection: Connection, words: Sequence[Word], context: Context, *, at_once: bool, quiet: bool = False
 ) -> int:
-    """`archive dump [jobs] [purgejobafter=…] …` and `archive load [file=]PATH`. `quiet`: success is not said."""
+    """`archive dump [jobs] [purgejobafter=…] …` and `archive load [file=]PATH`. `quiet`: print nothing on success."""
     verb = match(words[0].value.lower(), ("dump", "load"), 1) if words and not words[0].key else None
     if verb == "dump":
         return _archive_dump(connection, words[1:], context, at_once=at_once, quiet=quiet)

@@ -1,4 +1,4 @@
-"""A cluster's associations as lines of text, as `sacctmgr dump` writes and `load` reads them.
+"""A cluster's associations as lines of text, which `sacctmgr dump` writes and `load` reads.
 
     Cluster - 'tux':Fairshare=1:QOS='normal'
     Parent - 'root'
@@ -6,7 +6,7 @@
     Parent - 'physics'
     User - 'adam':DefaultAccount='physics':Fairshare=1
 
-A parent comes before what is below it; `#` begins a comment. Source: sacctmgr(1) FLAT FILE DUMP AND LOAD; the order of
+A parent precedes the records below it; `#` starts a comment. Source: sacctmgr(1) FLAT FILE DUMP AND LOAD; the order of
 lines and of options is 22.05's.
 """
 
@@ -40,7 +40,7 @@ Description='Test Account':Organization='Test'
 # User - 'lipari':MaxTRESPerJob=node=2:MaxJobs=3:MaxTRESMinsPerJob=cpu=4:FairShare=1:MaxWallDurationPerJob=1
 """
 
-#: Limits in the order in which they are written; those that nothing here keeps are left out.
+#: Limits in the order in which they are written, without those of Slurm that Spritz does not store.
 LIMITS = (
     *("Fairshare", "GrpTRESMins", "GrpTRESRunMins", "GrpTRES", "GrpJobs", "GrpJobsAccrue", "GrpSubmitJobs", "GrpWall"),
     *("MaxTRESMinsPerJob", "MaxTRESPerJob", "MaxTRESPerNode", "MaxJobs", "MaxJobsAccrue", "MinPrioThreshold"),
@@ -53,18 +53,18 @@ def _quoted(text: str) -> str:
 
 
 def limits(association: Association) -> list[tuple[str, object]]:
-    """(option, value) of everything that is set."""
-    found: list[tuple[str, object]] = []
+    """(option, value) of each limit that the association sets itself."""
+    options: list[tuple[str, object]] = []
     for option in LIMITS:
         row = settings.ASSOCIATION.get(option.lower())
         value = getattr(association, row[0]) if row is not None else None
         if value is not None and value != "":
-            found.append((option, value))
-    return found
+            options.append((option, value))
+    return options
 
 
-def _line(title: str, name: str, own: Iterable[tuple[str, str]], association: Association) -> str:
-    parts = [f"{title} - {_quoted(name)}", *(f"{key}={_quoted(text)}" for key, text in own if text)]
+def _line(title: str, name: str, values: Iterable[tuple[str, str]], association: Association) -> str:
+    parts = [f"{title} - {_quoted(name)}", *(f"{key}={_quoted(text)}" for key, text in values if text)]
     for option, value in limits(association):
         kind = settings.ASSOCIATION[option.lower()][1]
         parts.append(f"{option}={_quoted(str(value)) if kind in ('list', 'name') else value}")
@@ -72,15 +72,15 @@ def _line(title: str, name: str, own: Iterable[tuple[str, str]], association: As
 
 
 def write(book: Book, cluster: str) -> Iterator[str]:
-    """The lines of one cluster, without the comments at the head."""
-    mine = [association for association in book.associations if association.cluster == cluster]
+    """The lines of a cluster, without the comments of `HEAD`."""
+    associations = [association for association in book.associations if association.cluster == cluster]
     users: dict[str, list[Association]] = {}
     below: dict[str, list[Association]] = {}
-    for one in mine:
-        (users.setdefault(one.account, []) if one.user else below.setdefault(one.parent, [])).append(one)
+    for record in associations:
+        (users.setdefault(record.account, []) if record.user else below.setdefault(record.parent, [])).append(record)
     accounts = {account.name: account for account in book.accounts}
     people = {user.name: user for user in book.users}
-    defaults = {one.user: one.account for one in mine if one.user and one.is_default}
+    defaults = {record.user: record.account for record in associations if record.user and record.is_default}
     coordinated: dict[str, list[str]] = {}
     for item in book.coordinators:
         coordinated.setdefault(item.user, []).append(item.account)
@@ -91,7 +91,7 @@ def write(book: Book, cluster: str) -> Iterator[str]:
 
     def user_line(association: Association) -> str:
         person = people.get(association.user) or User(name=association.user)
-        own = [
+        values = [
             ("Partition", association.partition),
             ("DefaultAccount", defaults.get(association.user, "")),
             ("DefaultWCKey", person.default_wckey),
@@ -99,30 +99,30 @@ def write(book: Book, cluster: str) -> Iterator[str]:
             ("Coordinator", ",".join(sorted(coordinated.get(association.user, ())))),
             ("WCKeys", ",".join(wckeys.get(association.user, ()))),
         ]
-        return _line("User", association.user, own, association)
+        return _line("User", association.user, values, association)
 
-    root = next((one for one in mine if one.account == "root" and not one.user), None)
+    root = next((record for record in associations if record.account == "root" and not record.user), None)
     if root is None:
         return
     yield _line("Cluster", cluster, (), root)
     stack = ["root"]
     while stack:
         name = stack.pop()
-        theirs = sorted(users.get(name, ()), key=lambda one: (one.user, one.partition))
-        children = sorted(below.get(name, ()), key=lambda one: one.account)
-        if not theirs and not children:
+        users_here = sorted(users.get(name, ()), key=lambda record: (record.user, record.partition))
+        children = sorted(below.get(name, ()), key=lambda record: record.account)
+        if not users_here and not children:
             continue
         yield f"Parent - {_quoted(name)}"
-        yield from map(user_line, theirs)
+        yield from map(user_line, users_here)
         for child in children:
             account = accounts[child.account]
-            own = [("Description", account.description), ("Organization", account.organization)]
-            yield _line("Account", child.account, own, child)
+            values = [("Description", account.description), ("Organization", account.organization)]
+            yield _line("Account", child.account, values, child)
         stack += [child.account for child in reversed(children)]
 
 
 class Line:
-    """One line as it was read: `Title - name` and its options."""
+    """A parsed line: `Title - name` and its options; `number` counts from 1."""
 
     def __init__(self, number: int, title: str, name: str, options: list[Word]) -> None:
         self.number = number
@@ -132,7 +132,7 @@ class Line:
 
 
 class BadLine(Exception):
-    """The line is not one of a dump. Its number and what is wrong."""
+    """A line that is not in the format of a dump; the message is sacctmgr's."""
 
     def __init__(self, number: int, text: str) -> None:
         super().__init__(text)
@@ -140,7 +140,7 @@ class BadLine(Exception):
 
 
 def read(text: str) -> Iterator[Line]:
-    """The lines that say something. Raises BadLine."""
+    """The lines of a dump, without comments and empty lines. Raises BadLine."""
     for number, line in enumerate(text.splitlines(), 1):
         parts = _split(line)
         if not parts:
@@ -159,7 +159,7 @@ def read(text: str) -> Iterator[Line]:
 
 
 def _split(line: str) -> list[str]:
-    """Parts between colons; quotes keep what is in them together and go; `#` ends the line."""
+    """The parts between colons, without quotation marks; colons and `#` inside quotes are text; `#` ends the line."""
     parts, part, quote = list[str](), "", ""
     for letter in line:
         if quote:

@@ -1,6 +1,6 @@
-"""Whom an edit of an account's association reaches besides it: users below that inherit what was set.
+"""Find the users' associations that inherit an edit of an account's association.
 
-Pure. Source: what `sacctmgr modify account` and `modify cluster` of 22.05 list.
+Pure. Source: the lists that `sacctmgr modify account` and `modify cluster` of 22.05 print.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from spritz.model.limits.records import Association, Book
 
-#: Fields of an association that those below have as well, unless they set them themselves.
+#: Fields that associations inherit from their account unless they set them themselves.
 _INHERITED = (
     "default_qos",
     "max_jobs",
@@ -29,7 +29,7 @@ _INHERITED = (
 
 
 def inheriting_associations(book: Book, old: Association, new: Association) -> Iterator[Association]:
-    """Users' associations below an account's that inherit a field that the edit changes; the newest first."""
+    """Users' associations below the account that inherit a field changed by the edit, the newest first."""
     changed = frozenset(name for name in _INHERITED if getattr(old, name) != getattr(new, name))
     if changed:
         yield from _below(book, new, changed)
@@ -37,11 +37,15 @@ def inheriting_associations(book: Book, old: Association, new: Association) -> I
 
 def _below(book: Book, account: Association, changed: frozenset[str]) -> Iterator[Association]:
     here = [association for association in book.associations if association.cluster == account.cluster]
-    here.sort(key=lambda one: -one.id)
-    yield from (one for one in here if one.user and one.account == account.account and _inherited(one, changed))
-    for one in here:
-        if not one.user and one.parent == account.account and (left := _inherited(one, changed)):
-            yield from _below(book, one, left)
+    here.sort(key=lambda association: -association.id)
+    yield from (
+        association
+        for association in here
+        if association.user and association.account == account.account and _inherited(association, changed)
+    )
+    for child in here:
+        if not child.user and child.parent == account.account and (inherited := _inherited(child, changed)):
+            yield from _below(book, child, inherited)
 
 
 def _inherited(association: Association, names: frozenset[str]) -> frozenset[str]:

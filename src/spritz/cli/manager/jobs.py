@@ -1,4 +1,4 @@
-"""`sacctmgr show runawayjobs` and `modify job`: records of jobs, looked after by a person.
+"""`sacctmgr show runawayjobs` and `modify job`: an administrator's repairs of job records.
 
 Source: sacctmgr(1); what 22.05 prints.
 """
@@ -34,7 +34,7 @@ _DEFAULT = "id,name,partition,cluster,state,timesubmit,timestart,timeend"
 def show_runaway(
     connection: Connection, cluster: str, words: Sequence[Word], style: Style, context: Context, *, at_once: bool
 ) -> int:
-    """Jobs that the database thinks are alive and their controller knows nothing of; to be ended, if one likes."""
+    """List jobs that are alive in the database but unknown to their controller, and offer to end their records."""
     if not may(connection, "Operator"):
         context.error("You must have an AdminLevel>=Operator to fix runaway jobs")
         raise AlreadyReported
@@ -50,15 +50,15 @@ def show_runaway(
             context.err(f" Unknown condition: {word.text}\n")
             raise AlreadyReported
     columns = columns_of(asked or _DEFAULT, RUNAWAY_FIELDS, context)
-    found = _runaway(connection, cluster)
-    if not found:
+    runaway = _runaway(connection, cluster)
+    if not runaway:
         context.out(f"Runaway Jobs: No runaway jobs found on cluster {cluster}\n")
         return 0
     context.out(
         "NOTE: Runaway jobs are jobs that don't exist in the controller but have a start time and no end time\n"
     )
     context.out("in the database.\n")
-    print_table(columns, ({"job": job} for job in found), style, context)
+    print_table(columns, ({"job": job} for job in runaway), style, context)
     question = (
         "\nWould you like to fix these runaway jobs?\n"
         "(This will set the end time for each job to the latest out of the start, eligible, or submit times,\n"
@@ -68,21 +68,24 @@ def show_runaway(
     if not at_once and not agreed(context, question):
         return 0
     connection.call(
-        model.FixRunaway(cluster=cluster, numbers=tuple(job.number for job in found)), model.Changed, timeout=120.0
+        model.FixRunaway(cluster=cluster, numbers=tuple(job.number for job in runaway)), model.Changed, timeout=120.0
     )
     return 0
 
 
 def _elsewhere(name: str) -> Exception:
     return SpritzError(
-        f"cluster {name}: the jobs of another cluster's controller cannot be asked for from here",
+        f"cluster {name}: cannot query the jobs of another cluster's controller from here",
         code="ESLURM_NOT_SUPPORTED",
     )
 
 
 def _runaway(connection: Connection, cluster: str) -> list[JobRecord]:
-    """Looked at before and after the controller was: what ends meanwhile has not run away."""
-    before = {one.number: one for one in _alive(connection, cluster)}
+    """Records alive in the database and unknown to the controller.
+
+    Reads the database before and after the controller, because a job that ends in between is not runaway.
+    """
+    before = {record.number: record for record in _alive(connection, cluster)}
     if not before:
         return []
 
@@ -90,20 +93,20 @@ def _runaway(connection: Connection, cluster: str) -> list[JobRecord]:
     with connect_controller() as controller:
         for piece in controller.stream(ListJobs(fields=("id",), all=True), JobRows, timeout=30.0):
             known.update(int(str(row[0])) for row in piece.rows)
-    after = {one.number for one in _alive(connection, cluster)}
-    return [one for number, one in before.items() if number in after and one.job_id not in known]
+    after = {record.number for record in _alive(connection, cluster)}
+    return [record for number, record in before.items() if number in after and record.job_id not in known]
 
 
 def _alive(connection: Connection, cluster: str) -> list[JobRecord]:
     query = SelectJobs(
         clusters=(cluster,), states=("PENDING", "RUNNING", "SUSPENDED"), duplicates=True, steps=False, not_eligible=True
     )
-    found: list[JobRecord] = []
+    records: list[JobRecord] = []
     for piece in connection.stream(query, JobRecords, timeout=120.0):
         if cluster in piece.behind:
             raise SpritzError(f"slurmdbd does not have cluster {cluster}'s newest events; try again when it has")
-        found += [job.job for job in piece.jobs if job.job.ended_at == 0.0]
-    return found
+        records += [job.job for job in piece.jobs if job.job.ended_at == 0.0]
+    return records
 
 
 _SETTINGS = ("admincomment", "comment", "derivedexitcode", "derivedes", "extra", "systemcomment", "wckey")
@@ -118,7 +121,7 @@ def modify_jobs(
     *,
     at_once: bool,
 ) -> int:
-    """`modify job where jobid=… set comment=…`."""
+    """`modify job where jobid=… set comment=…`. Returns the exit code; raises AlreadyReported after a message."""
     picks = ""
     for word in where:
         known = match(word.key, ("jobid", "cluster"), 2) if word.key else None
@@ -155,14 +158,14 @@ def modify_jobs(
 
 
 def _request(cluster: str, picks: str, changes: dict[str, str], context: Context) -> model.ModifyJobs:
-    found = []
+    job_picks = []
     for item in picks.split(","):
         try:
-            one = jobid.parse(item.strip())
+            parsed = jobid.parse(item.strip())
         except jobid.JobIdError as error:
             context.err(f" Invalid job id: {item}\n")
             raise AlreadyReported from error
-        found.append(JobPick(one.job_id, "" if one.task_ids is None else format(one.task_ids, "x")))
+        job_picks.append(JobPick(parsed.job_id, "" if parsed.task_ids is None else format(parsed.task_ids, "x")))
     status: int | None = None
     code = changes.get("derivedexitcode", changes.get("derivedes"))
     if code is not None:
@@ -173,7 +176,7 @@ def _request(cluster: str, picks: str, changes: dict[str, str], context: Context
         status = int(number) << 8
     return model.ModifyJobs(
         cluster=cluster,
-        picks=tuple(found),
+        picks=tuple(job_picks),
         derived_exit_status=status,
         comment=changes.get("comment"),
         admin_comment=changes.get("admincomment"),

@@ -1,7 +1,7 @@
-"""`sacctmgr load`: what a dump's lines would change in the book.
+"""`sacctmgr load`: the edit of the accounting policy that a dump's lines describe.
 
-Records that are not in the file stay; `clean` takes the cluster's tree away first. Source: sacctmgr(1) FLAT FILE DUMP
-AND LOAD; what 22.05 prints, but TRES by name.
+Records that are not in the file stay; `clean` deletes the cluster's associations first. Source: sacctmgr(1) FLAT FILE
+DUMP AND LOAD; what 22.05 prints, but with names of TRES instead of numbers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _COLUMNS = (
 
 
 class Loading:
-    """One file against one book. `edit()` gives what it makes of it."""
+    """Applies a file to a policy; `edit()` returns the result."""
 
     def __init__(self, book: Book, context: Context, *, cluster: str, clean: bool) -> None:
         self._book = book
@@ -72,7 +72,7 @@ class Loading:
         self._new: list[Association] = []
 
     def edit(self, text: str) -> Edit:
-        """What to print, to put and to drop. Raises AlreadyReported after sacctmgr's lines where the file is wrong."""
+        """The edit (see `commit.Edit`). Raises AlreadyReported after sacctmgr's lines for an error in the file."""
         try:
             for line in read(text):
                 self._take(line)
@@ -132,15 +132,15 @@ class Loading:
         raise AlreadyReported
 
     def _options(self, line: Line, kind: str) -> tuple[dict[str, str], list[Word]]:
-        own: dict[str, str] = {}
-        rest = []
+        values: dict[str, str] = {}
+        limits = []
         for word in line.options:
             known = match(word.key, _OWN[kind], 4) if word.key not in settings.ASSOCIATION else None
             if known is not None:
-                own[known] = word.value
+                values[known] = word.value
             else:
-                rest.append(word)
-        return own, rest
+                limits.append(word)
+        return values, limits
 
     def _set(self, association: Association, words: list[Word], number: int) -> Association:
         made = association
@@ -151,19 +151,19 @@ class Loading:
             if word.key in ("qos", "qoslevel") and word.value.startswith(("+", "-")):
                 word = type(word)(word.key, "+=", word.value, word.text)
             try:
-                # QOS as the file has them: a list begins anew, `+name` adds to what is inherited.
+                # A list of QOS in the file replaces the old one; `+name` adds to the inherited QOS.
                 start = made if word.key not in ("qos", "qoslevel") else replace(made, qos=None)
-                found = settings.apply(start, [word], {}, self._inherited(made, word))
+                changed = settings.apply(start, [word], {}, self._inherited(made, word))
             except settings.Unknown:
                 self._fail(f" Unknown option: {word.text}", number)
             except SpritzError as error:
                 self._fail(f" {error}", number)
-            assert isinstance(found, Association)
-            made = found
+            assert isinstance(changed, Association)
+            made = changed
         return made
 
     def _inherited(self, association: Association, word: Word) -> str:
-        """The QOS that `+name` adds to; the operator is in the value."""
+        """Comma-separated QOS to which `+name` adds; "" without `+` or `-`, which are part of the value."""
         if not word.value.startswith(("+", "-")):
             return ""
         name = association.account if association.user else association.parent
@@ -181,12 +181,12 @@ class Loading:
             self._fail(f" A second cluster: {line.name}", line.number)
         self._cluster = self._cluster or line.name.lower()
         self._text.append(f"For cluster {self._cluster}\n")
-        mine = [association for association in self._book.associations if association.cluster == self._cluster]
+        associations = [association for association in self._book.associations if association.cluster == self._cluster]
         if self._clean:
-            self._drops += mine
-            mine = []
-        self._tree = {(one.account, one.user, one.partition): one for one in mine}
-        self._defaults = {one.user: one.account for one in mine if one.user and one.is_default}
+            self._drops += associations
+            associations = []
+        self._tree = {(record.account, record.user, record.partition): record for record in associations}
+        self._defaults = {record.user: record.account for record in associations if record.user and record.is_default}
         root = self._tree.get(("root", "", ""))
         sample = root or Association(id=self._number(), cluster=self._cluster, account="root", qos="normal")
         made = self._set(sample, self._options(line, "cluster")[1], line.number)
@@ -207,9 +207,9 @@ class Loading:
         self._accounts.setdefault("root", Account(name="root"))
         self._users.setdefault("root", User(name="root", admin="Administrator"))
         user = Association(id=self._number(), cluster=self._cluster, account="root", user="root", is_default=True)
-        for one in (made, user):
-            self._tree[one.account, one.user, one.partition] = one
-            self._puts[one.id] = one
+        for association in (made, user):
+            self._tree[association.account, association.user, association.partition] = association
+            self._puts[association.id] = association
         self._defaults.setdefault("root", "root")
 
         self._text.append(printed(f"account,parentname,share,{_COLUMNS}", "association", [_row(made)], self._context))
@@ -217,13 +217,13 @@ class Loading:
 
     def _account(self, line: Line) -> None:
         name = line.name.lower()
-        own, words = self._options(line, "account")
+        values, words = self._options(line, "account")
         known = self._accounts.get(name)
         if known is None:
             made = Account(
                 name=name,
-                description=own.get("description") or name,
-                organization=own.get("organization") or (self._parent if self._parent != "root" else name),
+                description=values.get("description") or name,
+                organization=values.get("organization") or (self._parent if self._parent != "root" else name),
             )
             self._accounts[name] = made
             self._new_accounts.append(made)
@@ -232,16 +232,16 @@ class Loading:
             fresh = known
             for field in ("description", "organization"):
                 old = getattr(known, field)
-                if field in own and own[field] != old:
-                    self._said(field, "Account", name, old, own[field])
-                    fresh = replace(fresh, **{field: own[field]})
+                if field in values and values[field] != old:
+                    self._said(field, "Account", name, old, values[field])
+                    fresh = replace(fresh, **{field: values[field]})
             if fresh is not known:
                 self._accounts[name] = fresh
                 self._puts["account", name] = fresh
         there = self._tree.get((name, "", ""))
         if there is None:
-            one = Association(id=self._number(), cluster=self._cluster, account=name, parent=self._parent)
-            self._add(self._set(one, words, line.number))
+            association = Association(id=self._number(), cluster=self._cluster, account=name, parent=self._parent)
+            self._add(self._set(association, words, line.number))
             return
         made_one = self._set(there, words, line.number)
         if name != "root" and there.parent != self._parent:
@@ -251,39 +251,39 @@ class Loading:
 
     def _user(self, line: Line) -> None:
         name = line.name
-        own, words = self._options(line, "user")
-        self._person(name, own)
-        default = own.get("defaultaccount", "").lower()
+        values, words = self._options(line, "user")
+        self._person(name, values)
+        default = values.get("defaultaccount", "").lower()
         before = self._defaults.get(name)
         if default and default != before:
-            # Of a tree that was taken away, nothing has changed: it is new.
+            # After `clean` the user is new, so its default account has not changed.
             if name not in {user.name for user in self._new_users} and not (self._clean and before is None):
                 self._said("Default Account", "User", name, before or "(null)", default)
             self._defaults[name] = default
         elif before is None:
             self._defaults[name] = self._parent
-        partition = own.get("partition", "")
+        partition = values.get("partition", "")
         there = self._tree.get((self._parent, name, partition))
         if there is None:
-            one = Association(
+            association = Association(
                 id=self._number(), cluster=self._cluster, account=self._parent, user=name, partition=partition
             )
-            self._add(self._set(one, words, line.number))
+            self._add(self._set(association, words, line.number))
         else:
             self._changed("User", name, there, self._set(there, words, line.number))
 
-    def _person(self, name: str, own: dict[str, str]) -> None:
+    def _person(self, name: str, values: dict[str, str]) -> None:
         known = self._users.get(name)
-        level = admin_level(own["adminlevel"], self._context) if own.get("adminlevel") else ""
+        level = admin_level(values["adminlevel"], self._context) if values.get("adminlevel") else ""
         made = known or User(name=name)
         if level and level != made.admin:
             if known is not None:
                 self._said("Admin Level", "User", name, made.admin, level)
             made = replace(made, admin=level)
-        wckey = own.get("defaultwckey", "")
+        wckey = values.get("defaultwckey", "")
         if wckey and wckey != made.default_wckey:
             made = replace(made, default_wckey=wckey)
-        for key in filter(None, (wckey, *own.get("wckeys", "").split(","))):
+        for key in filter(None, (wckey, *values.get("wckeys", "").split(","))):
             if (self._cluster, key, name) not in self._wckeys:
                 self._puts["wckey", key, name] = WcKey(cluster=self._cluster, name=key, user=name)
         if made != known:
@@ -292,7 +292,7 @@ class Loading:
             if known is None:
                 self._new_users.append(made)
         there = {(coordinator.account, coordinator.user) for coordinator in self._book.coordinators}
-        for account in own.get("coordinator", "").lower().split(","):
+        for account in values.get("coordinator", "").lower().split(","):
             if account and (account, name) not in there:
                 self._puts["coordinator", account, name] = Coordinator(account=account, user=name)
 
@@ -315,8 +315,8 @@ class Loading:
             if was == now:
                 continue
             if option == "QOS":
-                for each in sorted(set(str(now or "").split(",")) - set(str(was or "").split(",")) - {""}):
-                    self._text.append(f"{' Added QOS':<30} for {what:<7} {name:<10} {each:>8}\n")
+                for added in sorted(set(str(now or "").split(",")) - set(str(was or "").split(",")) - {""}):
+                    self._text.append(f"{' Added QOS':<30} for {what:<7} {name:<10} {added:>8}\n")
                 continue
             kind = settings.ASSOCIATION[option.lower()][1]
             none = "(null)" if kind.startswith("tres") or kind == "name" else "-1"
@@ -329,29 +329,31 @@ class Loading:
         self._text.append(f" Changed {title:<21} for {what:<7} {name:<10} {old:>8} -> {new}\n")
 
     def _settle_defaults(self) -> None:
-        """Each user has one default account on the cluster, which must be one of his own."""
-        for key, one in list(self._tree.items()):
-            if not one.user:
+        """Give each user exactly one default association on the cluster: in its default account, first partition."""
+        for key, association in list(self._tree.items()):
+            if not association.user:
                 continue
-            partitions = sorted(p for a, u, p in self._tree if (a, u) == (one.account, one.user))
-            first = self._defaults.get(one.user) == one.account and one.partition == partitions[0]
-            if first is not one.is_default:
-                self._tree[key] = replace(one, is_default=first)
-                if self._tree[key].id > 0 or one.id in self._puts:
-                    self._puts[one.id] = self._tree[key]
+            partitions = sorted(p for a, u, p in self._tree if (a, u) == (association.account, association.user))
+            first = (
+                self._defaults.get(association.user) == association.account and association.partition == partitions[0]
+            )
+            if first is not association.is_default:
+                self._tree[key] = replace(association, is_default=first)
+                if self._tree[key].id > 0 or association.id in self._puts:
+                    self._puts[association.id] = self._tree[key]
 
     def _put_new(self) -> None:
-        self._new = [self._tree[one.account, one.user, one.partition] for one in self._new]
-        self._puts.update((one.id, one) for one in self._new)
+        self._new = [self._tree[record.account, record.user, record.partition] for record in self._new]
+        self._puts.update((record.id, record) for record in self._new)
 
     def _tables(self) -> str:
         text = ""
-        by_name = {one.user or one.account: one for one in reversed(self._new)}
+        by_name = {record.user or record.account: record for record in reversed(self._new)}
         if self._new_accounts:
             rows = [_row(by_name.get(account.name), c=account, coordinators="") for account in self._new_accounts]
             text += "Accounts\n" + printed("name,description,organization,qos", "account", rows, self._context)
             text += "-" * 51 + "\n\n"
-        accounts = [_row(one) for one in self._new if not one.user]
+        accounts = [_row(record) for record in self._new if not record.user]
         if accounts:
             text += "Account Associations\n"
             text += printed(f"account,parentname,share,{_COLUMNS}", "association", accounts, self._context)
@@ -371,7 +373,7 @@ class Loading:
                 "name,defaultaccount,defaultwckey,qos,adminlevel,coordinators", "user", rows, self._context
             )
             text += "-" * 51 + "\n\n"
-        users = [_row(one) for one in self._new if one.user]
+        users = [_row(record) for record in self._new if record.user]
         if users:
             text += "User Associations\n"
             text += printed(f"user,account,share,{_COLUMNS}", "association", users, self._context)
@@ -380,7 +382,7 @@ class Loading:
 
 
 def _row(association: Association | None, **more: object) -> Row:
-    """A row that shows what the record sets itself."""
+    """A row for `show`, with the record's own limits and not the inherited ones."""
     if association is None:
         return dict(more)
 

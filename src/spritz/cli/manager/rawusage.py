@@ -1,5 +1,7 @@
-"""`sacctmgr modify … set RawUsage=0`: the controller forgets what was used. Nothing of it is in the database, so the
-controller is asked, at once and without a question, as 22.05 does.
+"""`sacctmgr modify … set RawUsage=0`: reset the controller's usage.
+
+The database does not hold this usage, so the command goes to the controller, at once and without a question, as in
+22.05.
 
 Source: sacctmgr(1) RawUsage.
 """
@@ -24,14 +26,14 @@ if TYPE_CHECKING:
 ENTITIES = ("account", "user", "qos")
 
 
-def taken_out(setting: list[Word]) -> tuple[list[Word], list[Word]]:
+def split_settings(setting: list[Word]) -> tuple[list[Word], list[Word]]:
     """The words that set RawUsage, and the others."""
-    mine = [word for word in setting if match(word.key, ("rawusage",), 4) is not None]
-    return mine, [word for word in setting if word not in mine]
+    resets = [word for word in setting if match(word.key, ("rawusage",), 4) is not None]
+    return resets, [word for word in setting if word not in resets]
 
 
 def reset(entity: str, book: Book, asked: Conditions, words: list[Word], context: Context) -> int:
-    """0 when the controller has forgotten. Raises AlreadyReported."""
+    """0 once the controller has reset the usage, 1 for bad arguments. Raises AlreadyReported if it does not answer."""
     if any(word.value.strip() != "0" for word in words):
         context.error("Raw usage can only be set to 0 (zero)")
         return 1
@@ -43,7 +45,7 @@ def reset(entity: str, book: Book, asked: Conditions, words: list[Word], context
         names = [name.lower() for name in asked.names]
         keys = [("q", qos_record.name) for qos_record in book.qos if not names or qos_record.name in names]
     else:
-        keys = [("a", one.id) for one in selected(book, asked, users=entity == "user")]
+        keys = [("a", association.id) for association in selected(book, asked, users=entity == "user")]
     if not keys:
         context.out(" Nothing modified\n")
         return 1
@@ -52,6 +54,6 @@ def reset(entity: str, book: Book, asked: Conditions, words: list[Word], context
         with connect_controller() as controller:
             controller.call(ResetUsage(keys=tuple(keys)), Done)
     except ClientError as error:
-        context.error(f"usage is kept by the controller: {error.message}")
+        context.error(f"the controller holds the usage: {error.message}")
         raise AlreadyReported from error
     return 0

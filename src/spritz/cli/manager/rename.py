@@ -1,7 +1,7 @@
-"""`sacctmgr modify user … set newname=…`: everything that is the user's goes over to another name.
+"""`sacctmgr modify user … set newname=…`: rename a user in all its records.
 
-Source: sacctmgr(1) SPECIFICATIONS FOR USERS NewName; what 22.05 prints. Differs: users do not rename themselves, and a
-name is one name.
+Source: sacctmgr(1) SPECIFICATIONS FOR USERS NewName; what 22.05 prints. Differs: users cannot rename themselves, and
+only a single new name is accepted.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ if TYPE_CHECKING:
 _ONE_AT_A_TIME = "Can only change one at a time"
 
 
-def taken_out(words: list[Word]) -> tuple[Word | None, list[Word]]:
-    """The word that names the new name, if there is one, and the others."""
-    found = [word for word in words if word.key == "newname"]
-    return (found[-1] if found else None), [word for word in words if word.key != "newname"]
+def split_settings(words: list[Word]) -> tuple[Word | None, list[Word]]:
+    """The last `newname=` word, or None; and the words that are none."""
+    renames = [word for word in words if word.key == "newname"]
+    return (renames[-1] if renames else None), [word for word in words if word.key != "newname"]
 
 
-def rename_user(book: Book, asked: Conditions, word: Word, rest: list[Word], context: Context) -> Edit:
-    """Raises AlreadyReported after sacctmgr's lines."""
+def rename_user(book: Book, asked: Conditions, word: Word, others: list[Word], context: Context) -> Edit:
+    """The edit that renames the selected user. `others`: settings in the same command, which are refused.
+
+    Raises AlreadyReported after sacctmgr's lines.
+    """
     names = list(dict.fromkeys(asked.names + asked.users))
     if len(names) > 1:
         context.error(_ONE_AT_A_TIME)
@@ -39,8 +42,8 @@ def rename_user(book: Book, asked: Conditions, word: Word, rest: list[Word], con
         context.err(" There was a problem with your 'where' options.\n")
         raise AlreadyReported
     old, new = names[0], word.value
-    if word.op != "=" or not new or "," in new or rest:
-        context.err(f" {_ONE_AT_A_TIME}: {word.text}\n" if rest else f" Bad new name: {word.text}\n")
+    if word.op != "=" or not new or "," in new or others:
+        context.err(f" {_ONE_AT_A_TIME}: {word.text}\n" if others else f" Bad new name: {word.text}\n")
         raise AlreadyReported
     person = next((user for user in book.users if user.name == old), None)
     if person is None or any(user.name == new for user in book.users):
@@ -49,6 +52,6 @@ def rename_user(book: Book, asked: Conditions, word: Word, rest: list[Word], con
     wckeys = [wckey for wckey in book.wckeys if wckey.user == old]
     puts: list[Record] = [replace(person, name=new)]
     puts += [replace(association, user=new) for association in book.associations if association.user == old]
-    puts += [replace(one, user=new) for one in coordinated]
+    puts += [replace(coordinator, user=new) for coordinator in coordinated]
     puts += [replace(wckey, user=new) for wckey in wckeys]
     return f" Modified users...\n  {old}\n", puts, [person, *coordinated, *wckeys]

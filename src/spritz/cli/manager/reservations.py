@@ -1,4 +1,4 @@
-"""`sacctmgr show reservation`: past and present reservations, their users, and how much of each was not used.
+"""`sacctmgr show reservation`: past and present reservations, their users, and the unused time of each.
 
 Source: sacctmgr(1) SPECIFICATIONS FOR RESERVATIONS; what 22.05 prints.
 """
@@ -36,7 +36,7 @@ _DEFAULT = "cluster,name%15,tres%30,timestart,timeend,unusedwall"
 
 
 class ReservationQuestion:
-    """The question and how its answer is shown. `ids`: of these alone; empty: of all."""
+    """The query, and how its answer is printed. `ids`: print only these reservations; empty: all."""
 
     def __init__(self, query: AskReservations) -> None:
         self.query = query
@@ -47,7 +47,7 @@ class ReservationQuestion:
 def show_reservations(
     connection: Connection, cluster: str, words: Sequence[Word], style: Style, context: Context
 ) -> int:
-    """Ask and print."""
+    """Query slurmdbd and print a table. Always 0; raises AlreadyReported after a message."""
     now = SystemClock().now()
     asked = read(cluster, words, now, context)
     columns = columns_of(asked.format or _DEFAULT, RESERVATION_FIELDS, context)
@@ -55,10 +55,10 @@ def show_reservations(
     if any(column.field.header == "Assocs" for column in columns):
         book = get_book(connection)
     with refusal(context, " Problem with query.\n"):
-        found = connection.call(asked.query, ReservationReport, timeout=60.0)
+        report = connection.call(asked.query, ReservationReport, timeout=60.0)
     chosen = [
         reservation
-        for reservation in found.reservations
+        for reservation in report.reservations
         if not asked.ids or reservation.record.reservation_id in asked.ids
     ]
     print_table(columns, rows_of(chosen, book, now), style, context)
@@ -66,7 +66,7 @@ def show_reservations(
 
 
 def read(cluster: str, words: Sequence[Word], now: float, context: Context) -> ReservationQuestion:
-    """From the words, by default today until now. Raises AlreadyReported after an error about bad words."""
+    """Parse the conditions; by default from midnight until now. Raises AlreadyReported after a message."""
     asked = ReservationQuestion(
         AskReservations(clusters=(cluster,), starts_at=int(time_of("today", now, context)), ends_at=0)
     )
@@ -103,43 +103,43 @@ def _nodes(text: str, context: Context) -> tuple[str, ...]:
         raise AlreadyReported from error
 
 
-def rows_of(found: Sequence[ReservationUsage], book: Book | None, now: float) -> list[Row]:
-    """Rows for RESERVATION_FIELDS. `book`: for the associations that may use them, where those are shown."""
+def rows_of(usages: Sequence[ReservationUsage], book: Book | None, now: float) -> list[Row]:
+    """Rows for RESERVATION_FIELDS. `book`: needed for the column of associations; None without that column."""
     return [
         {
-            "r": one.record,
-            "cluster": one.cluster,
-            "unused": f"{unused_seconds(one, now):.6f}",
-            "associations": _associations(one, book) if book is not None else "",
+            "r": usage.record,
+            "cluster": usage.cluster,
+            "unused": f"{unused_seconds(usage, now):.6f}",
+            "associations": _associations(usage, book) if book is not None else "",
         }
-        for one in found
+        for usage in usages
     ]
 
 
-def unused_seconds(one: ReservationUsage, now: float) -> float:
-    """Its wall-clock seconds until `now` less its jobs' seconds, each times the share of its CPUs that the job had."""
-    cpus = dict(tres.parse(one.record.tres)).get("cpu", 0)
-    seconds = max(0.0, min(now, one.record.ended_at) - one.record.started_at)
-    return max(0.0, seconds - dict(one.used).get("cpu", 0) / cpus) if cpus else seconds
+def unused_seconds(usage: ReservationUsage, now: float) -> float:
+    """The reservation's wall-clock seconds until `now`, less its jobs' CPU seconds divided by its CPUs."""
+    cpus = dict(tres.parse(usage.record.tres)).get("cpu", 0)
+    seconds = max(0.0, min(now, usage.record.ended_at) - usage.record.started_at)
+    return max(0.0, seconds - dict(usage.used).get("cpu", 0) / cpus) if cpus else seconds
 
 
-def _associations(one: ReservationUsage, book: Book) -> str:
-    """Numbers of the associations that it is for, as the book has them now; those that it is not for with a minus."""
-    users, no_users = _names(one.record.users)
-    accounts, no_accounts = _names(one.record.accounts)
-    mine = [association for association in book.associations if association.cluster == one.cluster]
+def _associations(usage: ReservationUsage, book: Book) -> str:
+    """Comma-separated ids of the associations that may use the reservation; ids of those that may not have a minus."""
+    users, no_users = _names(usage.record.users)
+    accounts, no_accounts = _names(usage.record.accounts)
+    associations = [association for association in book.associations if association.cluster == usage.cluster]
     allowed: list[Association] = []
     if users and accounts:
-        allowed = [each for each in mine if each.user in users and each.account in accounts]
+        allowed = [item for item in associations if item.user in users and item.account in accounts]
     elif users:
-        allowed = [each for each in mine if each.user in users]
+        allowed = [item for item in associations if item.user in users]
     elif accounts:
-        allowed = [each for each in mine if not each.user and each.account in accounts]
-    denied = [each for each in mine if each.user in no_users or (not each.user and each.account in no_accounts)]
-    return ",".join([str(each.id) for each in allowed] + [f"-{each.id}" for each in denied])
+        allowed = [item for item in associations if not item.user and item.account in accounts]
+    denied = [item for item in associations if item.user in no_users or (not item.user and item.account in no_accounts)]
+    return ",".join([str(item.id) for item in allowed] + [f"-{item.id}" for item in denied])
 
 
 def _names(text: str) -> tuple[set[str], set[str]]:
-    """Those it is for, and those it is not for."""
+    """(allowed, denied) names of a list in which `-` marks the denied."""
     names = {name for name in text.removeprefix("-").split(",") if name}
     return (set(), names) if text.startswith("-") else (names, set())

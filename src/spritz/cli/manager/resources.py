@@ -1,4 +1,4 @@
-"""`sacctmgr` and resources: licenses that a server hands out, and clusters' parts of them.
+"""`sacctmgr` and resources: licenses of a license server, and the clusters' shares of them.
 
 Source: sacctmgr(1) SPECIFICATIONS FOR RESOURCE; what 22.05 prints.
 """
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from spritz.model.limits.records import Book, Record
     from spritz.presentation.association_fields import Row
 
-#: The server of resources of which no other is told.
+#: The server of resources that name none.
 SERVER = "slurmdb"
 
 _WORDS = ("names", "clusters", "count", "descriptions", "flags", "percentallowed", "server", "servertype", "type")
 
 
-class Asked(Struct):
-    """What a command says of resources."""
+class ResourceArguments(Struct):
+    """Arguments of a command about resources: conditions or new values."""
 
     names: list[str] = []
     servers: list[str] = []
@@ -48,8 +48,8 @@ class Asked(Struct):
         words: list[Word],
         context: Context,
         unknown: str = " Unknown option: {}\n Use keyword 'where' to modify condition\n",
-    ) -> Asked:
-        """Raises AlreadyReported after sacctmgr's lines for a word that is none."""
+    ) -> ResourceArguments:
+        """Parse the words. Raises AlreadyReported after a message: `unknown` for an unknown word."""
         asked = cls()
         for word in words:
             known = "names" if word.key in ("", "name") else match(word.key, (*_WORDS, "allowed"), 2)
@@ -82,11 +82,11 @@ class Asked(Struct):
 
     @property
     def server(self) -> str:
-        """The one that is named, or the default one."""
+        """The first server that was named, or the default."""
         return self.servers[0] if self.servers else SERVER
 
     def means(self, resource: Resource | ResourceShare) -> bool:
-        """Is it among what the conditions name?"""
+        """Whether these conditions select the resource, or the cluster's share."""
         if (self.names and resource.name not in self.names) or (self.servers and resource.server not in self.servers):
             return False
         return not (isinstance(resource, ResourceShare) and self.clusters and resource.cluster not in self.clusters)
@@ -100,8 +100,8 @@ def _number(what: str, text: str, context: Context) -> int | None:
 
 
 def add(book: Book, words: list[Word], context: Context) -> Edit:
-    """`add resource`: a resource, or a cluster's part of one that there is."""
-    asked = Asked.of(words, context)
+    """`add resource`: a new resource, or clusters' shares of an existing one. Raises AlreadyReported."""
+    asked = ResourceArguments.of(words, context)
     if not asked.names:
         context.err(" Need name of resource to add.\n")
         raise AlreadyReported
@@ -113,7 +113,7 @@ def add(book: Book, words: list[Word], context: Context) -> Edit:
             raise
     known = {(resource.name, resource.server): resource.count for resource in book.resources}
     unit = "" if "AllResourcesAbsolute" in book.options else "%"
-    given = {(share.name, share.server, share.cluster) for share in book.resource_shares}
+    existing = {(share.name, share.server, share.cluster) for share in book.resource_shares}
     puts: list[Record] = []
     lines: list[str] = []
     for name in dict.fromkeys(asked.names):
@@ -121,7 +121,7 @@ def add(book: Book, words: list[Word], context: Context) -> Edit:
         if new and not asked.type:
             context.err(f" Need to designate a resource type to initially add '{name}'.\n")
             raise AlreadyReported
-        shares = [cluster for cluster in asked.clusters if (name, asked.server, cluster) not in given]
+        shares = [cluster for cluster in asked.clusters if (name, asked.server, cluster) not in existing]
         whole = 100 if unit else known.get((name, asked.server), asked.count or 0)
         used = sum(
             share.percent for share in book.resource_shares if (share.name, share.server) == (name, asked.server)
@@ -159,14 +159,14 @@ def add(book: Book, words: list[Word], context: Context) -> Edit:
         settings += [("ServerType", asked.server_type)] if asked.server_type else []
         settings += [("Count", str(asked.count))] if asked.count is not None else []
     settings.append(("Type", "License"))
-    told = [" Adding Resource(s)", *lines, " Settings", *(f"  {title:<14} = {value}" for title, value in settings)]
-    return "\n".join(told) + "\n", puts, []
+    lines = [" Adding Resource(s)", *lines, " Settings", *(f"  {title:<14} = {value}" for title, value in settings)]
+    return "\n".join(lines) + "\n", puts, []
 
 
 def modify(book: Book, where: list[Word], setting: list[Word], context: Context) -> Edit:
-    """`modify resource where … set …`."""
-    asked, wanted = Asked.of(where, context), Asked.of(setting, context)
-    if wanted.percent is not None and not asked.clusters:
+    """`modify resource where … set …`. Raises AlreadyReported."""
+    asked, changes = ResourceArguments.of(where, context), ResourceArguments.of(setting, context)
+    if changes.percent is not None and not asked.clusters:
         context.err('Can\'t change "percentallowed" without specifying a cluster.\n')
         raise AlreadyReported
     if not (asked.names or asked.servers or asked.clusters):
@@ -181,9 +181,9 @@ def modify(book: Book, where: list[Word], setting: list[Word], context: Context)
         if not asked.clusters:
             new = replace(
                 resource,
-                count=resource.count if wanted.count is None else wanted.count,
-                description=resource.description if wanted.description is None else wanted.description,
-                server_type=resource.server_type if wanted.server_type is None else wanted.server_type,
+                count=resource.count if changes.count is None else changes.count,
+                description=resource.description if changes.description is None else changes.description,
+                server_type=resource.server_type if changes.server_type is None else changes.server_type,
             )
             if new != resource:
                 puts.append(new)
@@ -191,7 +191,7 @@ def modify(book: Book, where: list[Word], setting: list[Word], context: Context)
         for share in shares:
             if (share.name, share.server) != (resource.name, resource.server):
                 continue
-            changed = share if wanted.percent is None else replace(share, percent=wanted.percent)
+            changed = share if changes.percent is None else replace(share, percent=changes.percent)
             if changed != share:
                 puts.append(changed)
             if changed != share or new != resource:
@@ -203,24 +203,25 @@ def modify(book: Book, where: list[Word], setting: list[Word], context: Context)
 
 
 def _need_enough(book: Book, puts: list[Record], context: Context) -> None:
-    """No more than all of a resource is given away. Raises AlreadyReported after sacctmgr's lines."""
+    """Raises AlreadyReported, after sacctmgr's lines, if clusters' shares exceed a resource."""
     unit = "" if "AllResourcesAbsolute" in book.options else "%"
-    wholes = {(one.name, one.server): one.count for one in (*book.resources, *puts) if isinstance(one, Resource)}
-    shares = [one for one in (*book.resource_shares, *puts) if isinstance(one, ResourceShare)]
+    records = (*book.resources, *puts)
+    wholes = {(record.name, record.server): record.count for record in records if isinstance(record, Resource)}
+    shares = [record for record in (*book.resource_shares, *puts) if isinstance(record, ResourceShare)]
     for (name, server), count in wholes.items():
-        given = {share.cluster: share.percent for share in shares if (share.name, share.server) == (name, server)}
+        percents = {share.cluster: share.percent for share in shares if (share.name, share.server) == (name, server)}
         whole = 100 if unit else count
-        if sum(given.values()) > whole:
+        if sum(percents.values()) > whole:
             context.error(f"You can not allocate more than {whole}{unit} of a resource")
             context.err(f" If change was accepted it would look like this...\n  {name}@{server}\n")
-            context.err("".join(f"   Cluster - {cluster}\t {part}{unit}\n" for cluster, part in given.items()))
-            context.err(f"   total\t\t{sum(given.values())}{unit}\n")
+            context.err("".join(f"   Cluster - {cluster}\t {part}{unit}\n" for cluster, part in percents.items()))
+            context.err(f"   total\t\t{sum(percents.values())}{unit}\n")
             raise AlreadyReported
 
 
 def delete(book: Book, where: list[Word], context: Context) -> Edit:
-    """`delete resource`: clusters' parts where clusters are named, else the whole."""
-    asked = Asked.of(where, context)
+    """`delete resource`: the shares of the named clusters, or without clusters the resource. Raises AlreadyReported."""
+    asked = ResourceArguments.of(where, context)
     if not (asked.names or asked.servers or asked.clusters):
         context.err(" No conditions given to remove, not executing.\n")
         raise AlreadyReported
@@ -229,21 +230,23 @@ def delete(book: Book, where: list[Word], context: Context) -> Edit:
     if not (shares if asked.clusters else whole):
         return " Nothing deleted\n", [], []
     lines = []
-    one: Resource | ResourceShare
-    for one in whole or shares:
-        if isinstance(one, Resource):
-            lines.append(f"  {one.name}@{one.server}")
+    record: Resource | ResourceShare
+    for record in whole or shares:
+        if isinstance(record, Resource):
+            lines.append(f"  {record.name}@{record.server}")
         lines += [
             f"  Cluster - {part.cluster}\t- {part.name}@{part.server}"
-            for part in (shares if isinstance(one, Resource) else [one])
-            if (part.name, part.server) == (one.name, one.server)
+            for part in (shares if isinstance(record, Resource) else [record])
+            if (part.name, part.server) == (record.name, record.server)
         ]
     return "\n".join([" Deleting resource(s)...", *lines]) + "\n", [], [*shares, *whole]
 
 
 def rows(book: Book, where: list[Word], context: Context, *, with_clusters: bool) -> Iterator[Row]:
-    """`show resource`: one line each, or one for each cluster's part."""
-    asked = Asked.of(where, context, " Unknown condition: {}\n Use keyword 'set' to modify value\n")
+    """`show resource`: a row for each resource, or with `with_clusters` for each cluster's share. Raises
+    AlreadyReported.
+    """
+    asked = ResourceArguments.of(where, context, " Unknown condition: {}\n Use keyword 'set' to modify value\n")
     for resource in book.resources:
         if not asked.means(resource):
             continue

@@ -1,4 +1,4 @@
-"""What may be set of associations and QOS: the words for it, the field that it is, how its value is read and shown.
+"""Settings of associations and QOS: their words, the field of the record, and how values are parsed and shown.
 
 Source: sacctmgr(1) SPECIFICATIONS FOR ASSOCIATIONS, QOS.
 """
@@ -20,7 +20,7 @@ from spritz.notation.errors import NotationError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: word -> (field, kind, shown name)
+#: Word -> (field of the record, kind of value, title in sacctmgr's output).
 ASSOCIATION: dict[str, tuple[str, str, str]] = {
     "fairshare": ("shares", "shares", "Fairshare"),
     "shares": ("shares", "shares", "Fairshare"),
@@ -138,7 +138,7 @@ FLAGS = {
 
 
 class Unknown(SpritzError):
-    """The word sets nothing; `before`: what sacctmgr says of a value that is none, before it says that."""
+    """An unknown word. `before`: sacctmgr's message about a bad value, which precedes its message about the word."""
 
     def __init__(self, word: str, before: str = "") -> None:
         super().__init__(word)
@@ -151,7 +151,7 @@ class Unknown(SpritzError):
 
 
 class UnknownFlag(Unknown):
-    """One of the flags of a QOS is none."""
+    """A list of QOS flags with an unknown flag."""
 
     @property
     def lines(self) -> str:
@@ -160,7 +160,7 @@ class UnknownFlag(Unknown):
         return f" Unknown QOS flag used in:\n  '{self.message}'\n Valid QOS flags are\n  '{valid}'\n"
 
 
-#: words that 22.05 has for a value of this kind that is none
+#: Messages of 22.05 for a bad value, by kind of value.
 _BAD = {
     "shares": "sacctmgr: error: Invalid value for {title} ({value})\n",
     "count": "sacctmgr: error: Invalid value for {title} ({value})\n",
@@ -172,8 +172,11 @@ Target = Association | Qos
 
 
 def apply(record: Target, words: Iterable[Word], shown: dict[str, str], inherited: str = "") -> Target:
-    """The record with all of these set; `shown` gets what sacctmgr lists under Settings. `inherited`: the QOS that a
-    list of its own starts from. Raises Unknown, and SpritzError for values that are none."""
+    """The record with the settings of `words`. Adds to `shown` what sacctmgr lists under Settings.
+
+    `inherited`: comma-separated QOS that `+=` and `-=` modify if the record has no list. Raises Unknown for unknown
+    words, SpritzError for bad values.
+    """
     table = QOS if isinstance(record, Qos) else ASSOCIATION
     for word in words:
         name = match(word.key, tuple(table), 3)
@@ -207,7 +210,7 @@ def _shown(kind: str, word: Word, value: object) -> str:
 
 
 def listed(shown: dict[str, str], parent: str = "") -> list[str]:
-    """Settings of associations as sacctmgr lists them after `add`; `parent`: an account's."""
+    """Settings of associations as sacctmgr lists them after `add`. `parent`: the parent account, "" for users."""
     every = {**shown, **({"Parent": parent} if parent else {})}
     lines = []
     for title in sorted(every, key=lambda title: (title == "DefQOS", title)):
@@ -216,7 +219,7 @@ def listed(shown: dict[str, str], parent: str = "") -> list[str]:
     return lines
 
 
-#: What `add qos` lists, in its order, and the titles that differ there.
+#: Settings that `add qos` lists, in its order; and its titles where they differ.
 _QOS_ORDER = (
     *("Flags", "GraceTime", "GrpJobs", "GrpJobsAccrue", "GrpSubmitJobs", "GrpTRES", "GrpTRESMins", "GrpTRESRunMins"),
     *("GrpWall", "MaxJobsAccruePerAccount", "MaxJobsAccruePerUser", "MaxJobsPA", "MaxJobsPU", "MaxSubmitPA"),
@@ -238,7 +241,7 @@ def listed_qos(shown: dict[str, str]) -> list[str]:
     lines = []
     for title in _QOS_ORDER:
         if title in shown:
-            # 22.05 prints this title alone without padding.
+            # 22.05 pads all titles but this one.
             width = 14 if title == "MaxJobsPU" else 24
             lines.append(f"  {_QOS_TITLES.get(title, title):<{width}} = {shown[title]}")
     return lines
@@ -274,14 +277,14 @@ def _value(kind: str, word: Word, old: object, inherited: str) -> object:
     if kind == "count":
         return _count(word.key, text)
     if kind in ("factor", "fraction"):
-        found = _fraction(word.key, text)
-        return 1.0 if found is None and kind == "factor" else found
-    if not text:  # neither a limit nor "-1", which takes limits away
+        factor = _fraction(word.key, text)
+        return 1.0 if factor is None and kind == "factor" else factor
+    if not text:  # "-1" removes limits; an empty value is an error
         raise Unknown(word.text)
     only = kind.partition(":")[2]
     listed = f"{only}={text}" if only else text
     for item in listed.split(","):
-        if item.strip() and "=" not in item:  # `-1` alone among them: it takes a named limit away
+        if item.strip() and "=" not in item:  # a bare `-1` inside a list: `name=-1` removes a limit
             raise Unknown(word.text, f"sacctmgr: error: slurmdb_format_tres_str: no TRES id found for {item.strip()}\n")
     return _tres(listed, str(old))
 
@@ -293,7 +296,7 @@ def _listed(old: str, word: Word) -> str:
         minus = item.startswith("-") or word.op == "-="
         name = item.lstrip("+-").lower()
         if minus:
-            names = [one for one in names if one != name]
+            names = [kept for kept in names if kept != name]
         elif name not in names:
             names.append(name)
     return ",".join(sorted(names))
@@ -336,36 +339,36 @@ def _fraction(key: str, text: str) -> float | None:
     if text == "-1":
         return None
     try:
-        found = float(text)
+        value = float(text)
     except ValueError:
-        found = -1.0
-    if not 0.0 <= found < 1e9:  # not a number neither
+        value = -1.0
+    if not 0.0 <= value < 1e9:  # refuses NaN too
         raise SpritzError(f" Bad {key} value: {text}")
-    return found
+    return value
 
 
 def _minutes(text: str, title: str) -> int | None:
     if text == "-1":
         return None
     try:
-        found = parse_minutes(text)
+        minutes = parse_minutes(text)
     except NotationError as error:
         raise SpritzError(f" Bad {title} time format: {text}") from error
-    return None if found >= INFINITE else found
+    return None if minutes >= INFINITE else minutes
 
 
 def _seconds(key: str, text: str) -> int | None:
     if text == "-1":
         return None
     try:
-        found = parse_seconds(text)
+        seconds = parse_seconds(text)
     except NotationError as error:
         raise SpritzError(f" Bad {key} time format: {text}") from error
-    return None if found >= INFINITE else found
+    return None if seconds >= INFINITE else seconds
 
 
 def _preempt_mode(text: str) -> str:
-    """The words in order; "" for what leaves it to the cluster."""
+    """The modes in Slurm's order; "" if the cluster's PreemptMode applies."""
     words = [word.strip().lower() for word in text.split(",") if word.strip()]
     for word in words:
         if word not in _PREEMPT_MODES:

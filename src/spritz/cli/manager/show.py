@@ -1,4 +1,4 @@
-"""`sacctmgr show`: the book as tables.
+"""`sacctmgr show`: print the accounting policy as tables.
 
 Source: sacctmgr(1); what 22.05 prints.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Style:
-    """How tables are printed: -n, -p, -P."""
+    """How tables are printed: `header` is False for -n, `parsable` is 1 for -p, 2 for -P."""
 
     def __init__(self, *, header: bool = True, parsable: int = 0) -> None:
         self.header = header
@@ -51,7 +51,11 @@ def show(
     as_json: str | None = None,
     hold: Callable[[], dict[str, Row]] = dict,
 ) -> int:
-    """Print one list. `as_json`: what follows `--json=` (`presentation.json.envelope`); `hold`: what clusters have."""
+    """Print the records of one kind. Always 0; raises AlreadyReported after a message.
+
+    `as_json`: the value of `--json=` (`presentation.json.envelope`). `hold`: returns each cluster's resources, asked
+    only if a column shows them.
+    """
     asked_format = ""
     flags: set[str] = set()
     rest = []
@@ -116,19 +120,19 @@ def show(
 
 
 def tracks_wckeys() -> bool:
-    """TrackWCKey of slurm.conf: then the default wckey of users is shown."""
+    """Whether slurm.conf sets TrackWCKey: `show user` has the default wckey then."""
     return read_keys(frozenset(("trackwckey",))).get("trackwckey", "").lower() in ("yes", "true", "1")
 
 
-#: columns that stand for associations where none were asked for
+#: Columns that need associations, and so imply WithAssoc.
 _OF_ASSOCIATIONS = frozenset({"Share", "Cluster", "ParentName", "ParentID", "Partition", "QOS", "QOS_RAW", "MaxJobs"})
 
-#: wolimits
+#: Columns of WOLimits.
 _WITHOUT_LIMITS = {"association": "cluster,account,user,partition", "cluster": "cluster,controlhost,controlport,rpc"}
 
 
 def columns_of(asked: str, fields: dict[str, TableField], context: Context) -> list[TableColumn]:
-    """`account,user%20`. Raises AlreadyReported after the line that names an unknown field."""
+    """Parse a list of columns such as `account,user%20`. Raises AlreadyReported after a message."""
     try:
         return parse_columns(asked, fields, least=2)
     except UnknownField as error:
@@ -137,18 +141,18 @@ def columns_of(asked: str, fields: dict[str, TableField], context: Context) -> l
 
 
 def printed(asked: str, entity: str, rows: Iterable[Row], context: Context) -> str:
-    """A table as text, whatever the style of lists is."""
+    """A table as text, in columns with a header."""
     return "".join(table_text(columns_of(asked, DEFAULTS[entity][0], context), rows, Style()))
 
 
 def print_table(columns: list[TableColumn], rows: Iterable[Row], style: Style, context: Context) -> None:
-    """Header and rows."""
+    """Print a table: the header, unless the style has none, and the rows."""
     for line in table_text(columns, rows, style):
         context.out(line)
 
 
 def table_text(columns: list[TableColumn], rows: Iterable[Row], style: Style) -> Iterator[str]:
-    """Header and rows, line by line."""
+    """The table as lines: the header, unless the style has none, and the rows."""
     table = Table(columns, style.parsable)
     if style.header:
         yield table.head()
@@ -161,10 +165,10 @@ def _rows(entity: str, book: Book, asked: Conditions, flags: set[str], *, with_a
 
     if entity == "association":
         if "withsubaccounts" in flags:
-            asked.accounts = _with_those_below(book, asked.accounts)
+            asked.accounts = _with_subaccounts(book, asked.accounts)
         chosen = selected(book, asked, users=None)
         if "onlydefaults" in flags:
-            chosen = [one for one in chosen if one.is_default]
+            chosen = [association for association in chosen if association.is_default]
         yield from _association_rows(book, chosen, flags)
     elif entity == "account":
         yield from _account_rows(book, asked, with_associations=with_associations)
@@ -189,8 +193,15 @@ def _rows(entity: str, book: Book, asked: Conditions, flags: set[str], *, with_a
                 yield {"rpc": 9728 if cluster.host else 0, **row, "k": cluster, "member": member}
     elif entity == "wckey":
         for key in book.wckeys:
-            given = ((asked.names, key.name), (asked.users, key.user), (asked.clusters, key.cluster))
-            if all(not names or name in names for names, name in given):
+            matches = (
+                not names or name in names
+                for names, name in (
+                    (asked.names, key.name),
+                    (asked.users, key.user),
+                    (asked.clusters, key.cluster),
+                )
+            )
+            if all(matches):
                 yield {"w": key}
     elif entity == "tres":
         yield from ({"type": kind, "name": name, "id": number} for kind, name, number in tres_of(book))
@@ -201,84 +212,91 @@ def _rows(entity: str, book: Book, asked: Conditions, flags: set[str], *, with_a
 
 
 def transactions_of(book: Book, words: list[Word], context: Context) -> Book:
-    """The book with the transactions that the conditions name: actor=, action=, start=, end=, cluster=, user= …
+    """The policy with only the transactions that match the conditions: actor=, action=, start=, end=.
 
-    Raises AlreadyReported after sacctmgr's lines for a word that is none, or a time that is none.
+    Raises AlreadyReported after sacctmgr's lines for an unknown word or a bad time.
     """
     from spritz.runtime.clock import SystemClock
 
     now = SystemClock().now()
-    found = list(book.transactions)
+    transactions = list(book.transactions)
     for word in words:
         known = match(word.key, ("action", "actors", "end", "start"), 2) if word.key else None
         if known is None:
             context.err(f" Unknown condition: {word.text}\n Use keyword 'set' to modify value\n")
             raise AlreadyReported
         if known == "action":
-            wanted = word.value.lower()
-            if not wanted.startswith(("add", "modify", "remove")):
+            action = word.value.lower()
+            if not action.startswith(("add", "modify", "remove")):
                 context.error(f"You gave a bad action '{word.value}'.")
                 raise AlreadyReported
-            found = [one for one in found if one.action.lower() == wanted]
+            transactions = [transaction for transaction in transactions if transaction.action.lower() == action]
         elif known == "actors":
-            found = [one for one in found if one.actor in word.values]
+            transactions = [transaction for transaction in transactions if transaction.actor in word.values]
         else:
             at = time_of(word.value, now, context)
-            found = [one for one in found if (one.at >= at if known == "start" else one.at < at)]
-    return replace(book, transactions=tuple(found))
+            transactions = [
+                transaction
+                for transaction in transactions
+                if (transaction.at >= at if known == "start" else transaction.at < at)
+            ]
+    return replace(book, transactions=tuple(transactions))
 
 
-def _with_those_below(book: Book, accounts: list[str]) -> list[str]:
-    found = {name.lower() for name in accounts}
-    grown = bool(found)
+def _with_subaccounts(book: Book, accounts: list[str]) -> list[str]:
+    names = {name.lower() for name in accounts}
+    grown = bool(names)
     while grown:
         more = {
             association.account
             for association in book.associations
-            if not association.user and association.parent in found
-        } - found
-        found |= more
+            if not association.user and association.parent in names
+        } - names
+        names |= more
         grown = bool(more)
-    return sorted(found)
+    return sorted(names)
 
 
 def _association_rows(book: Book, wanted: Iterable[Association], flags: Iterable[str] = ()) -> Iterator[Row]:
-    """In order of the tree: an account, its users, the accounts below it; what stands under something that PrivateData
-    hides comes first. Of `flags`, wopinfo and woplimits leave out what is inherited, and withrawqoslevel the QOS that
-    are.
+    """Rows in order of the tree: an account, its users, then the accounts below it. Associations whose parent is hidden
+    by PrivateData come first.
+
+    The flags wopinfo and woplimits leave out inherited limits, withrawqoslevel inherited QOS.
     """
-    ids = {one.id for one in wanted}
+    ids = {association.id for association in wanted}
     alone = bool({"wopinfo", "woplimits"}.intersection(flags))
     for cluster in dict.fromkeys(association.cluster for association in book.associations):
-        mine = [association for association in book.associations if association.cluster == cluster]
-        rules = Rules(Policy(version=1, associations=tuple(mine), qos=book.qos))
+        associations = [association for association in book.associations if association.cluster == cluster]
+        rules = Rules(Policy(version=1, associations=tuple(associations), qos=book.qos))
         numbers = {qos_record.name: qos_record.id for qos_record in book.qos}
         parents = rules.parents()
 
         def row_of(association: Association, depth: int) -> Row:
-            found = _association_row(rules, association, depth, alone=alone, flags=flags)  # noqa: B023  # called in this round
-            return {**found, "qos_numbers": numbers, "parent_id": parents.get(association.id, "")}  # noqa: B023
+            row = _association_row(rules, association, depth, alone=alone, flags=flags)  # noqa: B023  # called in this round
+            return {**row, "qos_numbers": numbers, "parent_id": parents.get(association.id, "")}  # noqa: B023
 
         below: dict[str, list[Association]] = {}
         users: dict[str, list[Association]] = {}
-        for one in mine:
-            (users.setdefault(one.account, []) if one.user else below.setdefault(one.parent, [])).append(one)
-        there = {one.account for one in mine if not one.user}
-        for user in sorted((one for one in mine if one.user and one.account not in there), key=_by_account):
+        for item in associations:
+            (users.setdefault(item.account, []) if item.user else below.setdefault(item.parent, [])).append(item)
+        accounts = {item.account for item in associations if not item.user}
+        for user in sorted(
+            (item for item in associations if item.user and item.account not in accounts), key=_by_account
+        ):
             if user.id in ids:
                 yield row_of(user, 0)
-        tops = [one for one in mine if not one.user and one.parent not in there]
-        stack = [(top, 0) for top in sorted(tops, key=lambda one: one.account, reverse=True)]
+        tops = [item for item in associations if not item.user and item.parent not in accounts]
+        stack = [(top, 0) for top in sorted(tops, key=lambda item: item.account, reverse=True)]
         while stack:
-            one, depth = stack.pop()
-            if one.id in ids:
-                yield row_of(one, depth)
+            account, depth = stack.pop()
+            if account.id in ids:
+                yield row_of(account, depth)
             else:
-                depth -= 1  # what is below an account that is not shown stands where that would
-            for user in sorted(users.get(one.account, []), key=lambda item: (item.user, item.partition)):
+                depth -= 1  # the children of an account that is not shown take its place
+            for user in sorted(users.get(account.account, []), key=lambda item: (item.user, item.partition)):
                 if user.id in ids:
                     yield row_of(user, depth + 1)
-            children = sorted(below.get(one.account, []), key=lambda item: item.account, reverse=True)
+            children = sorted(below.get(account.account, []), key=lambda item: item.account, reverse=True)
             stack += [(child, depth + 1) for child in children]
 
 
@@ -343,13 +361,13 @@ def _user_rows(book: Book, asked: Conditions, *, with_associations: bool) -> Ite
 
 
 def _coordinated(book: Book, user: str) -> list[str]:
-    """Accounts of which the user is a coordinator, those below them included."""
-    found = {coordinator.account for coordinator in book.coordinators if coordinator.user == user}
-    while found and (
-        more := {association.account for association in book.associations if association.parent in found} - found
+    """Sorted names of the accounts that the user coordinates, with the accounts below them."""
+    accounts = {coordinator.account for coordinator in book.coordinators if coordinator.user == user}
+    while accounts and (
+        more := {association.account for association in book.associations if association.parent in accounts} - accounts
     ):
-        found |= more
-    return sorted(found)
+        accounts |= more
+    return sorted(accounts)
 
 
 def _lower(words: list[str]) -> set[str]:
@@ -357,7 +375,7 @@ def _lower(words: list[str]) -> set[str]:
 
 
 def _problems(book: Book) -> Iterator[Row]:
-    """Accounts without associations or users, users without a number on this machine or without associations."""
+    """Accounts without associations or users; users without a uid on this machine or without associations."""
     import pwd
 
     placed = {association.account for association in book.associations}

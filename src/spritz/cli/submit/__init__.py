@@ -1,15 +1,15 @@
-"""What sbatch, salloc and srun share: their option rows, and the way from options to a `JobSpec`.
+"""Code that sbatch, salloc and srun share: their option rows, and the steps from options to a `JobSpec`.
 
 Map
 ---
 `rows`      one table for the three commands
-`values`    command line over environment over #SBATCH lines: who said what
-`setters`   what each option means; `refusals` how a wrong value is refused
-`spec`      values → JobSpec: what follows from several options together
+`values`    options as text, and their precedence: command line over environment over #SBATCH lines
+`setters`   parse each option into fields of the request; `refusals` are the errors
+`spec`      values → JobSpec; derives fields from several options together
 `variables` SBATCH_, SALLOC_, SLURM_ and SRUN_ variables that stand for options
-`request_context` directory, umask, limits and environment that go along
-`script`    reading and judging a batch script; `foreign` its #PBS and #BSUB lines
+`request_context` working directory, umask, limits and environment of the caller
+`script`    reads and checks a batch script; `foreign` its #PBS and #BSUB lines
 `components` of a heterogeneous job
-`binding`, `gathering`   options that few give, loaded when they are
-`listing`, `announce`   what -v, --test-only and --gres=help print; --wait
+`binding`, `gathering`   rare options, imported only when they are used
+`listing`, `announce`   output of -v, --test-only and --gres=help; --wait
 """

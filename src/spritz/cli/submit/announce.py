@@ -1,6 +1,6 @@
-"""What --test-only and --gres=help print, and the wait of --wait.
+"""The output of --test-only and --gres=help, and the wait of --wait.
 
-Source: sbatch(1), srun(1) --test-only; texts as Slurm 22.05 prints them.
+Source: sbatch(1), srun(1) --test-only; texts of Slurm 22.05.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from spritz.model.commands.job import WillRun
 from spritz.model.queries.jobs import AwaitEnd, JobEndedReply
 from spritz.notation.times import format_time
 
-#: How long --wait looks for a controller that is away.
+#: Seconds for which --wait keeps looking for a controller that does not answer.
 _PATIENCE_SECONDS = 300.0
 
 if TYPE_CHECKING:
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 
 def test_only(controller: Connection | Controller, request: SubmitJob | SubmitHetJob, context: Context) -> int:
-    """When and where the job would start; the exit status. A refusal is worded differently here, without the
-    program's name."""
+    """Print when and where the job would start; return the exit status.
+
+    As in Slurm, the message of a refusal lacks the program's name here.
+    """
     try:
         plan = controller.call(request, WillRun)
     except RemoteError as error:
@@ -46,9 +48,9 @@ def test_only(controller: Connection | Controller, request: SubmitJob | SubmitHe
 
 
 def await_end(job_id: int) -> int:
-    """--wait: the job's status, of an array the highest; 1 if a signal ended it.
+    """--wait: the job's exit status, the highest of an array's tasks; 1 if a signal ended the job.
 
-    A controller that is started again is asked again. Differs: 1 for a job that was cancelled before it ran; Slurm: 0.
+    Asks again if the controller restarts. Differs: 1 for a job that was cancelled before it ran; Slurm returns 0.
     """
     away_since = 0.0
     while True:
@@ -68,7 +70,7 @@ def await_end(job_id: int) -> int:
 
 
 def gres_help(context: Context) -> int:
-    """--gres=help: what slurm.conf knows."""
+    """--gres=help: print the GRES of slurm.conf."""
     types = read_keys(frozenset(("grestypes",))).get("grestypes", "")
     context.out("Valid gres options are:\n")
     for name in types.split(","):

@@ -1,4 +1,4 @@
-"""Options that say which CPUs, GPUs and memory each task gets, and how tasks are spread: few calls have one.
+"""Options that bind tasks to CPUs, GPUs and memory, and that distribute tasks. Imported only when one is used.
 
 Source: srun(1) and sbatch(1) --cpu-bind, --distribution, --gpu-bind, --gres-flags, --hint, --mem-bind, --tres-bind.
 """
@@ -53,7 +53,7 @@ def _gpu_bind(fields: Fields, value: str, source: Source) -> None:
 
 
 def _tres_bind(fields: Fields, value: str, source: Source) -> None:
-    """`gres/gpu:closest`; a `+` divides those of several resources, of which only GPUs are bound."""
+    """`gres/gpu:closest`; `+` separates the bindings of several resources. Raises SpritzError for others than GPUs."""
     for part in value.split("+"):
         name, _, bind = part.removeprefix("gres/").partition(":")
         if not part.startswith("gres/") or not bind:

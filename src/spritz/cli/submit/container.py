@@ -1,4 +1,7 @@
-"""What a script or the tasks of a step run in: --container, and pyxis's options. Source: srun(1), pyxis's README."""
+"""Options for the container of a script or of a step's tasks: --container, and the options of pyxis.
+
+Source: srun(1), pyxis's README.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ _FLAGS = {
     "container-entrypoint-log": {},
 }
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
-#: PYXIS_CONTAINER_NAME and others; the flags have two options each, for 1 and 0
+#: The words of PYXIS_CONTAINER_NAME and others. Each flag has two options, for 1 and for 0.
 _VARIABLES = ("image", "mounts", "workdir", "name", "save", "env")
 _SWITCHES = {
     "MOUNT_HOME": ("container-mount-home", "no-container-mount-home"),
@@ -43,26 +46,26 @@ _YES, _NO = frozenset(("1", "true", "yes", "y", "on")), frozenset(("0", "false",
 
 
 def read_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Options that PYXIS_CONTAINER_ variables stand for."""
-    found: dict[str, str] = {}
+    """Options from the PYXIS_CONTAINER_ variables, by option name."""
+    by_option: dict[str, str] = {}
     for word in _VARIABLES:
         value = environ.get(f"PYXIS_CONTAINER_{word.upper()}")
         if value is not None:
-            found[f"container-{word}"] = value
+            by_option[f"container-{word}"] = value
     for word, options in _SWITCHES.items():
         value = environ.get(f"PYXIS_CONTAINER_{word}", "").lower()
         option = options[0] if value in _YES else options[1] if value in _NO else ""
         if option:
-            found[option] = ""
-    return found
+            by_option[option] = ""
+    return by_option
 
 
 def set_option(fields: Fields, option: str, value: str, source: Source) -> None:
-    """One of them. Raises SpritzError."""
-    found = fields.get("container")
-    container = found if isinstance(found, ContainerOptions) else ContainerOptions()
+    """Parse a container option into `fields`. Raises SpritzError."""
+    earlier = fields.get("container")
+    container = earlier if isinstance(earlier, ContainerOptions) else ContainerOptions()
     if option == "container":
-        # As it is: without an oci.conf it is for whatever else looks at it.
+        # Unchanged: without an oci.conf, other software may read it.
         container = replace(container, bundle=value)
         if not value and container == ContainerOptions():
             return
@@ -90,7 +93,7 @@ def set_option(fields: Fields, option: str, value: str, source: Source) -> None:
 
 
 def _image(value: str, cwd: str) -> str:
-    """A path is made absolute: the node looks for it from elsewhere."""
+    """The image's name, a path as an absolute path: the node has another working directory."""
     if not value:
         raise SpritzError("--container-image: an image is needed")
     return os.path.normpath(os.path.join(cwd, value)) if value.startswith(("/", "./", "../", ".")) else value
@@ -116,9 +119,9 @@ def _save(value: str, cwd: str) -> str:
 
 
 def _mount(word: str, cwd: str) -> str:
-    source, _, rest = word.partition(":")
-    target, _, flags = rest.partition(":")
-    if not source or not (target or not rest):
+    source, _, destination = word.partition(":")
+    target, _, flags = destination.partition(":")
+    if not source or not (target or not destination):
         raise SpritzError(f"--container-mounts: {word[:80]!r}: SRC:DST[:FLAGS] is accepted")
     if source == "umount":
         raise SpritzError("--container-mounts: umount is not supported by Spritz")

@@ -1,7 +1,6 @@
-"""The text of a crontab → the jobs of its entries.
+"""Parse a crontab into the jobs of its entries.
 
-Options of an entry are those of sbatch, on `#SCRON` lines before it. `NAME=value` lines are replaced in the commands
-that follow.
+`#SCRON` lines before an entry have options of sbatch. A line `NAME=value` defines a variable for the commands after it.
 
 Source: scrontab(1).
 """
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.filters.chain import Filters
 
-#: options of sbatch that an entry cannot have
+#: Options of sbatch that an entry cannot have.
 _OTHER = frozenset(
     {
         *("array", "clusters", "cluster", "export-file", "get-user-env", "gid", "help", "ignore-pbs", "parsable"),
@@ -46,7 +45,7 @@ _VARIABLE = re.compile(r"""[ \t]*([A-Za-z0-9_]+)[ \t]*=[ \t]*("[^"]*"|'[^']*'|[^
 
 
 class BadLine(SpritzError):
-    """`first` and `last`: the lines that are wrong, from 1."""
+    """An error in lines `first` to `last` of a crontab, counted from 1."""
 
     def __init__(self, message: str, first: int, last: int) -> None:
         super().__init__(message)
@@ -65,7 +64,7 @@ class Reader:
         self._environment: tuple[bytes, ...] | None = None
 
     def read(self, text: str) -> list[SubmitJob]:
-        """The jobs, in order. Raises BadLine for the first line that is wrong."""
+        """The jobs, in order. Raises BadLine for the first bad line."""
         jobs: list[SubmitJob] = []
         variables: dict[str, str] = {}
         options: list[tuple[int, str]] = []
@@ -86,9 +85,9 @@ class Reader:
     def _job(
         self, line: str, number: int, options: list[tuple[int, str]], variables: dict[str, str], offset: int
     ) -> SubmitJob:
-        given: values.Values = {}
+        options_in_force: values.Values = {}
         for at, words in options:
-            self._take(given, at, words)
+            self._take(options_in_force, at, words)
         try:
             schedule, command = read_line(line)
         except CronError as error:
@@ -100,9 +99,9 @@ class Reader:
         try:
             if self._filtering is not None:
                 weakest = self._filtering.defaults()
-                given = self._filtering.before(values.merge(weakest, given), (command,), offset)
-            said = "".join(f"{words}\n" for _, words in options)
-            script = f"{_HEADER}{said}# crontab time request was: '{schedule.text()}'\n{command}\n"
+                options_in_force = self._filtering.before(values.merge(weakest, options_in_force), (command,), offset)
+            option_lines = "".join(f"{words}\n" for _, words in options)
+            script = f"{_HEADER}{option_lines}# crontab time request was: '{schedule.text()}'\n{command}\n"
             defaults: dict[str, object] = {
                 "name": command.split(" ")[0],
                 "batch": True,
@@ -114,29 +113,29 @@ class Reader:
                 "umask": request_context.umask(),
                 "cron": CronEntry(schedule=schedule.text(), line_first=first, line_last=number),
             }
-            fields = spec.fields_of(given, self._source, defaults=defaults)
+            fields = spec.fields_of(options_in_force, self._source, defaults=defaults)
             request = spec.job_spec(fields)
         except SpritzError as error:
             raise BadLine(f"line {number}: {error.message}", first, number) from error
         return SubmitJob(spec=request, script=os.fsencode(script), environment=self._environ(), submit_key=submit_key())
 
-    def _take(self, given: values.Values, number: int, words: str) -> None:
-        """Options of one #SCRON line."""
+    def _take(self, options: values.Values, number: int, words: str) -> None:
+        """Add the options of a #SCRON line to `options`. Raises BadLine."""
         try:
-            found, stray = parse(OPTIONS, shell.split_words(words.removeprefix(_MAGIC)))
+            parsed, stray = parse(OPTIONS, shell.split_words(words.removeprefix(_MAGIC)))
             if stray:
                 raise UsageError(f"Invalid option found in #SCRON line: {stray[0]}")
-            for key, value in found:
-                values.put(given, key, value)
+            for key, value in parsed:
+                values.put(options, key, value)
         except (SpritzError, NotationError) as error:
             raise BadLine(f"line {number}: {error}", number, number) from error
 
     def _environ(self) -> tuple[bytes, ...]:
-        """What the user's login sets. Nothing of the shell in which the crontab is written."""
+        """The user's login environment, without variables of the shell in which the user runs scrontab."""
         if self._environment is None:
             if os.geteuid() == self._owner.pw_uid:
                 environ = request_context.login_environment()
-            else:  # no file of another user's is run with root's rights
+            else:  # never run another user's files with root's privileges
                 environ = request_context.least_environment(self._owner)
             environ["SLURM_GET_USER_ENV"] = "1"
             environ["SLURM_SUBMIT_DIR"] = self._owner.pw_dir

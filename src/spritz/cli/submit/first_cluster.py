@@ -23,41 +23,44 @@ if TYPE_CHECKING:
     from spritz.model.commands.job import SubmitJob
 
 
-def use_first(found: Sequence[ControllerConfig], request: SubmitJob | SubmitHetJob, context: Context) -> str:
-    """Have this call speak to the one of `found` where `request` starts first; its name. Raises SpritzError if none
-    takes it. The first one named is taken where several start it at once."""
-    if len(found) == 1:
-        clusters.use(found[0])
-        return found[0].cluster_name
+def use_first(candidates: Sequence[ControllerConfig], request: SubmitJob | SubmitHetJob, context: Context) -> str:
+    """Select the cluster where `request` starts first, for all further calls; return its name.
+
+    The first of `candidates` wins a tie. Raises SpritzError if no cluster accepts the request.
+    """
+    if len(candidates) == 1:
+        clusters.use(candidates[0])
+        return candidates[0].cluster_name
     best: tuple[float, int] | None = None
-    for place, cluster in enumerate(found):
+    for place, cluster in enumerate(candidates):
         clusters.use(cluster)
         start = _start(cluster, _trial(request), context)
-        # In whole seconds: clusters that are both idle answer a moment apart.
+        # Whole seconds: two idle clusters answer with slightly different times.
         if start is not None and (best is None or (float(int(start)), place) < best):
             best = float(int(start)), place
     if best is None:
         raise SpritzError("Can't run on any of the specified clusters")
-    clusters.use(found[best[1]])
-    return found[best[1]].cluster_name
+    clusters.use(candidates[best[1]])
+    return candidates[best[1]].cluster_name
 
 
-def in_federation(found: Sequence[ControllerConfig], request: SubmitJob | SubmitHetJob) -> SubmitJob | None:
-    """The request for siblings on these clusters, if they are several of this cluster's federation: this one is the
-    origin if it is named, else the first. None: they are not.
+def in_federation(candidates: Sequence[ControllerConfig], request: SubmitJob | SubmitHetJob) -> SubmitJob | None:
+    """The request for sibling jobs on these clusters, if all belong to this cluster's federation; else None.
+
+    This cluster becomes the origin if it is among them, else the first of them does.
     """
     from spritz.client.locate import locate_controller
     from spritz.model.commands.job import SubmitJob
     from spritz.model.federation import may_have_siblings
 
-    if len(found) < 2 or not isinstance(request, SubmitJob) or not may_have_siblings(request.spec):
+    if len(candidates) < 2 or not isinstance(request, SubmitJob) or not may_have_siblings(request.spec):
         return None
-    own, names = locate_controller(), [cluster.cluster_name for cluster in found]
+    local, names = locate_controller(), [cluster.cluster_name for cluster in candidates]
     members = {cluster.cluster_name for cluster in clusters.federated()}
     if not members.issuperset(names):
         return None
-    if own.cluster_name not in names:
-        clusters.use(found[0])
+    if local.cluster_name not in names:
+        clusters.use(candidates[0])
     return replace(request, spec=replace(request.spec, clusters=tuple(names)))
 
 
@@ -69,7 +72,7 @@ def _trial(request: SubmitJob | SubmitHetJob) -> SubmitJob | SubmitHetJob:
 
 
 def _start(cluster: ControllerConfig, trial: SubmitJob | SubmitHetJob, context: Context) -> float | None:
-    """When it would start there; None if that cluster does not take it, or does not answer, which is told."""
+    """When the job would start on a cluster; None, after a message, if the cluster refuses it or does not answer."""
     try:
         with connect_controller() as controller:
             return controller.call(trial, WillRun).start_at

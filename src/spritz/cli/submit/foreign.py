@@ -1,7 +1,6 @@
-"""#PBS and #BSUB lines of a batch script: the ones with a meaning here, as options of ours; the others refused by name.
+"""Translate #PBS and #BSUB lines of a batch script into options of sbatch; refuse options that have no equivalent.
 
-Source: sbatch(1) --ignore-pbs; qsub(1B) and bsub(1) for what the options say. They are read with #SBATCH lines, as in
-Slurm, and those win.
+As in Slurm, #SBATCH lines override them. Source: sbatch(1) --ignore-pbs; qsub(1B) and bsub(1) for their options.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from spritz.model.errors import SpritzError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: option -> (option of ours, takes a value)
+#: Option of PBS or LSF -> (option of sbatch, whether it takes a value).
 _PBS = {
     "A": ("account", True),
     "N": ("job-name", True),
@@ -64,31 +63,31 @@ _PBS_EVENTS = {"b": "BEGIN", "e": "END", "a": "FAIL", "n": "NONE"}
 
 
 def pbs_options(lines: Iterable[list[str]]) -> list[tuple[str, str]]:
-    """(option, value) in order. Raises SpritzError naming what has no meaning."""
-    found: list[tuple[str, str]] = []
+    """(option of sbatch, value) in order. Raises SpritzError for an option without equivalent."""
+    options: list[tuple[str, str]] = []
     for words in lines:
         for letter, value in _split(words, _PBS | {"l": ("", True), "m": ("", True), "r": ("", True)}, "PBS"):
             if letter == "l":
-                found += _limits(value)
+                options += _limits(value)
             elif letter == "m":
-                found.append(("mail-type", ",".join(_PBS_EVENTS.get(event, event) for event in value)))
+                options.append(("mail-type", ",".join(_PBS_EVENTS.get(event, event) for event in value)))
             elif letter == "r":
-                found.append(("requeue" if value == "y" else "no-requeue", ""))
+                options.append(("requeue" if value == "y" else "no-requeue", ""))
             elif _PBS[letter][0]:
-                found.append((_PBS[letter][0], value))
-    return found
+                options.append((_PBS[letter][0], value))
+    return options
 
 
 def bsub_options(lines: Iterable[list[str]]) -> list[tuple[str, str]]:
-    """(option, value) in order. Raises SpritzError naming what has no meaning."""
+    """(option of sbatch, value) in order. Raises SpritzError for an option without equivalent."""
     return [(_BSUB[letter][0], value) for words in lines for letter, value in _split(words, _BSUB, "BSUB")]
 
 
 def _split(words: list[str], known: dict[str, tuple[str, bool]], what: str) -> list[tuple[str, str]]:
-    found = []
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
+    options = []
+    remaining = list(words)
+    while remaining:
+        word = remaining.pop(0)
         name = word[1:]
         if word[:1] != "-" or not name:
             raise SpritzError(f"Invalid directive found in batch script: {word[:80]}", exit_code=255)
@@ -98,16 +97,16 @@ def _split(words: list[str], known: dict[str, tuple[str, bool]], what: str) -> l
         if name not in known:
             raise SpritzError(f"option {word[:80]} of #{what} is not supported by Spritz", code="ESLURM_NOT_SUPPORTED")
         if known[name][1] and not value:
-            if not rest:
+            if not remaining:
                 raise SpritzError(f"#{what}: option requires an argument -- '{name}'", exit_code=255)
-            value = rest.pop(0)
-        found.append((name, value))
-    return found
+            value = remaining.pop(0)
+        options.append((name, value))
+    return options
 
 
 def _limits(text: str) -> list[tuple[str, str]]:
-    """`nodes=2:ppn=4,walltime=1:00:00`, `select=2:ncpus=4:mem=8gb`."""
-    return [found for item in text.split(",") for found in _limit_items(item)]
+    """Options for the value of `#PBS -l`: `nodes=2:ppn=4,walltime=1:00:00`, `select=2:ncpus=4:mem=8gb`."""
+    return [option for item in text.split(",") for option in _limit_items(item)]
 
 
 def _limit_items(item: str) -> list[tuple[str, str]]:
@@ -116,11 +115,11 @@ def _limit_items(item: str) -> list[tuple[str, str]]:
         return [("time", value)]
     first, *more = value.replace("+", ":").split(":") if name == "nodes" else value.split(":")
     parts = [f"{name}={first}", *more] if more else [item]
-    found = []
+    options = []
     for part in parts:
         key, _, amount = part.partition("=")
         if key not in _PBS_LIMITS:
             raise SpritzError(f"#PBS -l {key[:40]} is not supported by Spritz", code="ESLURM_NOT_SUPPORTED")
         size = amount.rstrip("bB") if key in ("mem", "pmem", "vmem", "file") else amount
-        found.append((_PBS_LIMITS[key], size))
-    return found
+        options.append((_PBS_LIMITS[key], size))
+    return options

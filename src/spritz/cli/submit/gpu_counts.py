@@ -1,7 +1,7 @@
-"""Counts of GPUs that contradict each other, as the commands refuse them before they ask the controller. Pure.
+"""Find GPU counts that contradict each other, which the commands refuse without asking the controller. Pure.
 
-Source: sbatch(1) --gpus, --gpus-per-node, --gpus-per-socket, --gpus-per-task; the words, which programs read, are those
-that 22.05 was seen to print.
+Source: sbatch(1) --gpus, --gpus-per-node, --gpus-per-socket, --gpus-per-task; the messages, which programs read, are
+those that 22.05 printed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _NODE = "--gres=gpu/--gpus-per-node"
 
 
 def contradiction(fields: Mapping[str, object]) -> str:
-    """What is wrong with the counts of one type of GPU; "" if nothing is."""
+    """A message about the first type of GPU whose counts contradict each other; "" if none do."""
     asked = [
         _counts(fields, "gpus"),
         _counts(fields, "gpus_per_node", "gres_per_node"),
@@ -21,8 +21,8 @@ def contradiction(fields: Mapping[str, object]) -> str:
         _counts(fields, "gpus_per_task", "gres_per_task"),
     ]
     kinds = sorted({kind for counts in asked for kind in counts})
-    found = (_of_type(fields, *(counts.get(kind, 0) for counts in asked)) for kind in kinds)
-    return next((why for why in found if why), "")
+    messages = (_of_type(fields, *(counts.get(kind, 0) for counts in asked)) for kind in kinds)
+    return next((message for message in messages if message), "")
 
 
 def _of_type(fields: Mapping[str, object], total: int, node: int, socket: int, task: int) -> str:
@@ -71,7 +71,7 @@ def _of_type(fields: Mapping[str, object], total: int, node: int, socket: int, t
 
 
 def _counts(fields: Mapping[str, object], *names: str) -> dict[str, int]:
-    """GPUs by type."""
+    """Number of GPUs by type, "" for GPUs of any type, from the fields `names`."""
     counts: dict[str, int] = {}
     for name in names:
         requests = fields.get(name)

@@ -1,4 +1,4 @@
-"""What -v tells: the options as they were understood.
+"""The output of -v: the options as the command understood them.
 
 Source: recorded output of Slurm 22.05 (`sbatch -v`, `srun -v`).
 """
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 _RULE = "-------------------- --------------------"
 
 
-def show(given: Values, context: Context) -> None:
-    """One line an option, sorted by name; flags are `set`, repeated ones counted.
+def show(options: Values, context: Context) -> None:
+    """Print a line for each option, sorted by name. A flag shows as `set`, a repeated option as its count.
 
-    Raises SpritzError where --quiet is given as well.
+    Raises SpritzError if --quiet is given too.
     """
-    if "quiet" in given:
+    if "quiet" in options:
         raise SpritzError("don't specify both --verbose (-v) and --quiet (-Q)")
     context.info("defined options")
     context.info(_RULE)
-    for name in sorted(given.keys() - {"het-group"}):
-        context.info(f"{name:<20}: {_shown(name, given[name])}")
+    for name in sorted(options.keys() - {"het-group"}):
+        context.info(f"{name:<20}: {_shown(name, options[name])}")
     context.info(_RULE)
     context.info("end of defined options")
 
@@ -50,7 +50,7 @@ def _shown(name: str, value: str) -> str:
         if name in ("begin", "deadline"):
             return times.format_time(times.parse_time(value, Source().now))
     except NotationError:
-        return value  # refused where it is put to use
+        return value  # a bad value: the code that uses it refuses it
     if name == "exclusive":
         return value or name
     least, dash, most = value.partition("-")

@@ -1,6 +1,6 @@
-"""What values are read against, and the kinds of refusal: Slurm's parser's, Slurm's controller's, and ours.
+"""The context in which option values are parsed, and errors: of Slurm's parser, of Slurm's controller, and our own.
 
-Source: texts and exit codes as Slurm 22.05 has them.
+Source: texts and exit codes of Slurm 22.05.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 Fields = dict[str, object]
 
-#: a wrong value ends the command with this status where Slurm's parser does
+#: Exit status for a bad value that Slurm's option parser refuses.
 PARSE_STATUS = 255
 
 
 class Source:
-    """What values are read against: directory and variables, the time (epoch seconds; None: the machine's), and `say`
-    for bare lines."""
+    """The context in which option values are parsed: working directory, environment and time (seconds since the epoch;
+    None: the machine's clock). `say` prints a line without the program's name.
+    """
 
     __slots__ = ("_now", "cwd", "environ", "say")
 
@@ -38,7 +39,7 @@ class Source:
 
     @property
     def now(self) -> float:
-        """What relative times count from."""
+        """Seconds since the epoch from which relative times count."""
         if self._now is None:
             from spritz.runtime.clock import SystemClock
 
@@ -47,17 +48,17 @@ class Source:
 
 
 class Refusal(SpritzError):
-    """What Slurm's controller would refuse: the command puts its own words before the message."""
+    """An error that in Slurm the controller reports: the command puts its own words before the message."""
 
     def __init__(self, code: str, hint: str = "") -> None:
         super().__init__(ESLURM[code][1], code=code, hint=hint)
 
 
 def invalid(option: str, hint: str = "", details: tuple[str, ...] = ()) -> SpritzError:
-    """`Invalid --time specification`."""
+    """The error `Invalid --time specification`, with the status of Slurm's option parser."""
     return SpritzError(f"Invalid --{option} specification", exit_code=PARSE_STATUS, hint=hint, details=details)
 
 
 def not_built(option: str, why: str) -> SpritzError:
-    """A value that Slurm knows and we do not."""
+    """The error for a value that Slurm supports and Spritz does not."""
     return SpritzError(f"option --{option} is not supported by Spritz: {why}", code="ESLURM_NOT_SUPPORTED")

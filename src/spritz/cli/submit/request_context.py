@@ -1,4 +1,4 @@
-"""What a request takes along from where it is made: directory, umask, limits, environment, host.
+"""The caller's context that a request carries: directory, umask, limits, environment, host.
 
 Source: sbatch(1) --export, --export-file, --propagate, --chdir.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from spritz.cli.context import Context
 
-#: limits that Slurm propagates, in its order, with the system's numbers of them
+#: Resource limits that Slurm propagates, in its order, with their numbers in the system.
 LIMITS = {
     name: getattr(resource, f"RLIMIT_{name}")
     for name in ("FSIZE", "DATA", "STACK", "CORE", "RSS", "NPROC", "NOFILE", "MEMLOCK", "AS", "CPU")
@@ -26,16 +26,16 @@ LIMITS = {
 
 
 def umask() -> int:
-    """The process's own umask, set for a moment to be told: a command has one thread."""
+    """The process's umask. Sets it briefly in order to read it, which is safe because a command has a single thread."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
 def become(uid: int, gid: int) -> None:
-    """Give up root's privileges for those of the job's user, for good; nothing if the process is that user already.
+    """Change for good from root to the job's user; does nothing if the process has that user already.
 
-    Source: srun(1) --uid: srun drops its permissions when the nodes are allocated. Raises SpritzError.
+    Source: srun(1) --uid: srun drops its permissions once the nodes are allocated. Raises SpritzError.
     """
     if os.geteuid() == uid:
         return
@@ -49,30 +49,30 @@ def become(uid: int, gid: int) -> None:
         raise SpritzError(f"Unable to assume uid={uid}") from error
 
 
-def limits(wanted: str | None) -> tuple[ResourceLimit, ...]:
-    """Soft limits to take along: all, none, or the names of `--propagate`. Raises SpritzError for an unknown name."""
+def limits(propagate: str | None) -> tuple[ResourceLimit, ...]:
+    """The soft limits to send: all, none, or those that `--propagate` names. Raises SpritzError for an unknown name."""
     names = list(LIMITS)
-    if wanted is not None and wanted.upper() not in ("", "ALL"):
-        names = [] if wanted.upper() == "NONE" else wanted.split(",")
-    found = []
+    if propagate is not None and propagate.upper() not in ("", "ALL"):
+        names = [] if propagate.upper() == "NONE" else propagate.split(",")
+    limits_to_send = []
     for word in names:
         name = word.upper().removeprefix("RLIMIT_")
         if name not in LIMITS:
-            raise SpritzError(f"--propagate={wanted} is not valid.", details=(f"Bad rlimit name: {word}",))
-        found.append(ResourceLimit(name, resource.getrlimit(LIMITS[name])[0]))
-    return tuple(found)
+            raise SpritzError(f"--propagate={propagate} is not valid.", details=(f"Bad rlimit name: {word}",))
+        limits_to_send.append(ResourceLimit(name, resource.getrlimit(LIMITS[name])[0]))
+    return tuple(limits_to_send)
 
 
 def exported(context: Context, export: str | None) -> dict[str, str]:
-    """The environment that `--export` lets through. NONE and NIL keep only what Slurm itself sets."""
+    """The environment that `--export` selects. NONE and NIL keep only SLURM_ and SPANK_ variables."""
     environ = context.environ
     if not export or export.upper() == "ALL":
         return dict(environ)
-    own = {name: value for name, value in environ.items() if name.startswith(("SLURM_", "SPANK_"))}
+    slurm_variables = {name: value for name, value in environ.items() if name.startswith(("SLURM_", "SPANK_"))}
     if export.upper() in ("NONE", "NIL"):
-        return own
+        return slurm_variables
     words = _export_words(export)
-    chosen = dict(environ) if "ALL" in words else own
+    chosen = dict(environ) if "ALL" in words else slurm_variables
     for word in words:
         name, equals, value = word.partition("=")
         if equals:
@@ -82,14 +82,14 @@ def exported(context: Context, export: str | None) -> dict[str, str]:
     return chosen
 
 
-def leaves_out_most(export: str | None) -> bool:
-    """--export without ALL: a batch script then gets its user's login environment instead."""
+def needs_login_environment(export: str | None) -> bool:
+    """Whether `--export` lacks ALL: a batch script then gets its user's login environment."""
     if not export or export.upper() in ("ALL", "NIL"):
         return False
     return "ALL" not in _export_words(export)
 
 
-#: What a job's environment says of that job, which is not true of one that is submitted from inside it.
+#: Variables that describe the enclosing job, and are wrong in a job that is submitted from inside it.
 _OF_A_JOB = (
     "SLURM_ARRAY_ SLURM_CPUS_ SLURM_CPU_BIND SLURM_DIST SLURM_EXPORT_ENV SLURM_GET_USER_ENV SLURM_GPU SLURM_GTIDS "
     "SLURM_JOB SLURM_LAUNCH_ SLURM_LOCALID SLURM_MEM_ SLURM_NNODES SLURM_NODE SLURM_NPROCS SLURM_NTASKS "
@@ -99,7 +99,7 @@ _OF_A_JOB = (
 
 
 def without_enclosing_job(environ: dict[str, str]) -> dict[str, str]:
-    """Differs: Slurm lets variables of the job around leak into one that is submitted from inside it."""
+    """The environment without variables of the enclosing job. Differs: Slurm lets them leak into the new job."""
     if "SLURM_JOB_ID" not in environ:
         return environ
     prefixes = tuple(_OF_A_JOB.split())
@@ -110,16 +110,16 @@ _LOGIN_SECONDS = 8.0
 
 
 def login_environment(user: str | None = None, *, mode: str = "", seconds: float = 0.0) -> dict[str, str]:
-    """What the user's login shell sets (mode S: a shell that is no login shell). If it says nothing in time: the least.
+    """The variables that the user's login shell sets (mode S: a shell that is not a login shell).
 
-    Source: sbatch(1) --get-user-env.
+    Returns `least_environment` if the shell does not answer in time. Source: sbatch(1) --get-user-env.
     """
     import pwd
     import subprocess
 
     entry = pwd.getpwnam(user) if user else pwd.getpwuid(os.getuid())
     least = least_environment(entry)
-    # What the user has in its profile runs with the user's rights, whoever asks: root does for --uid.
+    # The user's profile runs with the user's privileges, even if root submits with --uid.
     rights: dict[str, Any] = {}
     if os.geteuid() == 0 and entry.pw_uid:
         groups = os.getgrouplist(entry.pw_name, entry.pw_gid)
@@ -144,7 +144,7 @@ def login_environment(user: str | None = None, *, mode: str = "", seconds: float
 
 
 def least_environment(entry: struct_passwd) -> dict[str, str]:
-    """What every login has."""
+    """The variables of every login: HOME, SHELL, USER, LOGNAME, PATH."""
     return {
         "HOME": entry.pw_dir,
         "LOGNAME": entry.pw_name,
@@ -155,7 +155,7 @@ def least_environment(entry: struct_passwd) -> dict[str, str]:
 
 
 def _export_words(export: str) -> list[str]:
-    """Commas divide, except inside quotes."""
+    """The words of --export, separated by commas; commas inside quotes do not separate."""
     words, current, quote = [], "", ""
     for letter in export:
         if quote:
@@ -175,7 +175,10 @@ def _export_words(export: str) -> list[str]:
 
 
 def environment_file(path: str) -> dict[str, str]:
-    """Variables of `--export-file`: NAME=value, NUL separated; a number is an open file descriptor."""
+    """Variables of `--export-file`: NAME=value, separated by NUL. `path` may be the number of an open file descriptor.
+
+    Raises SpritzError if it cannot be read.
+    """
     try:
         with open(int(path) if path.isdigit() else path, "rb") as file:
             content = file.read()
@@ -186,14 +189,14 @@ def environment_file(path: str) -> dict[str, str]:
 
 
 def encoded(environ: dict[str, str]) -> tuple[bytes, ...]:
-    """`NAME=value` each, whatever bytes they are."""
+    """The variables as `NAME=value`; bytes that are not UTF-8 are preserved."""
     if not environ:
         return ()
     return tuple(os.fsencode("\0".join([f"{name}={value}" for name, value in environ.items()])).split(b"\0"))
 
 
 def user_env_option(text: str) -> tuple[float, str]:
-    """--get-user-env=[seconds][mode], mode S or L. Raises SpritzError."""
+    """Parse --get-user-env=[seconds][mode]; mode is S or L. Raises SpritzError."""
     digits = text.rstrip("SLsl")
     mode = text[len(digits) :]
     if len(mode) > 1 or (digits and not (digits.isascii() and digits.isdigit() and len(digits) < 6)):

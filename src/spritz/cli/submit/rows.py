@@ -1,13 +1,13 @@
-"""The option rows of sbatch (`b`), salloc (`a`) and srun (`s`): every option that Slurm has, done or refused.
+"""The option rows of sbatch (`b`), salloc (`a`) and srun (`s`): all options of Slurm, implemented or refused.
 
-Source: sbatch(1), salloc(1), srun(1) of 22.05; newer ones from the inventory of 25.05.
+Source: sbatch(1), salloc(1), srun(1) of 22.05; newer options from 25.05.
 """
 
 from __future__ import annotations
 
 from spritz.cli.options import Row
 
-#: refusals that several rows share
+#: Reasons that several refused options share.
 _BURST = "there are no burst buffers"
 _FREQUENCY = "processor and GPU clocks are not set"
 _SWITCH = "there is no network plugin"
@@ -23,7 +23,7 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("reservation", "", "name", "run in this reservation, or one of a list")),
     ("bas", Row("comment", "", "text", "arbitrary comment")),
     ("bas", Row("extra", "", "text", "arbitrary text; with extra_constraints: conditions on nodes' Extra")),
-    ("bas", Row("clusters", "M", "names", "submit to the one of these clusters that starts the job soonest")),
+    ("bas", Row("clusters", "M", "names", "submit to the cluster among these that starts the job first")),
     # -- size
     ("bas", Row("nodes", "N", "min[-max]", "number of nodes, or a list: 1,2,4 or 2-16:2")),
     ("bas", Row("ntasks", "n", "count", "number of tasks")),
@@ -80,10 +80,10 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("priority", "", "value", "set the priority (administrators)")),
     ("bs", Row("kill-on-invalid-dep", "", "yes|no", "end the job if its dependency can never be satisfied")),
     ("b", Row("array", "a", "indexes", "submit an array: 0-9, 1,3,5, 0-20:4%2")),
-    ("b", Row("batch", "", "features", refused="the script runs on the first node of the allocation")),
+    ("b", Row("batch", "", "features", refused="the script always runs on the first node of the allocation")),
     ("b", Row("requeue", "", "[=mode]", "requeue the job after a node failure")),
     ("b", Row("no-requeue", "", "", "never requeue the job")),
-    ("b", Row("wait", "W", "", "return when the job has ended, with its exit code")),
+    ("b", Row("wait", "W", "", "wait until the job ends; exit with its exit code")),
     ("b", Row("wait-all-nodes", "", "value", "1: start the script once all nodes are ready")),
     ("a", Row("wait-all-nodes", "", "value", "1: return once all nodes are ready")),
     ("b", Row("parsable", "", "", "print only the job id")),
@@ -102,7 +102,12 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     # -- placement
     ("bas", Row("constraint", "C", "features", "required node features")),
     ("bas", Row("prefer", "", "features", "preferred node features")),
-    ("bas", Row("cluster-constraint", "", "features", "clusters of the federation with one of these (!: none)")),
+    (
+        "bas",
+        Row(
+            "cluster-constraint", "", "features", "clusters of the federation with one of these features (!: with none)"
+        ),
+    ),
     ("bas", Row("switches", "", "count[@time]", "maximum number of leaf switches, and how long to wait for them")),
     ("bas", Row("segment", "", "nodes", "number of nodes to place together in one block")),
     ("bas", Row("consolidate-segments", "", "", "place segments on as few blocks as possible (always done)")),
@@ -126,27 +131,27 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("signal", "", "[B:]sig[@secs]", "send a signal before the time limit")),
     ("bas", Row("no-kill", "k", "[=off]", "do not end the job when a node fails")),
     ("bas", Row("profile", "", "types", refused="profiles are not collected")),
-    ("bas", Row("acctg-freq", "", "[task=]seconds", "how often tasks' usage is sampled")),
+    ("bas", Row("acctg-freq", "", "[task=]seconds", "seconds between two samples of tasks' usage")),
     ("bas", Row("bb", "", "spec", refused=_BURST)),
     ("bas", Row("bbf", "", "file", refused=_BURST)),
-    ("bas", Row("container", "", "bundle", "run in a container of this OCI bundle, as oci.conf says")),
-    ("bas", Row("container-id", "", "id", refused="only scrun names containers, which is not built")),
+    ("bas", Row("container", "", "bundle", "run in a container of this OCI bundle, by the runtime of oci.conf")),
+    ("bas", Row("container-id", "", "id", refused="only scrun sets container ids, and Spritz has no scrun")),
     ("bas", Row("container-image", "", "image", "run in this image: a directory, an archive, or a name")),
     ("bas", Row("container-mounts", "", "SRC:DST[:FLAGS],…", "additional mounts; flags: ro, rw")),
     ("bas", Row("container-workdir", "", "path", "working directory inside")),
     ("bas", Row("container-writable", "", "", "make the image writable")),
     ("bas", Row("container-readonly", "", "", "make the image read-only (default)")),
     ("bas", Row("container-mount-home", "", "", "mount the home directory")),
-    ("bas", Row("no-container-mount-home", "", "", "do not (default)")),
-    ("bas", Row("container-remap-root", "", "", "be root in the container")),
-    ("bas", Row("no-container-remap-root", "", "", "do not (default)")),
+    ("bas", Row("no-container-mount-home", "", "", "do not mount the home directory (default)")),
+    ("bas", Row("container-remap-root", "", "", "appear as root in the container")),
+    ("bas", Row("no-container-remap-root", "", "", "keep the user in the container (default)")),
     (
         "bas",
         Row("container-name", "", "name[:flag]", "keep the container under this name; flags: auto, create, no_exec"),
     ),
     ("bas", Row("container-save", "", "path", "save the container to this file after the step")),
     ("bas", Row("container-env", "", "names", "variables that override the image's")),
-    ("bas", Row("container-entrypoint", "", "", "run the command by the image's entry point")),
+    ("bas", Row("container-entrypoint", "", "", "run the command through the image's entry point")),
     ("bas", Row("container-entrypoint-log", "", "", "show the output of the entry point (always done)")),
     ("bas", Row("no-container-entrypoint", "", "", "do not run the image's entry point (default)")),
     ("as", Row("x11", "", "[=nodes]", refused="X11 is not forwarded")),
@@ -184,11 +189,11 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("s", Row("no-allocate", "Z", "", refused="every step belongs to a job")),
     ("s", Row("het-group", "", "expr", "components that the step runs in: 0,2 or 0-2")),
     ("s", Row("accel-bind", "", "options", refused="use --gpu-bind")),
-    ("s", Row("external-launcher", "", "", refused="other launchers start their tasks by srun")),
+    ("s", Row("external-launcher", "", "", refused="other launchers start their tasks through srun")),
     ("s", Row("async", "", "", refused="put srun into the background instead")),
     ("s", Row("wait-for-children", "", "", refused="a step ends with its tasks")),
     ("s", Row("resv-ports", "", "[=count]", "reserve ports on the nodes of the step (MpiParams=ports)")),
-    ("s", Row("msg-timeout", "", "seconds", refused="MessageTimeout of slurm.conf holds")),
+    ("s", Row("msg-timeout", "", "seconds", refused="MessageTimeout of slurm.conf applies")),
     ("s", Row("threads", "T", "count", "ignored: the controller launches the step")),
     ("s", Row("treewidth", "", "width", "nodes connected to srun directly; others go through them")),
     ("s", Row("slurmd-debug", "", "level", refused="use scontrol setdebug")),
@@ -207,7 +212,7 @@ _ABOUT = (
 
 
 def rows_of(letter: str) -> tuple[Row, ...]:
-    """All rows of one command: `b`, `a` or `s`."""
+    """The rows of a command, by its letter: `b`, `a` or `s`."""
     rows = [row for letters, row in _TABLE if letter in letters]
-    # As in Slurm's table: what an ambiguous abbreviation may mean is listed in this order.
+    # The order of Slurm's table, in which the message about an ambiguous abbreviation lists its meanings.
     return (*sorted(rows, key=lambda row: row.name), *_ABOUT)

@@ -1,6 +1,6 @@
-"""Reading and judging a batch script: where it comes from, whether sbatch takes it, which options it carries.
+"""Read and check a batch script, and extract its options.
 
-Source: sbatch(1) DESCRIPTION; texts as Slurm 22.05 prints them.
+Source: sbatch(1) DESCRIPTION; texts of Slurm 22.05.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.submit.values import Values
 
-#: The controller's max_script_size is smaller; this only keeps a mistaken /dev/zero from filling memory.
+#: Bytes read at most. The controller's max_script_size is smaller; this limit only protects against files like
+#: /dev/zero.
 _READ_LIMIT = 64 << 20
 
 
@@ -33,7 +34,7 @@ class BatchScript:
 
 
 def wrapped(command: str) -> BatchScript:
-    """What --wrap runs."""
+    """The script of --wrap, which runs `command` in /bin/sh."""
     text = f"#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{command}\n"
     return BatchScript(os.fsencode(text), "", "wrap")
 
@@ -44,21 +45,21 @@ def read(path: str | None, context: Context) -> BatchScript:
         try:
             content = context.stdin.buffer.read(_READ_LIMIT)
         except OSError:
-            content = b""  # such as a terminal that may not be read from here: to Slurm that is the end
+            content = b""  # such as a terminal that a background process may not read: Slurm takes it as the end
         return BatchScript(_judged(content), "", "sbatch")
-    found = _find(path, context)
+    found_path = _find(path, context)
     try:
-        with open(found, "rb") as file:
+        with open(found_path, "rb") as file:
             content = file.read(_READ_LIMIT)
     except IsADirectoryError:
-        content = b""  # Slurm calls it empty or no script, as the file system tells its size
+        content = b""  # Slurm reports an empty file here
     except OSError:
-        raise SpritzError(f"Unable to open file {found}") from None
-    return BatchScript(_judged(content), found, os.path.basename(path))
+        raise SpritzError(f"Unable to open file {found_path}") from None
+    return BatchScript(_judged(content), found_path, os.path.basename(path))
 
 
 def _find(path: str, context: Context) -> str:
-    """As given from the current directory; a bare name that is not there is looked up on PATH, as sbatch does."""
+    """The path, relative to the current directory; a bare name that does not exist there is searched on PATH."""
     absolute = os.path.join(context.cwd, path)
     if os.path.exists(absolute) or "/" in path:
         return absolute if os.path.exists(absolute) else path
@@ -72,13 +73,13 @@ def _find(path: str, context: Context) -> str:
 def _judged(content: bytes) -> bytes:
     problem = shell.script_problem(content)
     if problem:
-        # Every line of the complaint carries the program's name.
+        # As in Slurm, each line of the message has the program's name.
         raise SpritzError(problem.replace("\n", "\nsbatch: error: "))
     return content
 
 
 def option_words(script: BatchScript, magic: str = "#SBATCH") -> list[list[str]]:
-    """The words of each option line, in order. Raises SpritzError for a line that cannot be read."""
+    """The words of each option line, in order. Raises SpritzError for a line that cannot be parsed."""
     text = os.fsdecode(script.content)
     try:
         return [line.words for line in shell.option_lines(text, magic, script.name)]
@@ -86,15 +87,15 @@ def option_words(script: BatchScript, magic: str = "#SBATCH") -> list[list[str]]
         raise Fatal(str(error)) from error
 
 
-def foreign_values(script: BatchScript, given: Values) -> Values:
-    """Options of #PBS and #BSUB lines, unless they are to be ignored."""
-    found: Values = {}
-    if "ignore-pbs" in given or not (b"#PBS" in script.content or b"#BSUB" in script.content):
-        return found
+def foreign_values(script: BatchScript, options: Values) -> Values:
+    """Options of #PBS and #BSUB lines, unless --ignore-pbs is among `options`. Raises SpritzError."""
+    foreign_options: Values = {}
+    if "ignore-pbs" in options or not (b"#PBS" in script.content or b"#BSUB" in script.content):
+        return foreign_options
     from spritz.cli.submit import foreign, values
 
     for key, value in foreign.pbs_options(option_words(script, "#PBS")):
-        values.put(found, key, value)
+        values.put(foreign_options, key, value)
     for key, value in foreign.bsub_options(option_words(script, "#BSUB")):
-        values.put(found, key, value)
-    return found
+        values.put(foreign_options, key, value)
+    return foreign_options

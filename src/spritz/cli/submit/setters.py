@@ -1,6 +1,6 @@
-"""What each option means: its text into fields of the request. A wrong value is refused in Slurm's words.
+"""Parse each option's text into fields of the request; refuse bad values in Slurm's words.
 
-Source: sbatch(1), salloc(1), srun(1); texts and exit codes as Slurm 22.05 has them.
+Source: sbatch(1), salloc(1), srun(1); texts and exit codes of Slurm 22.05.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ def _gpus(name: str) -> Callable[[Fields, str, Source], None]:
         try:
             fields[name] = requests(gres.parse_gpus(value))
         except NotationError as error:
-            # Differs: to Slurm a word that is no count is a type, which no node has.
+            # Differs: Slurm takes a word that is not a count for a type, which no node has.
             raise Refusal("ESLURM_INVALID_GRES", str(error)) from error
 
     return set_gpus
 
 
 def requests(parsed: tuple[ParsedGres, ...]) -> tuple[object, ...]:
-    """The model's records."""
+    """The model's GresRequest records of parsed GRES."""
     return tuple(GresRequest(item.name, item.type or "", item.count) for item in parsed)
 
 
@@ -86,7 +86,7 @@ def _limit(name: str, option: str, unlimited: bool = False) -> Callable[[Fields,
             minutes = duration.parse_minutes(value)
         except NotationError as error:
             raise invalid(option, str(error)) from error
-        # As in Slurm: `-t 0` asks for no limit at all, so that the job waits where the partition has one.
+        # As in Slurm, `-t 0` requests no limit, so the job waits if its partition has a limit.
         fields[name] = minutes or (duration.INFINITE if unlimited else None)
 
     return set_limit
@@ -125,7 +125,7 @@ def _hosts(name: str) -> Callable[[Fields, str, Source], None]:
 
 
 def expanded(value: str) -> tuple[str, ...]:
-    """Names of a hostlist, in the order given. Raises Refusal."""
+    """Node names of a hostlist, in its order. Raises Refusal."""
     from spritz.notation import hostlist
 
     try:
@@ -135,7 +135,7 @@ def expanded(value: str) -> tuple[str, ...]:
 
 
 def read_hosts(path: str, source: Source, option: str) -> tuple[str, ...]:
-    """Names from a file: blanks, commas and line ends divide. Raises SpritzError."""
+    """Node names from a file, separated by blanks, commas or newlines. Raises SpritzError."""
     try:
         with open(os.path.join(source.cwd, path), encoding="utf-8", errors="surrogateescape") as file:
             words = file.read().replace(",", " ").split()
@@ -170,7 +170,7 @@ def _tasks(fields: Fields, value: str, source: Source) -> None:
 
 
 def _partitions(fields: Fields, value: str, source: Source) -> None:
-    # As in Slurm: `-p gpu,` names one partition, and `-p ""` none that there is.
+    # As in Slurm, `-p gpu,` names a single partition, and `-p ""` a partition that does not exist.
     fields["partitions"] = tuple(name for name in value.split(",") if name) or ("(null)",)
 
 
@@ -332,12 +332,14 @@ def _group(fields: Fields, value: str, source: Source) -> None:
 
 
 def _wait_all_nodes(fields: Fields, value: str, source: Source) -> None:
-    if nodecount.parse_count(value, "--wait-all-nodes", minimum=0) > 1:  # a job waits for all of its nodes anyway
+    if (
+        nodecount.parse_count(value, "--wait-all-nodes", minimum=0) > 1
+    ):  # 0 and 1 do the same: a job always waits for all of its nodes
         raise invalid("wait-all-nodes")
 
 
 def _consolidate_segments(fields: Fields, value: str, source: Source) -> None:
-    fields["spread_segments"] = False  # they lie on as few blocks as hold them anyway
+    fields["spread_segments"] = False  # the default: segments are placed on as few blocks as possible
 
 
 def _switches(fields: Fields, value: str, source: Source) -> None:

@@ -1,6 +1,6 @@
-"""Options as text → the request: each by itself (`setters`), then what follows from several together.
+"""Build the request from options: parse each option (`setters`), then derive and check fields that depend on several.
 
-Source: sbatch(1), salloc(1), srun(1); texts as Slurm 22.05 prints them.
+Source: sbatch(1), salloc(1), srun(1); texts of Slurm 22.05.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 def source_of(context: Context) -> Source:
-    """What the values of this call are read against."""
+    """The context in which this command's option values are parsed."""
     return Source(None, context.cwd, context.environ, context.err)
 
 
 def build(values: Values, source: Source, *, defaults: Fields | None = None) -> JobSpec:
-    """The request. Raises SpritzError."""
+    """The request that the options describe. Raises SpritzError for a bad value or combination."""
     return job_spec(fields_of(values, source, defaults=defaults))
 
 
 def fields_of(values: Values, source: Source, *, defaults: Fields | None = None) -> Fields:
-    """Fields of JobSpec, as far as options give them. Raises SpritzError."""
+    """The fields of JobSpec that options set, before those that follow from several. Raises SpritzError."""
     fields: Fields = dict(defaults or {})
     for key, value in values.items():
         setter = SETTERS.get(key)
@@ -48,7 +48,7 @@ def fields_of(values: Values, source: Source, *, defaults: Fields | None = None)
 
 
 def job_spec(fields: Fields) -> JobSpec:
-    """What follows from several options together is added; `fields` is not changed. Raises SpritzError."""
+    """The request, with fields that follow from several options. Does not change `fields`. Raises SpritzError."""
     fields = dict(fields)
     _derive(fields)
     if "licenses_per_task" in fields:
@@ -60,12 +60,12 @@ def job_spec(fields: Fields) -> JobSpec:
 
 
 def immediate_seconds(value: str) -> int:
-    """--immediate: 0 means at once. Raises NotationError."""
+    """Parse --immediate: seconds to wait; 0 means at once. Raises NotationError."""
     return nodecount.parse_count(value, "immediate", minimum=0) if value else 0
 
 
 def fewer_nodes(fields: Fields) -> str:
-    """Fewer tasks than nodes: take as many nodes as tasks. What Slurm warns of then, or ""."""
+    """Reduce the nodes to the number of tasks if there are fewer tasks. Returns Slurm's warning then, else ""."""
     nodes, tasks = _number(fields, "nodes_min"), _number(fields, "tasks")
     if not (fields.get("nodes_given") and fields.get("tasks_given")):
         return ""
@@ -81,7 +81,7 @@ def fewer_nodes(fields: Fields) -> str:
 
 
 def _arbitrary(fields: Fields, source: Source) -> None:
-    """--distribution=arbitrary: a line of SLURM_HOSTFILE (or of -w) for each task, in order."""
+    """--distribution=arbitrary: each line of SLURM_HOSTFILE (or name of -w) is the node of a task, in order."""
     if fields.get("distribution") != "arbitrary":
         return
     path = source.environ.get("SLURM_HOSTFILE", "")
@@ -95,17 +95,17 @@ def _arbitrary(fields: Fields, source: Source) -> None:
     fields["node_list"] = hosts = hosts[: _number(fields, "tasks")]
     fields["nodes_min"] = fields["nodes_max"] = len(set(hosts))
     fields["nodes_given"] = True
-    # Wherever a node stands in the list, it must hold as many tasks as the fullest one.
-    each = _number(fields, "cpus_per_task")
-    fields["cpus_per_node_min"] = each * max((hosts.count(name) for name in set(hosts)), default=1)
+    # Each node must be able to hold as many tasks as the node with the most.
+    cpus_per_task = _number(fields, "cpus_per_task")
+    fields["cpus_per_node_min"] = cpus_per_task * max((hosts.count(name) for name in set(hosts)), default=1)
 
 
 def _derive(fields: Fields) -> None:
     nodes = fields.get("nodes_min")
     hosts = fields.get("node_list")
-    if isinstance(hosts, tuple) and fields.get("distribution") != "arbitrary":  # there each host stands for a task
+    if isinstance(hosts, tuple) and fields.get("distribution") != "arbitrary":  # where each host is the node of a task
         fields["node_list"] = hosts = tuple(dict.fromkeys(hosts))
-        # All of these nodes are in the allocation, so there are as many at least.
+        # The allocation contains all of these nodes, so it has at least as many.
         sized = fields.get("nodes_given") or fields.get("tasks_given")
         if not sized and len(hosts) > _number(fields, "nodes_min"):
             fields["nodes_min"] = nodes = len(hosts)
@@ -120,9 +120,9 @@ def _derive(fields: Fields) -> None:
 
 
 def _tasks_of_shape(fields: Fields, *, extra: bool) -> None:
-    """Nodes and what each must have say how many tasks there are, where -n does not. `extra`: -B is given.
+    """Without -n, derive the number of tasks from the nodes and the tasks on each. `extra`: -B is given.
 
-    Source: Slurm 22.05, sbatch, salloc and srun alike.
+    Source: Slurm 22.05; the same in sbatch, salloc and srun.
     """
     nodes, most = _number(fields, "nodes_min"), _number(fields, "nodes_max", 0)
     if fields.get("tasks_given") or not (fields.get("nodes_given") or extra) or most not in (0, nodes):
@@ -134,9 +134,9 @@ def _tasks_of_shape(fields: Fields, *, extra: bool) -> None:
 
 
 def _tasks_of_gpus(fields: Fields) -> None:
-    """--ntasks-per-gpu with GPUs and without -n says how many tasks there are. Source: sbatch(1) --ntasks-per-gpu."""
-    each = fields.get("tasks_per_gpu")
-    if not isinstance(each, int) or fields.get("tasks_given"):
+    """Without -n, derive the number of tasks from --ntasks-per-gpu and the GPUs. Source: sbatch(1) --ntasks-per-gpu."""
+    tasks_per_gpu = fields.get("tasks_per_gpu")
+    if not isinstance(tasks_per_gpu, int) or fields.get("tasks_given"):
         return
     nodes = _number(fields, "nodes_min")
     for name, times in (("gpus", 1), ("gpus_per_node", nodes), ("gres_per_node", nodes)):
@@ -144,7 +144,7 @@ def _tasks_of_gpus(fields: Fields) -> None:
         if isinstance(requests, tuple):
             gpus = sum(request.count for request in requests if request.name == "gpu")
             if gpus:
-                fields["tasks"] = each * gpus * times
+                fields["tasks"] = tasks_per_gpu * gpus * times
                 fields["tasks_given"] = True
                 return
 
@@ -161,20 +161,22 @@ def _check(fields: Fields) -> None:
     if why:
         raise SpritzError(Refusal("ESLURM_INVALID_GRES").message, code="ESLURM_INVALID_GRES", details=(why,))
     sized = fields.get("tasks_given") or fields.get("gpus") or fields.get("gpus_per_node") or fields.get("nodes_given")
-    each = fields.get("gpus_per_task") or fields.get("gres_per_task")
-    if each and not (sized or fields.get("tasks_per_node")):
+    per_task = fields.get("gpus_per_task") or fields.get("gres_per_task")
+    if per_task and not (sized or fields.get("tasks_per_node")):
         why = "Failed to validate job spec. --gpus-per-task used without either --gpus or -n/--ntasks is not allowed."
         raise SpritzError(Refusal("ESLURM_INVALID_GRES").message, code="ESLURM_INVALID_GRES", details=(why,))
 
 
 def _check_memory_of_gpus(fields: Fields) -> None:
-    """--mem-per-gpu is of GPUs that the job asks for."""
+    """Raises SpritzError if --mem-per-gpu is given and the job requests no GPU."""
     size = fields.get("memory_mib_per_gpu")
     if not size:
         return
     asked = [fields.get(name) for name in ("gpus", "gpus_per_node", "gpus_per_task", "gpus_per_socket")]
     generic = fields.get("gres_per_node")
-    if not any(asked) and not (isinstance(generic, tuple) and any(one.name in ("gpu", "shard") for one in generic)):
+    if not any(asked) and not (
+        isinstance(generic, tuple) and any(request.name in ("gpu", "shard") for request in generic)
+    ):
         why = f"Requested mem_per_tres=gres:gpu:{size} but did not request any GPU."
         raise SpritzError(Refusal("ESLURM_INVALID_GRES").message, code="ESLURM_INVALID_GRES", details=(why,))
 

@@ -1,9 +1,8 @@
-"""Who said what: command line over environment over #SBATCH lines.
+"""Options as text, and their precedence: the command line overrides the environment, which overrides #SBATCH lines.
 
-Values stay text, keyed by the option's long name; an option without argument has the value "". Options that cancel one
-another
-(`--mem` and `--mem-per-cpu`, `--requeue` and `--no-requeue`) displace those of a weaker source, and of the same source
-if given earlier.
+`Values` maps an option's long name to its text; an option without argument has the text "". Of options that exclude
+each other (`--mem` and `--mem-per-cpu`, `--requeue` and `--no-requeue`), the one from the stronger source displaces the
+other, and within a source the later one.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 Values = dict[str, str]
 
-#: read files and directories of the caller's: only what counts is looked at
+#: Options that read files of the caller: displaced values are not checked.
 _READING = frozenset({"chdir", "exclude", "nodefile", "nodelist"})
 
 _MEMORY = frozenset({"mem", "mem-per-cpu", "mem-per-gpu"})
@@ -34,7 +33,7 @@ _RIVALS: tuple[frozenset[str], ...] = (
     frozenset({"nodelist", "nodefile"}),
 )
 
-#: may be given several times; the values are joined
+#: Options that may be repeated; their values are joined.
 _COUNTED = frozenset({"verbose", "quiet"})
 
 
@@ -54,9 +53,9 @@ def put(values: Values, key: str, value: str | None) -> None:
 
 
 def from_parsed(parsed: Iterable[tuple[str, str | None]]) -> Values:
-    """Values of one source in the order given: the last one counts.
+    """The values of one source, in their order: the last value of an option wins.
 
-    Raises SpritzError or NotationError for earlier ones that make no sense.
+    Raises SpritzError or NotationError even for a bad value that a later one displaces.
     """
     values: Values = {}
     for key, value in parsed:
@@ -66,7 +65,7 @@ def from_parsed(parsed: Iterable[tuple[str, str | None]]) -> Values:
 
 
 def merge(weaker: Values, stronger: Values) -> Values:
-    """`stronger` laid over `weaker`. Raises SpritzError or NotationError for what makes no sense in `weaker`."""
+    """`weaker`, overridden by `stronger`. Raises SpritzError or NotationError for a bad displaced value."""
     merged = dict(weaker)
     for key, value in stronger.items():
         _check_displaced(key, merged.get(key), value)
@@ -79,7 +78,7 @@ def merge(weaker: Values, stronger: Values) -> Values:
 
 
 def _check_displaced(key: str, before: str | None, value: str | None) -> None:
-    """Slurm reads every value that it is given, also those that give way to others."""
+    """Parse a displaced value, as Slurm does, so that a bad one is refused."""
     if before is None or before == value or key in _READING:
         return
     from spritz.cli.submit.setters import SETTERS
@@ -89,30 +88,30 @@ def _check_displaced(key: str, before: str | None, value: str | None) -> None:
         setter({}, before, Source(say=lambda line: None))
 
 
-def answered(main: Callable[[list[str], Context], int], argv: list[str], context: Context) -> int:
-    """The exit status of `main` of sbatch, salloc or srun. Raises SpritzError with the status it is to end with."""
+def run_main(main: Callable[[list[str], Context], int], argv: list[str], context: Context) -> int:
+    """Run `main` of sbatch, salloc or srun; return its exit status. Raises SpritzError with the exit code to use."""
     try:
         try:
             return main(argv, context)
         except NotationError as error:
             raise SpritzError(str(error)) from error
     except SpritzError as error:
-        own_exit_code(error, context.environ)
+        apply_exit_code(error, context.environ)
 
         if isinstance(error, AlreadyReported):
             return error.exit_code
         raise
 
 
-def own_exit_code(error: SpritzError, environ: Mapping[str, str]) -> None:
-    """SLURM_EXIT_ERROR and SLURM_EXIT_IMMEDIATE choose what a failure exits with."""
+def apply_exit_code(error: SpritzError, environ: Mapping[str, str]) -> None:
+    """Set the error's exit code from SLURM_EXIT_ERROR or SLURM_EXIT_IMMEDIATE, if they are set."""
     name = "SLURM_EXIT_IMMEDIATE" if error.code in IMMEDIATE else "SLURM_EXIT_ERROR"
     text = environ.get(name) or ""
     if text.isascii() and text.isdigit() and len(text) < 4:
         error.exit_code = int(text) & 0xFF
 
 
-#: errors that mean: not at once
+#: Error codes of a request that cannot start at once (--immediate).
 IMMEDIATE = frozenset(
     ("ESLURM_CAN_NOT_START_IMMEDIATELY", "ESLURM_NOT_TOP_PRIORITY", "ESLURM_NODES_BUSY", "ESLURM_FRAGMENTATION")
 )

@@ -1,6 +1,6 @@
-"""Input variables of sbatch, salloc and srun: which variable stands for which option, in the order Slurm reads them.
+"""Input variables of sbatch, salloc and srun: the option of each variable, in the order in which Slurm reads them.
 
-Later ones win: `SRUN_EXPORT_ENV` over `SLURM_EXPORT_ENV`. What the command line says wins over all of them.
+Later variables win: `SRUN_EXPORT_ENV` over `SLURM_EXPORT_ENV`. The command line overrides all of them.
 
 Source: sbatch(1), salloc(1), srun(1) INPUT ENVIRONMENT VARIABLES.
 """
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from spritz.cli.options import Row
     from spritz.cli.submit.values import Values
 
-#: read by all three with their own prefix; the option is the same in lower case unless `_ODD` says otherwise
+#: Variables of all three commands, each with the command's prefix. The option has the same name in lower case, except
+#: for those in `_ODD`.
 _SHARED = (
     "ACCOUNT ACCTG_FREQ BURST_BUFFER CLUSTERS CONSTRAINT CONTAINER CONTAINER_ID CORE_SPEC CPU_FREQ_REQ CPUS_PER_GPU "
     "DEBUG DELAY_BOOT EXCLUSIVE GPU_BIND GPU_FREQ GPUS GPUS_PER_NODE GPUS_PER_SOCKET GPUS_PER_TASK GRES GRES_FLAGS "
@@ -65,40 +66,40 @@ _SRUN = (
 )
 _SRUN_OWN = "CONTAINER CPUS_PER_TASK ERROR EXPORT_ENV INPUT OUTPUT"
 
-#: What a step has of its job anyway. Differs: Slurm's srun reads these inside a job as well, so that each step asks by
-#: number for all of the job's memory and devices, and no two steps run side by side unless they are told to.
+#: Variables of the job that a step ignores, since it inherits the job's resources. Differs: Slurm's srun reads them
+#: inside a job too, so each step requests all of the job's memory and devices, and steps cannot run in parallel.
 _JOB_ONLY = (
     "SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU SLURM_MEM_PER_NODE SLURM_GPUS SLURM_GPUS_PER_NODE SLURM_GPUS_PER_SOCKET "
     "SLURM_GRES SLURM_CPUS_PER_GPU SLURM_TRES_PER_TASK SLURM_JOB_NAME SLURM_TIMELIMIT SLURM_RESERVATION SLURM_EXCLUSIVE"
 )
-#: What a task's own environment says of the step that it belongs to, and not of one that it makes.
+#: Variables that describe the step of the calling task, not a step that the task creates.
 _OF_ENCLOSING_STEP = "SLURM_CPU_BIND SLURM_MEM_BIND SLURM_DISTRIBUTION"
 
 
-#: What a job is told of its container. Steps are in none unless they ask for it (srun(1) names SRUN_CONTAINER).
+#: Variables that describe the job's container. Steps have no container unless they request it (srun(1):
+#: SRUN_CONTAINER).
 _SAID = frozenset({"SLURM_CONTAINER", "SLURM_CONTAINER_ID"})
 
 
 def table(command: str) -> tuple[tuple[str, str], ...]:
-    """(variable, option) of `sbatch`, `salloc` or `srun`."""
+    """(variable, option) pairs of `sbatch`, `salloc` or `srun`, in the order in which they are read."""
     if command in _tables:
         return _tables[command]
-    prefix, own = {"sbatch": ("SBATCH_", _SBATCH), "salloc": ("SALLOC_", _SALLOC), "srun": ("SLURM_", _SRUN)}[command]
-    found = [(prefix + name, _option(name)) for name in f"{_SHARED} {own}".split()]
+    prefix, names = {"sbatch": ("SBATCH_", _SBATCH), "salloc": ("SALLOC_", _SALLOC), "srun": ("SLURM_", _SRUN)}[command]
+    pairs = [(prefix + name, _option(name)) for name in f"{_SHARED} {names}".split()]
     if command == "srun":
-        found = [each for each in found if each[0] not in _SAID]
-    if command == "srun":
-        found += [("SRUN_" + name, _option(name)) for name in _SRUN_OWN.split()]
+        pairs = [pair for pair in pairs if pair[0] not in _SAID]
+        pairs += [("SRUN_" + name, _option(name)) for name in _SRUN_OWN.split()]
     else:
-        found += [("SLURM_CLUSTERS", "clusters"), ("SLURM_HINT", "hint")]
-    _tables[command] = tuple(found)
+        pairs += [("SLURM_CLUSTERS", "clusters"), ("SLURM_HINT", "hint")]
+    _tables[command] = tuple(pairs)
     return _tables[command]
 
 
 _PYXIS = "IMAGE MOUNTS WORKDIR NAME SAVE ENV MOUNT_HOME REMAP_ROOT ENTRYPOINT ENTRYPOINT_LOG WRITABLE READONLY"
 _OF_PYXIS = frozenset("PYXIS_CONTAINER_" + name for name in _PYXIS.split())
 
-#: what `table` has made, and the variables in it
+#: Results of `table`, and the names of the variables in each.
 _tables: dict[str, tuple[tuple[str, str], ...]] = {}
 _names: dict[str, frozenset[str]] = {}
 
@@ -108,15 +109,15 @@ def _option(name: str) -> str:
 
 
 def read(command: str, rows: Iterable[Row], environ: Mapping[str, str], *, inside: bool = False) -> Values:
-    """Options that the environment gives. `inside`: srun makes a step of the job that it runs in.
+    """Options from the environment. `inside`: srun creates a step in the job that it runs in.
 
-    A flag is set by an empty value, `yes`, or a number that is not 0. Raises SpritzError for an option that is refused.
+    An empty value, `yes`, or a number other than 0 sets a flag. Raises SpritzError for a refused option.
     """
-    # Few of them are set, in most calls none: looking for each in the environment costs more than looking through it.
+    # Most calls set none of these: intersecting the names once costs less than looking up each.
     known = _names.get(command)
     if known is None:
         known = frozenset(name for name, _option_name in table(command))
-        if command != "salloc":  # what it starts reads them
+        if command != "salloc":  # the program that salloc starts reads them
             known |= _OF_PYXIS
         _names[command] = known
     present = known.intersection(environ)
@@ -140,7 +141,7 @@ def read(command: str, rows: Iterable[Row], environ: Mapping[str, str], *, insid
             raise refusal(row)
         put(values, row.key, "" if flag else value)
         if row.key == "verbose" and value.isdigit():
-            values["verbose"] = "1" * min(int(value), 9)  # as if -v were given so often
+            values["verbose"] = "1" * min(int(value), 9)  # as if -v were repeated that many times
     if present & _OF_PYXIS:
         from spritz.cli.submit.container import read_variables
 
