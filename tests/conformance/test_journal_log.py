@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from spritz.controller.journal import Group
 from spritz.controller.journal_sqlite import SqliteJournal
 
@@ -27,6 +29,7 @@ def test_the_log_does_not_grow_however_much_is_written(tmp_path: Path) -> None:
     assert (after.st_ino, after.st_size) == (before.st_ino, before.st_size)
 
 
+@pytest.mark.slow
 def test_a_copy_at_any_moment_holds_all_that_was_acknowledged(tmp_path: Path) -> None:
     """What a SIGKILL leaves: the log as it is, with old frames and nothing behind the new ones."""
     journal = SqliteJournal(tmp_path / "state")

@@ -139,6 +139,7 @@ def test_what_ran_on_a_node_that_is_taken_out_ends_and_the_node_can_come_back(bu
     busy.cancel(lone)
 
 
+@pytest.mark.slow
 def test_one_daemon_of_several_nodes_goes_on_with_those_that_are_left(make_cluster: Callable[..., Cluster]) -> None:
     lines = [f"NodeName=n{number} NodeAddr=127.0.0.1 CPUs=2 RealMemory=8000 State=UNKNOWN" for number in (1, 2)]
     cluster = make_cluster(node_lines="\n".join(lines)).start()

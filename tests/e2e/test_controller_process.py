@@ -293,6 +293,7 @@ def test_clear_forgets_the_jobs_but_not_the_term(controller: ControllerProcess) 
     assert list(controller.state.glob("cleared.1/journal.db")), "what was cleared is kept aside"
 
 
+@pytest.mark.slow
 def test_changes_of_partitions_outlive_a_restart_with_R_only(controller: ControllerProcess) -> None:
     controller.start()
 

@@ -201,6 +201,7 @@ def heard() -> Iterator[tuple[str, list[dict[str, str]]]]:
         server.server_close()
 
 
+@pytest.mark.slow
 def test_the_guard_warns_then_ends_and_tells_without_leaving_the_address(lab: Lab) -> None:
     pytest.importorskip("apprise")
     (lab.project / "spritz.yaml").write_text(

@@ -104,6 +104,7 @@ def test_reading_the_configuration_again_waits_for_the_directory_and_nobody_wait
     assert outage.jobs() == 2
 
 
+@pytest.mark.slow
 def test_administrators_act_although_nothing_is_known_of_them(tmp_path: Path) -> None:
     outage = Outage(tmp_path)
     try:
@@ -117,6 +118,7 @@ def test_administrators_act_although_nothing_is_known_of_them(tmp_path: Path) ->
         outage.controller.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.skipif(os.getuid() != 0, reason="needs to be another user")
 def test_an_unknown_user_is_shown_the_queue_and_may_submit_when_the_directory_is_back(outage: Outage) -> None:

@@ -179,6 +179,7 @@ def check_journal(controller: ControllerProcess) -> None:
         journal.close()
 
 
+@pytest.mark.slow
 def test_images_shorten_the_replay_and_forget_scripts_that_no_job_names(controller: ControllerProcess) -> None:
     controller.conf.write_text(controller.conf.read_text() + "MinJobAge=2\n")
     controller.start()

@@ -116,6 +116,7 @@ def test_a_daemon_takes_the_place_of_a_future_node(site: Site) -> None:
     assert "f1" not in site.shown("sinfo", "-h", "-N", "-o", "%N")
 
 
+@pytest.mark.slow
 def test_a_node_reboots_when_its_job_has_ended(site: Site) -> None:
     site.start_nodes("n1")
     first = site.submit("sleep 100")

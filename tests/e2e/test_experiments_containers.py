@@ -54,6 +54,7 @@ def test_a_run_in_a_container(lab: Lab, image: Path, tmp_path: Path) -> None:
     assert "--n=1" in lab("logs", "swept-1.1").splitlines()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_in_a_container_is_told(lab: Lab, image: Path) -> None:
     for words, said in (
         (("run", "--container-image", "./none.sqsh", "--", "true"), "no such file"),

@@ -175,6 +175,7 @@ esac
         assert len(names) == len(set(names)) == 9
 
 
+@pytest.mark.slow
 def test_a_fan_out_killed_while_it_submits_is_finished_by_retry(lab: Lab) -> None:
     begin(
         lab,

@@ -116,6 +116,7 @@ def _each_job_is_listed_once(federation: Federation, here: int, there: int, wait
     assert f"FedOrigin={first} FedViableSiblings={first},{second} FedActiveSiblings={first},{second}" in record
 
 
+@pytest.mark.slow
 def test_a_cluster_that_cannot_be_reached_loses_nothing(federation: Federation) -> None:
     first, second = federation.first, federation.second
     over = first.work / "over"
@@ -138,6 +139,7 @@ def test_a_cluster_that_cannot_be_reached_loses_nothing(federation: Federation) 
     assert sorted(rows) == sorted([[first.name, "COMPLETED"], [second.name, "REVOKED"]])
 
 
+@pytest.mark.slow
 def test_features_and_states_of_clusters_say_where_copies_are_made(federation: Federation) -> None:
     first, second = federation.first, federation.second
     federation.said("sacctmgr", "-i", "modify", "cluster", second.name, "set", "features=gpu")

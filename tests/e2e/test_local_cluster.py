@@ -131,6 +131,7 @@ def test_the_first_job_has_an_account_already(local: Local) -> None:
     assert local.job(local.submit("true")).spec.account
 
 
+@pytest.mark.slow
 def test_up_twice_starts_nothing_and_another_shape_is_refused_while_it_runs(local: Local) -> None:
     local.up("--nodes", "2")
     before = local.pids()
@@ -145,6 +146,7 @@ def test_up_twice_starts_nothing_and_another_shape_is_refused_while_it_runs(loca
     assert "3 of 3 usable" in local("status").stdout
 
 
+@pytest.mark.slow
 def test_up_brings_nodes_into_service_that_were_added_to_the_file_and_jobs_go_on(local: Local) -> None:
     local.up("--nodes", "2")
     number = local.submit("while ! test -e go; do sleep 0.02; done")
@@ -178,6 +180,7 @@ def test_without_options_the_cluster_is_one_node_with_the_hardware_found(local: 
     local.works()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", ["slurmctld", "slurmd"])
 def test_up_starts_only_what_is_missing(local: Local, killed: str) -> None:
     local.up("--nodes", "2")
@@ -348,6 +351,7 @@ def test_ctrl_c_during_up_leaves_a_cluster_that_up_or_down_deals_with(local: Loc
         assert local("down").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_controller_that_stands_still_is_told_and_does_not_hold_down_for_ever(local: Local) -> None:
     local.up("--nodes", "1")
     with local.conf.open("a") as file:
@@ -364,6 +368,7 @@ def test_a_controller_that_stands_still_is_told_and_does_not_hold_down_for_ever(
     local.works()
 
 
+@pytest.mark.slow
 def test_doctor_names_every_mistake_in_the_configuration_and_up_does_too(local: Local) -> None:
     assert any("no cluster in" in text and "spritz up" in text for text in local.doctor()["note"])
     local.up("--nodes", "1")

@@ -289,6 +289,7 @@ def test_task_prolog_and_epilog_of_the_site_run_with_each_task(cluster: NodeClus
     assert sorted((cluster.work / "ended").read_text().split()) == ["0", "1"]
 
 
+@pytest.mark.slow
 def test_hundreds_of_nodes_live_in_one_process(tmp_path: Path) -> None:
     cluster = made(tmp_path, nodes=300, prefix="node")
     try:

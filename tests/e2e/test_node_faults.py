@@ -178,6 +178,7 @@ def test_a_job_that_is_terminated_after_adoption_is_gone(cluster: NodeCluster) -
     assert "CANCELLED AT" in cluster.output(job)
 
 
+@pytest.mark.slow
 def test_under_fire_every_job_runs_once_and_every_end_is_told(cluster: NodeCluster) -> None:
     """Jobs keep coming while slurmd is killed again and again; orders are repeated as the controller would."""
     jobs = [cluster.job() for _ in range(40)]

@@ -74,6 +74,7 @@ def site() -> Iterator[Site]:
         made.close()
 
 
+@pytest.mark.slow
 def test_a_node_boots_for_a_job_that_needs_what_it_could_have(site: Site) -> None:
     assert "AvailableFeatures=ib,dark,broken,light" in site.shown("scontrol", "show", "node", "n1")
     assert "ActiveFeatures=ib\n" in site.shown("scontrol", "show", "node", "n1").replace(" \n", "\n")

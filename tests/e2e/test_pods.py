@@ -230,6 +230,7 @@ def test_a_gang_that_is_made_again_under_its_name_is_another(site: Site) -> None
     asyncio.run(journey())
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_replaced_gets_a_workers_place(site: Site) -> None:
     """Its leader, of another shape, has ended."""
     gang = {"spritz.dev/gang": "led", "spritz.dev/gang-size": "2"}

@@ -74,6 +74,7 @@ def test_with_deferbatch_the_script_waits_for_every_node(make_cluster: Make) -> 
     assert lines(cluster.work / "ran") == [str(number)] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ["controller", "nodes", "both"])
 def test_daemons_killed_while_prologs_run_go_on_where_they_were(make_cluster: Make, who: str) -> None:
     cluster = flagged(make_cluster, "DeferBatch")
@@ -98,6 +99,7 @@ def test_daemons_killed_while_prologs_run_go_on_where_they_were(make_cluster: Ma
     assert len(lines(cluster.work / "began-n1")) == 1, "what has ended does not run again"
 
 
+@pytest.mark.slow
 def test_a_node_daemon_that_comes_back_does_not_run_the_prolog_again_for_a_step(make_cluster: Make) -> None:
     cluster = flagged(make_cluster, "DeferBatch", "echo $SLURM_JOB_ID >> $W/n-$SLURMD_NODENAME")
     number = cluster.submit("touch began; exec sleep 1000", nodes_min=2, tasks=2, tasks_given=True)
@@ -190,6 +192,7 @@ def test_the_container_of_a_job_whose_process_is_killed_is_no_failure(make_clust
     assert cluster.wait_state(number, "COMPLETED").exit_status == 0
 
 
+@pytest.mark.slow
 def test_serial_prologs_of_a_node_run_one_after_the_other(make_cluster: Make) -> None:
     prolog = "echo begin >> $W/n; sleep 0.1; echo end >> $W/n"
     cluster = flagged(make_cluster, "Alloc,Serial", prolog)

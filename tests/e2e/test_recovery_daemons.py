@@ -51,6 +51,7 @@ def test_running_jobs_go_on_without_the_controller_and_their_ends_are_recorded(c
     assert cluster.job(queued).state is JobState.PENDING
 
 
+@pytest.mark.slow
 def test_sigkills_of_the_controller_under_load_lose_no_job_and_run_none_twice(
     make_cluster: Callable[..., Cluster],
 ) -> None:
@@ -96,6 +97,7 @@ def test_a_killed_slurmd_finds_its_jobs_again_and_the_ends_it_missed(cluster: Cl
     until(lambda: not list(cluster.root.glob("spool/*/job*")), "the spools are empty")
 
 
+@pytest.mark.slow
 def test_a_slurmd_before_the_release_that_started_a_step_refuses_to_start_and_leaves_the_step_alone(
     cluster: Cluster,
 ) -> None:
@@ -174,6 +176,7 @@ def test_jobs_start_again_after_the_parent_of_supervisors_was_killed(cluster: Cl
     assert runs(cluster, running) == 1
 
 
+@pytest.mark.slow
 def test_a_stopped_slurmd_is_down_after_slurmdtimeout_its_jobs_run_elsewhere_and_it_comes_back(
     make_cluster: Callable[..., Cluster],
 ) -> None:
@@ -218,6 +221,7 @@ def test_a_cancel_while_slurmd_is_away_is_carried_out_when_it_is_back(cluster: C
     until(lambda: not cluster.job_processes(number), "its processes are gone")
 
 
+@pytest.mark.slow
 def test_a_submitter_that_waits_through_a_restart_is_told_the_connection_ended(cluster: Cluster) -> None:
     with cluster.connect() as connection:
         connection.call(cluster.request("true"), JobSubmitted)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import pytest
+
 from spritz.model.resources import GresRequest
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.commands import run
@@ -130,6 +132,7 @@ def test_the_sites_programs_are_told_of_beginnings_and_ends(make_cluster: MakeCl
     ], "what never began has not ended"
 
 
+@pytest.mark.slow
 def test_a_guest_of_a_reservation_hears_its_signal_and_leaves(make_cluster: MakeCluster) -> None:
     """scontrol(1) MaxStartDelay; sbatch(1) --signal=R:."""
     cluster = make_cluster(nodes=1, cpus=2).start()

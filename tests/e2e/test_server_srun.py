@@ -77,6 +77,7 @@ def test_an_interrupted_srun_leaves_the_next_call_alone(launched: Launched, conf
     until(lambda: not launched.run("squeue", "-h", SLURM_CONF=conf).stdout, "no job is left")
 
 
+@pytest.mark.slow
 def test_a_long_srun_keeps_nobody_waiting_for_a_server_that_is_gone(launched: Launched, conf: str) -> None:
     """Its child must not hold the listener: who connects would wait for nothing."""
     server = launched.warm()

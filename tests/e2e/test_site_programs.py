@@ -70,6 +70,7 @@ def test_a_job_is_configuring_until_prologslurmctld_has_run_and_epilogslurmctld_
     assert lines(cluster.work / "after") == [f"epilog_slurmctld {number} 3:0"]
 
 
+@pytest.mark.slow
 def test_a_batch_job_whose_prologslurmctld_fails_runs_when_it_no_longer_does(make_cluster: Make) -> None:
     cluster = configured(make_cluster(), PrologSlurmctld="echo $SLURM_JOB_RESTART_COUNT >> $W/n; test -e $W/well")
     number = cluster.submit("echo ran > ran")

@@ -164,6 +164,7 @@ def test_a_script_that_hangs_or_kills_its_process_fails_one_job_and_the_controll
             assert list(other.stream(ListJobs(all=True), Jobs))
 
 
+@pytest.mark.slow
 def test_a_job_whose_caller_has_gone_before_its_turn_is_not_queued(make: Make) -> None:
     controller = make("JobSubmitPlugins=lua\nMessageTimeout=2", lua=LUA)
     with controller.connect() as slow:

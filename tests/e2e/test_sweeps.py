@@ -235,6 +235,7 @@ class _Heard(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.slow
 def test_idle_trials_are_ended_by_the_guard_and_the_sweeps_end_is_told_once(swept: Lab) -> None:
     pytest.importorskip("apprise")
     hold = swept.project / "hold"
@@ -276,6 +277,7 @@ def test_a_submission_that_is_killed_is_completed_without_running_a_trial_twice(
     assert starts(swept, "objective-sweep-1") == {f"objective-sweep-1.{index}": 1 for index in (1, 2, 3)}
 
 
+@pytest.mark.slow
 def test_a_killed_trial_is_no_other_trials_business(swept: Lab) -> None:
     hold = swept.project / "hold"
     hold.write_text("")

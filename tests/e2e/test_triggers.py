@@ -75,6 +75,7 @@ def test_what_makes_no_sense_is_refused(cluster: Cluster, words: tuple[str, ...]
     assert strigger(cluster, "--clear", "-Q", "--id=77") == (0, "", "")
 
 
+@pytest.mark.slow
 def test_programs_run_for_nodes_and_jobs_once_or_each_time(cluster: Cluster) -> None:
     user = f"{pwd.getpwuid(os.getuid()).pw_name:8}"
     job = cluster.submit("sleep 60", time_limit_minutes=1)

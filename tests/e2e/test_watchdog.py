@@ -121,6 +121,7 @@ def test_a_loop_that_waits_for_ever_ends_the_daemon_and_says_where(start: Start,
     assert "in waits\n" in daemon.text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stuck", ["computes", "computes_in_c"])
 def test_a_loop_that_computes_for_ever_ends_the_daemon_and_says_where(start: Start, stuck: str) -> None:
     daemon = start("slurmctld", stuck)

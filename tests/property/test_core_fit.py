@@ -101,7 +101,7 @@ def gpus_agree(spec: JobSpec) -> bool:
     return True
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data(), specs())
 def test_nothing_that_the_scheduler_could_start_is_refused(data: st.DataObject, spec: JobSpec) -> None:
     assume(gpus_agree(spec))

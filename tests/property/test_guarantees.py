@@ -217,7 +217,7 @@ def test_nobody_gives_back_in_vain_or_from_within_his_guarantee(here: Site, move
 trees = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 9), max_size=6)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(own=trees, above=st.lists(st.integers(0, 5), min_size=6, max_size=6))
 def test_promises_below_an_account_never_exceed_its_own_unseen(own: dict[str, int], above: list[int]) -> None:
     """Compared with a sum over the tree, written out."""

@@ -106,7 +106,7 @@ sizes = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=350, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(candidates_of, sizes, st.integers(0, 9))
 def test_nodes_are_found_whenever_some_choice_of_them_would_do(
     candidates: list[Candidate], size: dict[str, Any], required_index: int
@@ -148,7 +148,7 @@ def suffices(chosen: tuple[Candidate, ...], request: Request, required: frozense
     return enough and sum(candidate.gpus for candidate in chosen) >= target.gpus
 
 
-@settings(max_examples=350, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(candidates_of, sizes)
 def test_the_array_form_of_the_choice_agrees_with_the_scalar_one(
     candidates: list[Candidate], size: dict[str, Any]

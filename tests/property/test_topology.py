@@ -56,7 +56,7 @@ def sizes_asked(draw: st.DrawFn) -> dict[str, Any]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(trees(), sizes_asked(), st.data())
 def test_a_job_gets_the_fewest_leaves_below_the_lowest_switch(
     tree: Topology, asked: dict[str, Any], data: st.DataObject

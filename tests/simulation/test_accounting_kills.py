@@ -139,6 +139,7 @@ class Process:
             self._daemon.wait(100)
 
 
+@pytest.mark.slow
 def test_a_real_daemon_that_is_killed_with_batches_under_way_has_what_it_acknowledged(tmp_path: Path) -> None:
     groups = in_groups(History(31).events(400), 31)
     draw = random.Random(31)

@@ -98,6 +98,7 @@ def test_a_run_that_exceeds_its_limit_is_ended_with_its_daemons(project: Path) -
     assert ended(daemon)
 
 
+@pytest.mark.slow
 def test_daemons_of_a_killed_run_are_ended(project: Path) -> None:
     daemon = project / "daemon"
     process = start(project, _HANG.format(path=str(daemon)))
@@ -120,6 +121,7 @@ def test_what_a_run_leaves_is_named_ended_and_makes_it_fail(project: Path) -> No
     assert "What the tests wrote stays in " in output
 
 
+@pytest.mark.slow
 def test_a_run_that_leaves_nothing_removes_its_directory(project: Path) -> None:
     test = """\
 import os

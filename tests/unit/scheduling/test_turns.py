@@ -119,6 +119,7 @@ asked = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(asked, min_size=1, max_size=14),

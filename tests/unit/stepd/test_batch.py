@@ -261,6 +261,7 @@ def test_a_task_epilog_that_fails_or_is_not_there_is_told(zygote: Zygote, tmp_pa
     ]
 
 
+@pytest.mark.slow
 def test_a_task_epilog_has_five_seconds(zygote: Zygote, tmp_path: Path) -> None:
     """The limit is the one thing that ends this step."""
     epilog = tmp_path / "epilog"
