@@ -12,7 +12,7 @@ Map
 `check`        what a single line cannot show: duplicates, unknown nodes, contradictory sizes
 `diagnostics`  all faults together, each with file, line and a hint
 `files`        reads files into lines, following includes
-`load`         the whole configuration; with `files` the only module that is not pure
+`load`         the whole configuration, from its files
 `loaded`       a configuration that can be used
 `build`        parsed configuration -> the frozen records of `spritz.model`
 `render`       values -> text of a slurm.conf
@@ -21,8 +21,8 @@ Map
 `alone`        one file by itself, for `spritz config check`
 `topology`, `topology_yaml`, `helpers`, `containers`, `oci`, `power`, `mcs`, `plugins`, `weights`   one subject each
 
-Everything but `files` and `load` is pure. Units: seconds, minutes and MiB, as each key's kind says; `INFINITE` is "no
-limit".
+Everything but `files`, `load` and `alone` is pure. Units: seconds, minutes and MiB, as each key's kind says; `INFINITE`
+is "no limit".
 
 Source: slurm.conf(5), gres.conf(5), cgroup.conf(5).
 """

@@ -11,8 +11,6 @@ Source: PEP 383 for the surrogates.
 
 from __future__ import annotations
 
-import os
-
 _LONE = range(0xDC80, 0xDD00)
 _SHIFT = 0x10FF80 - 0xDC80
 _TO_PLAIN = {code: code + _SHIFT for code in _LONE}
@@ -31,4 +29,4 @@ def restored(text: str) -> str:
 
 def octets(text: str) -> bytes:
     """The bytes that the text, in either form, stands for."""
-    return os.fsencode(text) if text.isascii() else restored(text).encode("utf-8", "surrogateescape")
+    return text.encode() if text.isascii() else restored(text).encode("utf-8", "surrogateescape")

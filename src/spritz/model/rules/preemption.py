@@ -1,7 +1,8 @@
 """Which jobs may preempt which, and how: the relation between jobs as a pure table.
 
-Core and scheduling both use it, so that the core accepts what scheduling plans. A new kind of relation is one more
-entry of `_RELATIONS`; nothing else knows which kind is configured.
+Core and scheduling both use it, so that the core accepts what scheduling plans. A new PreemptType is one more entry of
+`_RELATIONS`. Besides this table three rules ask which type is configured: `preempt_mode` and `grace_seconds` (settings
+of the QOS or of the partition), and `PreemptionRules.tier` of scheduling (which victims go first).
 
 Source: slurm.conf(5) PreemptType, PreemptMode, PreemptExemptTime, GraceTime; sacctmgr(1) SPECIFICATIONS FOR QOS.
 """

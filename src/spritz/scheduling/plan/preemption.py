@@ -10,8 +10,8 @@ The cycle asks for one blocked job after the other, in order of rank:
 
 A job within a guarantee of its account also preempts jobs that borrow from the guarantee, the youngest first.
 
-Which jobs may be preempted depends on partition and QOS (`Kind`) and, with some modes, on priorities. Where only the
-kind matters, the table without all possible victims is made once per cycle. With many possible victims the search
+Which jobs may be preempted depends on partition and QOS (`JobClass`) and, with some modes, on priorities. Where only
+the class matters, the table without all possible victims is made once per cycle. With many possible victims the search
 begins on a few nodes (`victim_nodes`); if that fails, a quick cycle leaves the search to a full one. Pure; changes only
 forks of tables.
 
@@ -35,7 +35,7 @@ from spritz.model.rules.preemption import exempt_until, preempt_mode, reclaim_mo
 from spritz.scheduling.plan.failed_preemptions import FailedPreemptions
 from spritz.scheduling.plan.preemption_bound import Bound
 from spritz.scheduling.plan.preemption_rules import PreemptionRules
-from spritz.scheduling.plan.victim_nodes import NODES_MIN, NODES_TIMES, Occupied, VictimKind, nodes_for, ranked
+from spritz.scheduling.plan.victim_nodes import NODES_MIN, NODES_TIMES, Occupied, VictimClass, nodes_for, ranked
 from spritz.scheduling.plan.victims import TRIALS, Cleared, Victim, VictimSearch, remove
 from spritz.scheduling.view.occupants import JOBS
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from spritz.model.rules.preemption import PreemptionSide
     from spritz.scheduling.view.findings import Findings
     from spritz.scheduling.view.nodes import Holder, NodeRow
-    from spritz.scheduling.view.occupants import Kind
+    from spritz.scheduling.view.occupants import JobClass
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot
@@ -62,9 +62,9 @@ STUCK_SECONDS = 30.0
 
 NEVER = float("inf")
 
-#: what decides about a preemptor's victims, apart from priorities: its kind, the guarantees of its account, and those
+#: what decides about a preemptor's victims, apart from priorities: its class, the guarantees of its account, and those
 #: of them with room for it
-Preempting = tuple["Kind", tuple["Guarantee", ...], tuple["Guarantee", ...]]
+Preempting = tuple["JobClass", tuple["Guarantee", ...], tuple["Guarantee", ...]]
 
 
 class Preemption(Struct, frozen=True):
@@ -90,14 +90,14 @@ class Preemptor:
         self.chosen: list[Victim] = []
         #: ids of the jobs in `chosen`
         self._taken: set[int] = set()
-        self._made_running: dict[Kind, list[JobRecord]] | None = None
+        self._made_running: dict[JobClass, list[JobRecord]] | None = None
         self._made_leaving: list[Victim] | None = None
-        self._bounds: dict[tuple[Kind, ...], Bound] = {}
+        self._bounds: dict[tuple[JobClass, ...], Bound] = {}
         #: a search was left to the next full cycle
         self.put_off = False
         self.failed = FailedPreemptions(snapshot, findings)
-        #: what may be preempted on each node, by victim kinds
-        self._occupied: dict[tuple[Kind, ...], Occupied] = {}
+        #: what may be preempted on each node, by victim classes
+        self._occupied: dict[tuple[JobClass, ...], Occupied] = {}
         #: the cycle's table without the jobs that are leaving; and, by `Preempting`, without all possible victims
         self._base: NodeTable | None = None
         self._cleared: dict[Preempting, Cleared] = {}
@@ -110,7 +110,7 @@ class Preemptor:
         self.placements = 0
         if self.enabled:
             snapshot.occupants.settle(snapshot.records)
-        self._rules = PreemptionRules(snapshot, snapshot.occupants.kinds() if self.enabled else [])
+        self._rules = PreemptionRules(snapshot, snapshot.occupants.classes() if self.enabled else [])
         #: what is left of `TRIALS` for all requests of the cycle
         self._trials_left = TRIALS * self.policy.reorder_count
 
@@ -177,10 +177,10 @@ class Preemptor:
         """
         if not self.enabled:
             return None
-        victim_kinds = self._rules.kinds if guarantees else self._rules.of(self._rules.kind_of(record, request))[0]
-        if not victim_kinds and not self._leaving:
+        victim_classes = self._rules.classes if guarantees else self._rules.of(self._rules.class_of(record, request))[0]
+        if not victim_classes and not self._leaving:
             return None
-        bound = self._bound(victim_kinds, table)
+        bound = self._bound(victim_classes, table)
         priority = self.priority(record, request)
         if self.failed.tried(record, request, guarantees, priority, bound):
             return None
@@ -197,9 +197,9 @@ class Preemptor:
         allocation = search.place_on(self._base) if self._leaving and search.licensed([]) else None
         victims: list[Victim] | None = []
         spared_until = 0.0
-        many = allocation is None and self._are_many(victim_kinds)
+        many = allocation is None and self._are_many(victim_classes)
         if many:
-            victims = self._on_shortlist(search, record, request, victim_kinds) if not guarantees else None
+            victims = self._on_shortlist(search, record, request, victim_classes) if not guarantees else None
             allocation = search.result if victims is not None else None
         if allocation is None and many and self._quick:
             self.put_off = True
@@ -239,34 +239,34 @@ class Preemptor:
         """Whether there are jobs that it could preempt or whose end it could await."""
         if not self.enabled:
             return False
-        return bool(request.guaranteed or self._leaving or self._rules.of(self._rules.kind_of(record, request))[0])
+        return bool(request.guaranteed or self._leaving or self._rules.of(self._rules.class_of(record, request))[0])
 
-    def _bound(self, victim_kinds: list[Kind], table: NodeTable) -> Bound:
-        """The table without all jobs of these kinds, at the time of the first call. Later in the cycle only more is
+    def _bound(self, victim_classes: list[JobClass], table: NodeTable) -> Bound:
+        """The table without all jobs of these classes, at the time of the first call. Later in the cycle only more is
         taken, so the bound stays valid.
         """
-        bound = self._bounds.get(tuple(victim_kinds))
+        bound = self._bounds.get(tuple(victim_classes))
         if bound is None:
-            bound = Bound(table, self.snapshot.occupants, victim_kinds, self.snapshot.empty_table())
-            self._bounds[tuple(victim_kinds)] = bound
+            bound = Bound(table, self.snapshot.occupants, victim_classes, self.snapshot.empty_table())
+            self._bounds[tuple(victim_classes)] = bound
         return bound
 
-    def _are_many(self, victim_kinds: list[Kind]) -> bool:
+    def _are_many(self, victim_classes: list[JobClass]) -> bool:
         counts = self.snapshot.occupants.counts
-        return sum(counts[kind] for kind in victim_kinds) > QUICK_PARTS
+        return sum(counts[job_class] for job_class in victim_classes) > QUICK_PARTS
 
     # -- shortlist of nodes
 
     def _on_shortlist(
-        self, search: VictimSearch, record: JobRecord, request: Request, victim_kinds: list[Kind]
+        self, search: VictimSearch, record: JobRecord, request: Request, victim_classes: list[JobClass]
     ) -> list[Victim] | None:
         """Victims on the nodes that, by counts, need the fewest and cheapest; None if none suffice there."""
         assert self._base is not None
         if self.policy.strict_order or not search.licensed([]):
             return None
         snapshot = self.snapshot
-        preemptor = self._rules.side(self._rules.kind_of(record, request), self.priority(record, request))
-        occupied = self._occupied_by(victim_kinds)
+        preemptor = self._rules.side(self._rules.class_of(record, request), self.priority(record, request))
+        occupied = self._occupied_by(victim_classes)
         held = occupied.without(self._given_up())
         nodes = nodes_for(
             request,
@@ -280,43 +280,46 @@ class Preemptor:
         within = int(np.searchsorted(np.cumsum(held[JOBS, nodes]), QUICK_PARTS, side="right"))
         few = max(NODES_MIN, NODES_TIMES * request.nodes_min)
         for count in dict.fromkeys((min(few, within), within)):
-            candidates = self._on_nodes(preemptor, victim_kinds, nodes[:count].tolist())
+            candidates = self._on_nodes(preemptor, victim_classes, nodes[:count].tolist())
             cleared = Cleared(self._base, candidates)
             victims = search.best(cleared, ranked(cleared, self._base, request)) if candidates else None
             if victims is not None:
                 return victims
         return None
 
-    def _occupied_by(self, victim_kinds: list[Kind]) -> Occupied:
-        occupied = self._occupied.get(tuple(victim_kinds))
+    def _occupied_by(self, victim_classes: list[JobClass]) -> Occupied:
+        occupied = self._occupied.get(tuple(victim_classes))
         if occupied is None:
             snapshot = self.snapshot
-            kinds = []
-            for kind in victim_kinds:
-                mode = preempt_mode(self.policy, self._rules.side(kind))
+            classes = []
+            for job_class in victim_classes:
+                mode = preempt_mode(self.policy, self._rules.side(job_class))
                 suspends = mode is PreemptMode.SUSPEND
-                exempt = 0 if suspends else self._rules.exempt(kind)
-                kinds.append(VictimKind(kind, float(self._rules.tier(*kind)), float(exempt), suspends))
-            occupied = self._occupied[tuple(victim_kinds)] = Occupied(snapshot.occupants, kinds, snapshot.now)
+                exempt = 0 if suspends else self._rules.exempt(job_class)
+                classes.append(VictimClass(job_class, float(self._rules.tier(*job_class)), float(exempt), suspends))
+            occupied = self._occupied[tuple(victim_classes)] = Occupied(snapshot.occupants, classes, snapshot.now)
         return occupied
 
     def _given_up(self) -> Iterator[tuple[int, tuple[int, ...]]]:
         """For each job preempted in this cycle: its nodes, and what it held of each."""
-        kinds, rows = self.snapshot.occupants.parts, self.snapshot.table.rows
+        gres_names, rows = self.snapshot.occupants.parts, self.snapshot.table.rows
         for job_id in self._taken:
             for index in self._rules.indexes(self.snapshot.records[job_id]):
                 holder = rows[index].holders.get(job_id)
                 if holder is not None:
-                    yield index, holder.taken(kinds, rows[index].hardware)
+                    yield index, holder.taken(gres_names, rows[index].hardware)
 
-    def _on_nodes(self, preemptor: PreemptionSide, victim_kinds: list[Kind], nodes: list[int]) -> list[Victim]:
+    def _on_nodes(self, preemptor: PreemptionSide, victim_classes: list[JobClass], nodes: list[int]) -> list[Victim]:
         """All jobs on these nodes that may be preempted."""
         occupants, records = self.snapshot.occupants, self.snapshot.records
-        numbers = {kind: {number for index in nodes for number in occupants.on(index, kind)} for kind in victim_kinds}
-        records_by_kind = {
-            kind: [records[number] for number in sorted(ids - self._taken)] for kind, ids in numbers.items()
+        numbers = {
+            job_class: {number for index in nodes for number in occupants.on(index, job_class)}
+            for job_class in victim_classes
         }
-        return self._rules.among(preemptor, records_by_kind)[0]
+        records_by_class = {
+            job_class: [records[number] for number in sorted(ids - self._taken)] for job_class, ids in numbers.items()
+        }
+        return self._rules.among(preemptor, records_by_class)[0]
 
     def _candidates(
         self, record: JobRecord, request: Request, guarantees: tuple[Guarantee, ...]
@@ -324,15 +327,15 @@ class Preemptor:
         """All jobs that the job may preempt, and when the first exempt time of the others ends (0.0: none
         is exempt).
         """
-        kind = self._rules.kind_of(record, request)
-        line = (kind, self._own(record, kind), guarantees)
+        job_class = self._rules.class_of(record, request)
+        line = (job_class, self._own(record, job_class), guarantees)
         listed = self._listed.get(line)
         if listed is None:
-            preemptor = self._rules.side(kind, self.priority(record, request))
-            records_by_kind = {
-                victim_kind: self._running.get(victim_kind, []) for victim_kind in self._rules.of(kind)[0]
+            preemptor = self._rules.side(job_class, self.priority(record, request))
+            records_by_class = {
+                victim_class: self._running.get(victim_class, []) for victim_class in self._rules.of(job_class)[0]
             }
-            listed = self._rules.among(preemptor, records_by_kind)
+            listed = self._rules.among(preemptor, records_by_class)
             if guarantees:
                 listed = self._with_borrowers(line, preemptor, *listed)
             if self._is_steady(line):
@@ -349,7 +352,7 @@ class Preemptor:
         """The candidates and, in addition, jobs that must return resources which the preemptor's account is
         guaranteed.
         """
-        _kind, guaranteed, guarantees = line
+        _class, guaranteed, guarantees = line
         found, listed = list(found), {victim.record.id for victim in found}
         if self._standing is None:
             self._standing = Standing(
@@ -387,12 +390,12 @@ class Preemptor:
                     found.append(Victim(other, mode, self._rules.indexes(other), cost))
         return found, first
 
-    def _own(self, record: JobRecord, kind: Kind) -> tuple[Guarantee, ...]:
+    def _own(self, record: JobRecord, job_class: JobClass) -> tuple[Guarantee, ...]:
         """Guarantees of the job's account and those above it, nearest first."""
         if not self.snapshot.rules.guarantees:
             return ()
         spec = record.spec
-        return self.snapshot.rules.job_limits(spec.account, spec.user, kind[0], spec.qos).guarantees
+        return self.snapshot.rules.job_limits(spec.account, spec.user, job_class[0], spec.qos).guarantees
 
     def _victims(
         self,
@@ -403,8 +406,8 @@ class Preemptor:
         guarantees: tuple[Guarantee, ...],
     ) -> list[Victim] | None:
         assert self._base is not None
-        kind = self._rules.kind_of(record, request)
-        line = (kind, self._own(record, kind), guarantees)
+        job_class = self._rules.class_of(record, request)
+        line = (job_class, self._own(record, job_class), guarantees)
         cleared = self._cleared.get(line) if self._is_steady(line) else None
         if cleared is None:
             cleared = Cleared(self._base, candidates)
@@ -462,8 +465,8 @@ class Preemptor:
         return self._made_leaving
 
     @property
-    def _running(self) -> dict[Kind, list[JobRecord]]:
-        """Running jobs by kind, without those that already end."""
+    def _running(self) -> dict[JobClass, list[JobRecord]]:
+        """Running jobs by class, without those that already end."""
         if self._made_running is None:
             snapshot = self.snapshot
             running = self._made_running = {}

@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from spritz.scheduling.view.eligibility import Eligibility
-    from spritz.scheduling.view.occupants import Kind, Occupants
+    from spritz.scheduling.view.occupants import JobClass, Occupants
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Ints, NodeTable
 
 
 class Bound:
-    """The table of a cycle without all jobs of some kinds and all jobs that are leaving. Valid for that table and for
+    """The table of a cycle without all jobs of some classes and all jobs that are leaving. Valid for that table and for
     later ones of the cycle, on which only more is taken.
     """
 
-    def __init__(self, table: NodeTable, occupants: Occupants, kinds: Iterable[Kind], empty: NodeTable) -> None:
+    def __init__(self, table: NodeTable, occupants: Occupants, classes: Iterable[JobClass], empty: NodeTable) -> None:
         bound = table.fork()
         # Its rows are those of the jobs that are still there, and so do not match the columns of the bound.
         bound.oversubscribed = None
-        gone = [occupants.held[kind] for kind in (*kinds, LEAVING) if kind in occupants.held]
+        gone = [occupants.held[job_class] for job_class in (*classes, LEAVING) if job_class in occupants.held]
         if gone:
             taken: Ints = np.add.reduce([held.astype(np.int64) for held in gone])
             bound.cpus += taken[CPUS]
@@ -41,14 +41,14 @@ class Bound:
             bound.core_cpus = np.minimum(bound.cpus, bound.cpus_total)
             bound.memory += taken[MEMORY]
             others = np.zeros(len(table.rows), np.int64)
-            for kind, held in occupants.held.items():
-                if kind != LEAVING and kind not in kinds:
+            for job_class, held in occupants.held.items():
+                if job_class != LEAVING and job_class not in classes:
                     others += held[JOBS]
             bound.idle = others == 0
             shared = any(row.shares_free for row in table.rows)
-            for (kind_of_gres, column), part in zip(bound.gres.items(), taken[3:], strict=True):
+            for (gres_name, column), part in zip(bound.gres.items(), taken[3:], strict=True):
                 # Shares lie on devices: the most that one job could have is no sum, so take the empty table's.
-                bound.gres[kind_of_gres] = empty.gres[kind_of_gres] if shared else column + part
+                bound.gres[gres_name] = empty.gres[gres_name] if shared else column + part
         self.table = bound
         self._rooms: dict[tuple[int, int], list[tuple[int, int]]] = {}
 

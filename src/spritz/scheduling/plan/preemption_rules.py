@@ -1,6 +1,6 @@
-"""Which kinds of jobs may preempt which, how, and what each victim costs: the tables of one cycle.
+"""Which classes of jobs may preempt which, how, and what each victim costs: the tables of one cycle.
 
-A kind is a partition and a QOS; with some modes priorities decide too. The rules themselves are in
+A class is a partition and a QOS; with some modes priorities decide too. The rules themselves are in
 `model.rules.preemption`, which the core shares. Pure; changes nothing.
 
 Source: slurm.conf(5) PreemptType, PreemptMode, PreemptExemptTime, PreemptParameters; sacctmgr(1) Preempt.
@@ -24,7 +24,7 @@ from spritz.scheduling.plan.victims import Victim
 
 if TYPE_CHECKING:
     from spritz.scheduling.plan.victims import Cost
-    from spritz.scheduling.view.occupants import Kind
+    from spritz.scheduling.view.occupants import JobClass
     from spritz.scheduling.view.records import JobRecord
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot
@@ -34,31 +34,31 @@ HIGHEST, LOWEST = 1 << 62, -1
 
 
 class PreemptionRules:
-    """Relations between kinds, and victims, in one cycle. `kinds`: kinds with running jobs."""
+    """Relations between classes, and victims, in one cycle. `classes`: classes with running jobs."""
 
-    def __init__(self, snapshot: Snapshot, kinds: list[Kind]) -> None:
+    def __init__(self, snapshot: Snapshot, classes: list[JobClass]) -> None:
         self.snapshot = snapshot
         self.policy = snapshot.settings.preemption
-        self.kinds = kinds
-        self._exempt_seconds: dict[Kind, int] = {}
-        #: by preemptor's kind: the kinds that it may preempt, and whether it may do so whatever the jobs' priorities
-        self._of: dict[Kind, tuple[list[Kind], bool]] = {}
-        self._sides: dict[tuple[Kind, int], PreemptionSide] = {}
+        self.classes = classes
+        self._exempt_seconds: dict[JobClass, int] = {}
+        #: by preemptor's class: the classes that it may preempt, and whether it may do so whatever the jobs' priorities
+        self._of: dict[JobClass, tuple[list[JobClass], bool]] = {}
+        self._sides: dict[tuple[JobClass, int], PreemptionSide] = {}
         self._made: dict[int, Victim] = {}
         self._recalculated = snapshot.settings.priority_policy.calculate_running
         self._priorities: dict[int, int] = {}
 
-    def kind_of(self, record: JobRecord, request: Request) -> Kind:
-        """Kind (partition and QOS) of a waiting job with this request."""
+    def class_of(self, record: JobRecord, request: Request) -> JobClass:
+        """Of a waiting job with this request."""
         return request.partition, record.spec.qos
 
-    def side(self, kind: Kind, priority: int = 0) -> PreemptionSide:
-        """A job of the kind, as `model.rules.preemption` sees it."""
-        side = self._sides.get((kind, priority))
+    def side(self, job_class: JobClass, priority: int = 0) -> PreemptionSide:
+        """A job of the class, as `model.rules.preemption` sees it."""
+        side = self._sides.get((job_class, priority))
         if side is None:
-            qos = self.snapshot.rules.qos.get(kind[1])
-            side = self._sides[kind, priority] = PreemptionSide(
-                partition=self.snapshot.partitions[kind[0]],
+            qos = self.snapshot.rules.qos.get(job_class[1])
+            side = self._sides[job_class, priority] = PreemptionSide(
+                partition=self.snapshot.partitions[job_class[0]],
                 qos=qos.record if qos is not None else None,
                 priority=priority,
             )
@@ -75,41 +75,39 @@ class PreemptionRules:
             self._priorities[record.id] = priority
         return priority
 
-    def of(self, kind: Kind) -> tuple[list[Kind], bool]:
-        """Kinds whose jobs this kind may preempt, and whether it may preempt all of them, whatever their priorities."""
-        relation = self._of.get(kind)
+    def of(self, job_class: JobClass) -> tuple[list[JobClass], bool]:
+        """Classes that this class may preempt, and whether it may preempt all of their jobs at any priorities."""
+        relation = self._of.get(job_class)
         if relation is None:
-            policy, best, least = self.policy, self.side(kind, HIGHEST), self.side(kind, LOWEST)
-            kinds = [
-                victim_kind for victim_kind in self.kinds if may_preempt(policy, best, self.side(victim_kind, LOWEST))
-            ]
-            certain = all(may_preempt(policy, least, self.side(victim_kind, HIGHEST)) for victim_kind in kinds)
-            relation = self._of[kind] = kinds, certain
+            policy, best, least = self.policy, self.side(job_class, HIGHEST), self.side(job_class, LOWEST)
+            classes = [other for other in self.classes if may_preempt(policy, best, self.side(other, LOWEST))]
+            certain = all(may_preempt(policy, least, self.side(other, HIGHEST)) for other in classes)
+            relation = self._of[job_class] = classes, certain
         return relation
 
-    def exempt(self, kind: Kind) -> int:
-        """PreemptExemptTime of jobs of the kind, in seconds."""
-        seconds = self._exempt_seconds.get(kind)
+    def exempt(self, job_class: JobClass) -> int:
+        """PreemptExemptTime of jobs of the class, in seconds."""
+        seconds = self._exempt_seconds.get(job_class)
         if seconds is None:
-            job_limits = self.snapshot.rules.job_limits("", "", *kind)
+            job_limits = self.snapshot.rules.job_limits("", "", *job_class)
             seconds = exempt_seconds(self.policy, [qos_record.record for qos_record in job_limits.qos])
-            self._exempt_seconds[kind] = seconds
+            self._exempt_seconds[job_class] = seconds
         return seconds
 
     def among(
-        self, preemptor: PreemptionSide, records_by_kind: dict[Kind, list[JobRecord]]
+        self, preemptor: PreemptionSide, records_by_class: dict[JobClass, list[JobRecord]]
     ) -> tuple[list[Victim], float]:
-        """The jobs among `records_by_kind` that `preemptor` may preempt, and when the first exempt time of the others
+        """The jobs among `records_by_class` that `preemptor` may preempt, and when the first exempt time of the others
         ends (0.0: none is exempt).
         """
         victims: list[Victim] = []
         first = 0.0
-        for kind, records in records_by_kind.items():
-            mode, seconds = preempt_mode(self.policy, self.side(kind)), self.exempt(kind)
+        for job_class, records in records_by_class.items():
+            mode, seconds = preempt_mode(self.policy, self.side(job_class)), self.exempt(job_class)
             for other in records:
                 if (other.suspended and mode is PreemptMode.SUSPEND) or spared(self.policy, self.priority(other)):
                     continue
-                if not may_preempt(self.policy, preemptor, self.side(kind, self.priority(other))):
+                if not may_preempt(self.policy, preemptor, self.side(job_class, self.priority(other))):
                     continue
                 until = exempt_until(mode, seconds, started_at=other.started_at, suspended=other.suspended_seconds)
                 if until > self.snapshot.now:

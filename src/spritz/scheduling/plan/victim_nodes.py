@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.eligibility import Eligibility
     from spritz.scheduling.view.fabric import Fabric
     from spritz.scheduling.view.nodes import NodeRow
-    from spritz.scheduling.view.occupants import Floats, Kind, Occupants
+    from spritz.scheduling.view.occupants import Floats, JobClass, Occupants
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.table import Bools, Ints, NodeTable
 
@@ -53,37 +53,37 @@ LEAVES = 4
 IDLE = 3
 
 
-class VictimKind(Struct, frozen=True):
-    """Jobs of a kind that may be preempted. `tier`: lower tiers go first. `exempt_seconds`: a job may not be preempted
+class VictimClass(Struct, frozen=True):
+    """Jobs of a class that may be preempted. `tier`: lower tiers go first. `exempt_seconds`: a job may not be preempted
     for this long after its start (0: immediately). `suspends`: victims keep memory and devices.
     """
 
-    kind: Kind
+    job_class: JobClass
     tier: float
     exempt_seconds: float
     suspends: bool
 
 
 class Occupied:
-    """What possible victims hold of each node now, and what they cost: the arrays of `Occupants`, added up over kinds.
+    """What possible victims hold of each node now, and what they cost: the arrays of `Occupants`, summed over classes.
 
-    A kind is left out on a node where all of its jobs are exempt.
+    A class is left out on a node where all of its jobs are exempt.
     """
 
-    def __init__(self, occupants: Occupants, victim_kinds: Iterable[VictimKind], now: float) -> None:
+    def __init__(self, occupants: Occupants, victim_classes: Iterable[VictimClass], now: float) -> None:
         count = len(occupants.table.rows)
         self.held: Ints = np.zeros((3 + len(occupants.table.gres), count), np.int64)
         self.prices: Floats = np.zeros((PRICES, count))
         self.tiers: Floats = np.zeros(count)
         kept_by_suspended = np.isin(np.arange(len(self.held)), (CPUS, JOBS), invert=True)[:, None]
-        for prey in victim_kinds:
-            held, prices = occupants.held[prey.kind], occupants.prices[prey.kind]
-            if prey.exempt_seconds:
-                spared = prices[FIRST] + prey.exempt_seconds > now
+        for victim_class in victim_classes:
+            held, prices = occupants.held[victim_class.job_class], occupants.prices[victim_class.job_class]
+            if victim_class.exempt_seconds:
+                spared = prices[FIRST] + victim_class.exempt_seconds > now
                 if spared.any():
                     held, prices = np.where(spared, 0, held), np.where(spared, 0.0, prices)
-            self.held += held if not prey.suspends else np.where(kept_by_suspended, 0, held)
-            self.tiers += prey.tier * held[JOBS]
+            self.held += held if not victim_class.suspends else np.where(kept_by_suspended, 0, held)
+            self.tiers += victim_class.tier * held[JOBS]
             self.prices[:FIRST] += prices[:FIRST]
             self.prices[LAST] = np.maximum(self.prices[LAST], prices[LAST])
 

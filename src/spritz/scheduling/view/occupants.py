@@ -1,4 +1,4 @@
-"""What the running jobs of each kind (partition and QOS) hold of every node, as columns.
+"""What the running jobs of each class (partition and QOS) hold of every node, as columns.
 
 Preemption uses it as a bound (`plan.preemption_bound`) and to choose cheap nodes (`plan.victim_nodes`). `Occupants`
 follows the projection's table and recomputes only nodes that have changed. Its counts are never too small.
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.table import Ints, NodeTable
 
 Floats = npt.NDArray[np.float64]
-#: partition and QOS
-Kind = tuple[str, str]
+#: Partition and QOS: all that a relation of `model.rules.preemption` sees of a job, besides its priority. The relation
+#: is therefore asked once for a pair of classes and not for each pair of jobs. A relation that looks at anything else
+#: of a job must add it here, in `Occupants.settle` and in `PreemptionRules.class_of`.
+JobClass = tuple[str, str]
 
 #: jobs that have ended, or are in their grace time
-LEAVING: Kind = ("", "")
+LEAVING: JobClass = ("", "")
 
 #: rows of the arrays before GRES
 CPUS, MEMORY, JOBS = 0, 1, 2
@@ -36,64 +38,64 @@ PRICES = 7
 
 
 class Occupants:
-    """Arrays `held[kind]` are int32[quantity, node]: CPUs, memory, jobs, and GRES in the table's order.
+    """By class: arrays `held` are int32[quantity, node]: CPUs, memory, jobs, and GRES in the table's order.
 
-    `prices[kind]` are float64[price, node], sums over these jobs: `SHARES` of a whole job (a half for each of two
-    nodes), `PRIORITIES`, `STARTS` (seconds since the epoch), `SIZES` (CPUs of the whole job, roughly) and `WORK` (SIZES
-    times the start); `FIRST` and `LAST` are the first and last start. `counts[kind]`: parts of nodes that jobs of the
-    kind hold. All values are those of the last `settle`.
+    `prices` are float64[price, node], sums over these jobs: `SHARES` of a whole job (a half for each of two nodes),
+    `PRIORITIES`, `STARTS` (seconds since the epoch), `SIZES` (CPUs of the whole job, roughly) and `WORK` (SIZES times
+    the start); `FIRST` and `LAST` are the first and last start. `counts`: parts of nodes that jobs of the class hold.
+    All values are those of the last `settle`.
     """
 
     __slots__ = ("_on", "counts", "held", "parts", "prices", "table")
 
-    def __init__(self, table: NodeTable, kinds: tuple[tuple[str, str], ...]) -> None:
+    def __init__(self, table: NodeTable, gres_names: tuple[tuple[str, str], ...]) -> None:
         self.table = table
-        self.parts = kinds
-        self.held: dict[Kind, Ints] = {}
-        self.prices: dict[Kind, Floats] = {}
-        self.counts: dict[Kind, int] = {}
-        #: by node and kind: ids of the jobs that hold something there
-        self._on: dict[int, dict[Kind, list[int]]] = {}
+        self.parts = gres_names
+        self.held: dict[JobClass, Ints] = {}
+        self.prices: dict[JobClass, Floats] = {}
+        self.counts: dict[JobClass, int] = {}
+        #: by node and class: ids of the jobs that hold something there
+        self._on: dict[int, dict[JobClass, list[int]]] = {}
         table.changed.update(range(len(table.rows)))
 
     def settle(self, records: Mapping[int, JobRecord]) -> None:
         """Bring changed nodes up to date."""
         changed = self.table.changed
         for index in changed:
-            for kind, jobs in self._on.pop(index, {}).items():
-                self.held[kind][:, index] = 0
-                self.prices[kind][:, index] = 0.0
-                self.counts[kind] -= len(jobs)
-                if not self.counts[kind]:
-                    del self.counts[kind], self.held[kind], self.prices[kind]
+            for job_class, jobs in self._on.pop(index, {}).items():
+                self.held[job_class][:, index] = 0
+                self.prices[job_class][:, index] = 0.0
+                self.counts[job_class] -= len(jobs)
+                if not self.counts[job_class]:
+                    del self.counts[job_class], self.held[job_class], self.prices[job_class]
             row = self.table.rows[index]
             if not row.holders:
                 continue
             here = self._on[index] = {}
             for job_id, holder in row.holders.items():
                 record = records.get(job_id)
-                kind = LEAVING
+                job_class = LEAVING
                 if record is not None and not record.completing and not record.preempting:
-                    kind = holder.partition, record.spec.qos
-                here.setdefault(kind, []).append(job_id)
-                held = self.held.get(kind)
+                    job_class = holder.partition, record.spec.qos
+                here.setdefault(job_class, []).append(job_id)
+                held = self.held.get(job_class)
                 if held is None:
-                    held = self.held[kind] = np.zeros((3 + len(self.parts), len(self.table.rows)), np.int32)
-                    self.prices[kind] = np.zeros((PRICES, len(self.table.rows)))
+                    held = self.held[job_class] = np.zeros((3 + len(self.parts), len(self.table.rows)), np.int32)
+                    self.prices[job_class] = np.zeros((PRICES, len(self.table.rows)))
                 held[:, index] += holder.taken(self.parts, row.hardware)
-                self.counts[kind] = self.counts.get(kind, 0) + 1
-            for kind, jobs in here.items():
-                if kind != LEAVING:
-                    self.prices[kind][:, index] = _prices([(records[job], row.holders[job]) for job in jobs])
+                self.counts[job_class] = self.counts.get(job_class, 0) + 1
+            for job_class, jobs in here.items():
+                if job_class != LEAVING:
+                    self.prices[job_class][:, index] = _prices([(records[job], row.holders[job]) for job in jobs])
         changed.clear()
 
-    def on(self, index: int, kind: Kind) -> list[int]:
-        """Ids of the kind's jobs on that node."""
-        return self._on.get(index, {}).get(kind, [])
+    def on(self, index: int, job_class: JobClass) -> list[int]:
+        """Ids of the class's jobs on that node."""
+        return self._on.get(index, {}).get(job_class, [])
 
-    def kinds(self) -> list[Kind]:
+    def classes(self) -> list[JobClass]:
         """Kinds with running jobs, without jobs that are leaving."""
-        return [kind for kind in self.held if kind != LEAVING]
+        return [job_class for job_class in self.held if job_class != LEAVING]
 
     def leaving(self) -> list[int]:
         """Ids of the jobs that are leaving, ascending."""
