@@ -98,6 +98,8 @@ class Backfill:
         request = shape.request
         self.waiting[shape.order] = shape
         position = self._seen[shape.order]
+        # A job that waits counts in `_seen` whether it gets a planned start or not: the n-th job of a shape has the
+        # n-th planned start of its request, so positions must not shift between cycles.
         tasks = 1 if record.tasks is None else min(record.tasks.bit_count(), self._parameters.planned_per_array)
         self._seen[shape.order] += tasks
         if request.lifts(NO_RESERVE):
@@ -108,6 +110,9 @@ class Backfill:
         if self._full:
             return self._plan_starts(record, shape, range(position, position + tasks), head=head)
         planned_count = len(self.planned.ledger.of(request))
+        # In a quick cycle, jobs are planned in order of rank without a gap. After the first waiting job without a
+        # planned start (`passed_over`), no later job may get one: it would hold resources that the job passed over
+        # needs, and that job, planned in the next full cycle, would find itself behind a lower-ranked one.
         if not self.passed_over and planned_count >= position + tasks:
             self._plan_starts(record, shape, range(position, position + tasks), head=head)
             self.passed_over = planned_count < len(shape.keys)
@@ -201,6 +206,8 @@ class Backfill:
         freed = self._snapshot.partition_freed.get(future_start.request.partition, 0)
         if future_start.freed == freed:
             return future_start
+        # Moves to later times are never made: a planned start that was told to a user only gets better, except by
+        # `Overtaking` and `_make_way`.
         # Drop before the search: the job must not wait for its own planned start.
         self.planned.drop(future_start)
         start = self._search(future_start.request, NEVER)
@@ -235,6 +242,9 @@ class Backfill:
             return
         self._renewed = max(self._renewed, record.queued)
         shapes = self._snapshot.queue.shapes
+        # Counter-example for leaving them: a wide job of high rank arrives while a stream of small jobs has planned
+        # starts as far as bf_window reaches. Planned behind all of them it would start hours later, though it ranks
+        # first: the order of arrival would beat the order of priority.
         for request in list(self.planned.ledger.by_request):
             shape = shapes.get(request)
             considered = self._seen[shape.order] if shape is not None else 0
@@ -266,6 +276,8 @@ class Backfill:
         if self._full:
             self._old -= sum(len(component) for component in earlier)
         # Components start together: either all of them keep their planned starts, or none does.
+        # A component that lies in several partitions may have one planned start in each; then it is not clear which one
+        # counts, and all are made again.
         whole = len(planned) == len(choices) and len({future_start.start_at for future_start in planned}) == 1
         stale = self._full and any(
             future_start.freed != self._snapshot.partition_freed.get(future_start.request.partition, 0)
@@ -312,6 +324,7 @@ class Backfill:
         until = NEVER if head else now + self._parameters.window_seconds
         if before is not None:
             # Only a strictly earlier start is worth a move.
+            # (An equal start on other nodes would be no gain, and the ledger would change in every cycle.)
             until = nextafter(before[0].start_at, 0.0)
         start = self._start_later(choices, since, until, ())
         if start is None:
@@ -383,6 +396,7 @@ class Backfill:
             return None
         if self._parameters.builtin and any(self._order.get(item.partition, now) > now for item in requests):
             return None
+        # The planned starts may be for later, and yet all components fit now if the job does not wait for itself.
         later = self._start_later(choices, now, now, planned)
         placed = (
             later[1] if later is not None else self._on_planned_nodes(planned) if len(planned) == len(choices) else None

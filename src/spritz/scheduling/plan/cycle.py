@@ -9,6 +9,11 @@ budget, keeps the planned starts that exist.
 Everything that a cycle changes (table, ledger of planned starts, limits) is a fork of the snapshot's, so a cycle can
 run in a worker process or be thrown away.
 
+A *planned start* is what the literature on backfill calls a reservation, a word that Slurm uses for something else
+(`scontrol create reservation`). EASY backfill (Lifka 1995) plans a start for the first blocked job alone; conservative
+backfill (Mu'alem and Feitelson 2001) plans one for every job. A full cycle here is conservative within the bf_* limits;
+a quick cycle is EASY on top of the planned starts that the last full cycle left.
+
 Source: slurm.conf(5) SchedulerType, SchedulerParameters, PriorityTier; squeue(1) JOB REASON CODES.
 """
 
@@ -101,12 +106,16 @@ def decide(
         gangs = gangs_of(snapshot, cycle.parameters.gang_priority, rank_of)
         gangs = [gang for gang in gangs if not gang.partitions & closed]
         shapes = [shape for shape in shapes if not shape.request.component]
+    # The heap has one entry for each shape, that of its next job, and not one for each job: of jobs with equal requests
+    # the first in rank answers for all. The cost of a cycle grows with the number of different requests, which stays
+    # small in queues of 100,000 jobs.
     waiting: list[Entry] = [(rank_of(shape, cycle.shortest.first(shape)), shape.order, 0, shape) for shape in shapes]
     heapify(waiting)
     while (waiting or gangs) and not cycle.exhausted:
         if stop():
             cycle.stopped = True
             break
+        # `gangs` is sorted last one first, so both queues give up their best in turn: a merge by rank.
         if gangs and (not waiting or gangs[-1].key < waiting[0][0]):
             cycle.visited += 1
             gang_cycle.consider(cycle, gangs.pop())
@@ -117,6 +126,8 @@ def decide(
             # Jobs considered earlier have used up the guarantee of the account, so this job's rank is lower now.
             heapreplace(waiting, (cycle.rank_at(shape, position), order, position, shape))
             continue
+        # The comparison above is enough, although other entries may have sunk as well: they are looked at the same way
+        # when they reach the top. Such ranks only sink: a cycle uses guarantees up and frees none.
         go_on = cycle.consider(shape.jobs[key], rank, shape)
         cycle.visited += 1
         if cycle.beyond_guarantee:
@@ -286,6 +297,8 @@ class Cycle:
             if verdict is LICENSES:
                 self.held[shape.order] = shape
             return False
+        # One round for each array task. Every round asks everything again (guarantee, limits, licenses, place), since
+        # the task before it has changed the answers.
         while not self.exhausted:
             task_id = self._next_task(record)
             if task_id is _NO_TASK:
@@ -309,6 +322,8 @@ class Cycle:
                     return self._limited(shape, BEYOND_GUARANTEE)
             licensed = self.licenses.find(record, key, request)
             start = self.search.find(record, key, shape) if licensed is not None else None
+            # Limits are asked twice: before the search by what the job asks for, which is cheap and spares hopeless
+            # searches; and here by what it would get, since whole nodes and cores rounded up may count for more.
             limited = self.limits.verdict(record, request, start[0]) if start is not None else None
             if limited is not None:
                 return self._limited(shape, limited)
@@ -389,6 +404,8 @@ class Cycle:
         allocation, minutes = start
         # Each start gets a holder number that no job has: the tables still hold running jobs under their own ids.
         self._taken += 1
+        # Ranges of holder numbers: job ids are positive; starts of this cycle count down from -2^40, components under
+        # trial from -2^44 (`gangs._ALIAS`), planned starts from -2^50 (`planned_starts.FUTURE`).
         alias = -(1 << 40) - self._taken
         ends_at = self.snapshot.now + (request.seconds if minutes is None else minutes * 60.0)
         holders = holders_of(allocation, request, alias, record.spec.uid, self.table, ends_at)
@@ -456,6 +473,9 @@ class Cycle:
         head = request.queue_key not in self.blocked_queues
         if head:
             self.notes.job(record, reserved or Verdict(Reason.RESOURCES))
+            # A job of several partitions has an entry in each and blocks a queue only with its last one: before that it
+            # may yet start elsewhere. If it blocked this queue and then started there, the jobs behind it here would be
+            # held to the limits of backfill by a job that has left.
             if max(record.entries, key=self._entry_order)[1] is shape:
                 self.blocked_queues.add(request.queue_key)
             # Otherwise the job may still start in another of its partitions, and the next job here becomes the head.
@@ -499,6 +519,8 @@ class Cycle:
         pool = self.licenses.pool
         pool = pool.without(self.licenses.reserved(request)) if request.licenses else pool
         room = self.preemptor.find(record, request, task_id, self.table, pool, accept, apart, guarantees)
+        # A search under the guarantee may fail where ordinary preemption succeeds: `accept` then also demands that the
+        # allocation stays within the same guarantees.
         if room is None and guarantees:
             # No victims under the guarantee: try again with the ordinary rules of preemption alone.
             guarantees = ()
@@ -509,9 +531,12 @@ class Cycle:
             return False
         if room.planned is not None:
             self.preemptions.append(room.planned)
+        # `accept` has asked the same question, so the answer is not None; now the list is needed.
         planned.take_back(planned.outranked(record, key, request, room.allocation, ends_at, any_age=True) or ())
         self._break_for(record, key, request)
         if not room.at_once:
+            # The victims hold the resources until they have left, perhaps for minutes (GraceTime). Without a hold the
+            # jobs behind would take each piece as it comes free, and the preemption would have been for nothing.
             self._wait_for_place(record, request, room.allocation, task_id)
             return True
         self.take_over(record, request, room.allocation, task_id)
@@ -573,6 +598,8 @@ class Cycle:
         """Detect that the core dropped a start of the last plan: its resources are free, and earlier failures did not
         know.
         """
+        # The failures of the last cycle were found with the resources of its starts taken. No event says that a start
+        # did not happen, so the counts of freed resources, by which failures are repeated, do not move.
         records = self.snapshot.records
         for job_id, task_id in self.snapshot.memory.planned:
             record = records.get(job_id)

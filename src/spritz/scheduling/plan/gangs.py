@@ -199,6 +199,9 @@ def start_later(
     order = sorted(
         range(len(choices)), key=lambda index: (*_descending(choices[index]), _reach(eligibility, choices[index]))
     )
+    # Counter-example for asking each component alone and taking the latest answer: two components that each fit at noon
+    # may want the same GPUs at noon. So a time is found at which each fits alone (necessary), all are placed one on top
+    # of the other at that time (sufficient), and if that fails the search goes on at the next change.
     enough = Enough(profile, choices, until)
     for _ in range(BREAKPOINTS_MAX):
         at = enough.first(at)
@@ -384,6 +387,9 @@ def together(
     order = sorted(
         range(count), key=lambda index: (_reach(eligibility, choices[index]), *_descending(choices[index]), index)
     )
+    # Placing components together is bin packing; a failure here does not prove that there is no way. Two cheap remedies
+    # cover what occurs: begin with another component, and bar the node that a flexible component took from one that can
+    # use no other.
     for turn in range(min(count, ORDERS_MAX)):
         barred: dict[int, set[int]] = {}
         for _ in range(BARRED_MAX):

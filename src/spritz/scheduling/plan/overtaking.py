@@ -57,6 +57,9 @@ class Overtaking:
         `search`: finds the earliest start beside all that is kept. `first`: the job may displace every planned start
         whose job has not been considered, not only those that it has overtaken.
         """
+        # `place` is the order in which the last full cycle saw the jobs. A job seen now before one with a smaller place
+        # has moved up past it since. Comparing ranks would not do: a planned start is not kept with the rank that its
+        # job had.
         place = _NO_PLACE if first or not future_start.place else future_start.place
         rivals = [rival for rival in self._overtaken(place) if rival is not future_start]
         self._tries += bool(rivals) and not first

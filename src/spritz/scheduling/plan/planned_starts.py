@@ -130,6 +130,9 @@ class PlannedStarts:
             index = self._table.index_of[part.node]
             here = [item for item in view.holds.get(index, ()) if item[0] not in own and item[0].start_at < ends_at]
             # A planned start that any CPUs would satisfy clashes only if too few CPUs remain, whichever they are.
+            # Planned starts name CPUs, but most of them would take any (`flexible`). Comparing masks alone would refuse
+            # a job on CPUs 0-3 because a planned start names CPUs 0-3, although CPUs 4-7 are free for it; so the node
+            # is asked whether enough remains, whichever CPUs they are.
             crowded = (
                 bool(here)
                 and view.is_flexible(index)
@@ -164,6 +167,9 @@ class PlannedStarts:
         if shape is None:
             return True
         place = self.ledger.of(future_start.request).index(future_start)
+        # Planned starts belong to requests: the one at this place is for the job at this place. A job that was in the
+        # queue when this planned start was made had its own made first, so it has no claim; only a newcomer had no
+        # chance. Where priorities have changed since, `overtaking` decides, in full cycles.
         other = self._rank(shape, shape.keys[min(place, len(shape.keys) - 1)])
         return other > key and (any_age or record.queued > future_start.queued)
 
@@ -181,6 +187,8 @@ class PlannedStarts:
         clashes.
         """
         future_start, now = self.of(request), self._snapshot.now
+        # A provisional planned start, made by a quick cycle, only keeps other jobs off; the next full cycle makes it
+        # again.
         if future_start is None or future_start.start_at > now or future_start.provisional or request.segment_alone:
             return None
         assert len(future_start.parts) == len(future_start.allocation.nodes)
@@ -204,6 +212,8 @@ class PlannedStarts:
 
         The projection does the same when it receives the event of the start.
         """
+        # In each partition, since the plan for the other partitions is void as well: left in place, it would hold
+        # resources for a job that runs already, until the time had passed.
         for _key, shape in record.entries:
             self.overdue.served(shape.request)
             for future_start in self.ledger.of(shape.request)[:1]:

@@ -180,6 +180,8 @@ class Preemptor:
         victim_classes = self._rules.classes if guarantees else self._rules.of(self._rules.class_of(record, request))[0]
         if not victim_classes and not self._leaving:
             return None
+        # From here on each test is dearer than the one before it: counts without all possible victims (arrays, once per
+        # cycle), places once leaving jobs have gone, a few nodes, all victims.
         bound = self._bound(victim_classes, table)
         priority = self.priority(record, request)
         if self.failed.tried(record, request, guarantees, priority, bound):
@@ -194,6 +196,9 @@ class Preemptor:
             pool.give_back(other.record.licenses)
         search = VictimSearch(self.snapshot, request, self._base, accept, pool, self._trials_left, apart)
         # Resources of jobs that are leaving anyway may suffice.
+        # Victims of the last cycle are still leaving (GraceTime, epilogs). Without this test the next cycle, which
+        # finds the job still blocked, would preempt a second set of victims for it, and so on in every cycle until the
+        # first had gone.
         allocation = search.place_on(self._base) if self._leaving and search.licensed([]) else None
         victims: list[Victim] | None = []
         spared_until = 0.0
@@ -202,6 +207,7 @@ class Preemptor:
             victims = self._on_shortlist(search, record, request, victim_classes) if not guarantees else None
             allocation = search.result if victims is not None else None
         if allocation is None and many and self._quick:
+            # Reported in the plan (`victims_wanted`), so that the driver runs a full cycle soon.
             self.put_off = True
             self.placements += search.placements
             return None
@@ -213,10 +219,13 @@ class Preemptor:
         self._trials_left -= search.trials
         if allocation is None or victims is None:
             self.failed.wait_for(spared_until)
+            # With victims taken earlier in this cycle the failure is not a fact about the cluster, only about this
+            # cycle.
             if not self._taken:
                 self.failed.remember(record, request, guarantees, priority, spared_until)
             return None
         verdict = self._verdict(record, request, task_id, allocation, victims, table)
+        # Take the victims off `_base`, so that no later job of this cycle counts on the same ones.
         self._taken.update(victim.record.id for victim in victims)
         self.chosen += victims
         for victim in victims:
@@ -426,6 +435,8 @@ class Preemptor:
         victims: list[Victim],
         table: NodeTable,
     ) -> Preemption:
+        # SUSPEND frees CPUs at once but no memory and no GPU (`remove`), so the job can start now only if these
+        # suffice; REQUEUE and CANCEL free all, but later.
         at_once = are_suspended(victims)
         if at_once:
             present = table.fork()
@@ -453,6 +464,8 @@ class Preemptor:
         """Jobs that are about to leave."""
         if self._made_leaving is None:
             snapshot = self.snapshot
+            # A node that hangs never reports its jobs gone. To wait for it would keep the preemptor from victims
+            # elsewhere for ever.
             patience = snapshot.settings.kill_wait_seconds + STUCK_SECONDS
             records = [
                 snapshot.records[job_id] for job_id in snapshot.occupants.leaving() if job_id in snapshot.records

@@ -75,6 +75,7 @@ class StartSearch:
         """Resources that are free now and not planned for another job while this job lasts, with the time limit if it
         differs from the request's (--time-min). None if there are none.
         """
+        # bf_max_job_start and sched/builtin: no job (or no more) passes the first blocked one.
         if shape.request.queue_key in self._blocked_queues and not self.may_overtake():
             return None
         start = self._look_for(record, key, shape)
@@ -92,6 +93,9 @@ class StartSearch:
         failure = self._findings.failure(shape)
         if failure is not None and self._still_fails(shape, failure, freed):
             return None
+        # Three ways to be spared a search, cheapest first: this request failed and nothing that helps was freed since;
+        # an equal request with another time limit failed in this cycle; and, below, only the nodes freed since need a
+        # look.
         fit = shape.fit
         if fit in self._no_place:
             failures[shape] = Failure(freed)
@@ -103,6 +107,8 @@ class StartSearch:
             self._no_place.add(fit)
             failures[shape] = Failure(freed)
             return None
+        # The search first ignores planned starts, since most jobs fit beside them and the plain table is quick;
+        # `_around_planned` then checks the result, and searches the rest of the profile only if it clashes.
         early = self._early_first(self._table, request, self._snapshot.now + request.seconds)
         if early is not None:
             allocation = place(early, request, eligibility, within=within) or allocation
@@ -115,6 +121,8 @@ class StartSearch:
             if void is not None:
                 self._planned.take_back(void)
                 start = allocation, None
+        # With the version: it failed because of planned starts, and may succeed once one of them is dropped, without
+        # any node freed.
         failures[shape] = Failure(freed, self._planned.version) if start is None else None
         return start
 
@@ -151,6 +159,8 @@ class StartSearch:
         start = self._until(now + request.seconds, allocation, request, within)
         if start is not None or not request.time_min_minutes:
             return None if start is None else (start, None)
+        # (Bisection is right because a longer job never fits where a shorter one does not: it meets more planned
+        # starts.)
         # Shorten the job so that it ends when a planned start begins: try the latest such time that will do.
         starts = self._planned.starts_between(now + request.time_min_minutes * 60.0, now + request.seconds)
         best: Start | None = None
@@ -236,6 +246,8 @@ class StartSearch:
             if (
                 entry[2]
                 or failure is None
+                # A failure with a version may end when planned starts move, which no node tells; such shapes are few
+                # and always tried.
                 or failure.version is not None
                 or (verdict is not PRIORITY and verdict != PRIORITY)
                 or stuck is None

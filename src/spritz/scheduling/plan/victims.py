@@ -166,6 +166,7 @@ class VictimSearch:
         `may`: whether a victim is still available. `strict`: victims must be a prefix of the order of cost
         (PreemptParameters=strict_order).
         """
+        # If the job does not fit without all of them, no subset helps: removing fewer jobs frees less.
         allocation = self.place_on(cleared.table)
         if allocation is None or not self.licensed(cleared.victims):
             return None
@@ -182,6 +183,9 @@ class VictimSearch:
             bound = self._about(sums, cleared, allocation, may)
         if bound is None:
             return None
+        # Greedy, then exact: a first set that suffices, made minimal (no member can be spared) and then, within the
+        # budget, minimum (no smaller set suffices). Minimal is not minimum: with nodes of 4 GPUs, two victims of 2 GPUs
+        # on one node may be minimal where one victim of 4 on another would do.
         bound = self._pruned(sums, bound)
         if pool is None and not all(_free(victim) for victim in bound):
             candidates = (
@@ -238,6 +242,8 @@ class VictimSearch:
         self, sums: Sums, cleared: Cleared, allocation: Allocation, may: Callable[[Victim], bool]
     ) -> list[Victim] | None:
         """The victims about a good allocation: one on nodes of which none holds more victims than necessary."""
+        # `cleared.table` shows all nodes as empty of victims, so placement takes whichever it likes, perhaps the most
+        # crowded. Offer it first only nodes that cost at most one victim each, then two, and so on.
         for most in np.unique(cleared.crowd)[:-1].tolist():
             better = self.place_on(_grafted(self.base, cleared, (cleared.crowd <= most).nonzero()[0]))
             if better is not None:
@@ -266,6 +272,7 @@ class VictimSearch:
         """`victims` without those that can be spared; the most expensive are tried first. They are out of `sums` on
         entry.
         """
+        # The dearest first: of two victims either of which can be spared, the cheaper one is kept as the victim.
         for victim in sorted(victims, key=lambda other: other.cost, reverse=True):
             sums.put_back(victim)
             if not self._enough(sums):
@@ -277,6 +284,9 @@ class VictimSearch:
         that.
         """
         sums.only([])
+        # Iterative deepening: all sets of one size before any of the next, so the first hit has the fewest victims, and
+        # the cheapest of these since candidates come in order of cost. The smallest size worth a try follows from the
+        # nodes that are missing, as no victim frees more nodes than it holds.
         widest = max((len(victim.nodes) for victim in candidates), default=1) or 1
         least = max(1, -(-sums.nodes_missing() // widest))
         for size in range(least, len(bound) + 1):
@@ -295,6 +305,7 @@ class VictimSearch:
         job start.
         """
         if not left:
+            # `enough` is necessary, cheap and wrong in one direction only; `place_on` decides.
             if not sums.enough():
                 return None
             self.placements_left -= 1

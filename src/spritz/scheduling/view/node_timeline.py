@@ -4,7 +4,9 @@ Owns the order of these changes (`Timeline`) and the least of what is free acros
 are planned starts that need a number of CPUs and devices and not particular ones. A flexible hold takes its own if they
 are free when it begins, and others if not; so a job may start on any of them as long as there are enough at all times.
 That is safe: requests for whole cores and single devices can be served from first start to last if at no time more is
-asked for than there is.
+asked for than there is. (Interval graphs are perfect: as many colours suffice as there are intervals at the busiest
+moment, given out greedily in order of start. A device is a colour, a planned start an interval.) It would not be safe
+for GPUs of one socket, for shares of a device, or for single threads of cores: `is_flexible` excludes them.
 
 Source: colouring of interval graphs; the profile is `profile`.
 """

@@ -5,7 +5,9 @@ so that one array expression finds when a request could first start. Reservation
 through `hold` and `let_go`. `Profile.at` is the table as a job would find it that starts at one time and ends at
 another: `place` reads it like the present table.
 
-Counts are upper bounds between two breakpoints; rows are exact. Decides nothing.
+Counts are upper bounds between two breakpoints; rows are exact. They differ because counts do not say *which* CPUs and
+devices are free: 2 GPUs free before noon and 2 after are no 2 GPUs for a job that runs across noon, if they are not the
+same two. Decides nothing.
 
 Source: slurm.conf(5) SchedulerParameters=bf_*; the profile of conservative backfill (Mu'alem and Feitelson 2001).
 """
@@ -149,6 +151,9 @@ class Profile:
 
     def _attach(self, only: Iterable[int] | None) -> None:
         """Take over the arrays of the profile that this one was forked from. What is computed there stays there."""
+        # Copy on write in two steps. A fork shares the arrays of its base until it first changes them (`_unshare`).
+        # What was stale in the base is computed in the base before the fork takes the arrays over, so that the next
+        # fork of the same base finds it done.
         base = self._base
         if base is not None:
             self._base = None
@@ -181,6 +186,8 @@ class Profile:
         """Enter the hold into the arrays directly, with the result that `_work_out` would give. False if it must be
         asked.
         """
+        # A flexible hold changes counts by plain subtraction between two times. Any other hold may take particular
+        # CPUs, so what is left does not follow from counts.
         if not kernels.compiled or self._base is not None or not hold.flexible or hold.start_at >= holder.ends_at:
             return False
         if index in self.stale or index in self._simulated:
@@ -225,6 +232,8 @@ class Profile:
         """As `settle`, but if only a few nodes are stale, leave them so and return them: no array is copied."""
         self._attach(nodes)
         few = sorted(self.stale.intersection(nodes)) if self._shares else []
+        # For a few stale nodes, a copy of all arrays (megabytes on large clusters) would cost more than computing these
+        # nodes apart.
         if len(few) * ASIDE_SHARE > len(self.table.rows):
             few = []
         if not few:
@@ -342,6 +351,8 @@ class Profile:
         ):
             # Jobs only release resources: what is free at first is the least.
             return row.after(begun)
+        # The job must find its resources free at *every* moment of its life, so take the least over all changes in it.
+        # Sums at the two ends are not enough: a planned start may begin and end in between.
         row = row.copy()
         changes = Timeline(row, holds)
         least: Least | None = None

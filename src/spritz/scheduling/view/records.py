@@ -271,6 +271,8 @@ class Shape:
         if not self.keys or key > self.keys[-1]:
             self.keys.append(key)
         else:
+            # `failure` speaks for all jobs of the shape. A failure for want of resources holds for any rank; one
+            # because of planned starts only for ranks behind theirs.
             if key < self.keys[0] and self.failure is not None and self.failure.version is not None:
                 # Planned starts of other jobs may not hold back one that ranks higher, so the failure may not apply to
                 # it.
@@ -349,6 +351,8 @@ class Queue:
             shape.failure = None
 
 
+# A long queue has one reason for nearly all its jobs. Jobs are looked at one by one only if theirs differs
+# (`Queue.unsettled`), so that notes cost what has changed and not what waits.
 def _says_the_same(record: JobRecord) -> bool:
     """Whether the job's reason is the verdict on all its requests."""
     reason, detail = record.reason, record.reason_detail
