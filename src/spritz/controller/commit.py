@@ -53,6 +53,8 @@ class CommitThread:
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
+            # After a failure nothing may be written: a later group on disk without this one would be a journal with a
+            # gap. The queue is emptied so that `close` returns.
             if self._failed:
                 continue
             work, done = item

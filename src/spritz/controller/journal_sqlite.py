@@ -188,6 +188,8 @@ class SqliteJournal:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+            # Synced before the rename, and the directory after it: a crash leaves the old set of images or the new one,
+            # and never a name with half a file behind it.
             part.rename(target)
             sync_directory(self._directory)
         except OSError as error:
@@ -196,6 +198,8 @@ class SqliteJournal:
 
     def prune(self, keep_after: int) -> None:
         """See `Journal.prune`."""
+        # Two images stay, and the events since the older one: if the newest image turns out to be unreadable, the state
+        # is rebuilt from the one before it.
         paths = _image_paths(self._directory)
         kept = paths[:2]
         for path in paths[2:]:

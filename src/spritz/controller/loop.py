@@ -169,6 +169,9 @@ class SingleWriter:
 
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back when everything that is in memory now is on disk; at once if it already is."""
+        # Three cases. Memory holds events that are not even on their way to the disk: wait for their group. The last
+        # group is on its way: wait for it. Else all is on disk. A read that skipped this could show a job that a crash
+        # then undoes.
         if self._gathering.events:
             self._gathering.on_release.append(callback)
         elif self._syncing:
@@ -202,6 +205,7 @@ class SingleWriter:
         """Return when everything handed in so far is durable and released, or, after `stop`, never will be."""
         while not self.idle and not self._stopped:
             reached: asyncio.Future[None] = self._loop.create_future()
+            # A group without events commits as well, so this callback is reached even if nothing else is handed in.
             self._drains.add(reached)
             self._gathering.on_release.append(lambda future=reached: future.done() or future.set_result(None))  # type: ignore[misc]
             self.turn()

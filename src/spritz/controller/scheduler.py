@@ -334,10 +334,13 @@ class SchedulerDriver:
                 self._policy.quick_depth or QUICK_PLACEMENTS,
                 stop=lambda: clock() > until,
             )
+            # Before the plan is applied: applying records events, and the findings are about the state before them.
             self._projection.remember(findings)
             self._apply(plan, partial(self._quick_ended, queue), self._projection.table, seconds=clock() - began)
         except Exception as error:
             context.log.error("cycle.failed", exception=error, error=repr(error))
+            # The cycle may have left the projection between two states: rebuild it from the records, which the core
+            # owns.
             self._trusted = False
             self._note(QuickEnded(outcome=Outcome.FAILED))
         else:

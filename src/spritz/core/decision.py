@@ -49,6 +49,8 @@ class DecisionContext:
 
     def record(self, event: Event) -> None:
         """Apply the event to the state, and add it to the events of this decision."""
+        # Memory is now ahead of the journal. No reader outside can tell: replies, reads and effects wait until the
+        # events are on disk. If that write fails, the controller ends, and recovers without them.
         apply_event(self.state, event)
         self.events.append(event)
 

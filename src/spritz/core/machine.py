@@ -54,6 +54,8 @@ class Machine:
         reply = _decided(context, command)
         if isinstance(reply, Rejection):
             return Outcome(reply=reply)
+        # Consequences that any command may have, derived from what it has recorded. The order matters: the first two
+        # may record events, and `settle_siblings` tells other clusters of jobs as they are at the end.
         replenish(context)
         settle_accrual(context)
         settle_siblings(context)
@@ -65,6 +67,8 @@ class Machine:
         Refusals and `test_only` record nothing, and are decided on the state itself. A command that would record an
         event is decided on a copy of the state, whose cost grows with the state.
         """
+        # A copy of the state costs 0.2 s with 100,000 jobs, and most dry runs end without an event: so try on the state
+        # itself first, where the attempt to record is what ends the trial, before anything has changed.
         context = ReadOnlyContext(self.state, now, caller)
         try:
             reply = _decided(context, command)

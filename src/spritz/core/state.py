@@ -219,6 +219,8 @@ class State:
             self._index_state(job)
             if job.submit_key:
                 self.submissions[job.spec.uid, job.submit_key] = job_id
+        # Identity is enough for the spec: records are frozen, so a changed spec is another object, and an equal copy
+        # costs only an unneeded update.
         elif old.state is not job.state or old.flags != job.flags or old.spec is not job.spec:
             self._unindex_state(old)
             self._index_state(job)
@@ -233,6 +235,7 @@ class State:
         self.deadlines.set(job_id, job_deadline(self, job))
         if job.federation is not None:
             self.federated[job_id] = None
+            # Here and not in each decision: whatever changes the job, other clusters must hear of it.
             self.siblings_due[job_id] = None
 
     def forget_job(self, job_id: int) -> None:

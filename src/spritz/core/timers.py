@@ -60,6 +60,8 @@ class Deadlines(Generic[K]):
         if times.get(job_id) == at:
             return
         times[job_id] = at
+        # The old entry stays in the heap and is skipped when it surfaces (`_times` no longer agrees): removing it would
+        # cost O(n).
         heappush(self._heap, (at, job_id))
         if len(self._heap) > 2 * len(times) + 64:
             # Superseded entries stay in the heap until they surface; those of long limits would pile up for days.
@@ -95,6 +97,8 @@ class Deadlines(Generic[K]):
             entry = heappop(heap)
             if times.get(entry[1]) == entry[0] and (not due or due[-1] != entry):
                 due.append(entry)
+        # What is due leaves only when its record gives another deadline. If a decision overlooks it, the next Tick
+        # finds it again.
         for entry in due:
             heappush(heap, entry)
         return [job_id for _at, job_id in due]

@@ -115,6 +115,8 @@ class Machine:
 
     def handle(self, message: Struct, term: int) -> Actions | Rejection:
         """Carry out an order of the controller of that term. A Rejection changes nothing."""
+        # Two controllers may both believe to be in charge for a moment (a paused machine, a split network). The one
+        # with the lower term has been replaced; whatever it decides is not in the journal that counts.
         if term < self.term:
             return Rejection(
                 code="ESLURM_DISABLED", message=f"controller of term {term} was replaced by one of term {self.term}"
@@ -168,6 +170,9 @@ class Machine:
         key = _key(message)
         life = (key.job_id, key.restart_count)
         entry = self._jobs.get(life)
+        # Launches may be repeated, by a controller that restarted or did not hear the answer. Every "was here already"
+        # below is silence and no error: the report about that step is the answer, and it is repeated until
+        # acknowledged.
         if key in self._ended:
             return []
         if life in self._gone:

@@ -88,6 +88,9 @@ def minds(pid: int, number: int) -> bool:
 def kill_descendants(pid: int) -> int:
     """SIGKILL everything below `pid`. Stopped first, so that none can fork on. Returns how many were found."""
     found = descendants(pid)
+    # A list of processes is old as soon as it is read: a fork may add one to it. Stopped processes cannot fork, so
+    # after SIGSTOP the second list misses at most children of what was not in the first; callers repeat until none is
+    # left.
     if len(found) > 1:
         send(found, signal.SIGSTOP)
         found = descendants(pid)

@@ -63,6 +63,8 @@ def _fork(directory: str, connection: int, requests: socket.socket) -> None:
     try:
         requests.close()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # In this order: a session of its own, so that no signal for the daemon's group reaches the step; then the role
+        # of subreaper, so that orphaned tasks come to this process and not to init, where no kill would find them.
         os.setsid()
         processes.become_subreaper("slurmstepd")
         gc.enable()

@@ -274,6 +274,8 @@ def _preempted(state: State, event: events.JobPreempted) -> None:
     job = state.jobs[event.job_id]
     state.put_job(replace(job, preempted_at=event.at, preempt_action=event.mode, ends_at=event.ends_at))
     preemptor = state.jobs.get(event.by_job_id)
+    # The preemptor claims what its victims release: it ranks before all others until it starts
+    # (`waiting_jobs.CLAIMING_TIER`).
     for member in het.members(state, preemptor) if preemptor is not None else ():
         if member.state is JobState.PENDING:
             state.put_job(replace(member, awaits_victims_since=event.at))
@@ -355,6 +357,8 @@ def _ended(state: State, event: events.JobEnded) -> None:
         if not completing:
             job = replace(job, suspended_by="")
     # A job cancelled while it waits for the nodes of an earlier life keeps waiting for them.
+    # Two lives in one record: the job ran (life 0), was requeued, and is cancelled while it waits (life 1) and a node
+    # is still silent. The record ends, and `completing` names nodes of life 0.
     waiting = old.state is JobState.PENDING and old.flags & COMPLETING
     if waiting:
         job = replace(
@@ -424,6 +428,7 @@ def _node_gone(state: State, event: events.JobNodeGone) -> None:
     job = replace(job, completing=(), flags=int(job.flags & ~COMPLETING), repeat_kill_at=0.0, suspended_at=0.0)
     if job.suspended_by:
         job = replace(job, suspended_by="")
+    # The allocation of the earlier life stayed in the record so that its nodes could be returned one by one.
     if job.completing_life != job.restart_count or job.state is JobState.PENDING:
         # The nodes were those of an earlier life: what waits, or was cancelled while it waited, has none.
         job = replace(job, allocation=None, flags=int(job.flags & ~_CLEARED_FLAGS))
@@ -437,6 +442,8 @@ def _node_gone(state: State, event: events.JobNodeGone) -> None:
 def _requeued(state: State, event: events.JobRequeued) -> None:
     job = state.jobs[event.job_id]
     if job.array_job_id and job.array_job_id not in state.arrays_live:
+        # Every task had ended, and their records had deadlines for being purged. With one task queued again the array
+        # lives, and all of them must stay until it has ended too.
         reborn = array_members(state, job.array_job_id)
     else:
         reborn = []

@@ -149,6 +149,8 @@ def split(context: DecisionContext, array_id: int, task_id: int) -> int:
     """Give one pending task its own record. Returns its job id."""
     array_record = context.state.jobs[array_id]
     assert array_record.array is not None, f"job {array_id} is no pending array"
+    # The last task takes over the record of the array. Otherwise an array without pending tasks would keep a record
+    # that stands for no task, and every count of jobs would have to leave it out.
     last = mask_of(array_record.array.pending) == 1 << task_id
     job_id = array_id if last else _task_number(context.state)
     context.record(ArrayTaskSplit(at=context.now, array_job_id=array_id, task_id=task_id, job_id=job_id))

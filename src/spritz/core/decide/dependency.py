@@ -200,6 +200,7 @@ def job_started(context: DecisionContext, job: Job) -> None:
 
 def job_is_over(context: DecisionContext, job: Job) -> None:
     """The job has ended and left its nodes: check all jobs that wait for it, and so on down the chain."""
+    # A worklist and no recursion: with kill_invalid_depend one failure may cancel a chain of thousands of jobs.
     queue = [job]
     while queue:
         over = queue.pop()
@@ -215,6 +216,7 @@ def job_is_over(context: DecisionContext, job: Job) -> None:
                     queue.append(killed)
         same_name = context.state.singletons.get((over.spec.uid, over.spec.name))
         if same_name:
+            # (Looking at all of them at each end would cost n² for n jobs of one name.)
             # Of several waiting jobs of a name only the oldest can start: the others wait for it.
             oldest = min(_whole(context.state.jobs[number]) for number in same_name)
             for number in [job_id for job_id in same_name if _whole(context.state.jobs[job_id]) == oldest]:

@@ -154,6 +154,8 @@ def _end_one(
             _close_steps(context, job.id, job.restart_count, node)
     resume_on(context, (node for node in _held_nodes(job) if node not in completing))
     ended = context.state.jobs[job.id]
+    # Not for a requeued job: the message to its nodes names the cause, which follows from the state that JobRequeued
+    # leaves (`pending.termination_cause`). `_requeue_one` sends it after that event.
     if not requeued:
         for node in completing:
             context.add_effect(terminate(ended, node, kill_now=kill_now))
@@ -175,6 +177,8 @@ def _held_nodes(job: Job) -> tuple[str, ...]:
 
 
 def _nodes_to_clear(state: State, job: Job, gone: Collection[str]) -> tuple[str, ...]:
+    # A lost node never answers. If the job waited for it, its other nodes would be free and the job COMPLETING for
+    # ever. What still runs there ends when the node registers again (`registration._settle`).
     names = _held_nodes(job)
     if not gone and not names:
         return ()
@@ -200,6 +204,8 @@ def node_gone(context: DecisionContext, job: Job, node: str, *, lost: bool = Fal
 def _close_steps(context: DecisionContext, job_id: int, life: int, node: str) -> None:
     """Close the steps whose end this node never reported."""
     for step in list(context.state.steps.get(job_id, {}).values()):
+        # By life: a requeued job may have started again elsewhere while an old node is still being cleared, and its new
+        # steps must not be closed by the old node.
         if step.restart_count != life or node not in step.running_nodes:
             continue
         if len(step.running_nodes) > 1:

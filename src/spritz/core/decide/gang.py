@@ -125,6 +125,8 @@ def _take_turns(context: DecisionContext, jobs: list[Job]) -> None:
     slice_ids = {job.id for job in jobs}
     busy: Busy = {}
     chosen: set[int] = set()
+    # The longest suspended first, so each job runs in turn; running jobs come after them and stay only where CPUs are
+    # left. First fit, and so perhaps not the fullest slice, but no job can be passed over for ever.
     for job in sorted(jobs, key=lambda job: (job.state is not JobState.SUSPENDED, job.suspended_at, job.id)):
         shares = state.held_shares(job)
         for share in shares:
@@ -135,6 +137,7 @@ def _take_turns(context: DecisionContext, jobs: list[Job]) -> None:
         chosen.add(job.id)
         for share in shares:
             busy[share.node] |= mask_of(share.cpus)
+    # All suspensions before any resumption: at no event do two running jobs have one CPU.
     for job in jobs:
         if job.id not in chosen and job.state is JobState.RUNNING:
             suspend_job(context, job, "gang")

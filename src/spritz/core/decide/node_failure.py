@@ -60,6 +60,7 @@ def fail_job_on_node(context: DecisionContext, job: Job, name: str, *, gone: boo
     """A running job loses a node: it goes on without (--no-kill), is requeued, or ends with NODE_FAIL."""
     allocation = job.allocation
     assert allocation is not None, f"job {job.id} holds nothing"
+    # --no-kill does not help a batch job that loses its first node, where its script runs.
     if job.spec.no_kill and len(allocation.nodes) > 1 and not (job.has_script and allocation.nodes[0].node == name):
         for step in list(context.state.steps.get(job.id, {}).values()):
             if name in step.running_nodes:

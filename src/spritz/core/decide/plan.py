@@ -52,6 +52,7 @@ def apply_plan(context: DecisionContext, command: ApplyPlan) -> Done:
             start_whole(context, starts)
         else:
             start_job(context, start)
+    # After the starts: the cycle chose victims on a table on which its starts had taken their resources.
     reclaim = Reclaim(context.state)
     for planned in command.plan.preemptions:
         job = context.state.jobs.get(planned.job_id)

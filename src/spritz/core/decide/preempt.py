@@ -68,6 +68,9 @@ def apply_preemption(context: DecisionContext, planned: PlannedPreemption, recla
         refusal, lenders[victim.job_id] = _judged(state, planned, victim, context.now, reclaim)
         if refusal:
             return f"victim {victim.job_id}: {refusal}"
+    # Two questions. If victims end: could the job start once all of them, and all that are leaving anyway, have left?
+    # It starts in a later cycle, and until then claims the place (`awaits_victims_since`). If victims are only
+    # suspended: can it start now, beside jobs that are still leaving?
     ending = frozenset(victim.job_id for victim in planned.victims if victim.mode is not PreemptMode.SUSPEND)
     stopping = frozenset(victim.job_id for victim in planned.victims if victim.mode is PreemptMode.SUSPEND)
     refusal = start_refusal(state, start, context.now, FreedState(state, gone=ending, stopped=stopping, leaving=True))
@@ -139,6 +142,9 @@ def _judged(
     victim_side = _side(state, job, job.partition, victim.priority)
     if preemptor_side is None or victim_side is None:
         return "partition not available", ""
+    # The scheduler may have planned by an older partition, QOS or guarantee, so the relation is asked again, by the
+    # same function. Its mode must agree too: the plan counted on what that mode frees (SUSPEND leaves memory and GPUs
+    # with the victim).
     policy = state.settings.preemption
     if _is_guest(state, job, planned.allocation.reservation):
         return "" if victim.mode is guest_mode(policy) else "not to be preempted so", ""
@@ -187,6 +193,8 @@ def preempt(
         return
     victim_side = _side(state, job, job.partition)
     assert victim_side is not None, f"job {job.id} runs in no partition"
+    # slurm.conf(5): REQUEUE requeues a job "if possible", else cancels it; a job that cannot be requeued is no safer
+    # from preemption.
     if mode is PreemptMode.REQUEUE and not may_requeue(state, job):
         mode = PreemptMode.CANCEL
     guest = _is_guest(state, job, reservation)

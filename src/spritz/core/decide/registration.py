@@ -77,6 +77,8 @@ def register_node(context: DecisionContext, report: RegisterNode) -> Registered:
     if report.extra is not None and report.daemon_started_at != node.daemon_started_at:
         # Only once, so that a later `scontrol update` stands.
         context.record(NodeUpdated(at=context.now, node=replace(context.state.nodes[report.name], extra=report.extra)))
+    # The spool directory of a node has an id of its own. Another id than last time: its memory of launches is gone (a
+    # new disk, a wiped /var), and "never heard of that step" is no proof that the step never ran.
     forgot = bool(node.spool_id and report.spool_id) and report.spool_id != node.spool_id
     if state is not NodeState.DOWN:
         came_back(context, node)
@@ -179,6 +181,7 @@ def _settle(context: DecisionContext, report: RegisterNode, *, lost: bool, forgo
     nodes_came_up(context, name)
     for job in holders(context.state, name):
         if job.flags & POWER_UP_NODE and not lost:
+            # (Its nodes boot for it: a boot is what it waits for, and no failure.)
             continue  # nothing was sent yet, here or elsewhere
         if job.flags & COMPLETING:
             if lost:
@@ -208,9 +211,13 @@ def _settle_job(
         if name not in step.running_nodes:
             continue
         runs = (job.id, step.restart_count, step.step_id) in alive
+        # The launch is unconfirmed. Either the step runs: confirm it. Or the launch never arrived: `pending_effects`
+        # sends it again once the link is up.
         if name in step.unstarted_nodes and (runs or not forgot):
             if runs:
                 context.record(StepLaunched(at=context.now, job_id=job.id, step_id=step.step_id, node=name))
+        # The launch is confirmed and the step is gone without a report: with the script the job is lost, with another
+        # step only that step.
         elif not runs and step.step_id == STEP_BATCH:
             fail_job_on_node(context, job, name, gone=True)
             return

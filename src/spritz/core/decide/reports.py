@@ -60,6 +60,7 @@ def step_finished(context: DecisionContext, report: StepFinished) -> Done:
     if step is not None and report.node in step.running_nodes:
         _end_step_on(context, step, report)
         if report.step_id == STEP_BATCH:
+            # The end of the step is recorded first: the end of the job closes what steps it still finds open.
             _batch_ended(context, report)
     if report.job_gone:
         _gone(context, report.job_id, report.restart_count, report.node)
@@ -74,6 +75,8 @@ def job_gone(context: DecisionContext, report: JobGone) -> Done:
 
 def _gone(context: DecisionContext, job_id: int, life: int, node: str) -> None:
     job = context.state.jobs.get(job_id)
+    # Reports are repeated until acknowledged and may be days old. By then the id may stand for the next life of a
+    # requeued job, or that life may hold the same node: only the life that is being cleared counts.
     if job is not None and node in job.completing and job.completing_life == life:
         node_gone(context, job, node)
 
@@ -163,6 +166,8 @@ def _script_failed(context: DecisionContext, job: Job, status: int, gone: tuple[
     signal, code = signal_of(status), exit_code_of(status)
     reason = Reason.RAISED_SIGNAL if signal else Reason.NON_ZERO_EXIT_CODE
     detail = f"RaisedSignal:{signal}({signal_description(signal)})" if signal else ""
+    # Before RequeueExit: a script that catches SIGTERM and exits with one of these codes would else be held, though it
+    # was preempted.
     if job.preempt_action:
         # The job obeyed its preemption warning: this is no failure of its own.
         finish(context, job, status, gone)

@@ -67,6 +67,8 @@ def start_refusal(state: State, start: PlannedStart, now: float, freed_state: Fr
     job = state.jobs.get(start.job_id)
     if job is None or job.state is not JobState.PENDING:
         return "not pending"
+    # A requeued job is pending while processes of its last life may still run. Started now, it could meet them on the
+    # same node, and its files would have two writers.
     if job.flags & COMPLETING:
         return "completing"
     if not eligible(job.reason, job.eligible_at, now):
@@ -88,6 +90,8 @@ def start_refusal(state: State, start: PlannedStart, now: float, freed_state: Fr
         return f"limit {limit.value}"
     if not allocation.nodes:
         return "no nodes"
+    # The time limit comes first, since limits on minutes, licenses of reservations and reservations themselves are
+    # asked for a stretch of time.
     minutes = _granted(state, job, start, now)
     seconds = held_seconds(minutes)
     refusal = limit_refusal(state, job, start, minutes, freed_state.ledger if freed_state else state.ledger, now)
@@ -98,6 +102,7 @@ def start_refusal(state: State, start: PlannedStart, now: float, freed_state: Fr
         kept = _licenses_kept(state, start, now, seconds)
         if choose(state, job.spec.licenses, returned, kept, start.licenses) is None:
             return "licenses in use"
+    # The nodes come last, since there may be thousands of them.
     return (
         _reservation_refusal(state, job, start, now, seconds)
         or _allocation_refusal(freed_state or FreedState(state), job, allocation, partition, now)
@@ -299,6 +304,7 @@ def start_job(context: DecisionContext, start: PlannedStart) -> None:
     elif not context.state.settings.prolog_slurmctld:
         prolog.prepare(context, context.state.jobs[job.id])
     wait_for_slice(context, context.state.jobs[job.id])
+    # Last: `after` conditions look at the start that has just been recorded.
     job_started(context, job)
 
 

@@ -45,6 +45,9 @@ def earliest(
         return None
     tried = 0
     for horizon, openings in searches(profile, request, nodes, since):
+        # `first` is a lower bound, found without placing anything: before that time fewer than nodes_min nodes are open
+        # at all. From there on go from one opening to the next; between two openings nothing becomes possible that was
+        # not possible before.
         at = openings.first(target.nodes_min)
         while tried < BREAKPOINTS_MAX and at <= min(horizon, until) and at < NEVER:
             within = openings.at(at)

@@ -109,6 +109,8 @@ class Openings:
         # An able node stays able until its next cell that is not, or for ever after its last cell.
         last = np.append(cells.node[1:] != cells.node[:-1], True) | ~np.append(able[1:], True)
         every = np.arange(len(able))
+        # A node is able in cells 3, 4 and 5 and not in 6: a job may begin in any of the three and must end by the end
+        # of 5. The scan from the right carries the index of the last cell of each such run to all its cells.
         until = np.minimum.accumulate(np.where(last, every, len(able) - 1)[::-1])[::-1]
         self.lasts: Floats = cells.ends[until]
         # Nothing opens after a time that never comes.

@@ -135,6 +135,7 @@ def _place_on(
         elif final:
             return None
     workload = workload_of(eligibility, table)
+    # Bounds by columns first, over all nodes at once; rows are then looked at only on nodes that may serve.
     able = table.up[choice.nodes]
     for column, least in needed(table, request):
         able &= column[choice.nodes] >= least
@@ -514,6 +515,8 @@ def assign_all(
     nodes = []
     # Equal nodes give equal allocations.
     given: dict[tuple[object, ...], NodeAllocation] = {}
+    # A job of 1,000 nodes mostly gets 1,000 equal shares; computing one and copying it makes wide jobs cheap. Equal is:
+    # equal portion and equal free resources, on equal hardware (part of `row.free()`).
     counted = len(portions) > 1 and depends_on_free(request)
     for portion in portions:
         row = rows[portion.index]

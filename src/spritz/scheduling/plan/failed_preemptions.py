@@ -1,5 +1,9 @@
 """Requests for which no victims were found. They are not tried again before something relevant changes.
 
+A search for victims is the dearest part of a cycle, and in a full cluster it fails for most of the queue in each. Two
+kinds of failure differ in what ends them: *hopeless* (not even without all victims by counts) only by resources freed
+on a node that could serve; others also by time, since exempt times end and priorities change.
+
 Source: docs/decisions/0033-preemption.md.
 """
 

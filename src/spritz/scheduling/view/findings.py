@@ -2,7 +2,10 @@
 
 A cycle reads the `Memory` of its snapshot and writes `Findings` of its own, which it returns with the plan. The caller
 of cycles passes them to `Projection.remember`. Events remove findings that they make wrong, so a plan is the same with
-and without the memory.
+and without the memory (a property test compares the two).
+
+They cannot be written straight into the projection: a cycle may run in a forked child, whose memory is not the
+controller's, and its plan may be discarded, in which case its findings are about a cluster that never was.
 """
 
 from __future__ import annotations

@@ -231,6 +231,7 @@ class Projection:
 
     def remember(self, findings: Findings) -> None:
         """Take over the findings of the last cycle. Call it before the next event, which might contradict them."""
+        # In this order: what the cycle found after it had forgotten older failures stands.
         if findings.forgotten:
             self.queue.forget_failures()
         for shape, failure in findings.failures.items():

@@ -37,6 +37,7 @@ def adopt(projection: Projection, plan: Plan) -> None:
     if plan.future_starts is None or _take_over(projection, plan.future_starts):
         made, version = projection.memory.made
         if made is plan:
+            # (Dropping and making them above has counted the version up.)
             # The ledger is now as the cycle left it, so failures recorded with its version are still valid.
             projection.ledger.version = version
 
@@ -129,6 +130,7 @@ def check_planned_starts(projection: Projection) -> None:
         future_starts = projection.ledger.of(request)
         shape = projection.queue.shapes.get(request)
         count = len(shape.keys) if shape is not None else 0
+        # An array is one job of the shape and may have several planned starts, one for each of its next tasks.
         if shape is not None and len(future_starts) > count:
             count = sum(record.tasks.bit_count() if record.tasks else 1 for record in shape.jobs.values())
         void = list(future_starts[count:])

@@ -73,6 +73,8 @@ def settle(projection: Projection, now: float, reorder_max: int | None = None) -
     _follow_owners(projection)
     _widen(projection, now)
     _may_boot(projection, now)
+    # At most `reorder_max` a call: a change of fair-share moves every job of the queue, and moving all at once would
+    # hold up a quick pass, which has milliseconds. The others keep their old rank until the next call.
     moved = _take_some(projection, reorder_max)
     for record in (
         *projection.unplaced.values(),
@@ -207,6 +209,9 @@ def _in_reservations(cluster: Cluster, record: JobRecord, request: Request) -> l
 def request_of(cluster: Cluster, record: JobRecord, partition: str) -> Request:
     """What the job asks for in this partition."""
     home = cluster.partitions.get(partition) or Partition(name=partition)
+    # What a request contains decides which jobs share a `Shape`. A field too few, and jobs share a verdict that is
+    # right for one of them only; a field too many (the user, always), and every job is a shape of its own and the cycle
+    # slow. So account, user and QOS join only where a rule looks at them.
     request = resolve(record.spec, home, cluster.settings, cluster.rules.placing(record.spec.qos))
     outside = barred(record.spec, home, cluster.rules, cluster.settings.enforce)
     if outside is not None:
