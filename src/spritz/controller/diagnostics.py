@@ -63,7 +63,7 @@ class Cycles:
             self.heard(seconds, depth=depth, tried=tried, queue=queue)
 
     def told(self) -> CycleCounts:
-        """For the wire."""
+        """The counts as sdiag receives them; times in microseconds."""
         return CycleCounts(
             count=self.count,
             last_at=self.last_at,

@@ -55,7 +55,7 @@ class _Group:
 
 
 class Mailer:
-    """Listens to events."""
+    """Turns events of jobs with --mail-type into messages, and hands them to MailProg."""
 
     def __init__(self, context: Context, moments: Moments) -> None:
         self._context = context

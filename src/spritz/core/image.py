@@ -26,7 +26,7 @@ from spritz.model.triggers import Trigger
 
 
 class Image(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The records of a State."""
+    """The records of a State, without its indexes, which `decoded` derives again."""
 
     version: int = 0
     next_job_id: int = 0

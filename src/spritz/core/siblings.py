@@ -56,7 +56,7 @@ def lock_refusal(job: Job) -> str:
 
 
 def entry_of(tie: Federated, cluster: str) -> Sibling | None:
-    """The copy on that cluster."""
+    """The copy on that cluster; None if there is none."""
     return next((one for one in tie.siblings if one.cluster == cluster), None)
 
 

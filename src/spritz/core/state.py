@@ -239,7 +239,7 @@ class State:
             self.siblings_due[job_id] = None
 
     def forget_job(self, job_id: int) -> None:
-        """Remove an ended job."""
+        """Remove an ended job from the records and from every index."""
         job = self.jobs.pop(job_id)
         self.federated.pop(job_id, None)
         self.charge(job_id, None)

@@ -69,7 +69,7 @@ class Deadlines(Generic[K]):
             heapify(self._heap)
 
     def all(self) -> dict[K, float]:
-        """Every deadline by key."""
+        """Every deadline (seconds since the epoch) by key; not a copy."""
         return self._times
 
     def __contains__(self, job_id: K) -> bool:

@@ -64,5 +64,5 @@ def levels(branches: Branches) -> int:
 
 
 def all_nodes(branches: Iterable[Branch]) -> tuple[str, ...]:
-    """Nodes of all daemons."""
+    """Names of the nodes of all daemons in these branches."""
     return tuple(name for branch in branches for name in branch.nodes)

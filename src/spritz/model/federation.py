@@ -34,7 +34,7 @@ def federated_number(local: int, cluster_number: int) -> int:
 
 
 def local_number(job_id: int) -> int:
-    """What the origin's cluster counts."""
+    """The number that the origin's cluster gave the job: its lower bits."""
     return job_id & _LOCAL
 
 
@@ -44,7 +44,7 @@ def origin_number(job_id: int) -> int:
 
 
 def member(federation: Iterable[FederationMember], cluster: str) -> FederationMember | None:
-    """How the cluster stands."""
+    """This cluster's entry; None if it is not a member."""
     return next((one for one in federation if one.cluster == cluster), None)
 
 

@@ -47,7 +47,7 @@ def with_nodes(
 
 
 def without_nodes(partitions: Mapping[str, Partition], names: Iterable[str]) -> dict[str, Partition]:
-    """All partitions, without these nodes."""
+    """All partitions, with these nodes removed from those that had them."""
     gone = frozenset(names)
     return {
         name: partition

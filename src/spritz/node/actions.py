@@ -69,7 +69,7 @@ class CleanUp(Struct, frozen=True):
 
 
 class RemoveSpool(Struct, frozen=True):
-    """The controller has the result."""
+    """Remove the step's spool directory: the controller has stored the result."""
 
     key: StepKey
 

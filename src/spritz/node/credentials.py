@@ -34,7 +34,7 @@ _decoders = {kind.__name__: Decoder(kind) for kind in LAUNCHES}
 
 
 class Launches:
-    """Verifies signed launches."""
+    """Verifies launches that came from another machine: signature, content, receiver, and that each is used once."""
 
     def __init__(self, membership: Membership, cluster: str, clock: Clock) -> None:
         self._membership = membership
@@ -43,7 +43,7 @@ class Launches:
         self._taken = Taken()
 
     def open(self, signed: SignedLaunch) -> LaunchBatch | LaunchStep | LaunchProlog:
-        """The launch inside. Raises BadCredential."""
+        """The launch that the message carries. Raises BadCredential, which says what is wrong with it."""
         if not signed.credential or not signed.signature:
             raise BadCredential("missing", "a launch from another machine needs one")
         if not is_signed(signed.credential, signed.signature, self._membership.launch_keys):

@@ -81,7 +81,7 @@ class Person(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def person_of(uid: int) -> Person | None:
-    """A user with its groups."""
+    """A user in the system's databases, with all its groups."""
     try:
         entry = pwd.getpwuid(uid)
     except (KeyError, OverflowError):

@@ -22,7 +22,7 @@ GANG_POLICIES = ("fifo", "backfill", "srtf", "srsf")
 
 
 def run_gang(arguments: Namespace, context: Context) -> Report:
-    """Read, replay, measure."""
+    """Replay a trace of gang jobs (all GPUs at once), and print its measures."""
     clock = SystemClock()
     began = clock.monotonic()
     policy = arguments.policy or "fifo"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def run_pods(arguments: Namespace, context: Context) -> Report:
-    """Read, draw, place, measure."""
+    """Draw pods from a trace, place them, and print the measures."""
     clock = SystemClock()
     began = clock.monotonic()
     name = arguments.placement

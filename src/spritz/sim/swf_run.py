@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def run_swf(arguments: Namespace, context: Context) -> Report:
-    """Read, replay, measure."""
+    """Replay a trace in Standard Workload Format, and print its measures."""
     clock = SystemClock()
     began = clock.monotonic()
     policy = arguments.policy or "easy"

@@ -83,10 +83,10 @@ def test_a_cluster_without_guarantees_says_how_to_set_one() -> None:
     assert "sacctmgr modify account" in text_lines(shares(here.machine.state, here.now))[1]
 
 
-def test_more_than_there_is_is_never_promised_in_silence() -> None:
+def test_guarantees_beyond_the_cluster_are_reported() -> None:
     here = site({"ai": "gres/gpu=4,node=1", "bio": "gres/gpu=1"})
     assert beyond_cluster(here.machine.state) == [("gres/gpu", 5, 4)]
-    assert "More is guaranteed than there is, by 1" in "\n".join(text_lines(shares(here.machine.state, here.now)))
+    assert "Guarantees exceed the cluster by 1" in "\n".join(text_lines(shares(here.machine.state, here.now)))
     set_guarantees(here, {"ai": "gres/gpu=4", "vision": "gres/gpu=4"}, {})
     assert beyond_cluster(here.machine.state) == [], "what is below another counts with it"
 

@@ -71,7 +71,7 @@ class Submissions:
         return users + [(group_name_of, component.spec.gid) for component in components if component.spec.gid >= 0]
 
     def submit(self, command: SubmitJob, call: Call) -> Struct | Deferred:
-        """Store, decide; answered once durable."""
+        """Store script and environment, then decide. The answer is sent when the job is on disk."""
         context = self._context
         caller = context.identity.caller(call)
         if known_submission(context.machine.state, command, caller):

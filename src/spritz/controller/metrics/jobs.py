@@ -105,7 +105,7 @@ class _Sum:
 
 
 class JobTotals:
-    """Result of `count`."""
+    """Jobs and what they hold: of the cluster, by partition, by user, by account."""
 
     def __init__(self) -> None:
         self.all = Totals()

@@ -18,7 +18,7 @@ from spritz.plugins.answer import PluginAnswer
 
 
 class Setup(Struct, frozen=True, kw_only=True, tag=True):
-    """`scripts`: (plugin, path)."""
+    """First message to the child: the scripts to load, as (plugin, path)."""
 
     scripts: tuple[tuple[str, str], ...]
     cluster: str = ""
@@ -49,7 +49,7 @@ class Ready(Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Need(Struct, frozen=True, kw_only=True, tag=True):
-    """`what`: jobs or reservations."""
+    """A script asks for data of the cluster: `what` is jobs or reservations."""
 
     what: str
 

@@ -54,7 +54,7 @@ class Waiter:
 
     @classmethod
     def of(cls, job: Job) -> Waiter:
-        """The waiting job itself."""
+        """What the conditions of this pending job depend on."""
         tasks = mask_of(job.array.pending) if job.array is not None else 0
         held = job.hold is not Hold.NONE
         return cls(job.spec, job.id, job.array_job_id or job.het_job_id, tasks, held=held)

@@ -286,7 +286,7 @@ def lock_unused(context: DecisionContext, command: LockUnused) -> Done:
 
 
 def lock_returned(context: DecisionContext, command: LockReturned) -> Done:
-    """The origin has it again."""
+    """The origin has its lock back: this copy may ask for it again."""
     job = context.state.jobs.get(command.job_id)
     tie = job.federation if job is not None else None
     if job is not None and tie is not None and tie.lock == RETURNED and tie.asked == command.asked:

@@ -66,7 +66,7 @@ def account_associations(
 
 
 def new_users(book: Book, names: Iterable[str], admin: str, default_wckey: str) -> list[User]:
-    """Users that the book lacks."""
+    """Records for those of `names` that the book has no user of."""
     existing = {user.name for user in book.users}
     return [User(name=name, admin=admin, default_wckey=default_wckey) for name in names if name not in existing]
 

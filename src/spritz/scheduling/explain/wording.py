@@ -32,7 +32,7 @@ def listed(words: Sequence[str], last: str = "and") -> str:
 
 
 def largest(sums: dict[str, int]) -> tuple[tuple[str, int], ...]:
-    """The largest users, largest first."""
+    """(name, amount) of the `USERS_MAX` that use most, largest first; equal amounts by name."""
     return tuple(sorted(sums.items(), key=lambda item: (-item[1], item[0]))[:USERS_MAX])
 
 

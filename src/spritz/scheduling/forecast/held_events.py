@@ -39,6 +39,6 @@ class Recheck(Struct, frozen=True):
 
 
 class Call(Struct, frozen=True):
-    """A callback."""
+    """Call the function with the time of the event."""
 
     function: Callable[[float], None]

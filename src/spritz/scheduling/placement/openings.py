@@ -46,7 +46,7 @@ def _least(profile: Profile, request: Request) -> dict[int, int] | None:
 
 
 class QuickOpenings:
-    """As `Openings`, for all times."""
+    """As `Openings`, without a horizon: the compiled loop reads the profile as it goes."""
 
     def __init__(self, profile: Profile, request: Request, nodes: Ints, since: float, least: dict[int, int]) -> None:
         profile.settle()

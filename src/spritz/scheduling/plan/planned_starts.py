@@ -291,7 +291,7 @@ class PlannedStarts:
 
     @property
     def reserved(self) -> Reserved:
-        """All reservations of the snapshot."""
+        """All reservations (scontrol create reservation) of the snapshot."""
         return self._snapshot.reserved
 
     def view(self, request: Request) -> Profile:

@@ -155,7 +155,7 @@ class Eligibility:
         return choices
 
     def nodes(self, request: Request) -> Ints:
-        """Every node of every choice."""
+        """Indexes, ascending, of all nodes that could serve the request by any of its choices."""
         choices = self.choices(request)
         if len(choices) == 1:
             return choices[0].nodes

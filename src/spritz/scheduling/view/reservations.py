@@ -48,7 +48,7 @@ OTHERS = "May be reserved for other job"
 
 
 class Booking(FutureHold):
-    """One occurrence of a reservation."""
+    """One occurrence of a reservation: what it takes of the nodes, and when."""
 
     __slots__ = ("reservation",)
 

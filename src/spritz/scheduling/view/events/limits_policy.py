@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def put_policy(projection: Projection, policy: Policy) -> None:
-    """Replace the whole policy."""
+    """Replace the whole policy, and what licenses and priorities derive from it."""
     make_rules(projection, policy)
     projection.set_licenses()
     projection.set_priority_inputs(projection.priority_inputs)
