@@ -133,20 +133,20 @@ def cluster_settings(
 
 def enforced(words: Iterable[str]) -> tuple[str, ...]:
     """AccountingStorageEnforce with what each value implies."""
-    given = {word.lower() for word in words}
-    if "1" in given:
-        given.add("associations")
-    if "2" in given:
-        given.add("limits")
-    if "all" in given:
-        given |= {"associations", "limits", "qos", "safe", "wckeys"}
-    if "safe" in given:
-        given.add("limits")
-    if given & {"limits", "qos", "wckeys"}:
-        given.add("associations")
-    if "nojobs" in given:
-        given.add("nosteps")
-    return tuple(sorted(given - {"all", "1", "2"}))
+    enforced = {word.lower() for word in words}
+    if "1" in enforced:
+        enforced.add("associations")
+    if "2" in enforced:
+        enforced.add("limits")
+    if "all" in enforced:
+        enforced |= {"associations", "limits", "qos", "safe", "wckeys"}
+    if "safe" in enforced:
+        enforced.add("limits")
+    if enforced & {"limits", "qos", "wckeys"}:
+        enforced.add("associations")
+    if "nojobs" in enforced:
+        enforced.add("nosteps")
+    return tuple(sorted(enforced - {"all", "1", "2"}))
 
 
 def _private(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -400,8 +400,8 @@ def _partition(line: PartitionLine, default: bool, settings: Settings) -> Partit
     alloc = str(line["AllocNodes"] or "")
     root = line["DisableRootJobs"]
     default_time, longest = line["DefaultTime"], _number(line["MaxTime"])
-    given = "PreemptMode" in line.values
-    off = "OFF" if given else ""
+    has_mode = "PreemptMode" in line.values
+    off = "OFF" if has_mode else ""
     consumable, memory = _partition_consumables(line, settings)
     return Partition(
         name=line.name,
@@ -437,7 +437,7 @@ def _partition(line: PartitionLine, default: bool, settings: Settings) -> Partit
         memory_consumable=memory,
         priority_tier=_number(line["PriorityTier"]),
         priority_job_factor=_number(line["PriorityJobFactor"]),
-        preempt_mode=",".join(_words(line["PreemptMode"]) if given else settings.words("PreemptMode")) or off,
+        preempt_mode=",".join(_words(line["PreemptMode"]) if has_mode else settings.words("PreemptMode")) or off,
         grace_seconds=_number(line["GraceTime"]),
         qos=str(line["QOS"]),
         hidden=line["Hidden"] is True,

@@ -119,10 +119,10 @@ def _exclusive(
 ) -> None:
     """Memory keys of which only one may be given."""
     for group in _UNITS:
-        given = [key for key in group if values.get(key)]
-        if len(given) > 1:
-            where = place or places.get(given[-1])
-            diagnostics.error(where, f"{' and '.join(given)} exclude each other", key=given[-1], hint="keep one")
+        present = [key for key in group if values.get(key)]
+        if len(present) > 1:
+            where = place or places.get(present[-1])
+            diagnostics.error(where, f"{' and '.join(present)} exclude each other", key=present[-1], hint="keep one")
 
 
 def _consumables(parsed: Parsed, diagnostics: Diagnostics) -> None:

@@ -94,18 +94,18 @@ def _check(fields: Fields, place: Location, diagnostics: Diagnostics) -> None:
             re.compile(str(values.get(key) or ""))
         except re.error as error:
             diagnostics.error(places[key], f"{key}={shown(str(values[key]))}: {error}", key=key)
-    given = {key for key in _COMMANDS if values.get(key)}
-    if not given:
+    present = {key for key in _COMMANDS if values.get(key)}
+    if not present:
         diagnostics.error(
             place, "missing required options: RunTimeRun, RunTimeKill and RunTimeDelete", key="RunTimeRun"
         )
         return
     required = {"RunTimeRun", "RunTimeKill", "RunTimeDelete"}
     other = {"RunTimeCreate", "RunTimeStart", "RunTimeKill", "RunTimeDelete", "RunTimeQuery"}
-    if given - {"RunTimeQuery"} != required and given != other:
+    if present - {"RunTimeQuery"} != required and present != other:
         message = "RunTimeRun and RunTimeCreate/RunTimeStart are mutually exclusive. "
         message += "All other RunTime* configurations items must be populated."
         diagnostics.error(place, message, key="RunTimeRun")
-    elif values.get("IgnoreFileConfigJson") and "RunTimeStart" in given:
+    elif values.get("IgnoreFileConfigJson") and "RunTimeStart" in present:
         message = "IgnoreFileConfigJson=true and RunTimeStart are mutually exclusive"
         diagnostics.error(places["RunTimeStart"], message, key="RunTimeStart")

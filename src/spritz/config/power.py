@@ -72,12 +72,12 @@ def changed_exceptions(policy: PowerPolicy, key: str, sign: str, text: str) -> P
     for malformed text.
     """
     if key == "SuspendExcNodes":
-        given = kept_nodes(text)
+        kept = kept_nodes(text)
         if sign == "-":
-            gone = {name for names, _count in given for name in names}
+            gone = {name for names, _count in kept for name in names}
             left = ((tuple(name for name in names if name not in gone), count) for names, count in policy.kept)
             return replace(policy, kept=tuple(item for item in left if item[0]))
-        return replace(policy, kept=(*policy.kept, *given) if sign else given)
+        return replace(policy, kept=(*policy.kept, *kept) if sign else kept)
     field = {"SuspendExcParts": "kept_partitions", "SuspendExcStates": "kept_states"}.get(key)
     if field is None:
         raise ValueError(f"{key} is no list of exceptions")
@@ -130,9 +130,9 @@ def check_power(parsed: Parsed, diagnostics: Diagnostics) -> None:
         diagnostics.warning(
             settings.places.get("SuspendExcNodes"), f"SuspendExcNodes names no node {unknown[0]}", key="SuspendExcNodes"
         )
-    given = [key for key in ("ResumeProgram", "SuspendProgram") if settings.text(key)]
-    if len(given) == 1:
-        missing = "SuspendProgram" if given == ["ResumeProgram"] else "ResumeProgram"
+    present = [key for key in ("ResumeProgram", "SuspendProgram") if settings.text(key)]
+    if len(present) == 1:
+        missing = "SuspendProgram" if present == ["ResumeProgram"] else "ResumeProgram"
         diagnostics.warning(
-            settings.places.get(given[0]), f"{given[0]} without {missing}: no node is powered down", key=given[0]
+            settings.places.get(present[0]), f"{present[0]} without {missing}: no node is powered down", key=present[0]
         )

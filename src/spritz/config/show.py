@@ -122,8 +122,8 @@ def _memory(kind: str) -> Callable[[LoadedConfig], tuple[str, str]]:
 
 
 def _job_defaults(config: LoadedConfig) -> tuple[str, str]:
-    given = [(name, config.settings.integer(name)) for name in ("DefCpuPerGPU", "DefMemPerGPU")]
-    return "JobDefaults", ",".join(f"{name}={amount}" for name, amount in given if amount) or NULL
+    defaults = [(name, config.settings.integer(name)) for name in ("DefCpuPerGPU", "DefMemPerGPU")]
+    return "JobDefaults", ",".join(f"{name}={amount}" for name, amount in defaults if amount) or NULL
 
 
 def _or(name: str, absent: str) -> Callable[[LoadedConfig], tuple[str, str]]:

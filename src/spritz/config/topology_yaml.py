@@ -182,11 +182,11 @@ def _flat(reader: _Reader, node: yaml.Node) -> TopologyFile:
 def _entries(reader: _Reader, node: yaml.Node | None, what: str, keys: tuple[str, ...]) -> list[Entry]:
     entries = []
     for item in reader.items(node, f"{what}s"):
-        given = reader.mapping(item, (what, *keys), f"a {what}")
-        name = reader.text(given.get(what), what)
-        nodes = reader.hosts(given.get("nodes"), "nodes")
-        children = reader.hosts(given.get("children"), "children")
-        if not given or nodes is None or children is None:
+        mapping = reader.mapping(item, (what, *keys), f"a {what}")
+        name = reader.text(mapping.get(what), what)
+        nodes = reader.hosts(mapping.get("nodes"), "nodes")
+        children = reader.hosts(mapping.get("children"), "children")
+        if not mapping or nodes is None or children is None:
             continue
         if not name:
             reader.error(item, f"{what} is missing", f"write {what}: NAME")

@@ -162,19 +162,19 @@ class Fields:
         name = f"{self.scope}.{key.name}" if self.scope else key.name
         label = f"{key.name} of {self.scope}" if self.scope else key.name
         honoured = status.HONOURED.get(name)
-        given = value if isinstance(value, tuple) else (value,)
-        if honoured is not None and all(str(item).partition("=")[0] in honoured for item in given):
+        values = value if isinstance(value, tuple) else (value,)
+        if honoured is not None and all(str(item).partition("=")[0] in honoured for item in values):
             return
         if name in status.MOOT:
             message = f"{label} has no effect: {status.MOOT[name]}"
         elif honoured is not None:
-            for item in given:
+            for item in values:
                 if f"{name}.{item}" in status.MOOT:
                     message = f"{key.name}={item} has no effect: {status.MOOT[f'{name}.{item}']}"
                     self.diagnostics.warning(place, message, key=key.name, once=f"{name}.{item}")
             missing = ",".join(
                 str(item)
-                for item in given
+                for item in values
                 if str(item).partition("=")[0] not in honoured and f"{name}.{item}" not in status.MOOT
             )
             if not missing:
@@ -182,7 +182,7 @@ class Fields:
             best = f"with {key.kind.show(key.default)}" if key.default else "without it"
             message = f"{key.name}={missing} is not implemented yet; Spritz acts as {best}"
         elif key.kind is OPTIONS_KIND and key.name in OPTIONS:
-            self._check_options(key, given, place)
+            self._check_options(key, values, place)
             return
         elif name in status.DONE or value == key.default:
             return

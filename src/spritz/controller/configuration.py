@@ -67,10 +67,10 @@ class Configuration(Struct, frozen=True, kw_only=True):
     def hosts(self) -> tuple[tuple[str, str], ...]:
         """Hosts that daemons and commands of the cluster connect to, each after its key in slurm.conf."""
         settings = self.loaded.settings
-        found = [(settings.controller_key, address) for address in settings.controller_addresses]
+        addresses = [(settings.controller_key, address) for address in settings.controller_addresses]
         keys = ("AccountingStorageHost", "AccountingStorageBackupHost")
-        found += [(key, host) for key, (host, _port) in zip(keys, self.databases, strict=False)]
-        return tuple(found)
+        addresses += [(key, host) for key, (host, _port) in zip(keys, self.databases, strict=False)]
+        return tuple(addresses)
 
     @property
     def databases(self) -> tuple[tuple[str, int], ...]:
@@ -102,9 +102,9 @@ class Configuration(Struct, frozen=True, kw_only=True):
         """Index and name of this process's SlurmctldHost: `name`, or this machine's. Raises SpritzError."""
         hosts = self.loaded.settings.hosts
         here = socket.gethostname()
-        wanted = (name,) if name else (here, here.partition(".")[0])
+        names = (name,) if name else (here, here.partition(".")[0])
         for index, host in enumerate(hosts):
-            if host.name in wanted or (not name and (len(hosts) == 1 or host.address in wanted)):
+            if host.name in names or (not name and (len(hosts) == 1 or host.address in names)):
                 return index, host.name
         raise SpritzError(
             f"This host ({name or here}) not a valid controller",

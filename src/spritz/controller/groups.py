@@ -57,7 +57,7 @@ def with_changed_numbers(changes: Mapping[str, object], gid_of: GidOf) -> dict[s
         ("allow_groups", "allow_gids", _allowed),
         ("deny_groups", "deny_gids", group_numbers),
     ):
-        given = made.get(names)
-        if isinstance(given, (list, tuple)):
-            made[numbers] = list(look_up(tuple(map(str, given)), gid_of))
+        members = made.get(names)
+        if isinstance(members, (list, tuple)):
+            made[numbers] = list(look_up(tuple(map(str, members)), gid_of))
     return made

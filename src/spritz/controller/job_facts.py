@@ -15,17 +15,20 @@ from spritz.notation import hostlist, taskcounts
 def job_facts(job: Job, others: Sequence[Job], cluster_name: str, slurm_conf: str) -> dict[str, str]:
     """Variables by name. `others`: the other components of its heterogeneous job."""
     nodes = job.allocation.nodes if job.allocation is not None else ()
-    found = site_variables(job, cluster_name, slurm_conf) | array_variables(job)
-    found |= {"SLURM_JOB_NODELIST": hostlist.compress([node.node for node in nodes]), "SLURM_NNODES": str(len(nodes))}
+    variables = site_variables(job, cluster_name, slurm_conf) | array_variables(job)
+    variables |= {
+        "SLURM_JOB_NODELIST": hostlist.compress([node.node for node in nodes]),
+        "SLURM_NNODES": str(len(nodes)),
+    }
     if nodes:
-        found["SLURM_JOB_NUM_NODES"] = str(len(nodes))
-        found["SLURM_JOB_CPUS_PER_NODE"] = taskcounts.format(node.cpu_count for node in nodes)
+        variables["SLURM_JOB_NUM_NODES"] = str(len(nodes))
+        variables["SLURM_JOB_CPUS_PER_NODE"] = taskcounts.format(node.cpu_count for node in nodes)
     if job.spec.licenses:
-        found["SLURM_JOB_LICENSES"] = job.spec.licenses
+        variables["SLURM_JOB_LICENSES"] = job.spec.licenses
     if job.het_job_id:
-        found["SLURM_HET_JOB_ID"] = str(job.het_job_id)
-        found["SLURM_HET_JOB_OFFSET"] = str(job.het_offset)
+        variables["SLURM_HET_JOB_ID"] = str(job.het_job_id)
+        variables["SLURM_HET_JOB_OFFSET"] = str(job.het_offset)
         if not job.het_offset:
             names = [name for one in (job, *others) if one.allocation is not None for name in one.allocation.names]
-            found["SLURM_HET_JOB_NODELIST"] = hostlist.compress(names)
-    return found
+            variables["SLURM_HET_JOB_NODELIST"] = hostlist.compress(names)
+    return variables

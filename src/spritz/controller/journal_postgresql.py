@@ -252,8 +252,8 @@ class Store:
     def _prepare(self, database: Connection) -> None:
         with database.transaction(), database.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (self.schema,))
-            found = cursor.execute("SELECT to_regclass(%s)", (f"{self.schema}.meta",)).fetchone()
-            if found == (None,):
+            table = cursor.execute("SELECT to_regclass(%s)", (f"{self.schema}.meta",)).fetchone()
+            if table == (None,):
                 cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
                 cursor.execute(_TABLES)
                 drawn = int.from_bytes(SystemRandomness().token(7), "big")
@@ -355,8 +355,8 @@ class PostgresJournal:
         try:
             self._writer.prepare()
             beat = None if forced or seen is None else seen.beat
-            given = {"holder": holder, "address": address, "term": None if seen is None else seen.term, "beat": beat}
-            row = self._writer.run(lambda database: database.execute(_TAKE, given).fetchone())
+            values = {"holder": holder, "address": address, "term": None if seen is None else seen.term, "beat": beat}
+            row = self._writer.run(lambda database: database.execute(_TAKE, values).fetchone())
             if row is None:
                 lease = self._writer.lease()
                 raise JournalBusy(

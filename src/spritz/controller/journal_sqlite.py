@@ -302,8 +302,8 @@ class SqliteJournal:
         with self._transaction() as database:
             drawn = int.from_bytes(SystemRandomness().token(7), "big")
             database.execute("INSERT OR IGNORE INTO meta VALUES ('identity', ?)", (drawn,))
-            found: int = database.execute("SELECT value FROM meta WHERE key = 'identity'").fetchone()[0]
-        return found
+            identity: int = database.execute("SELECT value FROM meta WHERE key = 'identity'").fetchone()[0]
+        return identity
 
     def _check_term(self, database: sqlite3.Connection) -> None:
         stored = _stored_term(database)
@@ -412,8 +412,8 @@ def _term_in(path: Path) -> int:
 
 def _image_paths(directory: Path) -> list[Path]:
     """Files of images, newest first."""
-    found = [path for path in directory.glob("image.*") if path.suffix[1:].isdigit()]
-    return sorted(found, key=_sequence_of, reverse=True)
+    paths = [path for path in directory.glob("image.*") if path.suffix[1:].isdigit()]
+    return sorted(paths, key=_sequence_of, reverse=True)
 
 
 def read_images(directory: Path) -> Iterator[Image]:

@@ -533,8 +533,8 @@ class _InJournal:
 
     def read(self) -> _File:
         """Raises SpritzError."""
-        found = self._journal.kept(FILE)
-        return self._before.read() if found is None else _decoded(found, f"{self._journal.name}: {FILE}")
+        content = self._journal.kept(FILE)
+        return self._before.read() if content is None else _decoded(content, f"{self._journal.name}: {FILE}")
 
     def write(self, file: _File) -> None:
         """Write the record; it is durable on return. Raises JournalFenced, JournalFailed."""

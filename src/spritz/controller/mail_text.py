@@ -42,10 +42,10 @@ def end_kind(job: Job, members: Sequence[Job]) -> str:
 
     Differs: 22.05 sends nothing for a failure if only END was requested.
     """
-    wanted = job.spec.mail_types
-    if "FAIL" in wanted and any(member.state not in _GOOD_ENDS for member in members):
+    types = job.spec.mail_types
+    if "FAIL" in types and any(member.state not in _GOOD_ENDS for member in members):
         return "FAIL"
-    return "END" if "END" in wanted else ""
+    return "END" if "END" in types else ""
 
 
 def recipient(job: Job, domain: str) -> str:
@@ -104,18 +104,18 @@ def _ending(members: Sequence[Job], *, summary: bool) -> str:
 
 def environment(kind: str, job: Job, members: Sequence[Job], now: float, facts: dict[str, str]) -> dict[str, str]:
     """The mail program's variables, without the job's own environment; `facts`: as for any site program."""
-    found = {name: value for name, value in facts.items() if value or name not in _UNSET}
-    found |= {"SLURM_JOB_STATE": job.state.value, "SLURM_JOB_MAIL_TYPE": _WORDS[kind]}
+    variables = {name: value for name, value in facts.items() if value or name not in _UNSET}
+    variables |= {"SLURM_JOB_STATE": job.state.value, "SLURM_JOB_MAIL_TYPE": _WORDS[kind]}
     seconds = _seconds(kind, members, now)
     if seconds is not None:
         text = format_duration(int(seconds))
         # the spelling of the manual page and of Slurm
         keys = ("SLURM_JOB_QEUEUED_TIME", "SLURM_JOB_QUEUED_TIME") if kind == "BEGIN" else ("SLURM_JOB_RUN_TIME",)
-        found |= dict.fromkeys(keys, text)
+        variables |= dict.fromkeys(keys, text)
     if kind in ("END", "FAIL"):
         codes = [member.exit_status >> 8 for member in members]
-        found |= ending_variables(job)
-        found["SLURM_JOB_EXIT_CODE_MAX"] = str(max(codes))
-        found["SLURM_JOB_EXIT_CODE_MIN"] = str(min(codes))
-        found["SLURM_JOB_TERM_SIGNAL_MAX"] = str(max(member.exit_status & 0x7F for member in members))
-    return {key: value.replace("\0", "") for key, value in found.items()}
+        variables |= ending_variables(job)
+        variables["SLURM_JOB_EXIT_CODE_MAX"] = str(max(codes))
+        variables["SLURM_JOB_EXIT_CODE_MIN"] = str(min(codes))
+        variables["SLURM_JOB_TERM_SIGNAL_MAX"] = str(max(member.exit_status & 0x7F for member in members))
+    return {key: value.replace("\0", "") for key, value in variables.items()}

@@ -97,13 +97,13 @@ def _check_hosts(options: Options, configuration: Configuration) -> None:
 
 def _stand_by(options: Options, configuration: Configuration) -> None:
     """Replace this process with a new standby: its memory and connections are dropped. Does not return."""
-    given = sys.argv[1:]
+    arguments = sys.argv[1:]
     words = ["--systemd"] if options.systemd else ["-D"]
     words += ["-f", configuration.path, *(["-v"] * options.verbose)]
     for letter, value in (("-N", options.host), ("-L", options.log_file)):
         words += [letter, value] if value else []
     words += ["-R"] if options.recover_partitions else []
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(given)], *words])
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(arguments)], *words])
 
 
 def _confirm_clear(options: Options, configuration: Configuration) -> None:

@@ -265,8 +265,8 @@ class Pacer(Struct):
 
     def _quick_due_at(self) -> float:
         periodic = self.quick_ended_at + self.parameters.quick_interval_seconds
-        wanted = min(self.wanted_at, self.look_again_at, periodic)
-        return max(wanted, self.quick_not_before, _LONG_AGO if self.interactive else self._burst_ends_at())
+        due = min(self.wanted_at, self.look_again_at, periodic)
+        return max(due, self.quick_not_before, _LONG_AGO if self.interactive else self._burst_ends_at())
 
     def _burst_ends_at(self) -> float:
         if not self.in_burst:

@@ -154,24 +154,24 @@ class PowerPrograms:
 
 def _uncalled(state: State) -> dict[tuple[bool, float], list[str]]:
     """Nodes whose program the previous controller had not started, by direction and start time."""
-    found: dict[tuple[bool, float], list[str]] = {}
+    groups: dict[tuple[bool, float], list[str]] = {}
     for node in state.nodes.values():
         if node.power_called:
             continue
         if node.flags & NodeFlag.POWERING_UP:
-            found.setdefault((True, node.resumed_at), []).append(node.name)
+            groups.setdefault((True, node.resumed_at), []).append(node.name)
         elif node.flags & NodeFlag.POWERING_DOWN:
-            found.setdefault((False, node.suspended_at), []).append(node.name)
-    return found
+            groups.setdefault((False, node.suspended_at), []).append(node.name)
+    return groups
 
 
 def resume_file(state: State, names: Sequence[str]) -> dict[str, object]:
     """For the nodes to be resumed, which jobs wait for which of them."""
-    wanted = set(names)
+    named = set(names)
     jobs = {number: state.jobs[number] for name in names for number in state.uses[name].jobs}
     return {
         "all_nodes_resume": hostlist.compress(names),
-        "jobs": [_job_entry(state, jobs[number], wanted) for number in sorted(jobs)],
+        "jobs": [_job_entry(state, jobs[number], named) for number in sorted(jobs)],
     }
 
 

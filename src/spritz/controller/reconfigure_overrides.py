@@ -52,10 +52,10 @@ def with_partitions(command: Configure, present: Mapping[str, Partition]) -> Con
     """The new configuration, with the current partitions, restricted to nodes that still exist."""
     configured = {partition.name: partition for partition in command.partitions}
     nodes = {node.name for node in command.nodes}
-    found = {name: _on_nodes(one, configured.get(name), nodes) for name, one in present.items()}
-    default = any(one.default for one in found.values())
+    overrides = {name: _on_nodes(one, configured.get(name), nodes) for name, one in present.items()}
+    default = any(one.default for one in overrides.values())
     new = {name: replace(one, default=one.default and not default) for name, one in configured.items()}
-    return replace(command, partitions=tuple({**new, **found}.values()))
+    return replace(command, partitions=tuple({**new, **overrides}.values()))
 
 
 def _on_nodes(kept: Partition, configured: Partition | None, nodes: set[str]) -> Partition:

@@ -76,10 +76,10 @@ class SchedulingLog:
 
     def _named(self, number: int) -> str:
         """`JobId=7`, or `JobId=5_1(7)` for a task of an array."""
-        found = self._context.machine.state.jobs.get(number)
-        if found is None or found.array_task_id is None:
+        job = self._context.machine.state.jobs.get(number)
+        if job is None or job.array_task_id is None:
             return f"JobId={number}"
-        return f"JobId={found.array_job_id}_{found.array_task_id}({number})"
+        return f"JobId={job.array_job_id}_{job.array_task_id}({number})"
 
     def _write(self, lines: list[str]) -> None:
         stamp = time_stamp(self._form, self._context.clock.now())

@@ -58,11 +58,11 @@ class StandbyUsers:
 
     def follow(self, lease: Lease | None) -> None:
         """Set the current leader."""
-        found: tuple[Address, ...] = ()
+        addresses: tuple[Address, ...] = ()
         if lease is not None and lease.holder and lease.holder != self._own and lease.address:
-            found = ((lease.address, self._configuration.ports[0]),)
-        if found != self._leader:
-            self._leader = found
+            addresses = ((lease.address, self._configuration.ports[0]),)
+        if addresses != self._leader:
+            self._leader = addresses
             self._relay.abandon()
 
     async def close(self) -> None:

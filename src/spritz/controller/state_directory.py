@@ -65,15 +65,15 @@ def _check_cluster_name(directory: Path, cluster: str) -> None:
     """A directory serves one cluster: a file in it has the cluster's name, as in Slurm."""
     path = directory / "clustername"
     try:
-        found = path.read_text(encoding="utf-8").strip()
+        owner = path.read_text(encoding="utf-8").strip()
     except FileNotFoundError:
         write_atomically(path, f"{cluster}\n".encode())
         return
     except OSError as error:
         raise SpritzError(f"cannot read {path}: {error.strerror}") from error
-    if found != cluster:
+    if owner != cluster:
         raise SpritzError(
-            f'CLUSTER NAME MISMATCH. slurmctld has been started with "ClusterName={cluster}", but read "{found}" from '
+            f'CLUSTER NAME MISMATCH. slurmctld has been started with "ClusterName={cluster}", but read "{owner}" from '
             "the state files in StateSaveLocation. Running multiple clusters from a shared StateSaveLocation WILL "
             f"CAUSE CORRUPTION. Remove {path} to override this safety check if this is intentional "
             "(e.g., the ClusterName has changed)."
@@ -133,7 +133,7 @@ def _readable(
 
 
 def _readable_blobs(journal: Journal, machine: Machine, unreadable: Callable[[str], None]) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     for job in machine.state.jobs.values():
         for key in (job.spec.script_key, job.spec.environment_key):
             try:
@@ -142,5 +142,5 @@ def _readable_blobs(journal: Journal, machine: Machine, unreadable: Callable[[st
                 unreadable(f"script or environment of job {job.id}: {error.message}")
                 continue
             if body is not None:
-                found[key] = body
-    return found
+                files[key] = body
+    return files

@@ -320,14 +320,14 @@ def _holds(state: State, name: str) -> frozenset[str]:
     node = state.nodes.get(name)
     if node is None:
         return frozenset()
-    found = set()
+    names = set()
     if node.state is NodeState.DOWN:
-        found.add("down")
+        names.add("down")
     if node.flags & NodeFlag.DRAIN and not state.uses[name].jobs:
-        found.add("drained")
+        names.add("drained")
     if node.flags & NodeFlag.FAIL:
-        found.add("fail")
-    return frozenset(found)
+        names.add("fail")
+    return frozenset(names)
 
 
 def _order(state: State) -> Callable[[str], int]:

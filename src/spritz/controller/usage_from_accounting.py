@@ -74,11 +74,11 @@ class RecordedUsage:
 
     def _names(self) -> dict[LedgerKey, str]:
         policy = self._context.machine.state.rules.policy
-        found: dict[LedgerKey, str] = {}
+        by_key: dict[LedgerKey, str] = {}
         for association in policy.associations:
             user = f" user {association.user}" if association.user else ""
             home = f" partition {association.partition}" if association.partition else ""
-            found["a", association.id] = f"account {association.account}{user}{home}"
+            by_key["a", association.id] = f"account {association.account}{user}{home}"
         for qos in policy.qos:
-            found["q", qos.name] = f"qos {qos.name}"
-        return found
+            by_key["q", qos.name] = f"qos {qos.name}"
+        return by_key

@@ -44,16 +44,16 @@ def cpu_masks(
     `default`: CpuBind and TaskPluginParam, for tasks without --cpu-bind. If they say nothing, tasks are bound if their
     number equals that of the step's whole sockets, cores or threads; otherwise as `autobind=` says.
     """
-    wanted = parse_cpu_bind(bind) if bind else Binding()
-    if "one_thread" in wanted.flags:
+    binding = parse_cpu_bind(bind) if bind else Binding()
+    if "one_thread" in binding.flags:
         cpus = reduce(or_, (lowest_bits(cpus & core, 1) for core in hardware.cores if cpus & core), 0)
     if not cpus:
         return ()
-    if wanted.type in ("map_cpu", "mask_cpu", "rank"):
-        return _listed_cpus(tasks, cpus, wanted)
-    if wanted.type in ("map_ldom", "mask_ldom"):
-        return _listed_domains(tasks, cpus, wanted, hardware)
-    kind = wanted.type or _kind_by_default(tasks * cpus_per_task, cpus, hardware, default)
+    if binding.type in ("map_cpu", "mask_cpu", "rank"):
+        return _listed_cpus(tasks, cpus, binding)
+    if binding.type in ("map_ldom", "mask_ldom"):
+        return _listed_domains(tasks, cpus, binding, hardware)
+    kind = binding.type or _kind_by_default(tasks * cpus_per_task, cpus, hardware, default)
     if kind == "none" or tasks * cpus_per_task > cpus.bit_count():
         return ()
     masks = _dealt(tasks, cpus, cpus_per_task, hardware, distributed)
@@ -66,11 +66,11 @@ def cpu_masks(
 
 def names_others(bind: str, tasks: int, cpus: int) -> bool:
     """Whether --cpu-bind lists CPUs outside `cpus`, the mask of the step."""
-    wanted = parse_cpu_bind(bind) if bind else Binding()
-    if wanted.type not in ("map_cpu", "mask_cpu"):
+    binding = parse_cpu_bind(bind) if bind else Binding()
+    if binding.type not in ("map_cpu", "mask_cpu"):
         return False
-    used = wanted.values[:tasks]
-    return any((value if wanted.type == "mask_cpu" else 1 << value) & ~cpus for value in used)
+    used = binding.values[:tasks]
+    return any((value if binding.type == "mask_cpu" else 1 << value) & ~cpus for value in used)
 
 
 def _kind_by_default(wanted: int, cpus: int, hardware: Hardware, default: str) -> str:
@@ -182,24 +182,24 @@ def gpu_masks(
     `per_task`: (devices of a type, how many of them each task gets) of --gpus-per-task. `near[device]`: mask of CPUs
     close to it (missing: all).
     """
-    wanted = parse_gpu_bind(bind) if bind else Binding()
-    if not devices or wanted.type == "none":
+    binding = parse_gpu_bind(bind) if bind else Binding()
+    if not devices or binding.type == "none":
         return ()
     step_devices = mask_ids(devices)
-    if wanted.type in ("map_gpu", "map"):
+    if binding.type in ("map_gpu", "map"):
         return tuple(
-            1 << step_devices[wanted.values[task % len(wanted.values)] % len(step_devices)] for task in range(tasks)
+            1 << step_devices[binding.values[task % len(binding.values)] % len(step_devices)] for task in range(tasks)
         )
-    if wanted.type in ("mask_gpu", "mask"):
+    if binding.type in ("mask_gpu", "mask"):
         return tuple(
-            _relative(wanted.values[task % len(wanted.values)], step_devices) or devices for task in range(tasks)
+            _relative(binding.values[task % len(binding.values)], step_devices) or devices for task in range(tasks)
         )
-    if wanted.type == "single":
-        shared = max(1, wanted.values[0] if wanted.values else 1)
+    if binding.type == "single":
+        shared = max(1, binding.values[0] if binding.values else 1)
         return tuple(1 << step_devices[task // shared % len(step_devices)] for task in range(tasks))
-    if wanted.type == "closest":
+    if binding.type == "closest":
         return _closest(tasks, devices, cpus_by_task, near)
-    shares = [(devices, wanted.values[0])] if wanted.type == "per_task" and wanted.values else per_task
+    shares = [(devices, binding.values[0])] if binding.type == "per_task" and binding.values else per_task
     if not shares or any(count * tasks > mask.bit_count() for mask, count in shares):
         return ()
     dealt = [_filled(tasks, mask, count) for mask, count in shares]

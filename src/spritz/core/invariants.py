@@ -273,9 +273,9 @@ def _index_breaches(state: State) -> Iterator[str]:
         if (twin is None and any(recorded)) or (twin is not None and (twin.amounts, twin.rates) != recorded):
             yield f"usage of {key} is {recorded}, the records say {twin and (twin.amounts, twin.rates)}"
     due = dict(state.deadlines.items())
-    wanted = {job.id: job_deadline(state, job) for job in state.jobs.values()}
-    wanted = {job_id: at for job_id, at in wanted.items() if at != float("inf")}
-    if due != wanted:
-        yield f"deadlines are {due}, the records say {wanted}"
+    expected = {job.id: job_deadline(state, job) for job in state.jobs.values()}
+    expected = {job_id: at for job_id, at in expected.items() if at != float("inf")}
+    if due != expected:
+        yield f"deadlines are {due}, the records say {expected}"
     if dict(state.step_deadlines.items()) != dict(fresh.step_deadlines.items()):
         yield f"step deadlines are {dict(state.step_deadlines.items())}"

@@ -85,11 +85,11 @@ def suspend_seconds(state: State, node: Node) -> float:
         seconds: float = node.config.suspend_seconds
     else:
         partitions = _partitions(state, node.name)
-        said = [partition.suspend_seconds for partition in partitions if partition.suspend_seconds is not None]
+        suspend_times = [partition.suspend_seconds for partition in partitions if partition.suspend_seconds is not None]
         if any(partition.power_down_on_idle for partition in partitions) and node.last_busy_at > node.registered_at:
             return 0.0
         default = state.settings.power.suspend_seconds
-        seconds = max(said, default=INFINITE if default is None else default)
+        seconds = max(suspend_times, default=INFINITE if default is None else default)
     return NEVER if seconds >= INFINITE else seconds
 
 

@@ -205,11 +205,11 @@ def _first(state: State, accounts: dict[str, Account], visible: Callable[[Job], 
         charged = () if account_of_job is None else (account_of_job, *account_of_job.above)
         for account in charged:
             account.waiting += 1
-        wanted = dict(_wanted(state, job)) if any(account.guaranteed for account in charged) else {}
+        requested = dict(_wanted(state, job)) if any(account.guaranteed for account in charged) else {}
         open_guarantees = [
             guarantee
-            for guarantee in (guarantees_of(state, job, job.partition) if wanted else ())
-            if guarantee.has_room(state.ledger.use(("a", guarantee.id)).tres, wanted)
+            for guarantee in (guarantees_of(state, job, job.partition) if requested else ())
+            if guarantee.has_room(state.ledger.use(("a", guarantee.id)).tres, requested)
         ]
         for account in charged:
             account.waiting_within += any(guarantee.id == account.record.id for guarantee in open_guarantees)

@@ -117,16 +117,16 @@ def allocate(
 ) -> None:
     """Fill in the job's allocation. `billing`: None means the number of CPUs; `taken`: licenses."""
     record.nodes, record.node_count = hostlist.compress(allocation.names), len(allocation.nodes)
-    given = job_tres.allocated_pairs(allocation, billing)
-    record.cpus = given[0][1]
-    record.tres_allocated = tres_text((*given, *licenses.pairs(taken)))
+    allocated = job_tres.allocated_pairs(allocation, billing)
+    record.cpus = allocated[0][1]
+    record.tres_allocated = tres_text((*allocated, *licenses.pairs(taken)))
 
 
 def step_record_of(number: int, step: Step) -> StepRecord:
     """The record of a whole step."""
     spec = step.spec
     shares = tuple(node.allocation for node in step.nodes)
-    given = job_tres.pairs_of(shares)
+    allocated = job_tres.pairs_of(shares)
     return StepRecord(
         number=number,
         step_id=step.step_id,
@@ -138,10 +138,10 @@ def step_record_of(number: int, step: Step) -> StepRecord:
         exit_status=step.exit_status,
         oom=step.oom,
         tasks=step.tasks,
-        cpus=given[0][1],
+        cpus=allocated[0][1],
         nodes=hostlist.compress(step.node_names),
         node_count=len(shares),
-        tres_allocated=tres_text(tuple([pair for pair in given if pair[0] != "billing"])),
+        tres_allocated=tres_text(tuple([pair for pair in allocated if pair[0] != "billing"])),
         layout=text(spec.distribution, NAME_LENGTH),
         submit_line=text(spec.submit_line),
         work_dir=text(spec.work_dir),

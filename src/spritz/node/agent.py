@@ -209,10 +209,10 @@ class Agent:
             if node == message.node and (key.job_id, key.step_id) == wanted and not link.finished:
                 try:
                     async with asyncio.timeout(MEASURE_SECONDS):
-                        found = await link.measure()
+                        usage = await link.measure()
                 except (ConnectionError, TimeoutError):
                     break
-                return StepMeasured(node=node, usage=found.usage, pids=found.pids)
+                return StepMeasured(node=node, usage=usage.usage, pids=usage.pids)
         return Rejection(code="ESLURM_INVALID_JOB_ID")
 
     async def measure_all(self) -> list[tuple[str, RunningStep, control.Measured]]:
@@ -639,8 +639,8 @@ class Agent:
             container.make(job.id, job.restart_count, job.spec.uid, job.spec.gid)
         except OSError as error:
             return f"{error.filename}: {error.strerror}"
-        given = {**variables, "SLURM_JOB_MOUNT_SRC": home}
-        return await self._run_hooks(here, (container.init_script,), given, self._hooks.prolog_seconds)
+        environment = {**variables, "SLURM_JOB_MOUNT_SRC": home}
+        return await self._run_hooks(here, (container.init_script,), environment, self._hooks.prolog_seconds)
 
     async def _run_hooks(
         self, here: _NodeHere, programs: tuple[str, ...], variables: Mapping[str, str], seconds: float

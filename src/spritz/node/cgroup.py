@@ -172,10 +172,10 @@ def _parent(controller: str, kinds: Kinds, root: str) -> str:
 
 def _unified(kinds: Kinds, root: str) -> str:
     """Where version 2 is mounted, and version 1 nowhere beside it; "" for nowhere."""
-    found = list(_mounts(root, kinds))
-    if any(type_name == "cgroup" and "devices" in options for _, type_name, options in found):
+    mounts = list(_mounts(root, kinds))
+    if any(type_name == "cgroup" and "devices" in options for _, type_name, options in mounts):
         return ""
-    return next((where for where, type_name, _ in found if type_name == "cgroup2"), "")
+    return next((where for where, type_name, _ in mounts if type_name == "cgroup2"), "")
 
 
 def _mounts(root: str, kinds: Kinds = EITHER) -> Iterator[tuple[str, str, list[str]]]:

@@ -62,7 +62,7 @@ class Launches:
         job = launch.job
         step_id = launch.step.step_id if isinstance(launch, LaunchStep) else -1
         meant = (launch.term, launch.node, job.id, job.restart_count, step_id, job.spec.uid, job.spec.gid)
-        said = (
+        signed_values = (
             credential.term,
             credential.node,
             credential.job_id,
@@ -71,7 +71,7 @@ class Launches:
             credential.uid,
             credential.gid,
         )
-        if meant != said or launch.node not in hostlist.expand(credential.nodes):
+        if meant != signed_values or launch.node not in hostlist.expand(credential.nodes):
             raise BadCredential("altered", "job, step, node, user or term are not those that were signed")
         self._taken.check(credential, cluster=self._cluster, now=self._clock.now())
         return launch

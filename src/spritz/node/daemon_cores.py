@@ -36,7 +36,7 @@ def divided(reserved: str, configured: int, machine: Topology | None, *, off_spe
 
 def run_on(cpus: Iterable[int], pids: Iterable[int]) -> None:
     """Make every thread of these processes run there. Raises OSError."""
-    wanted = set(cpus)
+    allowed = set(cpus)
     for pid in pids:
         for thread in os.listdir(f"/proc/{pid}/task"):
-            os.sched_setaffinity(int(thread), wanted)
+            os.sched_setaffinity(int(thread), allowed)

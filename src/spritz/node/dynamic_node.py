@@ -85,14 +85,14 @@ def _connected(config: ControllerConfig, membership: Membership | None) -> Conne
 def node_line(options: Options, hardware: Hardware, hostname: str) -> str:
     """The node's line of slurm.conf: --conf, completed with detected values."""
     name = options.nodes or hostname
-    given = {word.partition("=")[0].lower() for word in options.conf.split()}
-    if given & _PROCESSORS:
-        given |= _PROCESSORS
+    keys = {word.partition("=")[0].lower() for word in options.conf.split()}
+    if keys & _PROCESSORS:
+        keys |= _PROCESSORS
     found = describe(hardware, name).splitlines()[0].split()
-    words = [word for word in found[1:] if word.partition("=")[0].lower() not in given]
-    if "nodename" in given:
+    words = [word for word in found[1:] if word.partition("=")[0].lower() not in keys]
+    if "nodename" in keys:
         raise SpritzError("--conf has a NodeName: name the node with -N")
-    if "nodehostname" not in given:
+    if "nodehostname" not in keys:
         words.append(f"NodeHostname={hostname}")
     return " ".join((f"NodeName={name}", *words, options.conf))
 

@@ -31,14 +31,14 @@ class GpuUse:
         if not self._loaded:
             self._loaded = True
             self._nvml, self._amd = _nvml(), _amd()
-        found: list[GpuSample] = []
+        samples: list[GpuSample] = []
         for library, read in ((self._nvml, _read_nvidia), (self._amd, _read_amd)):
             if library is not None:
                 try:
-                    found += read(library, len(found))
+                    samples += read(library, len(samples))
                 except Exception:
                     continue  # each library has errors of its own, and all mean that it tells nothing now
-        return tuple(found)
+        return tuple(samples)
 
 
 def _nvml() -> Any:

@@ -86,11 +86,11 @@ def _topology(root: str) -> Topology:
 
 def _cpu_list(text: str) -> list[int]:
     """`0-3,8` -> [0, 1, 2, 3, 8]."""
-    found: list[int] = []
+    cpus: list[int] = []
     for word in text.strip().split(","):
         low, _, high = word.partition("-")
-        found += range(int(low), int(high or low) + 1)
-    return found
+        cpus += range(int(low), int(high or low) + 1)
+    return cpus
 
 
 def _memory_mib(root: str) -> int:
@@ -103,10 +103,10 @@ def _memory_mib(root: str) -> int:
 def disk_mib(path: str) -> int:
     """Size of the file system that holds `path`; 0 if there is none."""
     try:
-        found = os.statvfs(path)
+        status = os.statvfs(path)
     except OSError:
         return 0
-    return found.f_blocks * found.f_frsize // _MIB
+    return status.f_blocks * status.f_frsize // _MIB
 
 
 def describe(hardware: Hardware, hostname: str) -> str:

@@ -20,12 +20,12 @@ def leftover_pids(directory: str) -> list[int]:
     """Processes of the step with this spool directory: by their mark, the sessions of its tasks, and its cgroup."""
     record = spools.read_record(directory)
     sessions = set(record.pids[1:]) if record is not None else set()
-    found = {*processes.marked(spec.marker(directory)), *processes.in_sessions(sessions)}
+    pids = {*processes.marked(spec.marker(directory)), *processes.in_sessions(sessions)}
     if record is not None and record.pids:
         known = record.spec
         for group in {known.cgroup_memory, known.cgroup_devices, known.cgroup_cores, known.cgroup_tree}:
-            found.update(cgroup.left_in(group, record.pids[0]))
-    return sorted(found - {os.getpid()})
+            pids.update(cgroup.left_in(group, record.pids[0]))
+    return sorted(pids - {os.getpid()})
 
 
 def end_containers(directory: str) -> list[str]:

@@ -138,13 +138,13 @@ def _configuration(options: Options) -> tuple[str, Membership | None, bool]:
 def _need_user(settings: DaemonSettings) -> None:
     """Raises SpritzError unless this process runs as SlurmdUser: else jobs could not start, or not as their users."""
     try:
-        wanted = lookup_user(settings.slurmd_user)
+        user = lookup_user(settings.slurmd_user)
     except UnknownUser as error:
         raise SpritzError(f"SlurmdUser: {error}") from error
-    if wanted.uid != os.geteuid():
+    if user.uid != os.geteuid():
         ours = current_user().name
         raise SpritzError(
-            f"You are running slurmd as something other than user {wanted.name}({wanted.uid}). If you want to run as "
+            f"You are running slurmd as something other than user {user.name}({user.uid}). If you want to run as "
             f"this user add SlurmdUser={ours} to the slurm.conf file."
         )
 
@@ -228,8 +228,8 @@ def _serve(
             SystemClock(),
         )
         if member is not None:
-            found = read_keys(frozenset(("authtype", "authinfo")), settings.path)
-            member.munge = munged_of(found.get("authtype", ""), found.get("authinfo", ""))
+            keys = read_keys(frozenset(("authtype", "authinfo")), settings.path)
+            member.munge = munged_of(keys.get("authtype", ""), keys.get("authinfo", ""))
         if member is not None and ours.fetched:
             keep = partial(keep_files, settings.path, ours.membership)
 
@@ -271,9 +271,9 @@ def _owners(slurm_user: str) -> frozenset[int]:
 
 def _prepare_directories(settings: DaemonSettings, log_file: str) -> None:
     """Create missing directories that the daemon writes to."""
-    wanted = [node.spool for node in settings.nodes.values()]
-    wanted += [os.path.dirname(os.path.abspath(path)) for path in (settings.pid_file, log_file) if path]
-    for path in wanted:
+    directories = [node.spool for node in settings.nodes.values()]
+    directories += [os.path.dirname(os.path.abspath(path)) for path in (settings.pid_file, log_file) if path]
+    for path in directories:
         make_directory(path)
     for node in settings.nodes.values():
         _need_sockets(node.spool)

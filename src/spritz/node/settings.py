@@ -309,11 +309,11 @@ def _container(
     config: LoadedConfig, node: str, hostname: str, spool: str, name: str, *, several: bool
 ) -> Container | None:
     """What job_container.conf says of the node. Raises SpritzError where it would cover what slurmd needs."""
-    found = config.containers.of(node)
-    if not found:
+    container = config.containers.of(node)
+    if not container:
         return None
-    base = substitute(str(found["BasePath"]), nodename=node, hostname=hostname)
-    dirs = found["Dirs"]
+    base = substitute(str(container["BasePath"]), nodename=node, hostname=hostname)
+    dirs = container["Dirs"]
     assert isinstance(dirs, tuple)
     places = tuple(dict.fromkeys(str(place).rstrip("/") for place in dirs))
     for key, path in (("BasePath", base), ("SlurmdSpoolDir", spool)):
@@ -325,10 +325,10 @@ def _container(
                 )
     return Container(
         base=f"{base}/{node}" if several else base,
-        auto_base=bool(found["AutoBasePath"]),
+        auto_base=bool(container["AutoBasePath"]),
         dirs=places,
-        init_script=str(found["InitScript"] or ""),
-        shared=bool(found["Shared"]),
+        init_script=str(container["InitScript"] or ""),
+        shared=bool(container["Shared"]),
         mark=f"{name}_{node}",
     )
 

@@ -76,8 +76,8 @@ def _write_any_memory(d: Description, name: str, value: Any) -> None:
 
 
 def _read_nodes(d: Description) -> int:
-    given = d.fields.get("nodes_given") or (d.modify and "nodes_min" in d.fields)
-    return int(d.fields.get("nodes_min", 1)) if given else NO_VAL
+    is_set = d.fields.get("nodes_given") or (d.modify and "nodes_min" in d.fields)
+    return int(d.fields.get("nodes_min", 1)) if is_set else NO_VAL
 
 
 def _write_nodes(d: Description, name: str, value: Any) -> None:
@@ -101,8 +101,8 @@ def _write_tasks(d: Description, name: str, value: Any) -> None:
 
 
 def _read_tasks(d: Description) -> int:
-    given = d.fields.get("tasks_given") or (d.modify and "tasks" in d.fields)
-    return int(d.fields.get("tasks", 1)) if given else NO_VAL
+    is_set = d.fields.get("tasks_given") or (d.modify and "tasks" in d.fields)
+    return int(d.fields.get("tasks", 1)) if is_set else NO_VAL
 
 
 def _read_cpus(d: Description) -> int:

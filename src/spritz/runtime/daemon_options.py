@@ -43,7 +43,7 @@ def read(argv: list[str], grammar: Grammar) -> tuple[dict[str, str], Common]:
     """Option letters (and long names) with their values, and the common options. Raises SpritzError for
     unknown ones.
     """
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     verbose = 0
     words = iter(argv)
     for word in words:
@@ -53,35 +53,35 @@ def read(argv: list[str], grammar: Grammar) -> tuple[dict[str, str], Common]:
             raise refused(rest, grammar)
         name, equals, value = word[2:].partition("=")
         if word.startswith("--") and word[2:] in _LONG:
-            given[_LONG[word[2:]]] = ""
+            values[_LONG[word[2:]]] = ""
             continue
         if word.startswith("--") and name in grammar.long_with_value:
-            given[name] = value if equals else _value(name, "", next(words, ""), grammar)
+            values[name] = value if equals else _value(name, "", next(words, ""), grammar)
             continue
         if len(word) < 2 or word[0] != "-" or word.startswith("--"):
             raise refused(word, grammar)
         for place, letter in enumerate(word[1:], 1):
             if letter in grammar.with_value:
                 inside = word[place + 1 :]
-                given[letter] = _value(letter, inside, "" if inside else next(words, ""), grammar)
+                values[letter] = _value(letter, inside, "" if inside else next(words, ""), grammar)
                 break
             if letter in grammar.may_have_value:
-                given[letter] = word[place + 1 :]
+                values[letter] = word[place + 1 :]
                 break
             if letter not in grammar.flags:
                 raise refused(f"-{letter}", grammar)
             verbose += letter == "v"
-            given[letter] = ""
+            values[letter] = ""
     common = Common(
-        foreground="D" in given or "systemd" in given,
-        systemd="systemd" in given,
-        config_file=given.get("f", ""),
-        help="h" in given,
-        nice=_nice(given["n"]) if "n" in given else None,
+        foreground="D" in values or "systemd" in values,
+        systemd="systemd" in values,
+        config_file=values.get("f", ""),
+        help="h" in values,
+        nice=_nice(values["n"]) if "n" in values else None,
         verbose=verbose,
-        version="V" in given,
+        version="V" in values,
     )
-    return given, common
+    return values, common
 
 
 def refused(word: str, grammar: Grammar) -> SpritzError:

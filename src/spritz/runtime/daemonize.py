@@ -129,17 +129,17 @@ def _note(number: int, frame: FrameType | None) -> None:
 
 def _wait_for_report(receiving: int, child: int, interrupts: _Interrupts) -> NoReturn:
     os.waitpid(child, 0)
-    said = b""
+    message = b""
     while True:
         ready = select.select([receiving, interrupts.descriptor], [], [])[0]
         if interrupts.descriptor in ready:
-            _end(receiving, said)
+            _end(receiving, message)
             os._exit(130)
         chunk = os.read(receiving, 65536)
         if not chunk:
             break
-        said += chunk
-    report = said.partition(b"\n")[2]
+        message += chunk
+    report = message.partition(b"\n")[2]
     if report == _SERVES:
         os._exit(0)
     if report:

@@ -74,11 +74,11 @@ def private_directory(path: str | os.PathLike[str], *, mode: int = 0o700) -> Pat
         directory.chmod(mode)
     except FileExistsError:
         pass
-    found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode):
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode):
         raise UnsafeDirectory(20, "is not a directory", str(directory))
-    if found.st_uid != os.geteuid():
-        raise UnsafeDirectory(1, f"belongs to uid {found.st_uid}, not to us (uid {os.geteuid()})", str(directory))
-    if found.st_mode & 0o022 & ~mode:
-        raise UnsafeDirectory(1, f"is writable by others (mode {stat.S_IMODE(found.st_mode):o})", str(directory))
+    if status.st_uid != os.geteuid():
+        raise UnsafeDirectory(1, f"belongs to uid {status.st_uid}, not to us (uid {os.geteuid()})", str(directory))
+    if status.st_mode & 0o022 & ~mode:
+        raise UnsafeDirectory(1, f"is writable by others (mode {stat.S_IMODE(status.st_mode):o})", str(directory))
     return directory

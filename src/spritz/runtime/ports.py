@@ -20,13 +20,13 @@ def unused_ports(count: int) -> list[int]:
     """`count` different ports on which no process listens now. Raises OSError if there are none."""
     highest = max(_LOWEST + 1_000, _first_ephemeral() - 1)
     chance = SystemRandomness()
-    found: dict[int, None] = {}
+    ports: dict[int, None] = {}
     for _ in range(_ATTEMPTS):
         port = int(chance.uniform(_LOWEST, highest + 1))
-        if port not in found and _is_unused(port):
-            found[port] = None
-        if len(found) == count:
-            return list(found)
+        if port not in ports and _is_unused(port):
+            ports[port] = None
+        if len(ports) == count:
+            return list(ports)
     raise OSError(errno.EADDRINUSE, "no unused TCP ports")
 
 

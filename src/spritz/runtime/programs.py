@@ -29,10 +29,10 @@ Runner = tuple[int, int, tuple[int, ...]]
 
 def programs_of(patterns: Sequence[str]) -> list[str]:
     """Paths of the existing programs, in the order in which they run."""
-    found: list[str] = []
+    paths: list[str] = []
     for pattern in patterns:
-        found += sorted(glob.glob(pattern), reverse=True) if glob.has_magic(pattern) else [pattern]
-    return found
+        paths += sorted(glob.glob(pattern), reverse=True) if glob.has_magic(pattern) else [pattern]
+    return paths
 
 
 async def run_programs(

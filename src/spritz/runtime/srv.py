@@ -23,11 +23,11 @@ def service_servers(service: str, path: str = "/etc/resolv.conf") -> list[tuple[
     for domain in domains:
         for server in servers:
             try:
-                found = _ask(server, f"{service}.{domain}")
+                records = _ask(server, f"{service}.{domain}")
             except (OSError, ValueError, struct.error, IndexError):
                 continue
-            if found:
-                return found
+            if records:
+                return records
     return []
 
 
@@ -70,7 +70,7 @@ def _read(answer: bytes, identity: int) -> list[tuple[str, int]]:
     for _ in range(questions):
         _, at = _name(answer, at)
         at += 4
-    found = []
+    records = []
     for _ in range(answers):
         _, at = _name(answer, at)
         kind, _, _, size = struct.unpack_from("!HHIH", answer, at)
@@ -79,9 +79,9 @@ def _read(answer: bytes, identity: int) -> list[tuple[str, int]]:
             priority, weight, port = struct.unpack_from("!HHH", answer, at)
             host, _ = _name(answer, at + 6)
             if host:
-                found.append((priority, -weight, host, port))
+                records.append((priority, -weight, host, port))
         at += size
-    return [(host, port) for _, _, host, port in sorted(found)]
+    return [(host, port) for _, _, host, port in sorted(records)]
 
 
 def _name(answer: bytes, at: int) -> tuple[str, int]:

@@ -17,7 +17,7 @@ def utc_offset(at: int) -> int:
 
 def utc_offset_changes(since: int, until: int) -> tuple[tuple[int, int], ...]:
     """(time, new offset) of every change between the two times, such as to and from summer time."""
-    found = []
+    changes = []
     before = utc_offset(since)
     for low in range(since, until, _WEEK):
         high = min(low + _WEEK, until)
@@ -31,6 +31,6 @@ def utc_offset_changes(since: int, until: int) -> tuple[tuple[int, int], ...]:
                 begin = middle
             else:
                 end = middle
-        found.append((end, after))
+        changes.append((end, after))
         before = after
-    return tuple(found)
+    return tuple(changes)

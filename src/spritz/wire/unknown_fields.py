@@ -22,14 +22,14 @@ def unknown_field(value: object, body: Buffer) -> str:
 
 
 def _unknown(value: object, raw: object) -> str:
-    found = ""
+    unknown = ""
     if isinstance(value, Struct) and isinstance(raw, dict):
         known = dict(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
         for key, item in raw.items():
             if key in known:
-                found = found or _unknown(getattr(value, known[key]), item)
+                unknown = unknown or _unknown(getattr(value, known[key]), item)
             elif key != value.__struct_config__.tag_field:
-                found = found or f"{type(value).__name__}.{key}"
+                unknown = unknown or f"{type(value).__name__}.{key}"
     elif isinstance(value, list | tuple) and isinstance(raw, list):
-        found = next(filter(None, map(_unknown, value, raw)), "")
-    return found
+        unknown = next(filter(None, map(_unknown, value, raw)), "")
+    return unknown

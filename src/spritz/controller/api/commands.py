@@ -80,10 +80,10 @@ class Commands:
         context = self._context
         caller = context.identity.caller(call)
         if context.submit_plugins is not None and isinstance(command, MODIFYING):
-            found = context.machine.state.jobs.get(command.target.job_id)
-            if found is not None:
+            job = context.machine.state.jobs.get(command.target.job_id)
+            if job is not None:
                 passing = PluginRequests(context, context.submit_plugins, caller, call)
-                return passing.modify(command, found, lambda changed, reply: self._decide(changed, caller, reply))
+                return passing.modify(command, job, lambda changed, reply: self._decide(changed, caller, reply))
         if isinstance(command, step.AttachStep) and context.machines is not None:
             command = context.machines.reachable(command, call)
         self._decide(command, caller, call.reply)

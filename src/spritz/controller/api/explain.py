@@ -58,8 +58,8 @@ class ExplainQueries:
 
     def lookups(self, request: ExplainJob, caller: Caller) -> list[Question]:
         """The job's user, on whose behalf other requests are tried."""
-        found = matching_jobs(self._context.machine.state, JobFilter(targets=(request.target,)))
-        return [] if isinstance(found, Rejection) or not found else [(person_of, found[0].spec.uid)]
+        jobs = matching_jobs(self._context.machine.state, JobFilter(targets=(request.target,)))
+        return [] if isinstance(jobs, Rejection) or not jobs else [(person_of, jobs[0].spec.uid)]
 
     def explain(self, request: ExplainJob, call: Call) -> Struct | Deferred:
         """Answer at once for jobs that do not wait; else from a child."""
@@ -109,12 +109,12 @@ def explanations(
     state, projection = context.machine.state, context.forecasts.projection
     snapshot = projection.snapshot(now)
     view = PlanView(snapshot, full_cycle.run(snapshot, held=True), state.jobs, state.nodes, viewer)
-    found = [explain(view, job) if job.state is JobState.PENDING else past(job) for job in jobs]
+    explanations = [explain(view, job) if job.state is JobState.PENDING else past(job) for job in jobs]
     if owner is not None:
         # From here on the projection is changed.
         place = next(index for index, job in enumerate(jobs) if job.state is JobState.PENDING)
-        found[place] = _with_others(context, projection, jobs[place], found[place], now, owner)
-    return Explanations(now=now, explanations=found)
+        explanations[place] = _with_others(context, projection, jobs[place], explanations[place], now, owner)
+    return Explanations(now=now, explanations=explanations)
 
 
 def _with_others(

@@ -74,8 +74,8 @@ class FairShareQueries:
 
 def counted_tres(context: Context) -> tuple[str, ...]:
     """Names of the counted TRES, as accounting shows them."""
-    given = context.configuration.loaded.settings.words("AccountingStorageTRES")
-    return tuple(dict.fromkeys((*_ALWAYS, *given)))
+    tracked = context.configuration.loaded.settings.words("AccountingStorageTRES")
+    return tuple(dict.fromkeys((*_ALWAYS, *tracked)))
 
 
 def in_order(associations: tuple[Association, ...]) -> list[Association]:
@@ -104,7 +104,7 @@ def _row(
     used = dict(state.usage.amounts(("a", association.id), now))
     usage = used.pop(RAW, 0.0)
     used.pop(WALL, None)
-    found = FairShareRow(
+    row = FairShareRow(
         id=association.id,
         account=association.account,
         user=association.user,
@@ -117,9 +117,9 @@ def _row(
         seconds_running=running,
     )
     if share is None:
-        return found
+        return row
     return replace(
-        found,
+        row,
         norm_shares=share.norm_shares,
         norm_usage=share.norm_usage,
         effective_usage=share.effective_usage,
@@ -139,13 +139,13 @@ def _running(state: State, now: float) -> dict[int, dict[str, float]]:
         left *= state.rules.usage_factor(job.spec.qos)
         _add(own.setdefault(int(charge.keys[0][1]), {}), charge.tres, left)
     parents = state.rules.parents() if own else {}
-    found: dict[int, dict[str, float]] = {}
+    factors: dict[int, dict[str, float]] = {}
     for number, sums in own.items():
         at: int | None = number
         while at is not None:
-            _add(found.setdefault(at, {}), sums.items(), 1.0)
+            _add(factors.setdefault(at, {}), sums.items(), 1.0)
             at = parents.get(at)
-    return found
+    return factors
 
 
 def _add(sums: dict[str, float], amounts: Iterable[tuple[str, float]], times: float) -> None:

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 def matching_jobs(state: State, job_filter: JobFilter) -> list[Job] | Rejection:
     """Matching records, by number. A single target that never existed is refused with Slurm's error."""
     if job_filter.targets:
-        found: dict[int, Job] = {}
+        jobs: dict[int, Job] = {}
         for target in job_filter.targets:
-            found.update((job.id, job) for job in target_jobs(state, target))
-        if not found and len(job_filter.targets) == 1:
+            jobs.update((job.id, job) for job in target_jobs(state, target))
+        if not jobs and len(job_filter.targets) == 1:
             number = job_filter.targets[0].job_id
             # A task index that the array lacks is no error.
             if number not in state.jobs and number not in state.arrays:
                 return Rejection(code="ESLURM_INVALID_JOB_ID")
-        candidates: Iterable[Job] = found.values()
+        candidates: Iterable[Job] = jobs.values()
     else:
         candidates = _candidates(state, job_filter)
     accepts = _Predicate(job_filter)
@@ -62,15 +62,15 @@ def target_jobs(state: State, target: JobTarget) -> list[Job]:
     if job is not None and het.is_leader(job) and target.step_id is None:
         return het.members(state, job)
     if not target.tasks:
-        found = [] if job is None else [job]
+        members = [] if job is None else [job]
         if tasks:
-            found += [state.jobs[number] for number in tasks.values() if number != target.job_id]
-        return found
-    wanted = mask_of(target.tasks)
-    found = [state.jobs[number] for task, number in (tasks or {}).items() if wanted >> task & 1]
-    if job is not None and job.array is not None and wanted & mask_of(job.array.pending):
-        found.append(job)
-    return found
+            members += [state.jobs[number] for number in tasks.values() if number != target.job_id]
+        return members
+    tasks_named = mask_of(target.tasks)
+    members = [state.jobs[number] for task, number in (tasks or {}).items() if tasks_named >> task & 1]
+    if job is not None and job.array is not None and tasks_named & mask_of(job.array.pending):
+        members.append(job)
+    return members
 
 
 _LIVE_STATES = frozenset({JobState.PENDING.value, JobState.RUNNING.value, JobState.SUSPENDED.value})
@@ -79,17 +79,17 @@ _FLAGS = {flag.name: int(flag) for flag in JobFlag if flag.name is not None}
 
 def _candidates(state: State, job_filter: JobFilter) -> Iterable[Job]:
     """The smallest index that holds every match."""
-    wanted = {text.upper() for text in job_filter.states}
+    states = {text.upper() for text in job_filter.states}
     jobs = state.jobs
-    if not wanted or not wanted <= _LIVE_STATES | _FLAGS.keys():
+    if not states or not states <= _LIVE_STATES | _FLAGS.keys():
         return jobs.values()
     if job_filter.users:
         return [jobs[number] for uid in job_filter.users for number in state.live_by_user.get(uid, ())]
     numbers: dict[int, None] = {}
-    with_flags = not wanted <= _LIVE_STATES
-    if with_flags or "PENDING" in wanted:
+    with_flags = not states <= _LIVE_STATES
+    if with_flags or "PENDING" in states:
         numbers.update(state.pending)
-    if with_flags or wanted & {"RUNNING", "SUSPENDED"}:
+    if with_flags or states & {"RUNNING", "SUSPENDED"}:
         numbers.update(state.running)
     # A completing job counts as ended, and as COMPLETING.
     if with_flags:
@@ -117,9 +117,9 @@ class _Predicate:
     )
 
     def __init__(self, job_filter: JobFilter) -> None:
-        wanted = {text.upper() for text in job_filter.states}
-        self.states = frozenset(wanted - _FLAGS.keys())
-        self.flags = sum(_FLAGS[text] for text in wanted & _FLAGS.keys())
+        states = {text.upper() for text in job_filter.states}
+        self.states = frozenset(states - _FLAGS.keys())
+        self.flags = sum(_FLAGS[text] for text in states & _FLAGS.keys())
         self.users = frozenset(job_filter.users)
         self.accounts = frozenset(job_filter.accounts)
         self.names = frozenset(job_filter.names)
@@ -142,7 +142,7 @@ class _Predicate:
                 self.licenses,
             )
         )
-        self.takes_all = self.takes_states and not wanted
+        self.takes_all = self.takes_states and not states
 
     def __call__(self, job: Job) -> bool:
         return self._state_fits(job) and self._request_fits(job) and self._place_fits(job)

@@ -107,7 +107,7 @@ class _Counts:
 
 def _ahead(state: State, now: float) -> dict[LedgerKey, dict[str, float]]:
     """TRES seconds that running jobs may use until their time limits."""
-    found: dict[LedgerKey, dict[str, float]] = {}
+    usage: dict[LedgerKey, dict[str, float]] = {}
     for job_id in state.running:
         charge, job = state.charges.get(job_id), state.jobs[job_id]
         if charge is None:
@@ -115,10 +115,10 @@ def _ahead(state: State, now: float) -> dict[LedgerKey, dict[str, float]]:
         left = max(0.0, job.ends_at - (job.suspended_at or now)) if job.ends_at else INFINITE * 60.0
         left *= charge.factor
         for key in charge.keys:
-            sums = found.setdefault(key, {})
+            sums = usage.setdefault(key, {})
             for name, count in charge.tres:
                 sums[name] = sums.get(name, 0.0) + count * left
-    return found
+    return usage
 
 
 def _users(state: State, request: ListStandings) -> list[UserStanding]:
@@ -140,7 +140,7 @@ def _users(state: State, request: ListStandings) -> list[UserStanding]:
 def _associations(
     state: State, shares: Mapping[int, Share], request: ListStandings, counts: _Counts
 ) -> list[AssocStanding]:
-    found = []
+    rows = []
     parents, depth = state.rules.parents(), dict[int, int]()
     for place, one in enumerate(in_order(state.rules.policy.associations)):
         depth[one.id] = depth.get(parents.get(one.id, 0), -1) + 1
@@ -164,8 +164,8 @@ def _associations(
                 norm_usage=share.norm_usage,
                 effective_usage=share.effective_usage,
             )
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def _inherited(state: State, association: Association) -> Association:

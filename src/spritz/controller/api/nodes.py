@@ -121,8 +121,8 @@ class NodeQueries:
 
 
 async def _joined(pieces: AsyncIterator[Nodes]) -> Nodes:
-    found = [piece async for piece in pieces]
-    return Nodes(now=found[0].now, nodes=[view for piece in found for view in piece.nodes])
+    rows = [piece async for piece in pieces]
+    return Nodes(now=rows[0].now, nodes=[view for piece in rows for view in piece.nodes])
 
 
 def _owner(state: State, use: NodeUse) -> str:
@@ -157,17 +157,17 @@ def gres_used(capacity: NodeCapacity, use: NodeUse, types: Sequence[str] = ()) -
 
     `types`: GresTypes; as in Slurm, a node without a type has an item with count 0.
     """
-    found: dict[tuple[str, str], tuple[int, int]] = {}
+    sums: dict[tuple[str, str], tuple[int, int]] = {}
     for gres in capacity.gres:
         key = gres.name, gres.type
-        count, mask = found.get(key, (use.uncounted.get(key, 0), 0))
+        count, mask = sums.get(key, (use.uncounted.get(key, 0), 0))
         if gres.per_device:
             devices = range(gres.first_index, gres.first_index + gres.count // gres.per_device)
             count += sum(use.shards.get((gres.name, index), 0) for index in devices)
         else:
             mine = use.devices.get(gres.name, 0) & (((1 << gres.count) - 1) << gres.first_index)
             count, mask = count + mine.bit_count(), mask | mine
-        found[key] = count, mask
-    names = {name for name, _ in found}
-    found |= {(name, ""): (0, 0) for name in types if name not in names}
-    return tuple((*key, count, mask_text(mask)) for key, (count, mask) in found.items())
+        sums[key] = count, mask
+    names = {name for name, _ in sums}
+    sums |= {(name, ""): (0, 0) for name in types if name not in names}
+    return tuple((*key, count, mask_text(mask)) for key, (count, mask) in sums.items())

@@ -74,10 +74,10 @@ class ReservationApi:
             names = getattr(request, field)
             if not names:
                 continue
-            found = [self._user(name) for name in names]
-            if None in found:
-                return Rejection(code="ESLURM_USER_ID_MISSING", hint=f"there is no user {names[found.index(None)]}")
-            fields[field] = tuple(found)
+            users = [self._user(name) for name in names]
+            if None in users:
+                return Rejection(code="ESLURM_USER_ID_MISSING", hint=f"there is no user {names[users.index(None)]}")
+            fields[field] = tuple(users)
         if request.groups:
             gids = []
             for name in request.groups:
@@ -100,8 +100,8 @@ class ReservationApi:
         context = self._context
         caller = context.identity.caller(call)
         known = context.machine.state.reservations
-        found = [item for name, item in known.items() if not request.names or name in request.names]
-        found = usable(context.machine.state, found, caller)
+        reservations = [item for name, item in known.items() if not request.names or name in request.names]
+        reservations = usable(context.machine.state, reservations, caller)
         now = context.clock.now()
         await context.writer.durable()
-        return Reservations(now=now, reservations=sorted(found, key=lambda item: item.id))
+        return Reservations(now=now, reservations=sorted(reservations, key=lambda item: item.id))

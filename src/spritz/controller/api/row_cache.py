@@ -66,11 +66,11 @@ class CachedListings:
 
     def of(self, fields: tuple[str, ...]) -> RowCache:
         """The cache of this kind. Raises SpritzError for an unknown field."""
-        found = self._listings.pop(fields, None) or RowCache(fields)
-        self._listings[fields] = found
+        rows = self._listings.pop(fields, None) or RowCache(fields)
+        self._listings[fields] = rows
         if len(self._listings) > LISTINGS_MAX:
             del self._listings[next(iter(self._listings))]
-        return found
+        return rows
 
     def listen(self, events: Sequence[Event]) -> None:
         """Rows of purged jobs are dropped: they would keep the records in memory until the next listing."""

@@ -55,27 +55,27 @@ class StepQueries:
             raise SpritzError(jobs.text, code=jobs.code)
         if not operates(state, caller):
             jobs = shown_jobs(state, request.filter, jobs, caller)
-        wanted = _wanted_steps(request)
-        found = [
+        matches = _wanted_steps(request)
+        views = [
             (job, step)
             for job in jobs
             for step in _steps_of(state, job)
-            if wanted is None or (job.id, step.step_id) in wanted or (0, step.step_id) in wanted
+            if matches is None or (job.id, step.step_id) in matches or (0, step.step_id) in matches
         ]
         now = context.clock.now()
         await context.writer.durable()
-        for start in range(0, len(found) or 1, STEPS_PER_SLICE):
-            yield Steps(now=now, steps=[_view(job, step) for job, step in found[start : start + STEPS_PER_SLICE]])
+        for start in range(0, len(views) or 1, STEPS_PER_SLICE):
+            yield Steps(now=now, steps=[_view(job, step) for job, step in views[start : start + STEPS_PER_SLICE]])
             await context.clock.sleep(0)
 
     async def measure(self, request: MeasureSteps, call: Call) -> StepUsage:
         """Ask every node of the step at the same time."""
         context = self._context
         caller = context.identity.caller(call)
-        found = _running(context.machine.state, request)
-        if found is None:
+        steps = _running(context.machine.state, request)
+        if steps is None:
             raise SpritzError(Rejection(code="ESLURM_INVALID_JOB_ID").text, code="ESLURM_INVALID_JOB_ID")
-        job, step = found
+        job, step = steps
         if not operates(context.machine.state, caller) and caller.uid != job.spec.uid:
             raise SpritzError(Rejection(code="ESLURM_USER_ID_MISSING").text, code="ESLURM_USER_ID_MISSING")
         answers = await asyncio.gather(
@@ -98,8 +98,8 @@ class StepQueries:
 
 
 async def _joined(pieces: AsyncIterator[Steps]) -> Steps:
-    found = [piece async for piece in pieces]
-    return Steps(now=found[0].now, steps=[view for piece in found for view in piece.steps])
+    rows = [piece async for piece in pieces]
+    return Steps(now=rows[0].now, steps=[view for piece in rows for view in piece.steps])
 
 
 def _running(state: State, request: MeasureSteps) -> tuple[Job, Step] | None:

@@ -215,31 +215,31 @@ class Submissions:
     def _impossible_whole(self, command: SubmitHetJob, caller: Caller) -> Rejection | None:
         context = self._context
         try:
-            found = context.check_whole([component.spec for component in command.components])
+            refusal = context.check_whole([component.spec for component in command.components])
         except ValueError:
             return None
-        if found is None or not command.components:
+        if refusal is None or not command.components:
             return None
         first, *others = command.components
         trial = SubmitHetJob(components=(structs.replace(first, test_only=True), *others))
         if context.machine.check(trial, context.clock.now(), caller).rejection is not None:
             return None  # the core's message is better
-        code, words = found
+        code, words = refusal
         return Rejection(code=code, hint=words)
 
     def _impossible(self, command: SubmitJob, caller: Caller) -> Rejection | None:
         """A request that the core would accept but no set of nodes could ever serve."""
         context = self._context
         try:
-            found = context.check_request(command.spec)
+            refusal = context.check_request(command.spec)
         except ValueError:  # an unreadable expression: the core refuses it
             return None
-        if found is None:
+        if refusal is None:
             return None
         tried = context.machine.check(structs.replace(command, test_only=True), context.clock.now(), caller)
         if tried.rejection is not None:
             return None  # the core's message is better
-        code, words = found
+        code, words = refusal
         return Rejection(code=code, hint=words)
 
     def _cannot_run_as(self, uid: int) -> Rejection | None:

@@ -75,9 +75,9 @@ class Estimates:
 
         def done(result: bytes | None) -> None:
             self._running.discard(child)
-            found = _decode(result) if result else Estimate()
-            nothing = Rejection(code="ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE", hint=found.why)
-            answer: Struct = found.start or nothing
+            estimate = _decode(result) if result else Estimate()
+            nothing = Rejection(code="ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE", hint=estimate.why)
+            answer: Struct = estimate.start or nothing
             context.writer.when_durable(lambda: send(answer))
 
         child = Child("will-run", work, done, context.log, nice=0)
@@ -134,18 +134,18 @@ def _read(view: PlanView, whole: Sequence[Job], now: float) -> Estimate:
     """The plan's result for the job and all its components."""
     alone = whole[0]
     starts = [start_of(view, view.snapshot.records[job.id]) for job in whole]
-    found = [start for start in starts if start is not None]
-    if len(found) < len(whole):
+    known = [start for start in starts if start is not None]
+    if len(known) < len(whole):
         return Estimate(None, explain(view, alone).summary)
-    names = dict.fromkeys(name for start in found for name in start.names)
+    names = dict.fromkeys(name for start in known for name in start.names)
     return Estimate(
         WillRun(
             job_id=alone.id,
-            start_at=max(now, alone.spec.begin_at, *(start.at for start in found)),
+            start_at=max(now, alone.spec.begin_at, *(start.at for start in known)),
             nodes=hostlist.compress(tuple(names)),
-            cpus=sum(start.cpus or _cpus(job, start.names) for job, start in zip(whole, found, strict=True)),
+            cpus=sum(start.cpus or _cpus(job, start.names) for job, start in zip(whole, known, strict=True)),
             partition=",".join(
-                dict.fromkeys(start.partition or job.partition for job, start in zip(whole, found, strict=True))
+                dict.fromkeys(start.partition or job.partition for job, start in zip(whole, known, strict=True))
             ),
         )
     )

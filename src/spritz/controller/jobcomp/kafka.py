@@ -46,9 +46,9 @@ class Topic:
                 milliseconds = int(value[:9])
         self._seconds = milliseconds / 1000
         # After this time the client gives up: a document must not be sent later, when it is also retried.
-        given = {"message.timeout.ms": str(milliseconds), **options(path)}
+        settings = {"message.timeout.ms": str(milliseconds), **options(path)}
         try:
-            self._producer = self._kafka.Producer(given, logger=_Silent())
+            self._producer = self._kafka.Producer(settings, logger=_Silent())
         except (self._kafka.KafkaException, ValueError, TypeError) as error:
             raise SpritzError(f"{path}: {error}") from error
 
@@ -88,12 +88,12 @@ def options(path: str) -> dict[str, str]:
             lines = file.read().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise SpritzError(f"jobcomp/kafka: JobCompLoc={path}: {error}") from error
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for number, text in enumerate(lines, 1):
         key, equals, value = text.strip().partition("=")
         if not key or key.startswith("#"):
             continue
         if not equals:
             raise SpritzError(f"{path}: line {number}: {text.strip()!r} is not key=value")
-        found[key.strip()] = value.strip()
-    return found
+        options[key.strip()] = value.strip()
+    return options

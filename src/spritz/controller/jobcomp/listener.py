@@ -123,8 +123,8 @@ def begin_job_completion(context: Context) -> Listener | None:
         cluster = context.configuration.settings.cluster_name
         words = settings.words("JobCompParams")
         poster = Poster(context, Topic(location, words, cluster), "kafka")
-        wanted = "enable_job_start" in {word.lower() for word in words}
-        return Listener(context, poster.take, poster.take if wanted else None)
+        starts_too = "enable_job_start" in {word.lower() for word in words}
+        return Listener(context, poster.take, poster.take if starts_too else None)
     elif kind == "jobcomp/lua":
         sink = LuaLog(context, os.path.join(os.path.dirname(context.configuration.path), NAME)).take
     else:

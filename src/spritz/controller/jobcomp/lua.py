@@ -87,14 +87,14 @@ def reader(one: EndedJob, script: str | None) -> Callable[[str], Any]:
         **dict.fromkeys(("total_cpus", "total_nodes"), 0),
     }
     if allocation is not None:
-        given = job_tres.text(job_tres.allocated_pairs(allocation, job.billing))
+        allocated = job_tres.text(job_tres.allocated_pairs(allocation, job.billing))
         ended |= {
             "batch_host": allocation.names[0],
             "nodes": hostlist.compress(allocation.names),
             "total_cpus": allocation.cpu_count,
             "total_nodes": len(allocation.nodes),
-            "tres_alloc_str": given,
-            "tres_fmt_alloc_str": given,
+            "tres_alloc_str": allocated,
+            "tres_fmt_alloc_str": allocated,
         }
 
     def read(name: str) -> Any:

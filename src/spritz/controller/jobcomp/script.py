@@ -60,7 +60,7 @@ def variables(ended: EndedJob, cluster: str) -> dict[str, str]:
     spec = job.spec
     limit = minutes_of(job)
     task = job.array_task_id
-    found = {
+    variables = {
         "ACCOUNT": spec.account,
         "ARRAYJOBID": str(job.array_job_id if task is not None else 0),
         "ARRAYTASKID": str(_NO_TASK if task is None else task),
@@ -95,8 +95,8 @@ def variables(ended: EndedJob, cluster: str) -> dict[str, str]:
     if job.het_job_id:
         # 22.05 sets both names
         for name in ("HET", "PACK"):
-            found |= {f"{name}JOBID": str(job.het_job_id), f"{name}JOBOFFSET": str(job.het_offset)}
+            variables |= {f"{name}JOBID": str(job.het_job_id), f"{name}JOBOFFSET": str(job.het_offset)}
     if spec.batch:
-        found["STDIN"] = spec.stdin or "/dev/null"
-        found |= {name: path for name, path in (("STDERR", spec.stderr), ("STDOUT", spec.stdout)) if path}
-    return {name: value.replace("\0", "") for name, value in found.items()}
+        variables["STDIN"] = spec.stdin or "/dev/null"
+        variables |= {name: path for name, path in (("STDERR", spec.stderr), ("STDOUT", spec.stdout)) if path}
+    return {name: value.replace("\0", "") for name, value in variables.items()}

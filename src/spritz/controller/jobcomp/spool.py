@@ -80,8 +80,8 @@ class Spool:
         end = size
         while end > 0:
             start = max(0, end - 65_536)
-            found = os.pread(self._file, end - start, start).rfind(b"\n")
-            if found >= 0:
-                return start + found + 1
+            newline = os.pread(self._file, end - start, start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
             end = start
         return 0

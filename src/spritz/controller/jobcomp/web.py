@@ -216,8 +216,8 @@ def document(ended: EndedJob, cluster: str, script: str = "") -> dict[str, objec
     cpus = allocation.cpu_count if allocation is not None else 0
     elapsed = max(0, int(event.at) - int(ended.started))
     limit = minutes_of(job)
-    given = job_tres.allocated_pairs(allocation, job.billing) if allocation is not None else []
-    found: dict[str, object] = {
+    allocated = job_tres.allocated_pairs(allocation, job.billing) if allocation is not None else []
+    document: dict[str, object] = {
         "jobid": job.id,
         "username": spec.user,
         "user_id": spec.uid,
@@ -258,12 +258,12 @@ def document(ended: EndedJob, cluster: str, script: str = "") -> dict[str, objec
         "job_name": spec.name,
         "wc_key": spec.wckey,
         "tres_req": tres_asked(ended),
-        "tres_alloc": job_tres.text(given) if given else "",
+        "tres_alloc": job_tres.text(allocated) if allocated else "",
         "account": spec.account,
         "script": script,
         "state_reason_prev": waited_for(job, ran=allocation is not None),
     }
-    known = {name: _clean(value) for name, value in found.items() if value != ""}
+    known = {name: _clean(value) for name, value in document.items() if value != ""}
     return known | {"nodes": hostlist.compress(allocation.names) if allocation is not None else ""}
 
 

@@ -124,12 +124,12 @@ class Pages:
         """Jobs and nodes of each partition."""
         state = self._state
         nothing = Totals()
-        found = [(name, self._jobs.partitions.get(name, nothing)) for name in state.partitions]
-        yield _gauge("slurm_partitions", "Partitions", len(found))
-        yield from _job_families("slurm_partition_jobs", "partition", found)
+        by_partition = [(name, self._jobs.partitions.get(name, nothing)) for name in state.partitions]
+        yield _gauge("slurm_partitions", "Partitions", len(by_partition))
+        yield from _job_families("slurm_partition_jobs", "partition", by_partition)
         for name, text, jobs_of in _PENDING_VALUES:
             yield _labelled(
-                f"slurm_partition_jobs_{name}", text, "partition", ((key, jobs_of(one)) for key, one in found)
+                f"slurm_partition_jobs_{name}", text, "partition", ((key, jobs_of(one)) for key, one in by_partition)
             )
         sums = [
             (name, NodeTotals(self._nodes[node] for node in partition.nodes if node in self._nodes))
@@ -252,10 +252,10 @@ def _job_families(prefix: str, label: str, found: list[tuple[str, Totals]]) -> F
 
 def _gpu_families(rows: Iterable[NodeRow]) -> Families:
     """GPU figures that nodes' daemons read from drivers; empty if there are none."""
-    found = [(row.name, gpu) for row in rows if row.sample is not None for gpu in row.sample.gpus]
+    gpus = [(row.name, gpu) for row in rows if row.sample is not None for gpu in row.sample.gpus]
     for name, text, value in _GPU_VALUES:
         family = GaugeMetricFamily(name, text, labels=["node", "gpu"])
-        for node, gpu in found:
+        for node, gpu in gpus:
             if (figure := value(gpu)) >= 0:
                 family.add_metric([node, str(gpu.index)], figure)
         yield family

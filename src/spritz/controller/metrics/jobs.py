@@ -141,18 +141,18 @@ def count(jobs: Iterable[Job]) -> JobTotals:
                     if gres.name == "gpu":
                         held.gpus += gres.count
             held.nodes += len(job.allocation.nodes)
-    found = JobTotals()
+    totals = JobTotals()
     for (state, flags, is_held, place, user, account, nodes_min, nodes_max, limited), held in sums.items():
         words = _words(_STATE_OF[state], flags, is_held)
         places = place if isinstance(place, tuple) else (str(place),)
         held.min_nodes, held.max_nodes = nodes_min, max(nodes_min, nodes_max)
         held.wait_node_limit = held.jobs if limited else 0
-        found.all.add(words, held)
-        for groups, names in ((found.partitions, places), (found.users, (user,)), (found.accounts, (account,))):
+        totals.all.add(words, held)
+        for groups, names in ((totals.partitions, places), (totals.users, (user,)), (totals.accounts, (account,))):
             for name in names:
                 if name:
                     groups.setdefault(name, Totals()).add(words, held)
-    return found
+    return totals
 
 
 def _words(state: JobState, flags: int, held: bool) -> tuple[str, ...]:

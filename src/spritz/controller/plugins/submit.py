@@ -122,7 +122,7 @@ class _Pass:
         context = self._context
         state = context.machine.state
         later = self._plugins.names[self._next :]
-        given = dict(context.configuration.settings.scheduler_parameters)
+        parameters = dict(context.configuration.settings.scheduler_parameters)
         return BuiltinContext(
             uid=self._caller.uid,
             now=context.clock.now(),
@@ -130,7 +130,7 @@ class _Pass:
             partitions=tuple(state.partitions.values()),
             # other jobs may be queued while a script runs
             next_job_id=0 if any(name in SCRIPTS for name in later) else state.next_job_id,
-            jobs_per_user_per_hour=int(given.get("jobs_per_user_per_hour") or 0),
+            jobs_per_user_per_hour=int(parameters.get("jobs_per_user_per_hour") or 0),
         )
 
     def _groups(self) -> tuple[str, ...]:

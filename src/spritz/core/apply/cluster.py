@@ -36,8 +36,8 @@ def _configured(state: State, event: events.ClusterConfigured) -> None:
         state.next_job_id = event.settings.first_job_id
     state.settings = event.settings
     state.segments.clear()
-    wanted = {config.name for config in event.nodes}
-    for name in [name for name in state.nodes if name not in wanted]:
+    configured = {config.name for config in event.nodes}
+    for name in [name for name in state.nodes if name not in configured]:
         state.drop_node(name)
     for config in event.nodes:
         _configure_node(state, config, event.at)

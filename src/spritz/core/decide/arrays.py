@@ -60,8 +60,8 @@ def select(state: State, target: JobTarget) -> list[Selected]:
 
 def missing_tasks(state: State, target: JobTarget) -> str:
     """Which of the tasks that `target` names do not exist, as `8-9`; the others are valid all the same."""
-    wanted = mask_or_none(target.tasks)
-    if not wanted & (wanted - 1):
+    named = mask_or_none(target.tasks)
+    if not named & (named - 1):
         return ""
     there, waiting = [], 0
     for selected in select(state, target):
@@ -69,7 +69,7 @@ def missing_tasks(state: State, target: JobTarget) -> str:
             waiting = mask_of(selected.job.array.pending)
         elif selected.job.array_task_id is not None:
             there.append(selected.job.array_task_id)
-    return format_ids(wanted & ~waiting & ~tasks_mask(there))
+    return format_ids(named & ~waiting & ~tasks_mask(there))
 
 
 def _components(state: State, job: Job, component: int | None) -> list[Selected]:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 def missing(state: State, job: Job, node: Node) -> tuple[str, ...] | None:
     """The features that the node must change to for the job: () for none, None if it cannot have them."""
-    wanted = _ways(state, job)
-    return to_activate(wanted, node.active, node.features_changeable or ()) if wanted else ()
+    ways = _ways(state, job)
+    return to_activate(ways, node.active, node.features_changeable or ()) if ways else ()
 
 
 def change_refusal(state: State, job: Job, node: Node, use: NodeUse, now: float) -> str:

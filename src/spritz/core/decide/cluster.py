@@ -33,22 +33,22 @@ def configure(context: DecisionContext, command: Configure) -> Done:
     need_admin(context)
     state = context.state
     nodes, partitions = _with_dynamic(state, command)
-    wanted = {config.name: config for config in nodes}
+    configured = {config.name: config for config in nodes}
     first = not state.nodes and not state.partitions
     same = (
         state.settings == command.settings
-        and {name: node.config for name, node in state.nodes.items()} == wanted
+        and {name: node.config for name, node in state.nodes.items()} == configured
         and tuple(state.partitions.values()) == partitions
     )
     if same and not first:
         return Done()
-    for name in [name for name in state.nodes if name not in wanted]:
+    for name in [name for name in state.nodes if name not in configured]:
         fail_jobs_on_node(context, name)
     context.record(ClusterConfigured(at=context.now, settings=command.settings, nodes=nodes, partitions=partitions))
     follow_partitions(context)
     _note_homeless_jobs(context)
     if not first:
-        for name in wanted:
+        for name in configured:
             context.add_effect(ReloadNode(node=name))
     return Done()
 

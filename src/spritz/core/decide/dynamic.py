@@ -108,9 +108,9 @@ def _renew(context: DecisionContext, old: Node, config: NodeConfig) -> None:
 def _claim(context: DecisionContext, report: AdmitNode) -> NodeConfig:
     node = _held_by(context.state, report.hostname) or _first_future(context.state, report)
     if node is None:
-        wanted = f" with feature {report.feature}" if report.feature else ""
+        condition = f" with feature {report.feature}" if report.feature else ""
         raise Refused(
-            "ESLURM_INVALID_NODE_NAME", message=f"no FUTURE node{wanted} has the hardware of {report.hostname}"
+            "ESLURM_INVALID_NODE_NAME", message=f"no FUTURE node{condition} has the hardware of {report.hostname}"
         )
     if not node.flags & NodeFlag.DYNAMIC_FUTURE:
         flags = NodeFlag.DYNAMIC_FUTURE.value | NodeFlag.NOT_RESPONDING.value

@@ -66,7 +66,7 @@ def misfit(state: State, spec: JobSpec, partition: Partition) -> str | None:
     """None if the job could run there; else one line that says what is too much ("" if no single thing is)."""
     tree = features.parse(spec.features) if spec.features and not _any_constraint(state) else None
     excluded = set(spec.exclude)
-    wanted = set(spec.node_list)
+    required = set(spec.node_list)
     complaints: dict[str, None] = {}
     available: list[tuple[int, int, NodeGroup]] = []  # (tasks, nodes) of each group that may serve
     serving: set[str] = set()
@@ -79,11 +79,11 @@ def misfit(state: State, spec: JobSpec, partition: Partition) -> str | None:
             complaints[complaint] = None
             continue
         available.append((_tasks_on(spec, group), count, group))
-        if wanted:
-            serving.update(name for name in wanted if name in group.names and name not in excluded)
+        if required:
+            serving.update(name for name in required if name in group.names and name not in excluded)
     if not available:
         return next(iter(complaints), "")
-    if wanted - serving:
+    if required - serving:
         return ""
     return _total_complaint(spec, available)
 

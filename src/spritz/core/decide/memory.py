@@ -24,8 +24,8 @@ def with_default_memory(state: State, spec: JobSpec) -> JobSpec:
 
     The default becomes part of the job: later changes of the configuration do not affect it.
     """
-    given = (spec.memory_mib_per_node, spec.memory_mib_per_cpu, spec.memory_mib_per_gpu)
-    if any(value is not None for value in given):
+    requested = (spec.memory_mib_per_node, spec.memory_mib_per_cpu, spec.memory_mib_per_gpu)
+    if any(value is not None for value in requested):
         return spec
     homes = chosen_partitions(state, spec.partitions)
     settings = state.settings

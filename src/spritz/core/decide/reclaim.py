@@ -33,11 +33,11 @@ class Reclaim:
         guarantees = guarantees_of(state, preemptor, allocation.partition)
         if not guarantees:
             return None
-        wanted = dict(allocated_pairs(allocation))
+        requested = dict(allocated_pairs(allocation))
         open_guarantees = [
             guarantee
             for guarantee in guarantees
-            if guarantee.has_room(state.ledger.use(("a", guarantee.id)).tres, wanted)
+            if guarantee.has_room(state.ledger.use(("a", guarantee.id)).tres, requested)
         ]
         if not open_guarantees:
             return None

@@ -157,10 +157,10 @@ def config_shortage(configured: NodeCapacity, reported: NodeCapacity, memory_per
     counts: dict[str, int] = {}
     for line in reported.gres:
         counts[line.name] = counts.get(line.name, 0) + line.count
-    wanted: dict[str, int] = {}
+    configured_counts: dict[str, int] = {}
     for line in configured.gres:
-        wanted[line.name] = wanted.get(line.name, 0) + line.count
-    for name, count in wanted.items():
+        configured_counts[line.name] = configured_counts.get(line.name, 0) + line.count
+    for name, count in configured_counts.items():
         if counts.get(name, 0) < count:
             wrong.append(f"gres/{name} count reported lower than configured ({counts.get(name, 0)} < {count})")
     return ", ".join(wrong)

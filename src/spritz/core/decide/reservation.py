@@ -371,10 +371,10 @@ def _resized(context: DecisionContext, draft: Reservation, count: int) -> Reserv
             return draft
         other = replace(draft, partition=home)
         more = [name for name in _others(state, other, context.now) if name not in draft.nodes]
-        wanted = (*draft.nodes, *more[: count - len(draft.nodes)])
-        if len(wanted) < count:
+        names = (*draft.nodes, *more[: count - len(draft.nodes)])
+        if len(names) < count:
             raise Refused("ESLURM_NODES_BUSY")
-        return place(state, draft, WantedResources(nodes=wanted), context.now)
+        return place(state, draft, WantedResources(nodes=names), context.now)
     used = {
         name
         for job in users_of(state, draft.name)

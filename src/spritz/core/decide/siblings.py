@@ -70,17 +70,17 @@ def _settled_origin(context: DecisionContext, job: Job) -> Job:
         tie = replace(tie, ended_as=None, runs_on="", lock="")  # requeued
     if job.state.ended and job.flags & JobFlag.REVOKED:
         job = replace(job, flags=int(job.flags & ~JobFlag.REVOKED))  # cancelled while another cluster ran it
-    wanted = _wanted(context.state, job, tie)
+    clusters = _wanted(context.state, job, tie)
     entries: list[Sibling] = []
     for one in tie.siblings:
         if one.state is SiblingState.REFUSED:
-            entries += [one] if not job.state.ended and (one.cluster in wanted or tie.runs_on) else []
-        elif one.cluster in wanted or one.state is SiblingState.LEAVING:
+            entries += [one] if not job.state.ended and (one.cluster in clusters or tie.runs_on) else []
+        elif one.cluster in clusters or one.state is SiblingState.LEAVING:
             entries.append(one)
         else:
             entries.append(replace(one, state=SiblingState.LEAVING))
     copy, known = tie.copy, {one.cluster for one in entries}
-    for name in wanted:
+    for name in clusters:
         if name not in known:
             copy += 1
             entries.append(Sibling(cluster=name, copy=copy, state=SiblingState.DUE))

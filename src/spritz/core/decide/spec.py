@@ -224,13 +224,13 @@ def _check_names(state: State, spec: JobSpec) -> None:
 
 
 def _check_wanted_features(state: State, spec: JobSpec) -> None:
-    given = {name for name, _value in state.settings.scheduler_parameters}
-    check_features(state, spec.features, "ESLURM_INVALID_FEATURE", names="ignore_constraint_validation" not in given)
+    options = {name for name, _value in state.settings.scheduler_parameters}
+    check_features(state, spec.features, "ESLURM_INVALID_FEATURE", names="ignore_constraint_validation" not in options)
     try:
         ways(state.settings.features, spec.features)
     except Unclear as error:
         raise Refused("ESLURM_INVALID_FEATURE", hint=str(error)) from error
-    check_features(state, spec.prefer, "ESLURM_INVALID_PREFER", names="ignore_prefer_validation" not in given)
+    check_features(state, spec.prefer, "ESLURM_INVALID_PREFER", names="ignore_prefer_validation" not in options)
 
 
 def check_features(state: State, text: str, code: str, *, names: bool = True) -> None:
@@ -310,14 +310,14 @@ def _check_licenses(state: State, spec: JobSpec) -> None:
         return
     settings, known_licenses = state.settings, stock(state.settings, state.rules)
     try:
-        wanted = parse_licenses(spec.licenses)
+        choices = parse_licenses(spec.licenses)
     except LicenseError as error:
         raise Refused("ESLURM_INVALID_LICENSES") from error
     # With allow_zero_lic a job may wait for more licenses than exist at present.
     more = any(name == "allow_zero_lic" for name, _value in settings.scheduler_parameters)
     if not any(
         all(name in known_licenses and (more or count <= known_licenses[name]) for name, count in needs.items())
-        for needs in wanted
+        for needs in choices
     ):
         raise Refused("ESLURM_INVALID_LICENSES")
 

@@ -218,8 +218,8 @@ def _segment_refusal(freed_state: FreedState, job: Job, allocation: Allocation, 
     if not has_segment(partition, job.spec.sharing):
         return "" if allocation.kept is None else "it keeps nodes that it may not keep"
     units = freed_state.state.units(partition)
-    wanted = {other for name in allocation.names for other in units.get(name, ())}
-    if allocation.kept is None or not wanted & freed_state.state.nodes.keys() <= set(allocation.held):
+    neighbours = {other for name in allocation.names for other in units.get(name, ())}
+    if allocation.kept is None or not neighbours & freed_state.state.nodes.keys() <= set(allocation.held):
         return "the other nodes of its switches are not kept free"
     for name in allocation.kept:
         if name in freed_state.state.uses and (freed_state.use(name).jobs or freed_state.use(name).kept):

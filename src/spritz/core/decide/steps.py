@@ -181,9 +181,9 @@ def _laid_out(context: DecisionContext, job: Job, spec: StepSpec, live: tuple[St
 def _default_binding(context: DecisionContext, job: Job) -> str:
     """CpuBind of the nodes, if all agree; else of the partition; else TaskPluginParam. Source: slurm.conf(5)."""
     assert job.allocation is not None, f"job {job.id} holds nothing"
-    said = {context.state.nodes[share.node].config.cpu_bind for share in job.allocation.nodes}
+    bindings = {context.state.nodes[share.node].config.cpu_bind for share in job.allocation.nodes}
     partition = context.state.partitions.get(job.partition)
-    common = said.pop() if len(said) == 1 else ""
+    common = bindings.pop() if len(bindings) == 1 else ""
     return common or (partition.cpu_bind if partition else "") or context.state.settings.cpu_bind
 
 

@@ -39,13 +39,13 @@ def exceeded(
     None all its nodes count as additional. `unplaced`: its nodes may be shared, and its memory, if not in `tres`, is
     unknown.
     """
-    wanted = dict(tres)
+    requested = dict(tres)
     job_excesses = (
-        *_own(job_limits, wanted, minutes, nodes, unplaced=unplaced),
-        _too_many_nodes(job_limits, wanted.get("node", 0)),
+        *_own(job_limits, requested, minutes, nodes, unplaced=unplaced),
+        _too_many_nodes(job_limits, requested.get("node", 0)),
     )
     return first_of(
-        (*job_excesses, *_counts(job_limits, ledger), *_sums(job_limits, ledger, wanted, () if unplaced else on))
+        (*job_excesses, *_counts(job_limits, ledger), *_sums(job_limits, ledger, requested, () if unplaced else on))
     )
 
 
@@ -54,9 +54,11 @@ def never(job_limits: JobLimits, tres: Iterable[tuple[str, int]], minutes: int, 
     strict = tuple(qos_record for qos_record in job_limits.qos if "DenyOnLimit" in qos_record.flags)
     if not strict:
         return None
-    wanted = dict(tres)
+    requested = dict(tres)
 
-    return first_of((*_own(job_limits, wanted, minutes, nodes), *_sums(job_limits, Ledger(), wanted)), submitted=True)
+    return first_of(
+        (*_own(job_limits, requested, minutes, nodes), *_sums(job_limits, Ledger(), requested)), submitted=True
+    )
 
 
 def over_submit(job_limits: JobLimits, ledger: Ledger, count: int) -> Excess | None:

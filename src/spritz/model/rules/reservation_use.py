@@ -33,8 +33,8 @@ def admits(reservation: Reservation, spec: JobSpec) -> bool:
 
 def asks_for(spec: JobSpec, reservation: Reservation) -> bool:
     """Whether the job names the reservation. A job that names none asks for magnetic ones."""
-    wanted = names_of(spec)
-    return reservation.name in wanted if wanted else reservation.magnetic
+    names = names_of(spec)
+    return reservation.name in names if names else reservation.magnetic
 
 
 def accepts(reservation: Reservation, spec: JobSpec) -> bool:

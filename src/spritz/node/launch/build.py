@@ -269,8 +269,8 @@ def _task(job: Job, step: Step, node: str, node_index: int, local_id: int, setup
     bundle, runtime = _bundle(step.spec.container, step.spec.work_dir or job.spec.work_dir), setup.oci
     if bundle and runtime is not None and argv:
         task = _oci_task(bundle, runtime, job, step.step_id, local_id, node, setup)
-        given = device_files(setup.gres, share.allocation.gres)[1]
-        argv, end = _in_bundle(task._replace(devices=given), argv)
+        files = device_files(setup.gres, share.allocation.gres)[1]
+        argv, end = _in_bundle(task._replace(devices=files), argv)
     else:
         end = _saved(step.spec.container) if argv and not local_id else _NO_END
         argv = _contained(step.spec.container, argv, device_files(setup.gres, share.allocation.gres))
@@ -397,9 +397,9 @@ def _argv(step: Step, task_id: int) -> tuple[str, ...]:
 
 
 def _bound(mask: str, setup: NodeSetup) -> tuple[int, ...]:
-    found = real_cpus(mask_of(mask), setup.cpus, setup.topology) if setup.bind else ()
-    if found or not setup.job_cpus or setup.topology is None:
-        return found
+    cpus = real_cpus(mask_of(mask), setup.cpus, setup.topology) if setup.bind else ()
+    if cpus or not setup.job_cpus or setup.topology is None:
+        return cpus
     # The reserved cores are excluded; but a job that was given reserved cores has them (--core-spec).
     order = setup.topology.order
     given = {order[place] for place in mask_ids(mask_of(mask)) if place < len(order)}
@@ -408,8 +408,8 @@ def _bound(mask: str, setup: NodeSetup) -> tuple[int, ...]:
 
 def _cores(mask: str, tasks: tuple[TaskSpec, ...], setup: NodeSetup) -> tuple[int, ...]:
     """CPUs that the step is confined to: its own, and those its tasks are bound to; empty: all."""
-    found = real_cpus(mask_of(mask), setup.cpus, setup.topology) if setup.cgroup_cores else ()
-    return tuple(sorted({*found, *(cpu for task in tasks for cpu in task.cpus)})) if found else ()
+    cpus = real_cpus(mask_of(mask), setup.cpus, setup.topology) if setup.cgroup_cores else ()
+    return tuple(sorted({*cpus, *(cpu for task in tasks for cpu in task.cpus)})) if cpus else ()
 
 
 def _devices(gres: tuple[GresAllocation, ...], setup: NodeSetup) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -117,9 +117,9 @@ def _size_variables(job: Job) -> Variables:
 
 
 def _dependency_text(job: Job) -> str:
-    found = job.spec.dependencies
-    given = (Dependency(one.kind, one.job_id, one.task_id, one.minutes) for one in found)
-    return format_dependencies(given, job.spec.dependency_mode)
+    dependencies = job.spec.dependencies
+    items = (Dependency(one.kind, one.job_id, one.task_id, one.minutes) for one in dependencies)
+    return format_dependencies(items, job.spec.dependency_mode)
 
 
 def batch_variables(
@@ -235,8 +235,8 @@ _SIZES = frozenset(
 
 def without_sizes(variables: Variables, inherited: tuple[bytes, ...]) -> Variables:
     """--preserve-env: inherited sizes stay. Source: srun(1) --preserve-env."""
-    given = {entry.partition(b"=")[0].decode("utf-8", "surrogateescape") for entry in inherited}
-    return {name: value for name, value in variables.items() if name not in _SIZES or name not in given}
+    names = {entry.partition(b"=")[0].decode("utf-8", "surrogateescape") for entry in inherited}
+    return {name: value for name, value in variables.items() if name not in _SIZES or name not in names}
 
 
 def task_variables(share: StepNode, local_id: int) -> Variables:

@@ -26,8 +26,8 @@ def gpu_kinds(capacity: tuple[GresCapacity, ...]) -> frozenset[str]:
     flags = {flag.lower() for line in capacity if line.name == "gpu" for flag in line.flags}
     if "no_gpu_env" in flags:
         return frozenset()
-    said = frozenset(kind for kind in _VARIABLES if f"{kind}_gpu_env" in flags)
-    return said or frozenset(_VARIABLES)
+    kinds = frozenset(kind for kind in _VARIABLES if f"{kind}_gpu_env" in flags)
+    return kinds or frozenset(_VARIABLES)
 
 
 def mps_each(capacity: tuple[GresCapacity, ...]) -> int:
@@ -93,15 +93,15 @@ def device_files(
     A file shared by several devices, such as slices of a GPU (MIG), is allowed if one of them is allocated.
     """
     denied: list[str] = []
-    given: list[str] = []
+    indexes: list[str] = []
     for line in capacity:
         if line.name in _OF_GPUS:
             mask = gpu_mask(gres)
         else:
             mask = sum({1 << bit for one in gres if one.name == line.name for bit in mask_ids(mask_of(one.indexes))})
         for place, files in enumerate(line.files, line.first_index):
-            (given if mask >> place & 1 else denied).extend(files.split(","))
-    return tuple(file for file in denied if file not in given), tuple(given)
+            (indexes if mask >> place & 1 else denied).extend(files.split(","))
+    return tuple(file for file in denied if file not in indexes), tuple(indexes)
 
 
 def listed_gpus(gres: tuple[GresAllocation, ...]) -> str:

@@ -10,9 +10,9 @@ _NAME = b"SLURM_PRIO_PROCESS="
 
 def submitted(environment: tuple[bytes, ...]) -> int:
     """The command's niceness, -20 to 19; 0 if its environment does not have it."""
-    found = next((entry[len(_NAME) :] for entry in reversed(environment) if entry.startswith(_NAME)), b"0")
+    value = next((entry[len(_NAME) :] for entry in reversed(environment) if entry.startswith(_NAME)), b"0")
     try:
-        return max(-20, min(int(found), 19))
+        return max(-20, min(int(value), 19))
     except ValueError:
         return 0
 

@@ -85,8 +85,8 @@ def step_streams(job: Job, step: Step, host: str, node_index: int, local_id: int
     def source() -> str:
         if spec.stdin and spec.stdin not in ("all", "none") and not spec.stdin.isdigit():
             return posixpath.join(work_dir, filename.expand(spec.stdin, values))
-        wanted = spec.stdin or spec.stdin_task
-        if wanted == "none" or (wanted.isdigit() and int(wanted) != task_id) or not spec.io_address:
+        source = spec.stdin or spec.stdin_task
+        if source == "none" or (source.isdigit() and int(source) != task_id) or not spec.io_address:
             return NOTHING
         return CLIENT
 

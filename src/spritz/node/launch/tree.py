@@ -32,14 +32,14 @@ def place_in(message: LaunchStep, node_index: int, tree_width: int) -> Place:
     parent, children = branches.place(node_index, len(step.nodes), spec.tree_width or tree_width)
     there = elsewhere(spec.io_address)
     address = there[2] if there is not None else spec.io_address
-    found = Place(io_numbered=True)
+    place = Place(io_numbered=True)
     if children:
-        found |= Place(io_listen=f"{address}-{step.job_id}.{node_index}", io_children=children)
+        place |= Place(io_listen=f"{address}-{step.job_id}.{node_index}", io_children=children)
     if parent >= 0:
-        found |= Place(io_parent=f"{address}-{step.job_id}.{parent}")
+        place |= Place(io_parent=f"{address}-{step.job_id}.{parent}")
         if there is not None:
-            found |= Place(io_parent_at=_daemon_of(message, step.node_names[parent]))
-    return found
+            place |= Place(io_parent_at=_daemon_of(message, step.node_names[parent]))
+    return place
 
 
 def _daemon_of(message: LaunchStep, node: str) -> tuple[str, int]:

@@ -56,11 +56,11 @@ def account_limits(view: PlanView, job: Job, record: JobRecord, requests: tuple[
         job_limits = _job_limits(view, request)
         if job_limits is None:
             continue
-        wanted = dict(wanted_by(record.spec, request))
+        requested = dict(wanted_by(record.spec, request))
         for bound in bounds(job_limits):
             if bound not in seen:
                 seen.add(bound)
-                limit = _told(view, bound, wanted, request)
+                limit = _told(view, bound, requested, request)
                 if limit is not None:
                     yield limit
 

@@ -169,12 +169,12 @@ def _starts_of_others(explanation: Explanation, projection: Projection, now: flo
 
 
 def _shorter(spec: JobSpec, minutes: int, most: int, until: Iterable[float], now: float) -> Iterator[Change]:
-    wanted = {1440, 240, 60} if minutes >= INFINITE else {minutes // 2, minutes // 4, 60, 15}
+    shorter = {1440, 240, 60} if minutes >= INFINITE else {minutes // 2, minutes // 4, 60, 15}
     if minutes > most:
-        wanted.add(most)
+        shorter.add(most)
     # Run times that end before other jobs need the resources planned for them.
-    wanted |= {int((at - now) // 60) for at in until}
-    for choice in sorted(wanted, reverse=True):
+    shorter |= {int((at - now) // 60) for at in until}
+    for choice in sorted(shorter, reverse=True):
         if 0 < choice < minutes:
             changed = replace(spec, time_limit_minutes=choice, time_min_minutes=None)
             text = limit_text(choice)

@@ -162,10 +162,10 @@ def _beyond_guarantee(view: PlanView, record: JobRecord, requests: Sequence[Requ
             if request.guaranteed
             else ()
         )
-        wanted = dict(guaranteed_pairs(view.snapshot.eligibility, spec, request)) if guarantees else {}
-        asked = [guarantee for guarantee in guarantees if any(wanted.get(name) for name, _count in guarantee.tres)]
+        requested = dict(guaranteed_pairs(view.snapshot.eligibility, spec, request)) if guarantees else {}
+        asked = [guarantee for guarantee in guarantees if any(requested.get(name) for name, _count in guarantee.tres)]
         if asked and not any(
-            guarantee.has_room(view.in_use.use(("a", guarantee.id)).tres, wanted) for guarantee in asked
+            guarantee.has_room(view.in_use.use(("a", guarantee.id)).tres, requested) for guarantee in asked
         ):
             return f" It exceeds the guarantee of account {asked[0].account}, so nothing is preempted for it."
     return ""

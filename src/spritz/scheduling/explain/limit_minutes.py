@@ -47,8 +47,8 @@ def minute_limits(view: PlanView, job: Job, record: JobRecord, requests: tuple[R
 def _minutes(view: PlanView, job_limits: JobLimits, record: JobRecord, request: Request) -> Iterator[Limit]:
     snapshot = view.snapshot
     minutes, now, safe = snapshot.minutes, snapshot.now, "safe" in snapshot.settings.enforce
-    wanted = dict(snapshot.rules.priced(request.partition, wanted_by(record.spec, request)))
-    held = out_of_minutes(job_limits, minutes, wanted, request.time_limit_minutes, now, safe=safe)
+    requested = dict(snapshot.rules.priced(request.partition, wanted_by(record.spec, request)))
+    held = out_of_minutes(job_limits, minutes, requested, request.time_limit_minutes, now, safe=safe)
     holding = held.reason if held is not None else None
     for place in job_limits.minute_limits:
         subject = _subject(job_limits, place)
@@ -57,14 +57,14 @@ def _minutes(view: PlanView, job_limits: JobLimits, record: JobRecord, request: 
             yield _used(minutes, place, WALL, place.wall, subject, reason, holding, now, 0, request)
         for name, limit in place.used:
             reason = reason_of("qos_minutes" if place.qos else "assoc_minutes", name)
-            yield _used(minutes, place, name, limit, subject, reason, holding, now, wanted.get(name, 0), request)
+            yield _used(minutes, place, name, limit, subject, reason, holding, now, requested.get(name, 0), request)
         for name, limit in place.running:
-            if not wanted.get(name):
+            if not requested.get(name):
                 continue
             reason = reason_of("qos_running" if place.qos else "assoc_running", name)
             ahead = int(minutes.committed.seconds(place.key, name, now) / 60.0)
-            asked = wanted[name] * request.time_limit_minutes
-            words = _asked(wanted[name], request)
+            asked = requested[name] * request.time_limit_minutes
+            words = _asked(requested[name], request)
             yield Limit(
                 kind=reason.value,
                 subject=subject,

@@ -176,7 +176,7 @@ class HeldJobs:
 
     def _tell(self, conditions: Conditions, known: Sequence[Starts]) -> None:
         """Report until when each running job, and each with an expected start, may hold its resources."""
-        wanted = conditions.wanted
+        targets = conditions.wanted
         begun: dict[int, list[Begun]] = {}
         for begun_job in self._begun:
             begun.setdefault(begun_job.record.id, []).append(begun_job)
@@ -184,10 +184,10 @@ class HeldJobs:
         if known:
             job_ids = np.concatenate([batch.job_ids for batch in known])
             start_at = np.concatenate([batch.start_at for batch in known])
-            wanted_rows = np.isin(job_ids, np.fromiter(wanted, np.int64, len(wanted)))
+            wanted_rows = np.isin(job_ids, np.fromiter(targets, np.int64, len(targets)))
             for number, at in zip(job_ids[wanted_rows].tolist(), start_at[wanted_rows].tolist(), strict=True):
                 expected[number] = min(at, expected.get(number, at))
-        for record in list(wanted.values()):
+        for record in list(targets.values()):
             tasks = 0 if record.tasks is None else record.tasks & ~self._tasks_left(record)
             starts = begun.get(record.id)
             if starts and (tasks or record.tasks is None):

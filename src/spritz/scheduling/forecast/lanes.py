@@ -109,12 +109,12 @@ class Lanes:
         """The nodes of the pool that are free first, and when; None if others may be free sooner."""
         assert group.pool is not None
         size = group.need.nodes
-        wanted = min(count, len(group.pool) // size) * size
-        if not wanted or (wanted < count * size and not any_limit and group.limit < NEVER):
+        node_count = min(count, len(group.pool) // size) * size
+        if not node_count or (node_count < count * size and not any_limit and group.limit < NEVER):
             return None
         need = group.need
         chosen, at = kernel.soonest(
-            self.free_at, need.lanes, need.whole, self._cpus, self._up, group.pool, since, wanted
+            self.free_at, need.lanes, need.whole, self._cpus, self._up, group.pool, since, node_count
         )
         if at[-1] > max(group.limit, since) and not any_limit:
             return None

@@ -61,15 +61,15 @@ class FutureMinutes:
         """First time at which a job of these TRES and this time limit is within its limits, if no other job starts or
         ends (NEVER: not before one does).
         """
-        wanted = dict(tres)
+        requested = dict(tres)
         for _ in range(_ROUNDS):
-            if out_of_minutes(job_limits, self._minutes, wanted, limit_minutes, at, safe=self._safe) is None:
+            if out_of_minutes(job_limits, self._minutes, requested, limit_minutes, at, safe=self._safe) is None:
                 return at
             careful = min(limit_minutes, INFINITE) * 60.0 * (job_limits.usage_factor if job_limits.factor_safe else 1.0)
             counts = {name: count * job_limits.usage_factor for name, count in tres}
             places = job_limits.minute_limits
             times = (
-                time for place in places for time in self._times(place, wanted, counts, careful, limit_minutes, at)
+                time for place in places for time in self._times(place, requested, counts, careful, limit_minutes, at)
             )
             later = max(times, default=NEVER)
             if later >= NEVER or later <= at:

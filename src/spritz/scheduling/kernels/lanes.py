@@ -36,13 +36,13 @@ def free_for_good(times: Floats, counts: Ints, lanes: int, now: float) -> Floats
     valid = times < NEVER
     least = np.where(valid, counts, np.iinfo(np.int64).max)
     least = np.minimum.accumulate(least[:, ::-1], axis=1)[:, ::-1]
-    found = np.full((lanes, len(times)), NEVER)
+    free_from = np.full((lanes, len(times)), NEVER)
     begins = np.maximum(times, now)
     for breakpoint in reversed(range(times.shape[1])):
         free = np.where(valid[:, breakpoint], least[:, breakpoint], 0)
         held = np.arange(1, lanes + 1)[:, None] <= free[None, :]
-        found = np.where(held, begins[None, :, breakpoint], found)
-    return found
+        free_from = np.where(held, begins[None, :, breakpoint], free_from)
+    return free_from
 
 
 def soonest(

@@ -104,10 +104,10 @@ def clash(holder: Holder, part: NodeAllocation) -> bool:
         return True
     if holder.memory_mib and part.memory_mib:
         return True
-    for wanted in part.gres:
+    for device in part.gres:
         for held in holder.gres:
-            if wanted.name == held.name and not (mask_of(wanted.indexes) and mask_of(held.indexes)):
+            if device.name == held.name and not (mask_of(device.indexes) and mask_of(held.indexes)):
                 return True
-            if wanted.name == held.name and mask_of(wanted.indexes) & mask_of(held.indexes):
+            if device.name == held.name and mask_of(device.indexes) & mask_of(held.indexes):
                 return True
     return False

@@ -146,8 +146,8 @@ class Workload:
         else:
             cpu_after, after = np.maximum(cpu_free - cpus, 0), _after(free, gpus, milli)
         gain = fragments(cpu_free, free, model, typical) - fragments(cpu_after, after, model, typical)
-        found: Ints = (100.0 / (1.0 + np.exp(-gain / WHOLE_GPU))).astype(np.int64)
-        return found
+        rank: Ints = (100.0 / (1.0 + np.exp(-gain / WHOLE_GPU))).astype(np.int64)
+        return rank
 
 
 def _by_part(tasks: TypicalTasks) -> dict[tuple[object, ...], float]:

@@ -445,10 +445,10 @@ def _place_mixed(
 def _as_named(table: NodeTable, request: Request, candidates: list[Candidate]) -> list[Portion] | None:
     """The tasks that --distribution=arbitrary puts on each node; None if there is no room for them."""
     room = {candidate.index: candidate.tasks for candidate in candidates}
-    wanted = sorted((table.index_of.get(name, -1), tasks) for name, tasks in request.tasks_by_node)
-    if any(room.get(index, 0) < tasks for index, tasks in wanted):
+    tasks_by_index = sorted((table.index_of.get(name, -1), tasks) for name, tasks in request.tasks_by_node)
+    if any(room.get(index, 0) < tasks for index, tasks in tasks_by_index):
         return None
-    return [Portion(index, tasks, 0) for index, tasks in wanted]
+    return [Portion(index, tasks, 0) for index, tasks in tasks_by_index]
 
 
 def _reduced(candidate: Candidate, portions: list[Portion]) -> list[Candidate]:
@@ -514,7 +514,7 @@ def assign_all(
     """The allocation, or the index of the node on which its portion does not fit."""
     nodes = []
     # Equal nodes give equal allocations.
-    given: dict[tuple[object, ...], NodeAllocation] = {}
+    by_key: dict[tuple[object, ...], NodeAllocation] = {}
     # A job of 1,000 nodes mostly gets 1,000 equal shares; computing one and copying it makes wide jobs cheap. Equal is:
     # equal portion and equal free resources, on equal hardware (part of `row.free()`).
     counted = len(portions) > 1 and depends_on_free(request)
@@ -522,14 +522,14 @@ def assign_all(
         row = rows[portion.index]
         busy = ~prefer.rows[portion.index].free_cpus & row.hardware.cpus if prefer is not None else 0
         key = (portion.tasks, portion.gpus, busy, *row.free()) if counted and not row.shares_free else ()
-        like = given.get(key) if key else None
+        like = by_key.get(key) if key else None
         if like is not None:
             node = NodeAllocation(node=row.name, cpus=like.cpus, memory_mib=like.memory_mib, gres=like.gres)
         else:
             share = assign(row, request, portion.tasks, portion.gpus, busy)
             if share is None:
                 return None, portion.index
-            node = given[key] = share
+            node = by_key[key] = share
         nodes.append(node)
     allocation = Allocation(
         partition=request.partition,

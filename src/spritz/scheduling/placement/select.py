@@ -61,9 +61,9 @@ def target_of(request: Request) -> Target:
     gpus = request.gres_total.count if request.gres_total is not None else 0
     if gpus:
         most = min(most, gpus)
-    wanted = most if request.nodes_want_max or request.spread else request.nodes_min
+    nodes_wanted = most if request.nodes_want_max or request.spread else request.nodes_min
     return Target(
-        request.nodes_min, most, wanted, request.tasks, request.tasks_per_node_fixed, gpus, request.tasks_per_gpu
+        request.nodes_min, most, nodes_wanted, request.tasks, request.tasks_per_node_fixed, gpus, request.tasks_per_gpu
     )
 
 

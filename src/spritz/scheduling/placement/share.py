@@ -39,12 +39,12 @@ def assign(row: NodeRow, request: Request, tasks: int, gpus: int, prefer: int = 
     """
     needs = needs_of(request, tasks, gpus)
     devices = sum(count for (name, _kind), count in needs.items() if name == "gpu")
-    wanted = cpus_wanted(row.hardware, request, tasks, devices)
-    usable = usable_cpus(row, request, wanted)
-    share = _assign_from(row, request, needs, usable, (tasks, devices, wanted), prefer)
+    cpus_needed = cpus_wanted(row.hardware, request, tasks, devices)
+    usable = usable_cpus(row, request, cpus_needed)
+    share = _assign_from(row, request, needs, usable, (tasks, devices, cpus_needed), prefer)
     if share is None and request.share_rows:
         # The first share row with enough CPUs may have them on the wrong sockets; the largest row offers the most.
-        share = _assign_from(row, request, needs, usable_cpus(row, request), (tasks, devices, wanted), prefer)
+        share = _assign_from(row, request, needs, usable_cpus(row, request), (tasks, devices, cpus_needed), prefer)
     return share
 
 

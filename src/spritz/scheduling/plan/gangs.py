@@ -423,11 +423,11 @@ def _bar(
     index_of: dict[str, int],
 ) -> bool:
     """Bar one of the components placed before from a node that the stuck component could use. False: there is none."""
-    wanted = {node for request in choices for node in eligibility.nodes(request).tolist()}
+    usable = {node for request in choices for node in eligibility.nodes(request).tolist()}
     for index in reversed(placed):
         for part in placed[index][1].nodes:
             node = index_of[part.node]
-            if node in wanted and node not in barred.get(index, ()):
+            if node in usable and node not in barred.get(index, ()):
                 barred.setdefault(index, set()).add(node)
                 return True
     return False

@@ -80,11 +80,11 @@ class Limits:
         """Guarantees of the job's account and the accounts above it that have room for `pairs` more; nearest first."""
         spec = record.spec
         guarantees = self._rules.job_limits(spec.account, spec.user, partition, spec.qos).guarantees
-        wanted = dict(pairs) if guarantees else {}
+        requested = dict(pairs) if guarantees else {}
         return tuple(
             guarantee
             for guarantee in guarantees
-            if guarantee.has_room(self.in_use.use(("a", guarantee.id)).tres, wanted)
+            if guarantee.has_room(self.in_use.use(("a", guarantee.id)).tres, requested)
         )
 
     def within_guarantees(self, record: JobRecord, request: Request) -> tuple[Guarantee, ...]:

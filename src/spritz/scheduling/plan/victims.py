@@ -402,10 +402,10 @@ class Sums:
 
     def only(self, victims: Iterable[Victim]) -> None:
         """Take out exactly these victims; put all others back."""
-        wanted = {victim.record.id: victim for victim in victims}
-        for job_id in [job_id for job_id in self.out if job_id not in wanted]:
+        by_id = {victim.record.id: victim for victim in victims}
+        for job_id in [job_id for job_id in self.out if job_id not in by_id]:
             self.put_back(self.out[job_id])
-        for job_id, victim in wanted.items():
+        for job_id, victim in by_id.items():
             if job_id not in self.out:
                 self.take_out(victim)
 

@@ -174,13 +174,13 @@ def _moved(row: NodeRow, holder: Holder, avoid: int) -> Holder:
     cpus, gres = holder.cpus, holder.gres
     if taken:
         hardware = row.hardware
-        wanted = hardware.whole_cores(cpus)
-        if hardware.core_cpus(wanted) != cpus:
+        cores = hardware.whole_cores(cpus)
+        if hardware.core_cpus(cores) != cpus:
             return holder
         open_cpus = row.free_cpus & ~avoid
-        cpus_chosen = _cores_from(hardware, open_cpus, cpus, wanted.bit_count())
+        cpus_chosen = _cores_from(hardware, open_cpus, cpus, cores.bit_count())
         if cpus_chosen.bit_count() < cpus.bit_count():
-            cpus_chosen = _cores_from(hardware, row.free_cpus, cpus_chosen or cpus, wanted.bit_count())
+            cpus_chosen = _cores_from(hardware, row.free_cpus, cpus_chosen or cpus, cores.bit_count())
         if cpus_chosen.bit_count() != cpus.bit_count():
             return holder
         cpus = cpus_chosen

@@ -109,10 +109,10 @@ def parameters_of(settings: ClusterSettings) -> Parameters:
 
 @lru_cache(maxsize=16)
 def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Parameters:
-    given = {key.lower(): value for key, value in parameters}
+    options = {key.lower(): value for key, value in parameters}
 
     def number(name: str) -> int | None:
-        value = given.get(name, "")
+        value = options.get(name, "")
         return int(value) if value.isascii() and value.isdigit() else None
 
     def limit(name: str) -> int | None:
@@ -121,13 +121,13 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Parameter
 
     def interval(name: str, default: int) -> float:
         """-1: only when something has changed."""
-        return SELDOM_SECONDS if given.get(name) == "-1" else float(number(name) or default)
+        return SELDOM_SECONDS if options.get(name) == "-1" else float(number(name) or default)
 
     return Parameters(
         builtin=builtin,
-        easy=given.get("bf_policy", "").lower() == "easy" or "bf_predict" in given,
-        predict="bf_predict" in given,
-        predict_slowdown=given.get("bf_predict", "").lower() == "slowdown",
+        easy=options.get("bf_policy", "").lower() == "easy" or "bf_predict" in options,
+        predict="bf_predict" in options,
+        predict_slowdown=options.get("bf_predict", "").lower() == "slowdown",
         window_seconds=_or(number("bf_window"), 1440) * 60.0,
         resolution_seconds=float(number("bf_resolution") or 60),
         planned_starts_max=_or(number("bf_max_job_test"), 500),
@@ -139,26 +139,26 @@ def _policy(parameters: tuple[tuple[str, str], ...], builtin: bool) -> Parameter
         starts_max=limit("bf_max_job_start"),
         planned_age_seconds_min=float(number("bf_min_age_reserve") or 0),
         planned_priority_min=number("bf_min_prio_reserve") or 0,
-        planned_once="bf_one_resv_per_job" in given,
+        planned_once="bf_one_resv_per_job" in options,
         # A heterogeneous job is considered in order of rank in any case; this is what remains of bf_hetjob_immediate.
-        gang_priority="min" if "bf_hetjob_immediate" in given else given.get("bf_hetjob_prio", "").lower() or "min",
-        components_apart=SHARE_NODES not in given,
-        licenses_ahead="bf_licenses" in given and not builtin,
-        soft_limits="time_min_as_soft_limit" in given and not builtin,
-        serial_at_end="pack_serial_at_end" in given,
-        stop_at_limits="assoc_limit_stop" in given,
-        extra_constraints="extra_constraints" in given,
-        any_constraint="ignore_constraint_validation" in given,
-        waits_apart="reduce_completing_frag" in given,
-        by_fragment="gpu_fragmentation" in given,
+        gang_priority="min" if "bf_hetjob_immediate" in options else options.get("bf_hetjob_prio", "").lower() or "min",
+        components_apart=SHARE_NODES not in options,
+        licenses_ahead="bf_licenses" in options and not builtin,
+        soft_limits="time_min_as_soft_limit" in options and not builtin,
+        serial_at_end="pack_serial_at_end" in options,
+        stop_at_limits="assoc_limit_stop" in options,
+        extra_constraints="extra_constraints" in options,
+        any_constraint="ignore_constraint_validation" in options,
+        waits_apart="reduce_completing_frag" in options,
+        by_fragment="gpu_fragmentation" in options,
         switch_wait_seconds=float(_or(number("max_switch_wait"), 300)),
         full_interval_seconds=interval("bf_interval", 30),
         quick_interval_seconds=interval("sched_interval", 60),
         quick_pause_seconds=(number("sched_min_interval") or 0) / 1e6,
         quick_starts_max=limit("sched_max_job_start"),
         quick_depth=limit("default_queue_depth"),
-        defer="defer" in given,
-        defer_batch="defer_batch" in given,
+        defer="defer" in options,
+        defer_batch="defer_batch" in options,
         batch_delay_seconds=float(number("batch_sched_delay") or 0),
         burst_seconds_max=1.0 if number("batch_sched_delay") is None else 0.0,
     )

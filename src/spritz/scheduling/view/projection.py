@@ -338,10 +338,10 @@ class Projection:
         self.put_node(node)
         features, changeable = frozenset(node.active), frozenset(node.features_changeable or ())
         row = self.table.rows[self.table.index_of[node.config.name]]
-        said = (features, changeable, node.extra, bool(node.flags & NodeFlag.EXTERNAL))
-        if said != (row.features, row.changeable, row.extra, row.external) or node.place != old.place:
+        properties = (features, changeable, node.extra, bool(node.flags & NodeFlag.EXTERNAL))
+        if properties != (row.features, row.changeable, row.extra, row.external) or node.place != old.place:
             row = self.table.row(row.index)
-            row.features, row.changeable, row.extra, row.external = said
+            row.features, row.changeable, row.extra, row.external = properties
             self._members_outdated = True
 
     def put_reservation(self, reservation: Reservation) -> None:

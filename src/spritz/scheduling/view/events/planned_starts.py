@@ -46,7 +46,7 @@ def _take_over(projection: Projection, future_starts: Sequence[PlannedFutureStar
     """Make the ledger hold these. True if it could take all of them."""
     there = projection.table.index_of
     complete = True
-    wanted: dict[Request, list[PlannedFutureStart]] = {}
+    planned: dict[Request, list[PlannedFutureStart]] = {}
     for item in future_starts:
         record = projection.records.get(item.job_id)
         line = item.allocation.partition, item.allocation.reservation
@@ -56,10 +56,10 @@ def _take_over(projection: Projection, future_starts: Sequence[PlannedFutureStar
             complete = False
             continue
         for request in requests:
-            wanted.setdefault(request, []).append(item)
+            planned.setdefault(request, []).append(item)
     for request, items in list(projection.ledger.by_request.items()):
         left: dict[float, list[PlannedFutureStart]] = {}
-        for item in wanted.get(request, ()):
+        for item in planned.get(request, ()):
             left.setdefault(item.start_at, []).append(item)
         for future_start in items:
             alike = left.get(future_start.start_at, [])
@@ -69,10 +69,10 @@ def _take_over(projection: Projection, future_starts: Sequence[PlannedFutureStar
             else:
                 future_start.freed, future_start.holder, future_start.place = same.freed, same.holder, same.place
                 alike.remove(same)
-        if request in wanted:
-            wanted[request] = [item for alike in left.values() for item in alike]
-    projection.queue.shrunk.update(wanted)
-    for request, new in wanted.items():
+        if request in planned:
+            planned[request] = [item for alike in left.values() for item in alike]
+    projection.queue.shrunk.update(planned)
+    for request, new in planned.items():
         for item in new:
             uid = projection.records[item.job_id].spec.uid
             future_start = projection.ledger.make(projection.profile, request, item.start_at, item.allocation, uid=uid)
