@@ -1,6 +1,6 @@
-"""A job for srun or salloc: submitted, waited for, and given back at the end.
+"""A job for srun or salloc: submit it, wait until it runs, and complete it at the end.
 
-Source: srun(1), salloc(1); texts as Slurm 22.05 prints them.
+Source: srun(1), salloc(1); texts of Slurm 22.05.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _AT_ONCE_SECONDS = 0.3
 
 
 class Words:
-    """What differs between the commands."""
+    """Messages that differ between srun and salloc."""
 
     def __init__(self, refused: str, waiting: str = "", revoked: str = "") -> None:
-        #: before the reason of a refusal
+        #: precedes the reason of a refusal
         self.refused = refused
         #: printed first if the job must wait; `{}` is its id
         self.waiting = waiting
@@ -54,7 +54,7 @@ SALLOC = Words("Job submit/allocate failed", "Pending job allocation {}", "Job a
 
 
 class Revoked(AlreadyReported):
-    """A signal ended the wait."""
+    """A signal ended the wait for the allocation."""
 
 
 def obtain(
@@ -78,7 +78,7 @@ def obtain(
     if not quiet:
         for message in submitted.messages:
             context.info(message)
-    # In Slurm a scheduling pass alone starts a heterogeneous job, so that it always waits, and says so.
+    # In Slurm only a scheduling pass starts a heterogeneous job, so the job always waits and the command says so.
     waits = isinstance(request, SubmitHetJob)
     quiet = quiet or _immediate_seconds(request) == 1
     granted = _await(controller, submitted, context, words, quiet=quiet, waits=waits)
@@ -88,8 +88,7 @@ def obtain(
 
 
 def _submitted(controller: Controller, request: SubmitJob | SubmitHetJob) -> JobSubmitted:
-    """The answer to the submission that was sent; if it is lost, the submission is repeated until MessageTimeout after
-    that.
+    """The answer to the submission. If the connection breaks, repeats the submission until MessageTimeout.
 
     Raises RemoteError, Interrupted, ClientError.
     """
@@ -114,7 +113,7 @@ def _submitted(controller: Controller, request: SubmitJob | SubmitHetJob) -> Job
             sleep(RETRY_SECONDS)
 
 
-#: signals that do not end the wait
+#: Signals that do not end the wait.
 HARMLESS = (signal.SIGCONT, signal.SIGWINCH)
 
 
@@ -142,7 +141,7 @@ def _await(
         except RemoteError as error:
             raise refused(error, words) from error
         except ClientError:
-            # The controller has gone away; it knows of the job, and will be back.
+            # The controller does not answer, but knows the job: wait until it is back.
             controller.close()
             controller.connect_patiently(PATIENCE_SECONDS)
             controller.send(asked)
@@ -156,7 +155,7 @@ def _await(
 
 
 def cancel(controller: Controller, job_id: int) -> None:
-    """As scancel does."""
+    """Cancel the job, as scancel does."""
     command = CancelJobs(filter=JobFilter(targets=(JobTarget(job_id),)))
     controller.call(command, CancelResult, patience=PATIENCE_SECONDS)
 
@@ -171,8 +170,8 @@ def _give_up(controller: Controller, job_id: int, context: Context, words: Words
 
 
 def refused(error: SpritzError, words: Words) -> SpritzError:
-    """The controller's refusal, or one that it would give, in the command's words."""
-    if error.code == "ESLURM_INVALID_GRES":  # Slurm finds this before it asks
+    """The controller's refusal, or an error that it would report, with the command's message."""
+    if error.code == "ESLURM_INVALID_GRES":  # Slurm's commands check this before they ask the controller
         return SpritzError(error.message, code=error.code, hint=error.hint, details=error.details)
     before = SRUN.refused if error.code in IMMEDIATE else words.refused
     return SpritzError(f"{before}: {error.message}", code=error.code, hint=error.hint, details=error.details)
@@ -195,14 +194,14 @@ def _ended(
 
 
 def _immediate_seconds(request: SubmitJob | SubmitHetJob) -> int | None:
-    """--immediate; 1 is the least, and means now."""
+    """Seconds of --immediate, None without it. The minimum is 1, which means at once."""
     leader = request.components[0] if isinstance(request, SubmitHetJob) else request
     return None if leader.immediate_seconds is None else max(leader.immediate_seconds, 1)
 
 
 def give_back(controller: Controller, job_id: int, exit_status: int) -> None:
-    """The work is done. A controller that is away is waited for: until it knows, the nodes are held."""
+    """Complete the job. Waits for a controller that does not answer: until then, the nodes stay allocated."""
     try:
         controller.call(FinishAllocation(job_id=job_id, exit_status=exit_status), Done, patience=PATIENCE_SECONDS)
     except RemoteError:
-        return  # it has ended already: cancelled, or out of time
+        return  # the job has ended already: cancelled, or out of time

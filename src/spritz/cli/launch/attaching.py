@@ -1,6 +1,6 @@
-"""sattach's work: one more client of a step, and the step's layout.
+"""sattach: attach another client to a step, and print the step's layout.
 
-Source: sattach(1); texts as Slurm 22.05 prints them.
+Source: sattach(1); texts of Slurm 22.05.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 def show_layout(job_id: int, step_id: int, context: Context) -> int:
-    """Which tasks run where."""
+    """--layout: print the step's nodes and the tasks on each. Always 0; raises SpritzError."""
     target = JobTarget(job_id, step_id=step_id)
     with connect_controller() as controller:
         try:
-            found = controller.call(ListSteps(filter=JobFilter(targets=(target,))), Steps)
+            answer = controller.call(ListSteps(filter=JobFilter(targets=(target,))), Steps)
         except RemoteError as error:
             raise _not_found(error) from error
-    steps = [view.step for view in found.steps if view.step.step_id == step_id]
+    steps = [view.step for view in answer.steps if view.step.step_id == step_id]
     if not steps:
         raise SpritzError("Could not get job step info: Invalid job id specified", code="ESLURM_INVALID_JOB_ID")
     step = steps[0]
@@ -50,8 +50,11 @@ def show_layout(job_id: int, step_id: int, context: Context) -> int:
     return 0
 
 
-def attach(job_id: int, step_id: int, given: Values, filters: dict[str, int | None], context: Context) -> int:
-    """Until the step ends, or Ctrl-C. The worst status of its tasks. Raises SpritzError."""
+def attach(job_id: int, step_id: int, options: Values, filters: dict[str, int | None], context: Context) -> int:
+    """Pass input and output until the step ends, or Ctrl-C; return the worst status of its tasks.
+
+    Raises SpritzError.
+    """
     reactor = Reactor()
     controller = Controller(reactor)
     listener = Listener()
@@ -61,7 +64,7 @@ def attach(job_id: int, step_id: int, given: Values, filters: dict[str, int | No
     except RemoteError as error:
         raise _not_found(error) from error
     controller.close()
-    settings = Settings(given, {}, context.environ)
+    settings = Settings(options, {}, context.environ)
     step = created.step
     run = StepRun(
         reactor,
@@ -77,7 +80,7 @@ def attach(job_id: int, step_id: int, given: Values, filters: dict[str, int | No
     run.filters = (filters["output-filter"], filters["error-filter"])
     for _part in (step, *created.others):
         run.use_output(1, 2, labelled=settings.label)
-    if given.get("pty") is not None:
+    if options.get("pty") is not None:
         return _with_terminal(run, reactor, step, context)
     run.use_input(0, filters["input-filter"])
     Interrupts(reactor, lambda number: _detach(run, number))
@@ -102,7 +105,7 @@ def _with_terminal(run: StepRun, reactor: Reactor, step: Step, context: Context)
 
 
 def _detach(run: StepRun, number: int) -> None:
-    """Go away; the step goes on."""
+    """Leave the step, which continues."""
     if number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         for link in run.links:
             link.send(protocol.frame(protocol.DETACH))

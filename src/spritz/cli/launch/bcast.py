@@ -1,6 +1,6 @@
-"""Copying a file to every node of a job: a step with one task a node, as the user, that writes what it reads.
+"""Copy a file to all nodes of a job: a step with a task on each node, which writes its standard input to the file.
 
-The copy appears under its name only when it is complete. Source: sbcast(1), srun(1) --bcast.
+The copy appears under its name only once it is complete. Source: sbcast(1), srun(1) --bcast.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from spritz.stepd.reactor import Reactor
 
 #: Arguments: destination, name of the source, force (0, 1), mode, size, access and modification time ("": now), and
-#: the program that undoes the compression (`cat`: there is none).
-#: It says that it is ready before it reads: virtual nodes share a disk, and the first copy must not stand in the way of
-#: the second.
+#: the program that decompresses it (`cat`: not compressed).
+#: The script checks the destination and prints "ready" before it reads: virtual nodes share a disk, so the first copy
+#: would make the check of the second fail.
 _SCRIPT = """
 dest=$1
 [ -d "$dest" ] && dest=$dest/$2
@@ -54,7 +54,7 @@ _READ_BYTES_MAX = 192 * 1024
 
 
 class Copy:
-    """The file to copy, and how. Raises SpritzError if the file cannot be read."""
+    """A file to copy, and the options. Raises SpritzError if the file cannot be read."""
 
     def __init__(
         self, source: str, destination: str, *, force: bool, preserve: bool, block_bytes: int = 0, packed: bool = False
@@ -65,15 +65,15 @@ class Copy:
         self.force = force
         try:
             self.descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-            found = os.fstat(self.descriptor)
+            status = os.fstat(self.descriptor)
             if not os.path.isfile(source):
                 raise IsADirectoryError(21, os.strerror(21))
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
             raise SpritzError(f"Can't open `{source}`: {why}", exit_code=255) from error
-        self.size = found.st_size
-        self.mode = found.st_mode & 0o777
-        self.times = (repr(found.st_atime), repr(found.st_mtime)) if preserve else ("", "")
+        self.size = status.st_size
+        self.mode = status.st_mode & 0o777
+        self.times = (repr(status.st_atime), repr(status.st_mtime)) if preserve else ("", "")
         if packed:
             self._packer = _packer(self.descriptor)
             assert self._packer.stdout is not None
@@ -83,7 +83,7 @@ class Copy:
         self.block_bytes = min(block_bytes or 32 * 1024, _READ_BYTES_MAX)
 
     def argv(self) -> tuple[str, ...]:
-        """The task's command."""
+        """The command of each task: /bin/sh with the script and its arguments."""
         name = os.path.basename(self.source)
         force = "1" if self.force else "0"
         unpack = "gzip -dc" if self.packed else "cat"
@@ -91,15 +91,15 @@ class Copy:
         return ("/bin/sh", "-c", _SCRIPT, "sbcast", *words)
 
 
-def packs(given: str | None) -> bool:
-    """Whether --compress, or its absence (None), has the file compressed. Raises SpritzError for another library."""
-    if given not in (None, "", "none", "zlib"):
-        raise SpritzError(f"option --compress={given} is not supported by Spritz: zlib (the default) and none are")
-    return given not in (None, "none")
+def packs(library: str | None) -> bool:
+    """Whether --compress (None: not given) asks for compression. Raises SpritzError for an unsupported library."""
+    if library not in (None, "", "none", "zlib"):
+        raise SpritzError(f"option --compress={library} is not supported by Spritz: zlib (the default) and none are")
+    return library not in (None, "none")
 
 
 def _packer(descriptor: int) -> subprocess.Popen[bytes]:
-    """A program that compresses the file. Raises SpritzError if there is none."""
+    """Start gzip on the file. Raises SpritzError if it is not installed."""
     try:
         return subprocess.Popen(["gzip", "-1", "-c"], stdin=descriptor, stdout=subprocess.PIPE)
     except OSError as error:
@@ -107,14 +107,14 @@ def _packer(descriptor: int) -> subprocess.Popen[bytes]:
 
 
 class CopyRun(StepRun):
-    """The step: standard input starts when every node is ready; errors are reported by node."""
+    """The copying step. Starts standard input once all nodes are ready; reports errors by node."""
 
     copy: Copy
     on_progress: Callable[[int], None]
     failed = False
 
     def prepare(self, copy: Copy, on_progress: Callable[[int], None]) -> None:
-        """Before `run`."""
+        """Set the file and the progress callback (bytes sent so far); call before `run`."""
         self.copy = copy
         self.on_progress = on_progress
         self._ready: set[str] = set()
@@ -156,7 +156,7 @@ def broadcast(
     progress: bool = False,
     wording: Wording | None = None,
 ) -> int:
-    """Copy to all nodes of the job (or its first `nodes`); 0 when every node has it. Raises SpritzError."""
+    """Copy to all nodes of the job (or its first `nodes`); return 0 if all copies succeed. Raises SpritzError."""
     listener = Listener()
     settings = Settings({"quiet": "1"}, {}, {})
     spec = StepSpec(

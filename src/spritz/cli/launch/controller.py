@@ -1,4 +1,4 @@
-"""The controller as srun and salloc need it: waited for together with signals, and found again after a restart.
+"""srun's and salloc's connection to the controller: waits also end at signals, and a restart does not break it.
 
 Source: docs/decisions/0002 (standard I/O does not depend on it); slurm.conf(5) MessageTimeout.
 """
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-#: How long a controller that is away is looked for.
+#: Seconds to look for a controller that does not answer.
 PATIENCE_SECONDS = 60.0
 _RETRY_SECONDS = 1.0
-#: what could not be sent is tried again for so long
+#: Seconds for which a request that could not be sent is repeated.
 _SEND_AGAIN_SECONDS = 10.0
 
 
@@ -39,7 +39,7 @@ class Interrupted(Exception):
 
 
 class Controller:
-    """One connection, made again when it breaks."""
+    """A connection that is made again when it breaks."""
 
     def __init__(self, reactor: Reactor, *, timeout_seconds: float | None = None) -> None:
         self._reactor = reactor
@@ -48,7 +48,7 @@ class Controller:
         self._interrupted = 0
 
     def look_again(self) -> None:
-        """Another controller may be the one to speak to now."""
+        """Locate the controller again: the cluster to use may have changed."""
         self.close()
         self._connection = connect_controller(timeout=self._timeout_seconds)
 
@@ -58,24 +58,26 @@ class Controller:
         self._reactor.stop()
 
     def call(self, request: Struct, reply_type: type[T], *, patience: float = 0.0) -> T:
-        """The answer. With `patience` (seconds) a controller that is away is looked for. Raises ClientError."""
+        """The answer to `request`. For `patience` seconds, retries if the controller does not answer. Raises
+        ClientError.
+        """
         try:
             return _ask(self._connected(0.0), request, reply_type)
         except RemoteError:
             raise
         except ClientError as error:
             self.close()
-            # What could not be sent was not heard: asking again asks once.
+            # The request could not be sent, so the controller did not receive it, and repeating it is safe.
             if not patience and error.code != "SLURMCTLD_COMMUNICATIONS_SEND_ERROR":
                 raise
         return _ask(self._connected(patience or _SEND_AGAIN_SECONDS), request, reply_type)
 
     def send(self, request: Struct) -> None:
-        """Ask, and let `wait` have the answer. Raises ClientError if it cannot be sent."""
+        """Send a request, whose answer `wait` returns. Raises ClientError if it cannot be sent."""
         self._connected(0.0).send(request)
 
     def wait(self, reply_type: type[T], *, seconds: float | None = None) -> T | None:
-        """The answer to the last request; None if it has not come within `seconds`.
+        """The answer to the last request; None after `seconds` without one.
 
         Raises Interrupted, RemoteError, or ClientError if the connection breaks.
         """
@@ -109,7 +111,7 @@ class Controller:
         on_reply: Callable[[T | None], None],
         on_lost: Callable[[], None],
     ) -> None:
-        """Ask, and call back with the answer (None for a refusal) while other things go on. Raises ClientError."""
+        """Send a request; call back from the reactor with the answer (None for a refusal). Raises ClientError."""
         request_id = self._connected(0.0).send(request)
 
         def on_response(response: Response) -> None:
@@ -119,7 +121,7 @@ class Controller:
         self._watch(on_response, on_lost)
 
     def watch_loss(self, on_lost: Callable[[], None]) -> None:
-        """Call back once when the connection breaks; what comes over it meanwhile is dropped."""
+        """Call back once when the connection breaks. Drops answers that arrive before."""
         self._watch(lambda response: None, on_lost)
 
     def _watch(self, on_response: Callable[[Response], None], on_lost: Callable[[], None]) -> None:
@@ -141,7 +143,7 @@ class Controller:
         self._reactor.watch(connection.fileno(), READABLE, ready)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection, if there is one."""
         if self._connection is not None:
             self._reactor.forget(self._connection.fileno())
             self._connection.close()
@@ -156,7 +158,7 @@ class Controller:
             deadline = monotonic() + patience
             while True:
                 try:
-                    # Without a wait of its own: others wait in the same loop.
+                    # Do not sleep here: the same loop serves other waits.
                     self._connection = connect_controller(timeout=self._timeout_seconds, wait_seconds=0.0)
                     break
                 except ClientError:
@@ -166,7 +168,7 @@ class Controller:
         return self._connection
 
     def connect_patiently(self, seconds: float) -> None:
-        """Have a connection, or raise ClientError after `seconds`."""
+        """Connect, with retries for `seconds`. Raises ClientError after that."""
         self._connected(seconds)
 
 

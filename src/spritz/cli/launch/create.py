@@ -1,7 +1,7 @@
-"""CreateStep: each refusal in srun's words, the wait for resources that other steps hold, and a controller that goes
-away in between.
+"""Create a step: srun's message for each refusal, the wait for resources that other steps hold, and recovery from a
+controller's restart in between.
 
-Source: srun(1); texts as Slurm 22.05 prints them.
+Source: srun(1); texts of Slurm 22.05.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
     Wording = Callable[[RemoteError, int, Context], SpritzError]
 
-#: Seconds within which a step fits "at once", without a message about waiting: srun may know the end of the previous
-#: step before the controller does.
+#: Seconds without a message about waiting: srun may know the end of the previous step before the controller does.
 _AT_ONCE_SECONDS = 0.3
 
 
@@ -41,7 +40,9 @@ def create_step(
     immediate: bool,
     wording: Wording | None = None,
 ) -> Step:
-    """The step, as the controller laid it out and is launching it now. Raises SpritzError, in `wording` (srun's)."""
+    """Create a step. Returns it with its layout; the controller is launching it. Raises SpritzError in the words of
+    `wording` (default: srun's).
+    """
     asked = CreateStep(job_id=job_id, spec=spec, wait=True)
     return create(controller, asked, settings, context, immediate=immediate, wording=wording).step
 
@@ -55,7 +56,7 @@ def create(
     immediate: bool,
     wording: Wording | None = None,
 ) -> StepCreated:
-    """The same for either request, with all parts of the step."""
+    """Like `create_step`, also for a step of several components; returns all parts."""
     job_id = asked.job_id
     asking = _Asking(controller, asked)
     try:
@@ -75,7 +76,7 @@ def create(
     except RemoteError as error:
         raise (wording or worded)(error, job_id, context) from error
     except Interrupted as interruption:
-        # Closing the connection takes the request back.
+        # The controller drops the request when the connection closes.
         controller.close()
         context.info(f"Cancelled pending job step with signal {interruption.number}")
         message = f"Unable to create step for job {job_id}: {ESLURM['ESLURM_ALREADY_DONE'][1]}"
@@ -86,7 +87,7 @@ def create(
 
 
 class _Asking:
-    """One request, repeated if the controller goes away before it answers."""
+    """A request that is repeated if the connection breaks before the answer."""
 
     def __init__(self, controller: Controller, request: CreateStep | CreateHetStep) -> None:
         self._controller = controller
@@ -94,7 +95,7 @@ class _Asking:
         self._sent = False
 
     def answer(self, seconds: float | None) -> StepCreated | None:
-        """The answer; None if it has not come within `seconds`."""
+        """The answer; None after `seconds` without one."""
         controller = self._controller
         while True:
             try:
@@ -105,7 +106,7 @@ class _Asking:
             except RemoteError:
                 raise
             except ClientError:
-                # It may have been carried out: the same request again is answered with the step that was made.
+                # The step may exist already: the controller answers the repeated request with that step.
                 controller.close()
                 controller.connect_patiently(PATIENCE_SECONDS)
                 self._request = replace(self._request, again=True)
@@ -113,7 +114,7 @@ class _Asking:
 
 
 def worded(error: RemoteError, job_id: int, context: Context) -> SpritzError:
-    """srun's error when it may not create a step in this job."""
+    """srun's error for a refused step. Prints the messages that precede it."""
     if error.code in ("ESLURM_INVALID_JOB_ID", "ESLURM_JOB_PENDING"):
         context.error(f"Unable to confirm allocation for job {job_id}: {error.message}")
     elif error.code == "ESLURM_ALREADY_DONE":

@@ -1,6 +1,6 @@
 """The ends of a step's tasks: srun's messages and exit status.
 
-Source: srun(1) EXIT STATUS; texts and the choice among several statuses as Slurm 22.05 has them (`_task_finish`).
+Source: srun(1) EXIT STATUS; texts and the choice among several statuses follow Slurm 22.05 (`_task_finish`).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Endings:
         name: str = "",
     ) -> None:
         self.states: dict[int, str] = {}
-        #: wait status that counts: the highest signal, else the highest code
+        #: wait status that decides the exit status: the highest signal, else the highest code
         self.worst = 0
         self.ended = 0
         self.first_abnormal = False
-        #: ends by signal are our own doing: say nothing of them
+        #: srun itself ended the tasks: do not report ends by signal
         self.interrupted = False
         #: another part reports the ends of tasks
         self.silent = False
@@ -52,21 +52,21 @@ class Endings:
 
     @property
     def all_ended(self) -> bool:
-        """Every task has ended."""
+        """Whether all tasks have ended."""
         return self.ended >= self._tasks
 
     @property
     def pending(self) -> bool:
-        """There is something to say that was held back for more of its kind."""
+        """Whether messages are delayed in order to combine them with further ends of the same kind."""
         return bool(self._pending)
 
     def started(self, tasks: tuple[int, ...]) -> None:
-        """These run now."""
+        """Note that these tasks have started."""
         for task in tasks:
             self.states.setdefault(task, RUNNING)
 
     def note(self, node: str, task: int, status: int, flags: int) -> None:
-        """One task has ended with this wait status."""
+        """Note that a task has ended with this wait status."""
         if self.states.get(task, RUNNING) is not RUNNING:
             return
         self.ended += 1
@@ -75,7 +75,7 @@ class Endings:
         if status or self._verbose is not None:
             self._pending.setdefault((node, status, flags), []).append(task)
         if status & 0x7F:
-            self.worst = max(self.worst, status, key=lambda one: one & 0x7F)
+            self.worst = max(self.worst, status, key=lambda status: status & 0x7F)
         elif not self.worst & 0x7F:
             self.worst = max(self.worst, status)
 
@@ -96,21 +96,21 @@ class Endings:
             self._say(f"{node}: {_which(tasks)}: {describe(status, flags)}")
 
     def exit_status(self) -> int:
-        """What srun exits with."""
+        """srun's exit status: 128 + signal, or the highest exit code."""
         return 128 + (self.worst & 0x7F) if self.worst & 0x7F else self.worst >> 8
 
     def overview(self) -> list[str]:
-        """`tasks 0-1: running`, for each state that some task is in."""
+        """A line such as `tasks 0-1: running` for each state of a task."""
         lines = []
         for state in (RUNNING, EXITED, ABNORMAL):
-            tasks = [task for task, found in self.states.items() if found is state]
+            tasks = [task for task, task_state in self.states.items() if task_state is state]
             if tasks:
                 lines.append(f"{_which(tasks)}: {state}")
         return lines
 
 
 def _tell_notification(verbose: Callable[[str], None], name: str, status: int, tasks: list[int]) -> None:
-    """What -v says of tasks that ended with this wait status."""
+    """Print the message of -v about tasks that ended with this wait status."""
     count = f"{len(tasks)} task{'' if len(tasks) == 1 else 's'}"
     verbose(
         f"launch/slurm: _task_finish: Received task exit notification for {count} of {name} (status=0x{status:04x})."
@@ -122,7 +122,7 @@ def _which(tasks: list[int]) -> str:
 
 
 def describe(status: int, flags: int = 0) -> str:
-    """`Exited with exit code 3`, `Killed`, `Segmentation fault (core dumped)`, `Out Of Memory`."""
+    """A wait status in words: `Exited with exit code 3`, `Killed`, `Segmentation fault (core dumped)`."""
     if flags & protocol.EXIT_OOM:
         return "Out Of Memory"
     if status & 0x7F:

@@ -1,6 +1,6 @@
-"""salloc's command: a child in a process group of its own, with the terminal if there is one.
+"""salloc's command: a child process in its own process group, which gets the terminal if there is one.
 
-Source: salloc(1); job control as Slurm's salloc has it.
+Source: salloc(1); job control follows Slurm's salloc.
 """
 
 from __future__ import annotations
@@ -15,15 +15,12 @@ from spritz.notation.octets import octets
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: A command that was ended by one of these ended as its user wanted.
+#: Signals with which a user ends a command: salloc does not report them as failures.
 _WANTED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL)
 
 
 class Command:
-    """Started at once. Raises OSError if it cannot be.
-
-    `on_end(status)` gets what salloc exits with.
-    """
+    """Starts the command. Raises OSError if that fails. Calls `on_end` with the exit status for salloc."""
 
     def __init__(
         self, argv: list[str], environment: dict[str, str], directory: str, on_end: Callable[[int], None]
@@ -65,7 +62,7 @@ class Command:
             os._exit(1)
 
     def _give_terminal(self, group: int) -> None:
-        """Only a terminal that is ours may be given away."""
+        """Make `group` the terminal's foreground, if our own process group is."""
         if self._terminal >= 0:
             try:
                 if os.tcgetpgrp(self._terminal) in (self._saved_group, os.getpgrp()):
@@ -74,7 +71,7 @@ class Command:
                 pass
 
     def take_terminal(self) -> None:
-        """The command is over, or stopped."""
+        """Make our process group the foreground again: the command has ended or stopped."""
         if self._terminal >= 0:
             try:
                 os.tcsetpgrp(self._terminal, self._saved_group)
@@ -82,14 +79,14 @@ class Command:
                 pass
 
     def send(self, number: int) -> None:
-        """To the command and whatever it runs in its group."""
+        """Send a signal to the command's process group."""
         try:
             os.killpg(self.pid, number)
         except OSError:
             pass
 
     def reap(self) -> None:
-        """Look what became of it: after SIGCHLD."""
+        """Handle SIGCHLD: the command ended or stopped."""
         while True:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
@@ -105,7 +102,7 @@ class Command:
             return
 
     def _stopped(self) -> None:
-        """Ctrl-Z: stop with it, and go on with it."""
+        """Ctrl-Z: stop salloc too, and continue the command once salloc continues."""
         if self._terminal < 0:
             return
         self.take_terminal()

@@ -1,4 +1,4 @@
-"""What srun and salloc answer without a controller: --help, --usage, --version, --mpi=list."""
+"""Answers of srun and salloc that need no controller: --help, --usage, --version, --mpi=list."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from spritz.cli.submit.values import Values
 
 
-def answer(program: str, synopsis: str, rows: Sequence[Row], given: Values, context: Context) -> int:
-    """Print it. The exit status."""
-    if "version" in given:
+def answer(program: str, synopsis: str, rows: Sequence[Row], options: Values, context: Context) -> int:
+    """Print the answer and return the exit status; None if the options ask for none of these."""
+    if "version" in options:
         context.out(version_text())
-    elif "usage" in given:
+    elif "usage" in options:
         context.out(usage_text(program, synopsis, rows))
-    elif "help" in given:
+    elif "help" in options:
         context.out(help_text(program, synopsis, rows))
-    elif given.get("mpi") == "list":
+    elif options.get("mpi") == "list":
         from spritz.cli.launch.programs import mpi_list
 
         context.out(mpi_list())
     else:
         for option in ("cpu-bind", "mem-bind", "hint"):
-            if given.get(option) == "help":
+            if options.get(option) == "help":
                 context.out(_VALUES[option])
     return 0
 
@@ -65,7 +65,7 @@ _VALUES = {
 
 
 def usage_text(program: str, synopsis: str, rows: Sequence[Row]) -> str:
-    """Every option that works, in short, in lines of a terminal's width."""
+    """The usage line: all supported options, wrapped to a terminal's width."""
     words = []
     for row in rows:
         if row.refused or row.alias or not row.name:

@@ -1,9 +1,9 @@
-"""One step over several components of a heterogeneous job: `srun A a : B b`, and `srun --het-group=0,1 a`.
+"""A step over several components of a heterogeneous job: `srun A a : B b`, and `srun --het-group=0,1 a`.
 
-Each component has options, a program and streams of its own; tasks have one numbering over all of them. The first part
-is the session's own, the others are kept with it.
+Each component has its own options, program and streams; task ranks count through all components. The session itself is
+the first part, and holds sessions for the others.
 
-Source: srun(1) --het-group; https://slurm.schedmd.com/heterogeneous_jobs.html; texts as Slurm 22.05 prints them.
+Source: srun(1) --het-group; https://slurm.schedmd.com/heterogeneous_jobs.html; texts of Slurm 22.05.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from spritz.model.queries.allocations import AllocationGranted
     from spritz.model.step import Step
 
-#: options and program of one component
+#: (options, program) of a component.
 Program = tuple["Values", list[str]]
 
 _SUFFIX = "_HET_GROUP_"
@@ -41,21 +41,21 @@ class HetSession(Session):
     """A session whose step has several parts; `groups` are the components in which they run."""
 
     def __init__(self, parts: list[tuple[int, Values, list[str]]], argv: list[str], context: Context, *, inside: bool):
-        group, given, command = parts[0]
-        super().__init__(given, command, argv, _seen(context, group) if inside else context, inside=inside)
+        group, options, command = parts[0]
+        super().__init__(options, command, argv, _seen(context, group) if inside else context, inside=inside)
         self.groups = [group for group, _given, _command in parts]
         self.sessions: list[Session] = [self]
-        first = given
-        for group, given, command in parts[1:]:
-            if not {"output", "error"} & given.keys():
-                # As in Slurm: what names no files of its own writes to those of the first.
-                given = {**{name: first[name] for name in _FILES if name in first}, **given}
+        first = options
+        for group, options, command in parts[1:]:
+            if not {"output", "error"} & options.keys():
+                # As in Slurm: a component without --output and --error writes to the files of the first.
+                options = {**{name: first[name] for name in _FILES if name in first}, **options}
             part = Session.__new__(Session)
-            part.prepare(given, command, argv, _seen(context, group) if inside else context, inside=inside)
+            part.prepare(options, command, argv, _seen(context, group) if inside else context, inside=inside)
             part.settings = copy(self.settings)
-            part.settings.label = "label" in given
+            part.settings.label = "label" in options
             self.sessions.append(part)
-        if len({one.get("mpi", "").lower() for _group, one, _command in parts}) > 1:
+        if len({part_options.get("mpi", "").lower() for _group, part_options, _command in parts}) > 1:
             raise SpritzError(
                 "option --mpi is not supported by Spritz with a value for each component",
                 code="ESLURM_NOT_SUPPORTED",
@@ -63,28 +63,28 @@ class HetSession(Session):
             )
 
     def fit_nodes(self) -> None:
-        """In every part."""
+        """Fit the nodes of each part."""
         for part in self.sessions:
             Session.fit_nodes(part)
 
     def submission(self) -> SubmitHetJob:
-        """One component for each part."""
+        """A heterogeneous job with a component for each part."""
         return SubmitHetJob(components=tuple(part.own_submission() for part in self.sessions))
 
     def granted(self, granted: AllocationGranted) -> None:
-        """Each part has all nodes of its component."""
+        """Give each part all nodes of its component."""
         for part, component in zip(self.sessions, granted.components, strict=True):
             allocation = component.job.allocation
-            assert allocation is not None, "a job that runs has nodes"
+            assert allocation is not None, "a running job has nodes"
             part.fields["nodes_min"] = part.fields["nodes_max"] = len(allocation.nodes)
 
     def step_request(self, job_id: int, listener: Listener) -> CreateHetStep:
-        """All parts at once."""
+        """A single request for all parts."""
         asked = [(group, part.step_spec(listener)) for group, part in zip(self.groups, self.sessions, strict=True)]
-        return CreateHetStep(job_id=job_id, parts=tuple(sorted(asked, key=lambda one: one[0])), wait=True)
+        return CreateHetStep(job_id=job_id, parts=tuple(sorted(asked, key=lambda part: part[0])), wait=True)
 
     def open_streams(self, run: StepRun, step: Step) -> None:
-        """Own files of every part, in the order of the components."""
+        """Open the files of each part, in the order of the components."""
         order = sorted(range(len(self.groups)), key=lambda index: self.groups[index])
         for index in order:
             part = self.sessions[index]
@@ -95,7 +95,7 @@ class HetSession(Session):
 
 
 def _seen(context: Context, group: int) -> Context:
-    """The call as if its environment were that of the component."""
+    """The context with the environment of a component."""
     return Context(
         context.program,
         environment_of(context.environ, group),
@@ -108,35 +108,35 @@ def _seen(context: Context, group: int) -> Context:
 
 
 def environment_of(environ: Mapping[str, str], group: int) -> dict[str, str]:
-    """Variables that there are of each component (NAME_HET_GROUP_n) say what the component of this number has."""
-    own = f"{_SUFFIX}{group}"
+    """The environment with the values of component `group`: NAME_HET_GROUP_n replaces NAME."""
+    suffix = f"{_SUFFIX}{group}"
     several = {name.partition(_SUFFIX)[0] for name in environ if _SUFFIX in name}
-    found = {name: value for name, value in environ.items() if name not in several and _OLD_SUFFIX not in name}
-    found |= {name.removesuffix(own): value for name, value in environ.items() if name.endswith(own)}
-    for name in ("SLURM_JOB_ID", "SLURM_JOBID"):  # the whole goes by the leader's number
+    chosen = {name: value for name, value in environ.items() if name not in several and _OLD_SUFFIX not in name}
+    chosen |= {name.removesuffix(suffix): value for name, value in environ.items() if name.endswith(suffix)}
+    for name in ("SLURM_JOB_ID", "SLURM_JOBID"):  # the leader's id identifies the whole job
         if name in environ:
-            found[name] = environ[name]
+            chosen[name] = environ[name]
     for name, same in (("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), ("SLURM_NODELIST", "SLURM_JOB_NODELIST")):
-        if same + own in environ:
-            found[name] = found[same]
-    return found
+        if same + suffix in environ:
+            chosen[name] = chosen[same]
+    return chosen
 
 
 def programs(argv: list[str], context: Context, *, inside: bool) -> list[tuple[int, Values, list[str]]] | int:
-    """(component, options in force, program) of every part; an int is the exit status. Raises SpritzError."""
+    """(component number, options in force, program) of each part; or the exit status. Raises SpritzError."""
     rows = rows_of("s")
-    found = components.programs(rows, argv, context)
-    if isinstance(found, int):
-        return found
+    parsed = components.programs(rows, argv, context)
+    if isinstance(parsed, int):
+        return parsed
     parts: list[tuple[int, Values, list[str]]] = []
     before: Values = {}
-    for index, (given, command) in enumerate(found):
-        given = values.merge(components.carried_over(before), given)
-        before = given
-        for group in _groups(given, index, context.environ, inside=inside):
+    for index, (options, command) in enumerate(parsed):
+        options = values.merge(components.carried_over(before), options)
+        before = options
+        for group in _groups(options, index, context.environ, inside=inside):
             environ = environment_of(context.environ, group) if inside else context.environ
-            merged = values.merge(variables.read("srun", rows, environ, inside=inside), given)
-            parts.append((group, merged, command or _next(found, index)))
+            merged = values.merge(variables.read("srun", rows, environ, inside=inside), options)
+            parts.append((group, merged, command or _next(parsed, index)))
     named = [group for group, _given, _command in parts]
     twice = next((group for group in named if named.count(group) > 1), None)
     if twice is not None:
@@ -144,13 +144,13 @@ def programs(argv: list[str], context: Context, *, inside: bool) -> list[tuple[i
     return parts
 
 
-def _next(found: list[Program], index: int) -> list[str]:
-    """A component without a program of its own runs that of the one after it."""
-    return next((command for _given, command in found[index:] if command), [])
+def _next(programs: list[Program], index: int) -> list[str]:
+    """The program of the next component that has one."""
+    return next((command for _options, command in programs[index:] if command), [])
 
 
-def _groups(given: Values, index: int, environ: Mapping[str, str], *, inside: bool) -> list[int]:
-    text = given.get("het-group")
+def _groups(options: Values, index: int, environ: Mapping[str, str], *, inside: bool) -> list[int]:
+    text = options.get("het-group")
     if text is None:
         groups = [index]
     else:
@@ -162,11 +162,11 @@ def _groups(given: Values, index: int, environ: Mapping[str, str], *, inside: bo
             raise SpritzError(
                 "option --het-group is not supported by Spritz outside of an allocation",
                 code="ESLURM_NOT_SUPPORTED",
-                hint="the components of a new job are divided by `:`, and numbered in that order",
+                hint="separate the components of a new job by `:`; they are numbered in that order",
             )
     size = environ.get("SLURM_HET_SIZE", "")
     last = int(size) - 1 if size.isdigit() else 0
-    if inside and "jobid" not in given and groups[-1] > last:
+    if inside and "jobid" not in options and groups[-1] > last:
         raise SpritzError(
             f"Attempt to run a job step with het group value of {groups[-1]}, but the job allocation has maximum value "
             f"of {last}"

@@ -1,4 +1,4 @@
-"""Standard input on its way to the tasks: as much as they take, no more.
+"""Standard input of the tasks, with flow control: reads no more than the tasks can take.
 
 Source: srun(1) --input.
 """
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from spritz.stepd.reactor import Reactor
 
 _READ_BYTES = 32 * 1024
-#: Seconds between looks whether we have become the terminal's foreground.
+#: Seconds between two checks whether srun has become the terminal's foreground.
 _BACKGROUND_SECONDS = 0.5
 
 
 class Input:
-    """Reads `descriptor` while every taker has room. `task` is one rank, or None for all tasks.
+    """Reads `descriptor` while all receivers have room. `task`: a rank, or None for all tasks.
 
-    It starts when all supervisors are there, so that none misses the beginning.
+    Starts once all supervisors are connected, so that each receives the beginning.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Input:
         *,
         read_bytes: int = 0,
     ) -> None:
-        #: read so far
+        #: bytes read so far
         self.read_bytes = 0
         self._most = read_bytes or _READ_BYTES
         self._reactor = reactor
@@ -54,17 +54,17 @@ class Input:
         self._terminal = stat.S_ISCHR(os.fstat(descriptor).st_mode) and os.isatty(descriptor)
 
     def start(self) -> None:
-        """All supervisors are connected."""
+        """Begin to read: all supervisors are connected."""
         self._started = True
         self.credited()
 
     def stop(self) -> None:
-        """No task wants any more."""
+        """Stop reading: no task needs more input."""
         self._ended = True
         self._pause()
 
     def credited(self) -> None:
-        """Some taker has used something up: go on reading if all have room."""
+        """A receiver has used up input: continue to read if all have room."""
         if self._ended or self._reading or not self._started or not self._room():
             return
         if self._terminal and not self._foreground():
@@ -84,11 +84,11 @@ class Input:
         return most + self._most <= protocol.STDIN_WINDOW_BYTES
 
     def _foreground(self) -> bool:
-        """Reading a terminal from the background would stop us, and with us the output of the step."""
+        """Whether srun may read its terminal. Reading from the background would stop srun, and the step's output."""
         try:
             return os.tcgetpgrp(self._descriptor) == os.getpgrp()
         except OSError:
-            # Not the terminal of our session: anybody's then, or the caller's, if this is the command server's child.
+            # Not our session's terminal: another session's, or the caller's if this is a child of the command server.
             return in_foreground(self._descriptor)
 
     def _pause(self) -> None:

@@ -1,6 +1,6 @@
-"""Signals to srun and salloc, delivered in the loop and not in between.
+"""Signals to srun and salloc, handled in the reactor's loop instead of in signal handlers.
 
-Source: srun(1) SIGNALS AND ESCAPE SEQUENCES; what each does as in Slurm 22.05 (`srun_job.c`, `allocate.c`).
+Source: srun(1) SIGNALS AND ESCAPE SEQUENCES; the effect of each follows Slurm 22.05 (`srun_job.c`, `allocate.c`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from spritz.cli.launch.run import StepRun
     from spritz.stepd.reactor import Reactor
 
-#: What srun acts on. SIGTSTP keeps its meaning: it stops srun, and the tasks go on.
+#: Signals that srun handles. SIGTSTP keeps its default: it stops srun, and the tasks continue.
 CAUGHT = (
     signal.SIGINT,
     signal.SIGQUIT,
@@ -33,7 +33,7 @@ _AGAIN_SECONDS = 1.0
 
 
 class Interrupts:
-    """Catches signals from now on; `handler(number)` is called from the reactor. Replace it as the command goes on."""
+    """Catches signals and calls `handler(number)` from the reactor. The command replaces `handler` in each phase."""
 
     def __init__(self, reactor: Reactor, handler: Callable[[int], None]) -> None:
         self.handler = handler
@@ -42,7 +42,7 @@ class Interrupts:
         reactor.on_child = self._deliver
         for number in CAUGHT:
             signal.signal(number, self._note)
-        # EIO instead of being stopped for ever where no shell could continue us.
+        # With SIGTTIN ignored, reads fail with EIO: without a shell, nothing could continue a stopped srun.
         signal.signal(signal.SIGTTIN, signal.SIG_IGN)
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -57,14 +57,14 @@ class Interrupts:
 
 
 def restore_in_child() -> None:
-    """Default actions again, in a child that becomes another program."""
+    """Restore the default actions in a child before it calls exec."""
     for number in (*CAUGHT, signal.SIGTTIN, signal.SIGTTOU, signal.SIGPIPE, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
 
 
 class StepSignals:
-    """What signals do while a step runs."""
+    """The handler of signals while a step runs."""
 
     def __init__(self, run: StepRun, *, on_resize: Callable[[], None] = lambda: None) -> None:
         self._run = run
@@ -101,7 +101,7 @@ class StepSignals:
                 run.inform(f"sending Ctrl-C to {run.name}")
                 run.endings.interrupted = True
                 run.send_signal(signal.SIGINT)
-            # Differs: Slurm kills at once; here the tasks have KillWait to clean up.
+            # Differs: Slurm kills the tasks at once; here they have KillWait to clean up.
             self._force(0)
 
     def _force(self, number: int) -> None:

@@ -1,7 +1,7 @@
-"""The socket for a step's supervisors, and the connected supervisors, some of them connected through others.
+"""The socket to which a step's supervisors connect, and the connected supervisors, some of them through others.
 
-An abstract Unix socket: nothing to clean up. The kernel identifies the peer, and the key proves which step it is for.
-Supervisors on other machines connect through this machine's daemon (docs/decisions/0177).
+It is an abstract Unix socket, which needs no clean-up. The kernel identifies the peer, and the key proves that the peer
+belongs to the step. Supervisors on other machines connect through this machine's daemon (docs/decisions/0177).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BACKLOG = 4096
 
 
 class Listener:
-    """Bound and listening from the start; `address` and `key` go into the StepSpec."""
+    """A listening socket, whose `address` and `key` go into the StepSpec."""
 
     def __init__(self) -> None:
         self._owners: frozenset[int] | None = None
@@ -39,21 +39,21 @@ class Listener:
         self._socket.bind("\0" + name)
         self._socket.listen(_BACKLOG)
         self._socket.settimeout(0)
-        #: A TCP port of this machine that is ours as long as the step runs. Differs: supervisors do not come by it, so
-        #: nobody listens there; programs take the number for one that no other step on the machine has.
+        #: A TCP port that stays reserved while the step runs (SLURM_SRUN_COMM_PORT). Differs: supervisors do not use it
+        #: and no socket listens on it; programs take it as a number that no other step on this machine has.
         self._reserved = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
         self._reserved.bind(("", 0))
         self.port: int = self._reserved.getsockname()[1]
 
     def fileno(self) -> int:
-        """To be watched for connections."""
+        """Descriptor that the reactor polls for connections."""
         return self._socket.fileno()
 
     def accept(self) -> int | None:
-        """Descriptor of the next supervisor: ours or root's. None if no (further) one is there."""
+        """Descriptor of the next connection, from a process of this user or of a trusted one; None if none waits."""
         while True:
             try:
-                # What `socket.socket.accept` calls; typeshed leaves it out.
+                # `socket.socket.accept` calls this method, which typeshed leaves out.
                 descriptor: int = self._socket._accept()[0]  # type: ignore[attr-defined]
             except OSError as error:
                 if error.errno == errno.EMFILE and _allow_more_files():
@@ -69,21 +69,21 @@ class Listener:
             os.close(descriptor)
 
     def _relays(self) -> frozenset[int]:
-        """Who leads supervisors of other machines to us: the daemons' users."""
+        """Uids of the daemons that forward connections of supervisors on other machines."""
         if self._owners is None:
             self._owners = locate_controller().owners()
         return self._owners
 
     def close(self) -> None:
-        """No more connections."""
+        """Close the socket; connected supervisors stay connected."""
         self._socket.close()
         self._reserved.close()
 
 
 def _allow_more_files() -> bool:
-    """A step on a thousand nodes has as many connections. Whether the system allows more than before.
+    """Raise the limit of open files, for a step with very many nodes; False if it is at its maximum.
 
-    Not from the start: the step is to have the limit that its user has set.
+    Called only when needed, because the step inherits the limit that its user has set.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
@@ -93,14 +93,14 @@ def _allow_more_files() -> bool:
 
 
 class Link:
-    """One supervisor, by whichever connection it comes; `move` says by which.
+    """A supervisor of the step, whatever its current connection is (see `move`).
 
-    Numbered conversations outlive their connection (`stepd.protocol`): what is sent meanwhile is kept.
+    A numbered conversation (`stepd.protocol`) outlives its connection: frames sent in between are kept.
     """
 
     def __init__(self, hello: protocol.Hello, part: int, rank: int) -> None:
         self.hello = hello
-        #: which part of the step it is of, and the rank of its node in the whole
+        #: the part of the step, and the rank of the node in the whole step
         self.part = part
         self.rank = rank
         self.done = False
@@ -109,7 +109,7 @@ class Link:
         #: bytes of standard input that the supervisor has not used up
         self.uncredited = 0
         self.closed = False
-        #: when it was lost, by the reactor's clock; None: it is there
+        #: when the connection was lost, by the reactor's clock; None while connected
         self.lost_at: float | None = None
         self._kept = Kept() if hello.attempt >= 0 else None
         self._received = 0
@@ -119,26 +119,26 @@ class Link:
 
     @property
     def node(self) -> str:
-        """Its node's name."""
+        """The node's name."""
         return self.hello.node
 
     @property
     def is_numbered(self) -> bool:
-        """Whether it may come by another connection."""
+        """Whether the conversation is numbered, so that it can continue on another connection."""
         return self._kept is not None
 
     @property
     def connection(self) -> Connection | None:
-        """By which it comes; None: it was lost."""
+        """The present connection; None if it was lost."""
         return self._connection
 
     @property
     def is_behind(self) -> bool:
-        """Whether it comes by way of another node's supervisor."""
+        """Whether it is connected through another node's supervisor."""
         return self._place >= 0
 
     def move(self, connection: Connection, place: int, hello: protocol.Hello) -> None:
-        """From now on by this connection, of which it is the other end, or behind it (`place` in the step)."""
+        """Use `connection` from now on. `place`: -1 at the connection's other end, else its place in the step."""
         if self._connection is not None:
             self._connection.forget(self)
         self._connection, self._place, self.hello = connection, place, hello
@@ -152,7 +152,7 @@ class Link:
             self._send(self._kept.all())
 
     def lose(self, now: float) -> None:
-        """Its connection has ended."""
+        """The connection broke at `now`, by the reactor's clock."""
         self._connection, self.lost_at = None, now
 
     def send(self, frames: bytes) -> None:
@@ -163,16 +163,16 @@ class Link:
         self._send(frames)
 
     def keep(self, frames: bytes) -> None:
-        """They are sent to all behind the connection (`send_all`)."""
+        """Keep frames until they are acknowledged, without sending them: `send_all` sends to whole connections."""
         if self._kept is not None:
             self._kept.add(frames)
 
     def take(self, kind: int, payload: bytes) -> bool:
-        """Count what it says. False if that was for us alone. Raises ProtocolError."""
+        """Process acknowledgements and counters. False if the frame needs no further handling. Raises ProtocolError."""
         if self._kept is None:
             return True
         if self.closed:
-            return False  # it may have taken what was for all behind its connection
+            return False  # it may acknowledge frames that were sent to all behind its connection
         if kind == protocol.TAKEN:
             self._kept.take(protocol.unpack_count(payload))
             return False
@@ -182,7 +182,7 @@ class Link:
         return True
 
     def close(self) -> None:
-        """It has said all. Other nodes may come by its connection still."""
+        """End the conversation. The connection stays open if it carries other nodes."""
         if not self.closed:
             self.closed = True
             if self._connection is not None and not self.is_behind and not self.hello.below:
@@ -198,8 +198,9 @@ class Link:
 
 
 def send_all(links: Iterable[Link], frames: bytes) -> None:
-    """To many: once for all that are behind one connection. Others behind it, who have not said who they are, or have
-    said all, take no notice."""
+    """Send frames to many supervisors, once per connection. Other supervisors behind a connection, which have not
+    identified themselves or have ended, ignore them.
+    """
     told: set[Connection] = set()
     for link in links:
         connection = link.connection
@@ -213,9 +214,9 @@ def send_all(links: Iterable[Link], frames: bytes) -> None:
 
 
 class Connection:
-    """One supervisor at its other end, and those behind it.
+    """A connection to a supervisor, and through it to the supervisors behind it.
 
-    Who says HELLO becomes a link: `on_hello(connection, place, payload)` gives it, or None for who is not of the step.
+    A HELLO makes a link: `on_hello(connection, place, payload)` returns it, or None if the sender is not of this step.
     """
 
     def __init__(
@@ -229,10 +230,10 @@ class Connection:
         on_read: Callable[[], None],
         on_end: Callable[[Connection], None],
     ) -> None:
-        #: by place in the step; -1: the other end
+        #: links by place in the step; -1: the other end
         self.links: dict[int, Link] = {}
         self.closed = False
-        #: whether it has said who it is
+        #: whether the other end has sent HELLO
         self.greeted = False
         self._reactor = reactor
         self._descriptor = descriptor
@@ -256,12 +257,12 @@ class Connection:
             self._flush()
 
     def forget(self, link: Link) -> None:
-        """It comes by another one from now on."""
-        for place in [place for place, one in self.links.items() if one is link]:
+        """Remove a link that uses another connection from now on."""
+        for place in [place for place, known in self.links.items() if known is link]:
             del self.links[place]
 
     def pause(self, paused: bool) -> None:
-        """Stop (or go on) reading: our own output is full."""
+        """Stop reading (our own output is full), or continue."""
         if paused != self._paused and not self.closed:
             self._paused = paused
             self._watch()
@@ -292,7 +293,7 @@ class Connection:
             except BlockingIOError:
                 break
             except OSError:
-                self._queue.clear()  # it is gone: reading will tell
+                self._queue.clear()  # the peer is gone: reading will report it
                 break
             if sent < len(piece):
                 self._queue[0] = piece[sent:]
@@ -311,8 +312,8 @@ class Connection:
             for kind, task, payload in self._decoder.feed(data):
                 if kind == protocol.VIA and self.greeted:
                     decoder = self._behind.setdefault(task, protocol.Decoder())
-                    for one in decoder.feed(payload):
-                        self._take(task, *one)
+                    for frame in decoder.feed(payload):
+                        self._take(task, *frame)
                 elif kind == protocol.LOST:
                     self._behind.pop(task, None)
                     link = self.links.pop(task, None)

@@ -1,4 +1,4 @@
-"""Where the output of tasks goes at the client: its own streams or files.
+"""Destinations of tasks' output at the client: its own streams or files.
 
 Source: srun(1) --output, --error, --unbuffered; recorded output of 22.05.
 """
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
     from spritz.stepd.reactor import Reactor
 
-#: Queued bytes beyond which supervisors are not read on.
+#: Queued bytes beyond which srun stops reading from supervisors.
 _QUEUE_HIGH_BYTES = 1 << 20
-#: a pipe that is ready for writing accepts at least this much (PIPE_BUF)
+#: A pipe that is ready for writing accepts at least this many bytes (PIPE_BUF).
 _PIECE_BYTES = 4096
 
 
 class Sink:
-    """One destination. A pipe with a slow reader makes it queue instead of stopping everything, signals included.
+    """A destination of output. Queues data for a slow reader, so that a full pipe does not block srun and its signals.
 
-    `on_broken(error)` is called once, when nothing more can be written; what would still come is lost.
+    Calls `on_broken(error)` once if writing fails; later output is lost.
     """
 
     def __init__(self, reactor: Reactor, descriptor: int, on_broken: Callable[[OSError], None]) -> None:
@@ -40,11 +40,11 @@ class Sink:
 
     @property
     def full(self) -> bool:
-        """Its reader is far behind."""
+        """Whether so much is queued that srun should stop reading from supervisors."""
         return self.queued_bytes > _QUEUE_HIGH_BYTES
 
     def write(self, data: bytes) -> None:
-        """All of it, now or later; nothing once the reader has gone."""
+        """Write or queue the data; drops it once the reader has closed the pipe."""
         if self._broken or not data:
             return
         self._queue.append(memoryview(data))
@@ -56,7 +56,7 @@ class Sink:
                 self._flush()
 
     def drain(self) -> None:
-        """Wait until all is written."""
+        """Wait until all queued data is written."""
         while self._queue and not self._broken:
             self._write_piece(1 << 20)
 

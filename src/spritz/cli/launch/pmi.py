@@ -1,4 +1,4 @@
-"""The middle of a step's PMI servers: what tasks of all nodes have put is given to all nodes at every fence.
+"""The hub of a step's PMI servers: at each fence, sends the entries that tasks have put to all nodes.
 
 Source: srun(1) --mpi=pmi2.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Hub:
-    """Gathers one fence after another. `links` gives the connected supervisors, of which there are `nodes`."""
+    """Collects fences, one after the other. `links` returns the connected supervisors. `nodes`: their final number."""
 
     def __init__(self, links: Callable[[], Iterable[Link]], nodes: int) -> None:
         self._links = links
@@ -27,7 +27,7 @@ class Hub:
         self._arrived: set[Link] = set()
 
     def fence(self, link: Link, payload: bytes, *, last: bool) -> None:
-        """Entries of one node; its tasks are all waiting after the `last` of them. Raises ProtocolError."""
+        """Entries of a node; `last`: the node's tasks all wait in the fence now. Raises ProtocolError."""
         self._entries.update(read_entries(payload))
         if last:
             self._arrived.add(link)

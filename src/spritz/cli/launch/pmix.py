@@ -1,4 +1,4 @@
-"""The middle of a step's PMIx servers: collectives of nodes, and what one node's server asks another's.
+"""The hub of a step's PMIx servers: collectives of nodes, and queries from a node's server to another's.
 
 Source: srun(1) --mpi=pmix; `stepd.pmix.messages`.
 """
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
     from spritz.cli.launch.listener import Link
 
-#: PMIX_ERR_NOT_FOUND: the answer on behalf of an ended node
+#: PMIX_ERR_NOT_FOUND, which the hub answers for a node that has ended.
 _NOT_FOUND = -46
 
 
 class PmixHub:
-    """Carries messages between nodes, by their rank in the step. `links` gives the connected supervisors."""
+    """Carries messages between nodes, by their rank in the step. `links` returns the connected supervisors."""
 
     def __init__(self, links: Callable[[], Iterable[Link]]) -> None:
         self._links = links
         self._assemblers: dict[int, Assembler] = {}
-        #: parts of collectives, by key: data of each node that has come
+        #: unfinished collectives, by key: data of the nodes that have contributed
         self._parts: dict[bytes, dict[int, bytes]] = {}
         #: unanswered queries: (node queried, querying node, number)
         self._asked: set[tuple[int, int, int]] = set()
 
     def take(self, link: Link, payload: bytes, *, last: bool) -> None:
-        """A frame of one node. Raises ProtocolError."""
+        """Handle a frame from a node. Raises ProtocolError."""
         message = self._assemblers.setdefault(link.rank, Assembler()).feed(payload, last=last)
         if isinstance(message, Gather):
             parts = self._parts.setdefault(message.key, {})
@@ -49,8 +49,8 @@ class PmixHub:
             self._send({message.to}, message)
 
     def ended(self, rank: int) -> None:
-        """No task of this node is left: it will answer no more queries."""
-        for node, asker, number in [one for one in self._asked if one[0] == rank]:
+        """A node has ended and answers no more queries: answer those that wait for it."""
+        for node, asker, number in [query for query in self._asked if query[0] == rank]:
             self._asked.discard((node, asker, number))
             self._answer_for(node, asker, number)
 
@@ -58,9 +58,9 @@ class PmixHub:
         self._send({asker}, Answer(asker, node, number, _NOT_FOUND))
 
     def _send(self, nodes: set[int], message: Message) -> bool:
-        """Whether any node was connected."""
+        """Send a message to connected nodes; False if none of them is connected."""
         data = frames(message)
-        found = [link for link in self._links() if not link.closed and link.rank in nodes]
-        for link in found:
+        connected = [link for link in self._links() if not link.closed and link.rank in nodes]
+        for link in connected:
             link.send(data)
-        return bool(found)
+        return bool(connected)

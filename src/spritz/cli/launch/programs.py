@@ -1,6 +1,6 @@
-"""What tasks run: one command, or --multi-prog; and the launchers that --mpi may name.
+"""Programs of tasks (--multi-prog), and the process-management interfaces of --mpi.
 
-Source: srun(1) --multi-prog, --mpi; texts as Slurm 22.05 prints them.
+Source: srun(1) --multi-prog, --mpi; texts of Slurm 22.05.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from spritz.model.errors import SpritzError
 from spritz.notation import multiprog
 from spritz.stepd.pmix import binding
 
-#: what serves MPI programs here, and older words for nothing at all
+#: Values of --mpi that Spritz serves, and old names for "none".
 _KINDS = {"": "none", "none": "none", "openmpi": "none", "pmi2": "pmi2", "pmix": "pmix"}
-#: versions of libpmix that are spoken to
+#: Supported versions of libpmix.
 _PMIX_VERSIONS = (4, 5)
 _KINDS |= {f"pmix_v{version}": "pmix" for version in _PMIX_VERSIONS}
 
@@ -21,7 +21,7 @@ MultiProg = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def read_multi_prog(path: str, tasks: int | None, cwd: str) -> tuple[MultiProg, int]:
-    """(mask of one task in hexadecimal, its command) for each task, and how many tasks. Raises SpritzError."""
+    """((hexadecimal mask with a single task, its command) for each task, number of tasks). Raises SpritzError."""
     try:
         with open(os.path.join(cwd, path), encoding="utf-8", errors="surrogateescape") as file:
             text = file.read()
@@ -32,33 +32,33 @@ def read_multi_prog(path: str, tasks: int | None, cwd: str) -> tuple[MultiProg, 
     except multiprog.MultiProgError as error:
         *before, last = error.lines
         raise SpritzError(last, details=tuple(before)) from error
-    found = []
+    commands = []
     for task in range(total):
-        # Differs: `%t` and `%o` are put in here, where quotes and backslashes are known, and not on the nodes.
+        # Differs: expands `%t` and `%o` here, where quotes and backslashes are known; Slurm does so on the nodes.
         command = multiprog.command(rules, task)
-        assert command is not None, "the parser saw a line for every task"
-        found.append((format(1 << task, "x"), tuple(command)))
-    return tuple(found), total
+        assert command is not None, "the parser requires a line for each task"
+        commands.append((format(1 << task, "x"), tuple(command)))
+    return tuple(commands), total
 
 
-def mpi_kind(given: str | None, default: str) -> str:
-    """What serves the tasks: "pmi2", "pmix" or "none". `default` is MpiDefault.
+def mpi_kind(option: str | None, default: str) -> str:
+    """The interface for the tasks: "pmi2", "pmix" or "none". `option`: value of --mpi; `default`: MpiDefault.
 
-    Raises SpritzError for a requested but missing server; for MpiDefault the daemons warn.
+    Raises SpritzError if --mpi names an unknown or missing interface; for MpiDefault, the daemons warn instead.
     """
-    asked = (default.removeprefix("mpi/") if given is None else given).lower()
+    asked = (default.removeprefix("mpi/") if option is None else option).lower()
     kind = _KINDS.get(asked)
     if kind == "pmix":
         _need_pmix(asked)
     if kind is not None:
         return kind
-    if given is None:
+    if option is None:
         return "none"
-    raise _invalid(given)
+    raise _invalid(option)
 
 
 def mpi_list() -> str:
-    """What --mpi=list prints."""
+    """The output of --mpi=list."""
     text = "MPI plugin types are...\n\tnone\n\tpmi2\n"
     version = _pmix_version()[0]
     if version not in _PMIX_VERSIONS:
@@ -67,17 +67,17 @@ def mpi_list() -> str:
 
 
 def _need_pmix(asked: str) -> None:
-    """Before a job waits for resources: the library that its nodes will want is here. Raises SpritzError."""
+    """Check for the library before the job waits for resources. Raises SpritzError."""
     version, trouble = _pmix_version()
     if version not in _PMIX_VERSIONS:
-        found = trouble or f"version {version} is not among those that are supported: {_PMIX_VERSIONS}"
-        raise _invalid(asked, f"mpi/pmix: {found}", "install OpenPMIx (Debian: libpmix2, Fedora: pmix)")
+        problem = trouble or f"version {version} is not among those that are supported: {_PMIX_VERSIONS}"
+        raise _invalid(asked, f"mpi/pmix: {problem}", "install OpenPMIx (Debian: libpmix2, Fedora: pmix)")
     if asked not in ("pmix", f"pmix_v{version}"):
         raise _invalid(asked, f"mpi/{asked}: the PMIx library is of version {version}")
 
 
 def _pmix_version() -> tuple[int, str]:
-    """Version of the PMIx library (0: none), and the error."""
+    """(version of the PMIx library or 0, error message)."""
     try:
         return binding.version(binding.load()), ""
     except binding.PmixError as error:

@@ -1,4 +1,4 @@
-"""srun's options as a StepSpec, and what both job and step need of them.
+"""Build a StepSpec from srun's options, and fields that the job and the step share.
 
 Source: srun(1).
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Fields = dict[str, object]
 
-#: fields of the request that mean the same for a step
+#: Fields of the job request that mean the same for a step.
 _SHARED = (
     "cpus_per_task",
     "tasks_per_node",
@@ -41,7 +41,7 @@ _SHARED = (
     "sample_seconds",
     "container",
 )
-#: and those that a step asks for only inside a job that was there before
+#: Fields that a step requests only inside an existing job.
 _INSIDE = (
     "memory_mib_per_node",
     "memory_mib_per_cpu",
@@ -59,7 +59,7 @@ _INSIDE = (
 
 
 def size_fields(fields: Fields, *, inside: bool) -> Fields:
-    """Size and placement of the step."""
+    """The step's size and placement. `inside`: the step runs in an existing job. Raises SpritzError."""
     chosen = {name: fields[name] for name in _SHARED if name in fields}
     if inside:
         chosen |= {name: fields[name] for name in _INSIDE if name in fields}
@@ -77,46 +77,46 @@ def size_fields(fields: Fields, *, inside: bool) -> Fields:
     return chosen
 
 
-def own_fields(given: Values, argv: list[str], context: Context, *, inside: bool) -> Fields:
-    """What only steps have. --exclusive is about the step only inside an allocation, else about the new job.
+def own_fields(options: Values, argv: list[str], context: Context, *, inside: bool) -> Fields:
+    """Fields that only steps have. --exclusive concerns the step inside an allocation, else the new job.
 
-    Raises SpritzError for --signal inside an allocation: only jobs have an end to be warned of.
+    Raises SpritzError for --signal inside an allocation: only a job's time limit causes that signal.
     """
-    if inside and "signal" in given:
+    if inside and "signal" in options:
         raise SpritzError(
             "option --signal is not supported by Spritz for a step of an allocation",
             code="ESLURM_NOT_SUPPORTED",
             hint="give it to sbatch or salloc: a job's signal reaches its steps",
         )
     fields: Fields = {
-        "name": given.get("job-name") or os.path.basename(argv[0]),
-        "argv": () if "multi-prog" in given else tuple(argv),
-        "overlap": "overlap" in given,
-        # Since 20.11 a step has its CPUs alone anyway; --exclusive adds that it takes no more than it asks for.
-        "exact": "exact" in given or ("exclusive" in given and inside),
-        "exclusive": "exclusive" in given and inside,
-        "preserve_env": "preserve-env" in given,
-        "interactive": "interactive" in given,
-        "gres_none": given.get("gres", "").lower() == "none",
-        "kill_on_node_fail": "no-kill" not in given or given["no-kill"] == "off",
-        "task_prolog": _program(given.get("task-prolog", ""), context),
-        "task_epilog": _program(given.get("task-epilog", ""), context),
-        "work_dir": os.path.join(context.cwd, given.get("chdir", "")).rstrip("/") or "/",
+        "name": options.get("job-name") or os.path.basename(argv[0]),
+        "argv": () if "multi-prog" in options else tuple(argv),
+        "overlap": "overlap" in options,
+        # Since 20.11 steps never share CPUs by default; --exclusive limits the step to the CPUs that it requests.
+        "exact": "exact" in options or ("exclusive" in options and inside),
+        "exclusive": "exclusive" in options and inside,
+        "preserve_env": "preserve-env" in options,
+        "interactive": "interactive" in options,
+        "gres_none": options.get("gres", "").lower() == "none",
+        "kill_on_node_fail": "no-kill" not in options or options["no-kill"] == "off",
+        "task_prolog": _program(options.get("task-prolog", ""), context),
+        "task_epilog": _program(options.get("task-epilog", ""), context),
+        "work_dir": os.path.join(context.cwd, options.get("chdir", "")).rstrip("/") or "/",
         "umask": _umask(context),
-        "limits": tuple((limit.name, limit.soft) for limit in request_context.limits(given.get("propagate"))),
+        "limits": tuple((limit.name, limit.soft) for limit in request_context.limits(options.get("propagate"))),
         "submit_host": os.uname().nodename,
         "client_pid": context.pid,
     }
-    if "resv-ports" in given:
-        count = given["resv-ports"]
+    if "resv-ports" in options:
+        count = options["resv-ports"]
         fields["ports"] = nodecount.parse_count(count, "resv-ports", minimum=0) if count else 0
-    if "relative" in given:
-        fields["relative"] = nodecount.parse_count(given["relative"], "relative", minimum=0)
+    if "relative" in options:
+        fields["relative"] = nodecount.parse_count(options["relative"], "relative", minimum=0)
     return fields
 
 
 def check_relative(fields: Fields, context: Context) -> None:
-    """Raises SpritzError, in Slurm's words, where --relative and --nodes lead beyond the nodes of the allocation."""
+    """Raises SpritzError, in Slurm's words, if --relative and --nodes exceed the nodes of the allocation."""
     first, nodes, has = (
         fields.get("relative"),
         fields.get("nodes_min", 1),
@@ -133,7 +133,7 @@ def _program(name: str, context: Context) -> str:
 
 
 def _umask(context: Context) -> int:
-    """SLURM_UMASK says which one the files of the step are made with."""
+    """The step's umask: SLURM_UMASK, else that of srun."""
     text = context.environ.get("SLURM_UMASK", "")
     if text and len(text) <= 5 and not text.strip("01234567"):
         return int(text, 8) & 0o777
@@ -148,7 +148,7 @@ def step_spec(
     environment: dict[str, str],
     submit_line: list[str],
 ) -> StepSpec:
-    """The request for the step. Raises SpritzError for what cannot be sent."""
+    """The StepSpec to send. Raises SpritzError for values that cannot be encoded."""
     return StepSpec(
         **fields,  # type: ignore[arg-type]  # names and types as in StepSpec
         environment=request_context.encoded(environment),
@@ -168,25 +168,25 @@ def step_spec(
     )
 
 
-def step_environment(given: Values, context: Context, listener: Listener) -> dict[str, str]:
-    """What the tasks inherit, and what only srun can say."""
-    environment = request_context.exported(context, given.get("export"))
+def step_environment(options: Values, context: Context, listener: Listener) -> dict[str, str]:
+    """The tasks' environment: srun's own, and variables that only srun knows."""
+    environment = request_context.exported(context, options.get("export"))
     environment["SLURM_PRIO_PROCESS"] = str(os.getpriority(os.PRIO_PROCESS, 0))
     environment["SLURM_LAUNCH_NODE_IPADDR"] = environment["SLURM_SRUN_COMM_HOST"] = "127.0.0.1"
     environment["SLURM_SRUN_COMM_PORT"] = environment["SLURM_STEP_LAUNCHER_PORT"] = str(listener.port)
-    # As the level of its messages: 3 is info.
-    environment["SRUN_DEBUG"] = str(3 + len(given.get("verbose", "")) - len(given.get("quiet", "")))
+    # srun's log level; 3 is info.
+    environment["SRUN_DEBUG"] = str(3 + len(options.get("verbose", "")) - len(options.get("quiet", "")))
     environment.setdefault("SLURM_SUBMIT_DIR", context.cwd)
     environment.setdefault("SLURM_SUBMIT_HOST", os.uname().nodename)
-    if "preserve-env" not in given:
+    if "preserve-env" not in options:
         for name in ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_CPUS_PER_TASK"):
             environment.pop(name, None)
     return environment
 
 
-def job_id_of(given: Values) -> int:
+def job_id_of(options: Values) -> int:
     """The job that the step belongs to: --jobid or SLURM_JOB_ID. Raises SpritzError."""
-    text = given.get("jobid", "")
+    text = options.get("jobid", "")
     if not (text.isascii() and text.isdigit() and len(text) < 11 and int(text)):
         raise SpritzError(f'Invalid numeric value "{text[:80]}" for --jobid.')
     return int(text)

@@ -1,6 +1,6 @@
-"""The loop around a running step: from the first supervisor that connects until all have said DONE.
+"""The loop around a running step: from the first supervisor's connection until all have sent DONE.
 
-Decides what is printed and when, and what ends the step. Source: srun(1); texts as Slurm 22.05 prints them.
+Decides what to print and when, and when to end the step. Source: srun(1); texts of Slurm 22.05.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
     from spritz.cli.launch.settings import Settings
     from spritz.model.step import Step
 
-#: Seconds for collecting equal ends of tasks, to report them together.
+#: Seconds in which equal ends of tasks are collected into one message.
 _TOGETHER_SECONDS = 0.05
 #: Seconds that srun waits, in addition to KillWait, for a step that was told to end.
 _ABORT_MARGIN_SECONDS = 2
-#: How long supervisors may take to connect before the controller is asked what became of the step: at first, and the
-#: most, as it is asked ever more seldom.
+#: Seconds for supervisors to connect before srun asks the controller about the step: the first interval, and the
+#: longest, because srun asks less and less often.
 _SOON_SECONDS = 0.5
-#: and for the first words of those that have
+#: Seconds for the first frame of a supervisor that has connected.
 _HEAR_SECONDS = 0.01
 _CONNECT_SECONDS = 10.0
-#: How long a supervisor whose connection was lost may take to come by another, though the step is there still.
+#: Seconds for a supervisor that lost its connection to connect again while the step still exists.
 _LOST_SECONDS = 30.0
 
 
 class StepRun:
-    """One step from its client's point of view.
+    """A step from its client's point of view.
 
-    `end_step(signal)` asks the controller to end the step (0: TERM, KillWait, KILL). `alive()` asks it on which nodes
-    the step is still there (None: nobody says). `others`: parts of the step in further components of the job; seen from
-    here it is one step.
+    `end_step(signal)` asks the controller to end the step (0: TERM, KillWait, KILL). `alive()` asks the controller on
+    which nodes the step still runs, as (job id, node); None if it does not answer. `others`: parts of the step in
+    further components of the job.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class StepRun:
         others: tuple[Step, ...] = (),
     ) -> None:
         self.reactor = reactor
-        #: number of the job of each part -> the part's place, and the rank of its first node
+        #: job id of each part -> (index of the part, rank of its first node)
         self._parts: dict[int, tuple[int, int, int]] = {}
         self.owners: list[int] = []
         for part in (step, *others):
@@ -89,7 +89,7 @@ class StepRun:
         self.aborting = False
         self.input: Input | None = None
         self.on_started: Callable[[], None] = lambda: None
-        #: called when all output has come and only final messages are left
+        #: called when all output has arrived and only final messages are left
         self.on_over: Callable[[], None] = lambda: None
         self._listener = listener
         self._end_step = end_step
@@ -111,10 +111,10 @@ class StepRun:
         self._input_waits = False
         self._hub: Hub | None = None
         self._pmix_hub: PmixHub | None = None
-        #: exit status that a task chose when it called for the end of all (MPI_Abort)
+        #: exit status that a task chose when it ended the whole step (MPI_Abort)
         self._abort_status = 0
         self.report_binding = False
-        #: what each task runs, told when all do (None: it is not told)
+        #: program of each task, printed once all run (None: not printed)
         self.program_of: Callable[[int], str] | None = None
         self._expected = len(step.nodes)
         self._left: int | None = None
@@ -124,7 +124,7 @@ class StepRun:
     # -- before
 
     def use_output(self, stdout: int, stderr: int, *, labelled: bool) -> None:
-        """Descriptors that output of the next part goes to (the same one for both is one sink)."""
+        """Set the descriptors for the next part's output; equal descriptors share a sink."""
         self._labelled.append(labelled)
         self._sinks.append((self._sink(stdout), self._sink(stderr)))
 
@@ -135,26 +135,26 @@ class StepRun:
         return sink
 
     def use_input(self, descriptor: int, task: int | None, *, read_bytes: int = 0, wait: bool = False) -> None:
-        """What tasks read. `wait`: it begins when `input.start` is called, not when all tasks run."""
+        """Set the tasks' standard input. `wait`: start at `input.start` instead of when all tasks run."""
         self.input = Input(self.reactor, descriptor, task, lambda: self.links, read_bytes=read_bytes)
         self._input_waits = wait
 
     def expect_only(self, parts: Iterable[Step]) -> None:
-        """Supervisors of the nodes on which these parts run are left; the others have ended."""
+        """Expect only supervisors of the nodes on which these parts run; the others have ended."""
         running = {(part.job_id, name) for part in parts for name in part.running_nodes}
         ranks = enumerate(zip(self.owners, self.step.node_names, strict=True))
         self._nodes_left = {rank for rank, node in ranks if node in running}
         self._expected = len(self._nodes_left)
 
     def leave(self, status: int) -> None:
-        """Return from `run` with this status; the step goes on."""
+        """Make `run` return this status; the step continues."""
         self._left = status
         self.reactor.stop()
 
     # -- the loop
 
     def run(self) -> int:
-        """Until the step is over; srun's exit status."""
+        """Run until the step has ended; return srun's exit status."""
         self.reactor.watch(self._listener.fileno(), READABLE, self._accept)
         self._check_soon()
         self._accept(READABLE)
@@ -181,11 +181,11 @@ class StepRun:
         if self._broken_pipe:
             return 141
         if self.endings.interrupted and status == 128 + 15:
-            return 128 + 2  # the signals after Ctrl-C come to the tasks by two ways, and the second may be first
+            return 128 + 2  # after Ctrl-C, signals reach the tasks by two ways in any order, so their statuses vary
         return status or int(self._lost_output)
 
     def inform(self, text: str) -> None:
-        """A line of srun's own, unless --quiet."""
+        """Print a message of srun's, unless --quiet."""
         if not self.settings.quiet:
             self.context.info(text)
 
@@ -195,23 +195,23 @@ class StepRun:
             self.inform(f"{self.name} {line}")
 
     def send_signal(self, number: int) -> None:
-        """To every task and all that they started."""
+        """Send a signal to all processes of all tasks."""
         frame = protocol.frame(protocol.SIGNAL, protocol.ALL_TASKS, protocol.pack_number(number))
         send_all((link for link in self.links if not link.done), frame)
 
     def terminate(self, signal: int = 0) -> None:
-        """Have the step ended, once."""
+        """Ask the controller to end the step, once."""
         if not self._terminated:
             self._terminated = True
             self._end_step(signal)
 
     def abort(self, signal: int = 0) -> None:
-        """End the step and wait no longer than that takes."""
+        """End the step, and limit the wait for its end."""
         self.expect_end()
         self.terminate(signal)
 
     def expect_end(self) -> None:
-        """The step is being ended: say so, and do not wait for ever."""
+        """The step is being ended: print a message, and limit the wait."""
         if self.aborting:
             return
         self.aborting = True
@@ -220,10 +220,10 @@ class StepRun:
         self.reactor.after(seconds + _ABORT_MARGIN_SECONDS, self._timed_out)
 
     def kill_tasks(self, seconds: int) -> None:
-        """Have the supervisors end their tasks: the controller is away."""
+        """Ask the supervisors to end their tasks, because the controller does not answer."""
         send_all(self.links, protocol.frame(protocol.TERMINATE, protocol.ALL_TASKS, protocol.pack_number(seconds)))
 
-    # -- what supervisors say
+    # -- frames of supervisors
 
     def _accept(self, ready: int) -> None:
         while (descriptor := self._listener.accept()) is not None:
@@ -273,13 +273,13 @@ class StepRun:
         return self._pmix_hub
 
     def _aborted(self, payload: bytes) -> None:
-        """A task has called for the end of all."""
+        """A task has asked to end all tasks (MPI_Abort)."""
         if payload:
             self._abort_status = self._abort_status or protocol.unpack_status(payload) & 0xFF
         self.abort(9)
 
     def _greeted(self, connection: Connection, place: int, payload: bytes) -> Link | None:
-        """A supervisor has come, or has come again."""
+        """A supervisor has connected, for the first time or again."""
         hello = protocol.decode_hello(payload)
         part, first, count = self._parts.get(hello.job_id, (0, 0, 0))
         known = (hello.key, hello.step_id) == (self._listener.key, self.step.step_id)
@@ -315,15 +315,15 @@ class StepRun:
                 self.input.start()
 
     def _tell_tasks(self, program_of: Callable[[int], str]) -> None:
-        """--debugger-test: where each task runs, as reported to a debugger."""
-        found = []
+        """--debugger-test: print node, process and program of each task."""
+        tasks = []
         for link in self.links:
-            found += [(task, link.node, pid) for task, pid in zip(link.hello.task_ids, link.pids, strict=False)]
-        for task, node, pid in sorted(found):
+            tasks += [(task, link.node, pid) for task, pid in zip(link.hello.task_ids, link.pids, strict=False)]
+        for task, node, pid in sorted(tasks):
             self.context.info(f"task:{task}, host:{node}, pid:{pid}, executable:{program_of(task)}")
 
     def _tell_binding(self, link: Link, payload: bytes) -> None:
-        """--cpu-bind=verbose: what each task is bound to, as Slurm's task plugin words it."""
+        """--cpu-bind=verbose: print each task's CPU mask in the format of Slurm's task plugin."""
         masks = self.step.nodes[link.rank].cpus_by_task
         pids = protocol.decode_started(payload).pids
         for local, (task, pid, mask) in enumerate(zip(link.hello.task_ids, pids, masks, strict=False)):
@@ -331,7 +331,7 @@ class StepRun:
             self._sinks[link.part][1].write(line.encode())
 
     def _credited(self) -> None:
-        """Some standard input was used up."""
+        """A supervisor has used up standard input."""
 
     def _output(self, link: Link, kind: int, task: int, payload: bytes) -> None:
         only = self.filters[kind - protocol.STDOUT]
@@ -352,16 +352,16 @@ class StepRun:
             connection.pause(False)
 
     def _message(self, link: Link, payload: bytes) -> None:
-        one = self.settings.one_node_tells
+        reporter = self.settings.one_node_tells
         ending = b"*** STEP" in payload or b"*** JOB" in payload
-        if not ending or one == str(link.rank):
+        if not ending or reporter == str(link.rank):
             self.context.stdout.flush()
             self._sinks[link.part][1].write(payload)
         if ending and not self._terminated:
             self.expect_end()
 
     def _after_read(self) -> None:
-        """After all that one reading brought: what was said of tasks may be told together."""
+        """All frames of a read were handled: print combined messages about tasks."""
         if not self.endings.pending:
             if self.endings.ended:
                 self._first_ended()
@@ -406,7 +406,7 @@ class StepRun:
         if not self._nodes_left:
             self.reactor.stop()
         else:
-            self._after_read()  # a closed link has no more readings
+            self._after_read()  # nothing more is read from a closed link
 
     def _connection_ended(self, connection: Connection) -> None:
         self._connections.remove(connection)
@@ -414,7 +414,7 @@ class StepRun:
             self._lost(link)
 
     def _lost(self, link: Link) -> None:
-        """Its connection has ended, and if it has not said DONE: it died, or will come by another way."""
+        """A connection broke before DONE: the supervisor died, or will connect again."""
         if link.done or link.closed:
             return
         if not link.is_numbered:
@@ -426,7 +426,7 @@ class StepRun:
         self._check_soon()
 
     def _link_ended(self, link: Link) -> None:
-        """It died, or its node did."""
+        """A supervisor, or its node, died."""
         self.endings.flush()
         if not self.aborting:
             self.context.error(f"Aborting, io error and missing step on node {link.rank}")
@@ -442,15 +442,18 @@ class StepRun:
             self.reactor.after(self._patience, self._check_connected)
 
     def _check_connected(self) -> None:
-        """Not all supervisors are here (yet): is the step still there, on every node that they would come from?"""
+        """Supervisors are missing: ask whether the step still runs on their nodes."""
         if self._connected < self._expected and self._nodes_left:
             self._judge(self._alive())
         else:
             self._checking = False
 
     def _judge(self, running: Collection[tuple[int, str]] | None) -> None:
-        """Who is neither here nor at work will not come. `running`: what the controller has said."""
-        # A short step's supervisors come and go meanwhile: connections made before that answer are read first.
+        """Give up supervisors that are not connected and whose nodes no longer run the step.
+
+        `running`: the controller's answer, see `alive`.
+        """
+        # Supervisors of a short step may connect and end meanwhile: read connections made before that answer first.
         self._accept(READABLE)
         if not all(connection.greeted for connection in self._connections):
             self.reactor.after(_HEAR_SECONDS, lambda: self._judge(running))
@@ -498,9 +501,9 @@ class StepRun:
             self.reactor.stop()
 
     def _output_lost(self, error: OSError) -> None:
-        """Our output is closed (`srun … | head`): the step ends as the program would have.
+        """The reader closed our output (`srun … | head`): end the step, as SIGPIPE would have ended the program.
 
-        A full disk does not end it. Differs: Slurm loses what does not fit without a word, and exits with 0.
+        A full disk does not end the step. Differs: Slurm silently drops the output and exits with 0.
         """
         if not isinstance(error, BrokenPipeError):
             self._lost_output = True
@@ -512,5 +515,5 @@ class StepRun:
 
 
 def step_text(step_id: int) -> str:
-    """`0`, `interactive`."""
+    """A step id as text: `0`, `interactive`."""
     return step_name(step_id)

@@ -1,6 +1,6 @@
-"""One salloc, from its options to its exit status: the allocation, the command inside it, and the way back.
+"""A run of salloc from its options to its exit status: get the allocation, run the command, release the allocation.
 
-Source: salloc(1); texts as Slurm 22.05 prints them.
+Source: salloc(1); texts of Slurm 22.05.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _KEYS = frozenset(("launchparameters", "interactivestepoptions", "sallocdefaultcommand"))
 _INTERACTIVE_STEP = "--interactive --preserve-env --pty $SHELL"
-#: A wait longer than this is worth a bell.
+#: Seconds of waiting after which the bell rings.
 _BELL_SECONDS = 10.0
 _LOOK_AGAIN_SECONDS = 1.0
 
@@ -44,18 +44,18 @@ _LOOK_AGAIN_SECONDS = 1.0
 class Holding:
     """Holds an allocation while a command runs."""
 
-    def __init__(self, given: Values, command: list[str], argv: list[str], context: Context) -> None:
-        self.given = given
+    def __init__(self, options: Values, command: list[str], argv: list[str], context: Context) -> None:
+        self.given = options
         self.command = command
         self.argv = argv
         self.context = context
-        self.quiet = "quiet" in given
+        self.quiet = "quiet" in options
         self.reactor = Reactor()
         self.controller = Controller(self.reactor)
         self.interrupts = Interrupts(self.reactor, lambda number: None)
-        #: options of each component of a heterogeneous job (empty: it is none)
+        #: options of each component of a heterogeneous job (empty: not heterogeneous)
         self.components: list[Values] = []
-        #: --clusters: where it may be; the first one starts it
+        #: --clusters: candidates; the job goes to the cluster that starts it first
         self.clusters: list[ControllerConfig] = []
         #: CliFilterPlugins, which get the job id
         self.filters: Filters | None = None
@@ -67,12 +67,12 @@ class Holding:
         self._default = not command
 
     def inform(self, text: str) -> None:
-        """A line of salloc's own, unless --quiet."""
+        """Print a message of salloc's, unless --quiet."""
         if not self.quiet:
             self.context.info(text)
 
     def run(self) -> int:
-        """salloc's exit status. Raises SpritzError."""
+        """Do all of salloc's work; return its exit status. Raises SpritzError."""
         self._login = self._login_environment()
         contained = self._contained()
         if contained and not _has_interactive_step(read_keys(_KEYS)):
@@ -110,7 +110,7 @@ class Holding:
             self.controller.close()
 
     def _change_directory(self) -> None:
-        """--chdir; before any request. Raises SpritzError."""
+        """Apply --chdir, before any request. Raises SpritzError."""
         directory = os.path.join(self.context.cwd, self.given["chdir"])
         try:
             os.chdir(directory)
@@ -127,7 +127,7 @@ class Holding:
         context = self.context
         fields: dict[str, object] = {
             "name": "no-shell" if "no-shell" in given else "interactive",
-            # Without a shell no process holds the allocation: it stays until it is cancelled.
+            # Without a shell no process holds the allocation, which stays until it is cancelled.
             "interactive": "no-shell" not in given,
             "command": self.command[0] if self.command else "",
             "submit_line": " ".join(["salloc", *self.argv]),
@@ -192,7 +192,7 @@ class Holding:
             self.context.error(f'Unable to run "{argv[0]}": {error}')
 
     def _contained(self) -> list[tuple[str, str]]:
-        """Options of the container that the interactive step runs in."""
+        """(option, value) of the container for the interactive step."""
         names = (name for name in self.given if name == "container" or name.startswith(("container-", "no-container-")))
         return [(name, self.given[name]) for name in names]
 
@@ -215,7 +215,7 @@ class Holding:
     # -- the allocation meanwhile
 
     def _watch_end(self, job_id: int) -> None:
-        """Hear of the allocation's end while the command runs."""
+        """Subscribe to the allocation's end while the command runs."""
         from spritz.model.queries.jobs import AwaitEnd, JobEndedReply
 
         try:
@@ -226,7 +226,7 @@ class Holding:
             self._hold_again(job_id)
 
     def _hold_again(self, job_id: int) -> None:
-        """The controller is away: when it is back it must hear that this job's client lives."""
+        """The connection broke: reconnect, because the controller must know that the job's client is alive."""
         from spritz.model.queries.allocations import AllocationGranted, AwaitAllocation
 
         try:
@@ -244,7 +244,7 @@ class Holding:
         self._revoked = True
         job = f" {reply.job_id}" if reply is not None else ""
         self.inform(f"Job allocation{job} has been revoked.")
-        # A shell that salloc chose itself has no reason to stay.
+        # End the default shell: it has no use without the allocation.
         number = kill_signal(self.given) or (signal.SIGHUP if self._default else 0)
         if number and self._running is not None:
             self._running.send(number)
@@ -264,7 +264,7 @@ def default_command(environment: dict[str, str], contained: Sequence[tuple[str, 
     if _has_interactive_step(configured):
         options = configured.get("interactivestepoptions") or _INTERACTIVE_STEP
         if contained:
-            import shlex  # few have any
+            import shlex  # rarely needed
 
             words = [f"--{name}={value}" if value else f"--{name}" for name, value in contained]
             options = f"{shlex.join(words)} {options}"
@@ -285,11 +285,11 @@ def _login_shell() -> str:
         return "/bin/sh"
 
 
-def kill_signal(given: Values) -> int:
-    """What -K sends; 0: nothing. Raises SpritzError."""
-    if "kill-command" not in given:
+def kill_signal(options: Values) -> int:
+    """The signal of -K; 0 without -K. Raises SpritzError."""
+    if "kill-command" not in options:
         return 0
-    value = given["kill-command"]
+    value = options["kill-command"]
     try:
         return signals.parse_signal(value) if value else signal.SIGTERM
     except signals.SignalError as error:

@@ -1,4 +1,4 @@
-"""One srun, from its options to its exit status: submits a job if necessary, runs the step, and releases the job.
+"""A run of srun from its options to its exit status: submit a job if necessary, run the step, release the job.
 
 Source: srun(1).
 """
@@ -42,28 +42,28 @@ if TYPE_CHECKING:
     from spritz.model.step import Step, StepSpec
 
 _REHOLD_SECONDS = 1.0
-#: exit status of a step whose tasks were killed
+#: Exit status of a step whose tasks were killed.
 _KILLED = 128 + 9
 
 
 class Session:
-    """Restores the terminal and closes files in any case."""
+    """A context manager that restores the terminal and closes files on exit."""
 
     #: CliFilterPlugins, which get the step
     filters: Filters | None = None
 
-    def __init__(self, given: Values, command: list[str], argv: list[str], context: Context, *, inside: bool) -> None:
-        self.prepare(given, command, argv, context, inside=inside)
+    def __init__(self, options: Values, command: list[str], argv: list[str], context: Context, *, inside: bool) -> None:
+        self.prepare(options, command, argv, context, inside=inside)
         self.reactor = Reactor()
         self.controller = Controller(self.reactor)
         self.interrupts = Interrupts(self.reactor, lambda number: None)
-        #: somebody pressed Ctrl-C twice: the job, if it was made for the step, is cancelled with it
+        #: the user pressed Ctrl-C twice: cancel the job too, if it was submitted for the step
         self._aborted = False
         self._job_id = 0
 
-    def prepare(self, given: Values, command: list[str], argv: list[str], context: Context, *, inside: bool) -> None:
-        """What is asked for; nothing of this is put back."""
-        self.given = given
+    def prepare(self, options: Values, command: list[str], argv: list[str], context: Context, *, inside: bool) -> None:
+        """Parse options into the request. Makes no change that `__exit__` must undo."""
+        self.given = options
         self.command = command
         self.argv = argv
         self.context = context
@@ -72,16 +72,16 @@ class Session:
         self._reports_binding = False
         self._binds = True
         configured = read_keys(KEYS)
-        self.settings = Settings(given, configured, context.environ)
+        self.settings = Settings(options, configured, context.environ)
         self._tell_binding(configured)
-        self.fields = spec.fields_of(given, spec.source_of(context))
-        if not self._binds and given["cpu-bind"].lower().partition("cpu:")[0].rpartition(",")[2] in ("map_", "mask_"):
-            self.fields["cpu_bind"] = ""  # CPUs that the step does not have would end it
+        self.fields = spec.fields_of(options, spec.source_of(context))
+        if not self._binds and options["cpu-bind"].lower().partition("cpu:")[0].rpartition(",")[2] in ("map_", "mask_"):
+            self.fields["cpu_bind"] = ""  # the step could not bind to CPUs that it does not have
         self.multi_prog: MultiProg = ()
-        if "multi-prog" in given:
+        if "multi-prog" in options:
             self._read_multi_prog()
         self.terminal: Terminal | None = None
-        #: --clusters: where the job may be; the first one starts it
+        #: --clusters: candidates; the job goes to the cluster that starts it first
         self.clusters: Sequence[ControllerConfig] = ()
 
     def __enter__(self) -> Session:
@@ -104,7 +104,7 @@ class Session:
         self.fields["tasks"], self.fields["tasks_given"] = total, True
 
     def _tell_binding(self, configured: dict[str, str]) -> None:
-        """What --cpu-bind can do here."""
+        """Print a message if the cluster's configuration makes --cpu-bind ineffective."""
         words = self.given.get("cpu-bind", "").lower().replace(";", ",").split(",")
         if configured.get("taskplugin", "task/none").lower() in ("none", "task/none"):
             if "cpu-bind" in self.given:
@@ -114,12 +114,12 @@ class Session:
             self._reports_binding = True
 
     def inform(self, text: str) -> None:
-        """A line of srun's own, unless --quiet."""
+        """Print a message of srun's, unless --quiet."""
         if not self.settings.quiet:
             self.context.info(text)
 
     def run(self) -> int:
-        """srun's exit status. Raises SpritzError."""
+        """Do all of srun's work; return its exit status. Raises SpritzError."""
         self.fit_nodes()
         if self.settings.pty:
             self._find_terminal()
@@ -140,13 +140,13 @@ class Session:
         return self._run_job()
 
     def fit_nodes(self) -> None:
-        """No more nodes than tasks, and no more nodes by name than may be had."""
+        """Reduce the nodes to the number of tasks, and the list of nodes to the maximum number of nodes."""
         warning = spec.fewer_nodes(self.fields)
         if warning:
             self.inform(warning)
         hosts, most = self.fields.get("node_list"), self.fields.get("nodes_max")
         if isinstance(hosts, tuple) and isinstance(most, int) and 0 < most < len(hosts):
-            if self.fields.get("distribution") == "arbitrary":  # there each host stands for a task
+            if self.fields.get("distribution") == "arbitrary":  # where each host is the node of a task
                 return
             self.context.error(
                 "Required nodelist includes more nodes than permitted by max-node count "
@@ -155,7 +155,7 @@ class Session:
             self.fields["node_list"] = hosts[:most]
 
     def _check_nodes(self, job_id: int) -> None:
-        """More nodes than the job around has: Slurm says how many those are."""
+        """Raises SpritzError, with Slurm's message, if the step requests more nodes than the job has."""
         environ = self.context.environ
         asked, has = self.fields.get("nodes_min"), environ.get("SLURM_JOB_NUM_NODES", "")
         if self.fields.get("nodes_given") and has.isdigit() and environ.get("SLURM_JOB_ID") == str(job_id):
@@ -163,7 +163,7 @@ class Session:
             if asked > int(has):
                 raise SpritzError(f"Only allocated {has} nodes asked for {asked}", code="ESLURM_INVALID_NODE_COUNT")
 
-    # -- a job of its own
+    # -- a new job
 
     def _run_job(self) -> int:
         submit = self.submission()
@@ -203,16 +203,16 @@ class Session:
         return status
 
     def granted(self, granted: AllocationGranted) -> None:
-        """The step has all nodes of the job that was made for it."""
-        assert granted.job.allocation is not None, "a job that runs has nodes"
+        """Give the step all nodes of the job that was submitted for it."""
+        assert granted.job.allocation is not None, "a running job has nodes"
         self.fields["nodes_min"] = self.fields["nodes_max"] = len(granted.job.allocation.nodes)
 
     def submission(self) -> SubmitJob | SubmitHetJob:
-        """The job that is made for the step."""
+        """The submission of the job for the step."""
         return self.own_submission()
 
     def own_submission(self) -> SubmitJob:
-        """The request of this part."""
+        """The job request of this part."""
         context = self.context
         fields: dict[str, object] = {
             "name": os.path.basename(self.command[0]),
@@ -299,7 +299,7 @@ class Session:
         return run_program(program, f"{kind}_srun", self.command, variables, self.context)
 
     def _broadcast(self, job_id: int) -> None:
-        """Copy the program to the nodes first, and run the copy."""
+        """--bcast: copy the program to the nodes, and run the copy. Raises SpritzError."""
         from spritz.cli.launch.bcast import Copy, broadcast, packs
         from spritz.cli.launch.foreground import find
 
@@ -316,13 +316,13 @@ class Session:
         self.command[0] = destination
 
     def step_request(self, job_id: int, listener: Listener) -> CreateStep | CreateHetStep:
-        """What is asked of the controller."""
+        """The request that creates the step."""
         from spritz.model.commands.step import CreateStep
 
         return CreateStep(job_id=job_id, spec=self.step_spec(listener), wait=True)
 
     def step_spec(self, listener: Listener) -> StepSpec:
-        """The request for the step (of this part)."""
+        """The specification of the step, or of this part of it."""
         from spritz.cli.launch import request
         from spritz.cli.launch.streams import Streams
 
@@ -341,7 +341,7 @@ class Session:
         return request.step_spec(fields, self.streams, self.settings, listener, environment, self.argv)
 
     def open_streams(self, run: StepRun, step: Step) -> None:
-        """Own files are opened when the step's number is known."""
+        """Open the client's files, whose names may contain the step's id."""
         from spritz.cli.launch.streams import open_input
 
         values = self.open_output_files(run, step)
@@ -352,7 +352,7 @@ class Session:
             run.use_input(0, 0 if self.settings.pty else streams.stdin_task)
 
     def open_output_files(self, run: StepRun, step: Step) -> dict[str, str | int]:
-        """Where output of this part goes. What its file names may hold."""
+        """Open this part's output files. Returns the values of the patterns in file names."""
         from spritz.cli.launch.streams import open_output
 
         streams, cwd = self.streams, self.context.cwd
@@ -405,33 +405,33 @@ class Session:
         try:
             self.controller.call(ask, Done)
         except RemoteError:
-            pass  # it is ending already
+            pass  # the step is already ending
         except ClientError:
             run.kill_tasks(0 if number else self.settings.kill_wait_seconds)
 
     def _alive(self, parts: tuple[Step, ...]) -> set[tuple[int, str]] | None:
-        """Where the step is: (job, node)."""
+        """(job id, node) wherever the step runs; None if the controller does not answer."""
         from spritz.model.queries.steps import ListSteps, Steps
 
         targets = tuple(JobTarget(step.job_id, step_id=step.step_id) for step in parts)
         try:
-            found = self.controller.call(ListSteps(filter=JobFilter(targets=targets)), Steps)
+            answer = self.controller.call(ListSteps(filter=JobFilter(targets=targets)), Steps)
         except RemoteError:
             return set()
         except ClientError:
-            return None  # nothing says that it is gone
+            return None  # unknown: the step may still run
         number = parts[0].step_id
-        steps = [view.step for view in found.steps if view.step.step_id == number]
+        steps = [view.step for view in answer.steps if view.step.step_id == number]
         return {(step.job_id, node) for step in steps for node in step.running_nodes}
 
     def _hold_again(self) -> None:
-        """The controller was started again: it must hear that this job's client lives."""
+        """The connection broke: reconnect, because the controller must know that the job's client is alive."""
         from spritz.model.queries.allocations import AllocationGranted, AwaitAllocation
 
         try:
             self.controller.call(AwaitAllocation(job_id=self._job_id), AllocationGranted)
         except RemoteError:
-            return  # the job has ended; its supervisors will say so
+            return  # the job has ended; its supervisors will report it
         except ClientError:
             self.reactor.after(_REHOLD_SECONDS, self._hold_again)
             return

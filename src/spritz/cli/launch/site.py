@@ -1,7 +1,9 @@
-"""SrunProlog and SrunEpilog: programs that srun runs here around its step. A prolog that fails ends it.
+"""SrunProlog and SrunEpilog: programs that srun runs on its machine before and after the step.
 
-Differs: the prolog runs before the step is made, not after, because the controller launches it at once; so where it
-fails no task has begun.
+If the prolog fails, srun creates no step.
+
+Differs: Slurm runs the prolog after it has created the step. Here the controller launches a new step at once, so the
+prolog runs before.
 Source: srun(1) --prolog, --epilog; slurm.conf(5) SrunProlog, SrunEpilog.
 """
 
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
 def run_program(
     program: str, script_context: str, command: Sequence[str], variables: Mapping[str, str], context: Context
 ) -> int:
-    """Run it with the step's command as its arguments, and wait; its exit status. One that is not there is passed by,
-    as in Slurm.
+    """Run the program with the step's command as arguments; return its exit status. As in Slurm, a missing program is
+    skipped.
     """
     if not os.access(program, os.X_OK):
         context.info(f"Access denied for {program}: {_why_not(program)}")

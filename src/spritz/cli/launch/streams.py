@@ -1,7 +1,7 @@
-"""-i, -o and -e of a step: which files are srun's own, and which the supervisors open.
+"""-i, -o and -e of a step: the files that srun opens, and those that supervisors open.
 
-As in Slurm: a name with `%t`, `%n` or `%N` is a file on the nodes, one a task or node; any other file is srun's, which
-puts the labels. Source: srun(1) IO REDIRECTION.
+As in Slurm, a name with `%t`, `%n` or `%N` means files on the nodes, one for each task or node. srun itself opens any
+other file, and adds the labels. Source: srun(1) IO REDIRECTION.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ _REMOTE = frozenset("tnN")
 
 
 class Streams:
-    """`remote_*` go into the StepSpec ("": through the client). `*_file` are patterns of the client's own files."""
+    """`remote_*` go into the StepSpec ("": through the client). `*_file`: patterns of files that the client opens."""
 
-    def __init__(self, given: Values) -> None:
-        self.remote_stdout, self.stdout_file = _output(given.get("output", ""))
-        error = given.get("error", "")
+    def __init__(self, options: Values) -> None:
+        self.remote_stdout, self.stdout_file = _output(options.get("output", ""))
+        error = options.get("error", "")
         self.remote_stderr, self.stderr_file = _output(error)
-        #: standard error has no place of its own
+        #: standard error follows standard output
         self.joined = not error
         if self.joined:
             self.remote_stderr = self.remote_stdout
         elif not self.remote_stderr:
-            # "" would follow standard output to its files.
+            # "" would send errors to the files of standard output.
             self.remote_stderr = "all"
-        self.remote_stdin, self.stdin_file, self.stdin_task = _input(given.get("input", ""))
-        self.append = given.get("open-mode", "")[:1] == "a"
+        self.remote_stdin, self.stdin_file, self.stdin_task = _input(options.get("input", ""))
+        self.append = options.get("open-mode", "")[:1] == "a"
 
     @property
     def reads_own(self) -> bool:
-        """Tasks read what srun reads."""
+        """Whether tasks read srun's standard input."""
         return not self.remote_stdin or self.remote_stdin.isdigit()
 
 
 def _output(mode: str) -> tuple[str, str]:
-    """(for the supervisors, own file)."""
+    """(mode for the supervisors, pattern of the client's file)."""
     if mode in ("", "all"):
         return "", ""
     if mode == "none" or mode.isdigit():
@@ -55,7 +55,7 @@ def _output(mode: str) -> tuple[str, str]:
 
 
 def _input(mode: str) -> tuple[str, str, int | None]:
-    """(for the supervisors, own file, the one task that reads)."""
+    """(mode for the supervisors, pattern of the client's file, rank of the only task that reads or None)."""
     if mode in ("", "all"):
         return "", "", None
     if mode == "none":
@@ -68,7 +68,7 @@ def _input(mode: str) -> tuple[str, str, int | None]:
 
 
 def open_output(pattern: str, values: Mapping[str, str | int], *, stream: str, append: bool, cwd: str) -> int:
-    """Descriptor of a file of the client's own. Raises SpritzError in srun's words."""
+    """Open an output file of the client; return its descriptor. Raises SpritzError in srun's words."""
     path = os.path.join(cwd, octets.restored(filename.expand(pattern, values)))
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND | (0 if append else os.O_TRUNC)
     try:
@@ -78,7 +78,7 @@ def open_output(pattern: str, values: Mapping[str, str | int], *, stream: str, a
 
 
 def open_input(pattern: str, values: Mapping[str, str | int], *, cwd: str) -> int:
-    """Descriptor of the file that all tasks read. Raises SpritzError."""
+    """Open the file that all tasks read; return its descriptor. Raises SpritzError."""
     path = os.path.join(cwd, octets.restored(filename.expand(pattern, values)))
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -87,5 +87,5 @@ def open_input(pattern: str, values: Mapping[str, str | int], *, cwd: str) -> in
 
 
 def reason(error: OSError | ValueError) -> str:
-    """`No such file or directory`."""
+    """The system's message, such as `No such file or directory`."""
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

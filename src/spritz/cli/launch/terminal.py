@@ -1,4 +1,4 @@
-"""The user's own terminal while a task has one too (--pty): raw, its size passed on, and always put back.
+"""The user's terminal during --pty: switches it to raw mode, reads its size, and restores it.
 
 Source: srun(1) --pty.
 """
@@ -11,10 +11,10 @@ import termios
 
 
 class Terminal:
-    """The terminal behind a descriptor."""
+    """The terminal behind a descriptor. Raises OSError if the descriptor is not a terminal."""
 
     def __init__(self, descriptor: int) -> None:
-        """Raises OSError if there is none."""
+
         self._descriptor = descriptor
         self.rows, self.columns = self._size()
         self._saved: list[object] | None = None
@@ -24,12 +24,12 @@ class Terminal:
         return rows, columns
 
     def resized(self) -> tuple[int, int]:
-        """(rows, columns) now."""
+        """The terminal's present size: (rows, columns)."""
         self.rows, self.columns = self._size()
         return self.rows, self.columns
 
     def make_raw(self) -> None:
-        """Every key goes to the task, Ctrl-C included."""
+        """Switch to raw mode, so that all keys reach the task, even Ctrl-C."""
         try:
             self._saved = termios.tcgetattr(self._descriptor)
         except termios.error:
@@ -56,7 +56,7 @@ class Terminal:
         termios.tcsetattr(self._descriptor, termios.TCSANOW, settings)  # type: ignore[arg-type]  # as tcgetattr gave it
 
     def restore(self) -> None:
-        """As it was. Harmless when it was never raw."""
+        """Restore the original mode; does nothing if it was never changed."""
         saved, self._saved = self._saved, None
         if saved is not None:
             try:

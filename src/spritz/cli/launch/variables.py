@@ -1,6 +1,6 @@
-"""What salloc's command sees of the allocation: SLURM_ variables from the job as it was granted.
+"""SLURM_ variables that describe the allocation to salloc's command.
 
-Source: salloc(1) OUTPUT ENVIRONMENT VARIABLES; values checked against 22.05.
+Source: salloc(1) OUTPUT ENVIRONMENT VARIABLES; values compared with those of 22.05.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Variables = dict[str, str]
 
 
 def allocation_variables(granted: AllocationGranted, slurm_conf: str) -> Variables:
-    """All of them."""
+    """The variables of a granted job. `slurm_conf`: path for SLURM_CONF, "" for none."""
     job = granted.job
     spec, allocation = job.spec, job.allocation
-    assert allocation is not None, "a job that runs has nodes"
+    assert allocation is not None, "a running job has nodes"
     names, count = hostlist.compress(allocation.names), str(len(allocation.nodes))
     variables = {
         "SLURM_CLUSTER_NAME": granted.settings.cluster_name,

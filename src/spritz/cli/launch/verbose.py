@@ -1,7 +1,6 @@
-"""What `srun -v` says of its job and step, line by line as scripts read it, and the part of `-vv` that costs nothing.
+"""The messages of `srun -v` about job and step, which scripts parse, and the messages of `-vv` that cost nothing.
 
-Source: recorded output of Slurm 22.05 (`srun -v`, `srun -vv`). Left out are lines about threads and messages that there
-are none of here.
+Source: recorded output of Slurm 22.05 (`srun -v`, `srun -vv`), without lines about Slurm's threads and messages.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ if TYPE_CHECKING:
     from spritz.model.job import Job
     from spritz.model.step import Step
 
-#: As Slurm shows a limit that is none.
+#: Slurm's number for an unlimited limit.
 _UNLIMITED = 2**64 - 1
 _RANK_NOT_GIVEN = 65534
 
 
 def report_environment(context: Context, propagate: str | None) -> None:
-    """`-vv`: what of this process the tasks are given."""
+    """`-vv`: print the limits, priority and umask that tasks inherit."""
     for limit in sorted(request_context.limits(propagate), key=lambda limit: limit.name != "CPU"):
         soft = _UNLIMITED if limit.soft < 0 else limit.soft
         _debug(context, f"propagating RLIMIT_{limit.name}={soft}")
@@ -41,7 +40,7 @@ def report_environment(context: Context, propagate: str | None) -> None:
 
 
 def tell_jobs(context: Context, jobs: Sequence[Job]) -> None:
-    """The job, or each component of it."""
+    """Print the nodes and CPU counts of the job, or of its components."""
     for job in jobs:
         if job.allocation is not None:
             nodes = job.allocation.nodes
@@ -51,10 +50,10 @@ def tell_jobs(context: Context, jobs: Sequence[Job]) -> None:
 
 
 def tell_job_around(context: Context, job_id: int) -> None:
-    """The job that there was before. What it cannot tell, the step's refusal will."""
+    """Print the enclosing job. Ignores errors, which the step's request will report."""
     asked = ListJobs(filter=JobFilter(targets=(JobTarget(job_id),)), all=True)
     try:
-        # A connection of its own: the answer comes in pieces, and on the session's each answer is one.
+        # A separate connection: the answer has several pieces, which the session's connection does not support.
         with connect_controller(wait_seconds=0.0) as connection:
             for piece in connection.stream(asked, Jobs):
                 tell_jobs(context, piece.jobs)
@@ -63,7 +62,7 @@ def tell_job_around(context: Context, job_id: int) -> None:
 
 
 def tell_launch(context: Context, steps: Sequence[Step], settings: Settings) -> None:
-    """What is started where; of every component's part."""
+    """Print which tasks start on which node, for all parts of the step."""
     for step in steps:
         name = f"StepId={step.job_id}.{step_name(step.step_id)}"
         binding = step.spec.cpu_bind or "(null type)"
@@ -85,7 +84,7 @@ def tell_launch(context: Context, steps: Sequence[Step], settings: Settings) -> 
 
 
 def _cpu_counts(counts: list[int]) -> str:
-    """`2(x1),1(x3)`: as SLURM_JOB_CPUS_PER_NODE, with a factor of one too."""
+    """`2(x1),1(x3)`: the form of SLURM_JOB_CPUS_PER_NODE, but with a factor even for a single node."""
     return ",".join(part if "(" in part else f"{part}(x1)" for part in taskcounts.format(counts).split(","))
 
 

@@ -1,9 +1,9 @@
-"""What `squeue` does after its options are read.
+"""The parts of `squeue` behind its option parser.
 
 Map
 ---
-`conditions`  options and variables → what to ask the controller for
-`jobs`   the listing of jobs: rows, arrays in parts, partitions in parts
+`conditions`  options and variables → the query to the controller
+`jobs`   the listing of jobs: rows, and rows for single array tasks and partitions
 `sort`   `--sort`
 `steps`  the listing of steps
 """

@@ -1,6 +1,6 @@
-"""Options and `SQUEUE_*` variables of squeue as one question to the controller.
+"""Turn options and `SQUEUE_*` variables of squeue into a query to the controller.
 
-The command line beats the environment. Source: squeue(1).
+The command line overrides the environment. Source: squeue(1).
 """
 
 from __future__ import annotations
@@ -24,70 +24,67 @@ if TYPE_CHECKING:
     Given = Mapping[str, str]
 
 
-def merge(found: Sequence[tuple[str, str | None]], rows: Sequence[Row], context: Context) -> dict[str, str]:
-    """Options by name, the last one of a kind counting, with the environment's where the command line has none.
+def merge(parsed: Sequence[tuple[str, str | None]], rows: Sequence[Row], context: Context) -> dict[str, str]:
+    """Option values by name: the last on the command line, else the environment's.
 
-    Flags have the value "". `--steps` without a list is "". --yaml is another form of --json.
+    Flags and `--steps` without a list have the value "". --yaml is a form of --json.
     """
-    given = {row.key: context.environ[row.env] for row in rows if row.env and row.env in context.environ}
-    if "Format" in given:
-        given.pop("format", None)
-    for key, value in found:
-        if key in ("format", "Format"):  # the last of the two forms counts
-            given.pop("format", None)
-            given.pop("Format", None)
+    options = {row.key: context.environ[row.env] for row in rows if row.env and row.env in context.environ}
+    if "Format" in options:
+        options.pop("format", None)
+    for key, value in parsed:
+        if key in ("format", "Format"):  # the last of the two forms wins
+            options.pop("format", None)
+            options.pop("Format", None)
         if key == "yaml":
-            given["json"] = "yaml=" + (value or "")
+            options["json"] = "yaml=" + (value or "")
             continue
-        given[key] = value or ""
-    return given
+        options[key] = value or ""
+    return options
 
 
-def check_displaced(found: Sequence[tuple[str, str | None]], context: Context) -> None:
-    """Slurm reads every list of states and jobs, also those that a later one displaces. Raises as reading them does."""
-    given = dict(found)
-    for key, value in found:
-        if value and value != given[key]:
+def check_displaced(parsed: Sequence[tuple[str, str | None]], context: Context) -> None:
+    """Parse lists of states and jobs that later ones displace, as Slurm does. Raises like `states` and `targets`."""
+    options = dict(parsed)
+    for key, value in parsed:
+        if value and value != options[key]:
             if key == "states":
                 states({key: value}, context)
             elif key in ("jobs", "steps"):
                 targets(value, steps=key == "steps")
 
 
-def check_form(found: Sequence[tuple[str, str | None]], both: Sequence[str]) -> None:
-    """--long has a form of its own, and goes with none of the options in `both`. Raises Fatal."""
-    keys = {key for key, _ in found}
+def check_form(parsed: Sequence[tuple[str, str | None]], both: Sequence[str]) -> None:
+    """Raises Fatal if --long is combined with -o or with one of the options in `both`."""
+    keys = {key for key, _ in parsed}
     if "long" in keys and keys & set(both):
         text = "Options -o(--format) and -l(--long) are mutually exclusive. Please remove one and retry."
         raise Fatal(text)
 
 
-def check_formats(found: Sequence[tuple[str, str | None]]) -> None:
-    """-o and -O exclude each other on one command line. Raises SpritzError, with the later one first."""
+def check_formats(parsed: Sequence[tuple[str, str | None]]) -> None:
+    """Raises SpritzError if the command line has both -o and -O; the message names the later one first."""
     spelling = {"format": "-o (--format)", "Format": "-O (--Format)"}
-    order = list(dict.fromkeys(key for key, _ in found if key in spelling))
+    order = list(dict.fromkeys(key for key, _ in parsed if key in spelling))
     if len(order) == 2:
         raise SpritzError(f"{spelling[order[1]]} is incompatible with {spelling[order[0]]}")
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Items of a comma list; empty ones do not count."""
+    """The items of a comma-separated list, without empty ones."""
     return tuple(item for item in text.split(",") if item)
 
 
-def users(given: Given, context: Context) -> tuple[tuple[int, ...], bool]:
-    """Numbers of the users asked for, and whether jobs of everybody else are meant (--notme).
-
-    Unknown names are reported, and match nothing.
-    """
-    if "me" in given or "notme" in given:
-        return (os.getuid(),), "notme" in given
-    if "user" not in given:
+def users(options: Given, context: Context) -> tuple[tuple[int, ...], bool]:
+    """(uids, whether the query means all other users: --notme). Reports unknown names, which match no job."""
+    if "me" in options or "notme" in options:
+        return (os.getuid(),), "notme" in options
+    if "user" not in options:
         return (), False
     from spritz.presentation.users import name_of, uid_of
 
     numbers = []
-    for name in words(given["user"]):
+    for name in words(options["user"]):
         uid = uid_of(name)
         if uid is None or (name.isdigit() and name_of(uid) == name):
             context.error(f"Invalid user: {name}\n")
@@ -96,27 +93,27 @@ def users(given: Given, context: Context) -> tuple[tuple[int, ...], bool]:
     return tuple(numbers) or (-1,), False
 
 
-def states(given: Given, context: Context) -> tuple[str, ...]:
-    """State and flag names; empty means all. Raises SpritzError after the lines that explain it."""
-    if "states" not in given:
-        return ("PENDING",) if "start" in given else DEFAULT_STATES
-    text = given["states"]
-    wanted, unknown = parse_states(text)
+def states(options: Given, context: Context) -> tuple[str, ...]:
+    """State and flag names; empty means all. Raises SpritzError after squeue's message about an unknown state."""
+    if "states" not in options:
+        return ("PENDING",) if "start" in options else DEFAULT_STATES
+    text = options["states"]
+    known, unknown = parse_states(text)
     if unknown:
         for line in unknown_state_lines(unknown):
             context.error(line)
         context.err("\n")
         raise AlreadyReported
-    return wanted
+    return known
 
 
 def targets(text: str, *, steps: bool = False) -> tuple[JobTarget, ...]:
-    """`--jobs` or `--steps`. Raises SpritzError in squeue's words."""
+    """Parse the list of `--jobs` or `--steps`. Raises SpritzError in squeue's words."""
     if not text:
         return ()
     from spritz.notation import jobid
 
-    found = []
+    job_targets = []
     for word in split_ids(text):
         try:
             reference = jobid.parse(word)
@@ -125,12 +122,12 @@ def targets(text: str, *, steps: bool = False) -> tuple[JobTarget, ...]:
         if steps and reference.step is None:
             raise SpritzError(f"Invalid job_step id: {word}.??")
         tasks = "" if reference.task_ids is None else format(reference.task_ids, "x")
-        found.append(JobTarget(reference.job_id, tasks, reference.step, reference.component))
-    return tuple(found)
+        job_targets.append(JobTarget(reference.job_id, tasks, reference.step, reference.component))
+    return tuple(job_targets)
 
 
 def split_ids(text: str) -> list[str]:
-    """At commas outside brackets; empty items do not count."""
+    """Split at commas outside brackets; drops empty items."""
     items: list[str] = []
     depth, start = 0, 0
     for position, character in enumerate(text):
@@ -142,35 +139,35 @@ def split_ids(text: str) -> list[str]:
     return [item for item in items if item]
 
 
-def build_filter(given: Given, context: Context) -> JobFilter:
-    """What the controller is asked to look for. Raises SpritzError for what is not understood."""
-    numbers, others = users(given, context)
+def build_filter(options: Given, context: Context) -> JobFilter:
+    """The filter of the query. Raises SpritzError for a bad value."""
+    numbers, others = users(options, context)
     nodes: tuple[str, ...] = ()
-    if given.get("nodelist"):
-        nodes = tuple(expand(given["nodelist"]))
+    if options.get("nodelist"):
+        nodes = tuple(expand(options["nodelist"]))
     return JobFilter(
-        targets=targets(given.get("jobs", "")),
+        targets=targets(options.get("jobs", "")),
         users=() if others else numbers,
-        accounts=words(given.get("account", "")),
-        names=words(given.get("name", "")),
-        partitions=words(given.get("partition", "")),
-        qos=words(given.get("qos", "")),
-        states=states(given, context),
+        accounts=words(options.get("account", "")),
+        names=words(options.get("name", "")),
+        partitions=words(options.get("partition", "")),
+        qos=words(options.get("qos", "")),
+        states=states(options, context),
         nodes=nodes,
-        reservation=given.get("reservation", ""),
-        licenses=words(given.get("licenses", "")),
+        reservation=options.get("reservation", ""),
+        licenses=words(options.get("licenses", "")),
     )
 
 
 def iterate_seconds(text: str, context: Context) -> int:
-    """Seconds between listings. Raises AlreadyReported after squeue's line."""
+    """Parse --iterate: seconds between listings. Raises AlreadyReported after squeue's message."""
     if not (text.isascii() and text.isdigit() and int(text[:9]) > 0 and len(text) < 9):
         context.error(f"--iterate={text}\n")
         raise AlreadyReported
     return int(text)
 
 
-#: what --only-job-state goes together with; its answer is ids and states
+#: Options allowed with --only-job-state, whose answer has only ids and states.
 ONLY_STATE_OPTIONS = frozenset(
     {
         "only-job-state",
@@ -189,8 +186,8 @@ ONLY_STATE_OPTIONS = frozenset(
 )
 
 
-def check_only_state(given: Given) -> None:
+def check_only_state(options: Given) -> None:
     """Raises SpritzError for an option that needs more than ids and states."""
-    for key in given:
+    for key in options:
         if key not in ONLY_STATE_OPTIONS:
             raise SpritzError(f"--only-job-state cannot be used with --{key}")

@@ -1,7 +1,7 @@
-"""The listing of jobs: asks for the values that its columns need, and prints them in one pass.
+"""The listing of jobs: queries the values that its columns need, and prints them in one pass.
 
-An array's pending tasks are one record; with `--array`, or when single tasks were asked for, they become rows of
-their own here. Those with a record of their own join it again (`array_rows`). Source: squeue(1).
+An array's pending tasks are a single record. `--array`, and `--jobs` with single tasks, split it into a row for each
+task; otherwise tasks with records of their own are merged into its row (`array_rows`). Source: squeue(1).
 """
 
 from __future__ import annotations
@@ -28,62 +28,62 @@ if TYPE_CHECKING:
     from spritz.model.commands.job import JobFilter
     from spritz.presentation.columns import Column
 
-    #: values as msgpack has them
+    #: values as msgpack decodes them
     Row = list[Any]
 
 DEFAULT_FORMAT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
 LONG_FORMAT = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
 START_FORMAT = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R"
 DEFAULT_SORT = "P,t,-p"
-#: how jobs stand that compare equal
+#: Order of jobs that compare equal.
 _NEWEST = SortKey(LETTERS["A"], True)
 
 RUN_TIME = ("state", "started_at", "ended_at", "suspended_seconds", "suspended_at")
 
 
-def columns_of(given: Mapping[str, str], context: Context) -> list[Column]:
-    """Columns for `-o`, `-O`, `-l`, `--start`, or none of them. What is not known is reported, and left out."""
+def columns_of(options: Mapping[str, str], context: Context) -> list[Column]:
+    """The columns of `-o`, `-O`, `-l`, `--start` or the default. Reports unknown fields and leaves them out."""
 
     def complain(what: str) -> None:
         context.error(f"Invalid job format specification: {what}")
 
-    if "Format" in given:
-        names = with_patterns_expanded(NAMES) if "expand-patterns" in given else NAMES
-        return columns.parse_names(given["Format"], unconverted(names) if "noconvert" in given else names, complain)
-    letters = unconverted(LETTERS) if "noconvert" in given else LETTERS
-    if "format" in given:
-        if given["format"] == "%all":
+    if "Format" in options:
+        names = with_patterns_expanded(NAMES) if "expand-patterns" in options else NAMES
+        return columns.parse_names(options["Format"], unconverted(names) if "noconvert" in options else names, complain)
+    letters = unconverted(LETTERS) if "noconvert" in options else LETTERS
+    if "format" in options:
+        if options["format"] == "%all":
             return columns.every_letter(letters)
-        return columns.parse_letters(given["format"], letters, complain)
-    text = LONG_FORMAT if "long" in given else START_FORMAT if "start" in given else DEFAULT_FORMAT
+        return columns.parse_letters(options["format"], letters, complain)
+    text = LONG_FORMAT if "long" in options else START_FORMAT if "start" in options else DEFAULT_FORMAT
     return columns.parse_letters(text, LETTERS, complain)
 
 
-def _seconds(given: Mapping[str, str], option: str) -> int | None:
-    """A run time option. Raises SpritzError."""
-    if option not in given:
+def _seconds(options: Mapping[str, str], option: str) -> int | None:
+    """Seconds of --running-over or --running-under; None if it is not given. Raises SpritzError."""
+    if option not in options:
         return None
 
     try:
-        return parse_seconds(given[option])
+        return parse_seconds(options[option])
     except DurationError as error:
         raise SpritzError(f"Invalid --{option} specification: {error}") from error
 
 
 class JobListing:
-    """One listing, prepared; `show` may be called again and again."""
+    """A prepared listing; `show` may be called repeatedly (--iterate)."""
 
-    def __init__(self, given: Mapping[str, str], wanted: JobFilter, context: Context) -> None:
-        self._given = given
-        self._wanted = wanted
+    def __init__(self, options: Mapping[str, str], job_filter: JobFilter, context: Context) -> None:
+        self._given = options
+        self._wanted = job_filter
         self._context = context
-        self._not_uid = os.getuid() if "notme" in given else None
-        self._over, self._under = _seconds(given, "running-over"), _seconds(given, "running-under")
-        self._columns = columns_of(given, context)
-        self._split_arrays = "array" in given
-        self._split_partitions = "priority" in given
+        self._not_uid = os.getuid() if "notme" in options else None
+        self._over, self._under = _seconds(options, "running-over"), _seconds(options, "running-under")
+        self._columns = columns_of(options, context)
+        self._split_arrays = "array" in options
+        self._split_partitions = "priority" in options
         self._merge_targets()
-        text = given.get("sort") or ("S" if "start" in given else DEFAULT_SORT)
+        text = options.get("sort") or ("S" if "start" in options else DEFAULT_SORT)
         self._sort_error = ""
         try:
             self._keys = parse_sort(text, LETTERS)
@@ -100,14 +100,14 @@ class JobListing:
             extra += RUN_TIME
         if self._not_uid is not None:
             extra.append("spec.uid")
-        #: of the copies of a federated job only the one that says most of it
-        self._one_copy = "federation" in given and "sibling" not in given
+        #: show a federated job once: the copy with the most information
+        self._one_copy = "federation" in options and "sibling" not in options
         if self._one_copy:
             extra += ["state", "federation.elsewhere"]
         self._lines = columns.Lines(self._columns, extra)
 
     def _merge_targets(self) -> None:
-        """Tasks asked for by array; an array that was asked for whole is not cut."""
+        """Collect the requested tasks of each array; an array that was requested as a whole is not reduced."""
         merged: dict[int, int] = {}
         for target in self._wanted.targets:
             if target.tasks:
@@ -126,11 +126,11 @@ class JobListing:
         return not self._splits and "array-unique" not in self._given
 
     def show(self, controller: Connection) -> None:
-        """Ask and print."""
+        """Query a controller and print its jobs."""
         self.show_all((controller,))
 
     def show_all(self, controllers: Iterable[Connection]) -> None:
-        """Ask one controller after the other, and print one listing."""
+        """Query the controllers one after the other, and print all jobs as a single listing."""
         context = self._context
         now = 0.0
         rows: list[Row] = []
@@ -138,13 +138,13 @@ class JobListing:
         within: set[int] = set()
         for controller in controllers:
             first = len(rows)
-            # Lines are made while the controller makes the next piece.
+            # Format this piece while the controller prepares the next.
             for now, piece in self._pieces(controller):
                 chosen = self._chosen(now, piece)
                 rows += chosen
                 lines += self._lines.lines(now, chosen)
             if self._joins:
-                # Each cluster's arrays by themselves: numbers are unique only within it.
+                # Job ids are unique only within a cluster, so merge each cluster's arrays separately.
                 changed, joined = array_rows.joined(rows[first:] if first else rows, self._lines.index)
                 within.update(first + place for place in joined)
                 for place, row in changed.items():
@@ -168,7 +168,7 @@ class JobListing:
             yield piece.now, piece.rows  # type: ignore[misc]  # rows are only read, parts of arrays are copies
 
     def _chosen(self, now: float, rows: list[Row]) -> list[Row]:
-        """What the options that the controller does not know leave of them."""
+        """The rows that match the options which the controller does not evaluate."""
         if self._not_uid is not None:
             place = self._lines.index["spec.uid"]
             rows = [row for row in rows if row[place] != self._not_uid]
@@ -183,12 +183,12 @@ class JobListing:
         return rows
 
     def _without_copies(self, rows: list[Row]) -> list[Row]:
-        """Without what stands for a job that another cluster has, or lists."""
+        """The rows without copies of jobs that another cluster holds or lists."""
         state, elsewhere = self._lines.index["state"], self._lines.index["federation.elsewhere"]
         return [row for row in rows if row[state] not in ("PENDING", "REVOKED") or not row[elsewhere]]
 
     def _by_run_time(self, now: float, rows: Sequence[Row]) -> list[Row]:
-        """--running-over and --running-under: jobs that have started."""
+        """The rows that match --running-over and --running-under: only jobs that have started."""
         places = [self._lines.index[path] for path in RUN_TIME]
         kept = []
         for row in rows:
@@ -201,13 +201,13 @@ class JobListing:
         return kept
 
     def _parts(self, rows: Sequence[Row]) -> list[Row]:
-        """Rows of single array tasks in place of an array's pending rest."""
+        """The rows, with a row for each task in place of an array's record of pending tasks."""
         index = self._lines.index
-        number, array, own, task = (index[path] for path in ("id", "array", "array_job_id", "array_task_id"))
+        number, array, array_id, task = (index[path] for path in ("id", "array", "array_job_id", "array_task_id"))
         parts: list[Row] = []
         for row in rows:
             record = row[array]
-            cut = self._cut.get(row[own] or row[number])
+            cut = self._cut.get(row[array_id] or row[number])
             if not isinstance(record, dict):
                 parts.append(row)
                 continue
@@ -217,12 +217,12 @@ class JobListing:
             mask = int(record["pending"], 16)
             for task_id in mask_ids(mask if cut is None else mask & cut):
                 single = list(row)
-                single[array], single[task], single[own] = None, task_id, row[number]
+                single[array], single[task], single[array_id] = None, task_id, row[number]
                 parts.append(single)
         return parts
 
     def _partition_parts(self, rows: Sequence[Row]) -> list[Row]:
-        """--priority: a pending job once for each partition that it asks for."""
+        """--priority: the rows, with a row for each requested partition of a pending job."""
         index = self._lines.index
         state, chosen, asked = (index[path] for path in ("state", "partition", "spec.partitions"))
         parts: list[Row] = []

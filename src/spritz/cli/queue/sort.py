@@ -1,8 +1,8 @@
 """`--sort`: several keys, each ascending or descending.
 
-A key is a letter of `-o`. Keys are read from the last to the first, so that an unknown letter is found as Slurm finds
-it. Jobs that compare equal stand with the newest first, as Slurm's do; with the oldest first after a sort by start
-(--start has that) or nodes. Source: squeue(1) --sort; the order of equal jobs as 22.05 has it.
+A key is a letter of `-o`. The text is parsed from its end, so that the first error is the one that Slurm reports. Jobs
+that compare equal are listed newest first, as in Slurm, or oldest first after a sort by start (the default of --start)
+or by nodes. Source: squeue(1) --sort; the order of equal jobs is that of 22.05.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class SortKey:
-    """One key: a field, and which way. `turns`: what is equal is turned round, whichever way the key goes."""
+    """A field and its direction. `turns`: this key reverses the order of equal jobs, in either direction."""
 
     __slots__ = ("descending", "field", "turns")
 
@@ -33,11 +33,11 @@ class SortKey:
 
 
 class SortError(ValueError):
-    """A letter that is no field; the text is that letter."""
+    """An unknown letter, which is the error's text."""
 
 
 def parse_sort(text: str, fields: Mapping[str, Field]) -> list[SortKey]:
-    """Keys, the least important first. Raises SortError."""
+    """The keys, the least significant first. Raises SortError."""
     keys: list[SortKey] = []
     position = len(text) - 1
     while position >= 0:
@@ -54,19 +54,19 @@ def parse_sort(text: str, fields: Mapping[str, Field]) -> list[SortKey]:
 
 
 def order_of(rows: Sequence[Row], keys: list[SortKey], index: Mapping[str, int], now: float) -> list[int]:
-    """Numbers of the rows, sorted; equal ones as they stand. `index` tells where in a row each path's value is."""
+    """Indexes of the rows in sorted order (a stable sort). `index`: position in a row of each path's value."""
     order = list(range(len(rows)))
     for key in keys:
         if key.turns:
             order.reverse()
         values = _keys_of(key.field, rows, index, now)
-        # `reverse` keeps equal rows in their order.
+        # `reverse` keeps the order of equal rows.
         order.sort(key=values.__getitem__, reverse=key.descending)
     return order
 
 
 def _keys_of(field: Field, rows: Sequence[Row], index: Mapping[str, int], now: float) -> list[Any]:
-    """Values of one column compare with each other, whatever they are."""
+    """Sort keys of a column, which are comparable even if its values have different types."""
     positions = [index[path] for path in field.needs]
     if field.sort is itself:
         return list(map(itemgetter(positions[0]), rows))

@@ -26,32 +26,32 @@ DEFAULT_SORT = "P,i"
 
 
 class StepListing:
-    """One listing of steps, prepared."""
+    """A prepared listing of steps."""
 
-    def __init__(self, given: Mapping[str, str], wanted: JobFilter, context: Context) -> None:
-        self._given = given
-        self._wanted = wanted
+    def __init__(self, options: Mapping[str, str], job_filter: JobFilter, context: Context) -> None:
+        self._given = options
+        self._wanted = job_filter
         self._context = context
-        self._targets = targets(given["steps"], steps=True) or wanted.targets
+        self._targets = targets(options["steps"], steps=True) or job_filter.targets
 
         def complain(what: str) -> None:
             context.error(f"Invalid job step format specification: {what}")
 
-        if "Format" in given:
-            self._columns = columns.parse_names(given["Format"], NAMES, complain)
-        elif given.get("format") == "%all":
+        if "Format" in options:
+            self._columns = columns.parse_names(options["Format"], NAMES, complain)
+        elif options.get("format") == "%all":
             self._columns = columns.every_letter(LETTERS)
         else:
-            self._columns = columns.parse_letters(given.get("format", DEFAULT_FORMAT), LETTERS, complain)
+            self._columns = columns.parse_letters(options.get("format", DEFAULT_FORMAT), LETTERS, complain)
         try:
-            self._keys = parse_sort(given.get("sort") or DEFAULT_SORT, LETTERS)
+            self._keys = parse_sort(options.get("sort") or DEFAULT_SORT, LETTERS)
         except SortError as error:
             raise SpritzError(f"Invalid sort specification: {error}") from error
         extra = [path for key in self._keys for path in key.field.needs]
         self._lines = columns.Lines(self._columns, extra)
 
     def show(self, controller: Connection) -> None:
-        """Ask and print."""
+        """Query a controller and print its steps."""
         now, views = self._fetch(controller)
         context = self._context
         if "noheader" not in self._given:
@@ -63,15 +63,15 @@ class StepListing:
         context.out("".join([lines[number] for number in order_of(rows, self._keys, self._lines.index, now)]))
 
     def _fetch(self, controller: Connection) -> tuple[float, list[StepView]]:
-        """Steps that match. A job that is not there has none; squeue says nothing about it."""
-        wanted = self._wanted
+        """(time of the answer, matching steps). An unknown job has no steps; as in squeue this is not an error."""
+        job_filter = self._wanted
         asked = JobFilter(
             targets=self._targets,
-            users=wanted.users,
-            partitions=wanted.partitions,
-            qos=wanted.qos,
-            names=wanted.names,
-            nodes=wanted.nodes,
+            users=job_filter.users,
+            partitions=job_filter.partitions,
+            qos=job_filter.qos,
+            names=job_filter.names,
+            nodes=job_filter.nodes,
         )
         try:
             answer = controller.joined(ListSteps(filter=asked, pieces=True), Steps, "steps")
@@ -84,7 +84,7 @@ class StepListing:
         return answer.now, [view for view in answer.steps if self._is_meant(view)]
 
     def _is_meant(self, view: StepView) -> bool:
-        """One of several targets may name a single step, and another a whole job."""
+        """Whether a target selects the step. One target may name a single step, another a whole job."""
         if not self._targets:
             return True
         step = view.step

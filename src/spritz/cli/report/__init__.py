@@ -1,6 +1,6 @@
-"""What `sreport` is made of.
+"""The parts of `sreport`.
 
-`session`   options and what an interactive session remembers; the keywords
+`session`   options, the state of an interactive session, and its keywords
 `conditions`  `user top start=… users=…` -> conditions, with Slurm's names and abbreviations
 `usage`     reports of rolled-up usage: clusters, accounts, users, wckeys
 `sizes`     reports of jobs by size

@@ -1,7 +1,7 @@
-"""A report's words as conditions. Names count in any case, and by their beginning.
+"""Parse a report's words into conditions. Names may be abbreviated and written in any case.
 
-Source: sreport(1) OPTIONS FOR ALL REPORT TYPES and what follows it; what 22.05 takes. Differs: where a word is not
-understood there is no report, not one of something else.
+Source: sreport(1) OPTIONS FOR ALL REPORT TYPES and the sections after it; words that 22.05 accepts. Differs: an unknown
+word is an error; Slurm ignores it and reports something else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from spritz.cli.context import Context
 
-#: condition -> where it goes, in the order in which abbreviations are looked for
+#: Condition -> field of `Conditions`, in the order in which abbreviations are resolved.
 _ANY = {
     "all_clusters": "all",
     "clusters": "clusters",
@@ -55,7 +55,7 @@ _LISTS = frozenset({"clusters", "accounts", "users", "wckeys", "groups", "jobs",
 
 
 class Conditions(Struct, kw_only=True):
-    """What one report is about. Empty: no condition."""
+    """The conditions of a report. An empty field is no condition."""
 
     clusters: list[str] = []
     accounts: list[str] = []
@@ -81,7 +81,7 @@ class Conditions(Struct, kw_only=True):
 
 
 def read(words: Sequence[str], table: str, context: Context) -> Conditions:
-    """Raises AlreadyReported after Slurm's lines for a word that is no condition."""
+    """Parse the words. Raises AlreadyReported after Slurm's lines for an unknown condition."""
     known = CONDITIONS[table]
     asked = Conditions()
     for word in words:
@@ -112,9 +112,9 @@ def read(words: Sequence[str], table: str, context: Context) -> Conditions:
 def _named(key: str, known: dict[str, str]) -> str | None:
     if key in known:
         return known[key]
-    # `a` could be anything; one letter is enough for the rest.
-    found = (target for name, target in known.items() if name.startswith(key) and len(key) > (name[0] == "a"))
-    return next(found, None) if key else None
+    # `a` is ambiguous; all other conditions can be abbreviated to a single letter.
+    targets = (target for name, target in known.items() if name.startswith(key) and len(key) > (name[0] == "a"))
+    return next(targets, None) if key else None
 
 
 def _list(text: str) -> list[str]:

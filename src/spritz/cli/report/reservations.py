@@ -1,4 +1,4 @@
-"""The report of reservations. Source: sreport(1) reservation Utilization; columns as 22.05 has them."""
+"""The report of reservations. Source: sreport(1) reservation Utilization; columns of 22.05."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     Row = dict[str, object]
 
 
-def rows_of(found: ReservationReport, asked: str | None) -> list[Row]:
-    """One line for each TRES of each reservation. `asked`: -T."""
-    wanted = None if asked is None else {word.strip().lower() for word in asked.split(",")}
+def rows_of(report: ReservationReport, asked: str | None) -> list[Row]:
+    """A row for each TRES of each reservation. `asked`: the list of -T. Raises Fatal if it names no known TRES."""
+    names = None if asked is None else {word.strip().lower() for word in asked.split(",")}
     rows: list[Row] = []
     known = set[str]()
-    for reservation in found.reservations:
+    for reservation in report.reservations:
         record, used = reservation.record, dict(reservation.used)
         seconds = int(record.ended_at) - int(record.started_at)
         pairs = notation.parse(record.tres)
         known |= {name for name, _ in pairs}
         for name, count in pairs:
-            if wanted is not None and "all" not in wanted and name.lower() not in wanted:
+            if names is not None and "all" not in names and name.lower() not in names:
                 continue
             whole = count * seconds
             allocated = min(used.get(name, 0), whole)
@@ -49,6 +49,6 @@ def rows_of(found: ReservationReport, asked: str | None) -> list[Row]:
                     "idle": Amount(whole - allocated, whole),
                 }
             )
-    if wanted is not None and found.reservations and not rows and not wanted & known:
+    if names is not None and report.reservations and not rows and not names & known:
         raise Fatal("No valid TRES given")
     return rows

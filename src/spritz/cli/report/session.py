@@ -1,4 +1,4 @@
-"""What a run of sreport remembers between reports, and its keywords. Source: sreport(1) COMMANDS."""
+"""The state of a sreport session between reports, and its keywords. Source: sreport(1) COMMANDS."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CLUSTER_REPORTS = {
     "WCKeyUtilizationByUser": 1,
 }
 JOB_REPORTS = {"SizesByAccount": 1, "SizesByAccountAndWckey": 15, "SizesByWckey": 8}
-#: keyword -> (letters that are enough, its reports with the same, what is said when there is no such report)
+#: Keyword -> (length of its shortest abbreviation, its reports with theirs, message about an unknown report).
 KINDS: dict[str, tuple[int, dict[str, int], str]] = {
     "cluster": (
         2,
@@ -52,7 +52,7 @@ KINDS: dict[str, tuple[int, dict[str, int], str]] = {
     "reservation": (2, {"Utilization": 1}, 'Valid reservation reports are, "Utilization"'),
     "user": (1, {"TopUsage": 1}, 'Valid user reports are, "Top"'),
 }
-#: keywords without a report, and the letters that are enough
+#: Keywords that are not reports -> length of the shortest abbreviation.
 PLAIN = {
     "exit": 1,
     "help": 2,
@@ -71,22 +71,22 @@ _TOP_MAX = 1_000_000
 
 
 class Session:
-    """`status` is what the command will exit with; `help_page` makes the text of `help`."""
+    """`status`: the exit status so far. `help_page` returns the text of `help`."""
 
-    def __init__(self, context: Context, given: Mapping[str, str], help_page: Callable[[], str]) -> None:
+    def __init__(self, context: Context, options: Mapping[str, str], help_page: Callable[[], str]) -> None:
         self.context = context
         self._help_page = help_page
         self.unit = Unit("minutes")
-        self.tres = given.get("tres")
-        self.header = "noheader" not in given
-        self.parsable = 2 if "parsable2" in given else int("parsable" in given)
-        self.verbose = "verbose" in given and "quiet" not in given
-        self.all_clusters = "all_clusters" in given
-        self.clusters = tuple(word.lower() for word in given.get("cluster", "").split(",") if word)
+        self.tres = options.get("tres")
+        self.header = "noheader" not in options
+        self.parsable = 2 if "parsable2" in options else int("parsable" in options)
+        self.verbose = "verbose" in options and "quiet" not in options
+        self.all_clusters = "all_clusters" in options
+        self.clusters = tuple(word.lower() for word in options.get("cluster", "").split(",") if word)
         self.status = 0
         self.over = False
-        if "time" in given:
-            self._set_unit(given["time"])
+        if "time" in options:
+            self._set_unit(options["time"])
 
     def _set_unit(self, text: str) -> None:
         unit = Unit.named(text)
@@ -98,30 +98,30 @@ class Session:
     # -- keywords
 
     def line(self, line: Sequence[str]) -> None:
-        """One command. Raises SpritzError."""
-        name, rest = line[0].lower(), list(line[1:])
-        for kind, (least, reports, said) in KINDS.items():
+        """Execute a command line, split into words. Raises SpritzError."""
+        name, arguments = line[0].lower(), list(line[1:])
+        for kind, (least, reports, message) in KINDS.items():
             if kind.startswith(name) and len(name) >= least:
-                if not rest:
+                if not arguments:
                     self.context.err(f"too few arguments for keyword:{line[0]}\n")
                     raise AlreadyReported
-                self._report(kind, reports, said, rest)
+                self._report(kind, reports, message, arguments)
                 return
-        keyword = next((one for one, least in PLAIN.items() if one.startswith(name) and len(name) >= least), None)
+        keyword = next((word for word, least in PLAIN.items() if word.startswith(name) and len(name) >= least), None)
         if keyword is None:
             self.context.err(f"invalid keyword: {line[0]}\n")
             raise AlreadyReported
-        self._plain(keyword, line[0], rest)
+        self._plain(keyword, line[0], arguments)
 
-    def _plain(self, keyword: str, word: str, rest: list[str]) -> None:
-        if len(rest) != (keyword == "time"):
-            few = "few" if keyword == "time" and not rest else "many"
+    def _plain(self, keyword: str, word: str, arguments: list[str]) -> None:
+        if len(arguments) != (keyword == "time"):
+            few = "few" if keyword == "time" and not arguments else "many"
             self.context.err(f"too {few} arguments for keyword:{word}\n")
             raise AlreadyReported
         if keyword in ("exit", "quit"):
             self.over = True
         elif keyword == "time":
-            self._set_unit(rest[0])
+            self._set_unit(arguments[0])
         elif keyword in ("nonparsable", "parsable", "parsable2"):
             self.parsable = {"nonparsable": 0, "parsable": 1, "parsable2": 2}[keyword]
         elif keyword in ("quiet", "verbose"):
@@ -133,18 +133,18 @@ class Session:
 
     # -- reports
 
-    def _report(self, kind: str, reports: dict[str, int], said: str, rest: list[str]) -> None:
-        low = rest[0].lower()
+    def _report(self, kind: str, reports: dict[str, int], message: str, arguments: list[str]) -> None:
+        low = arguments[0].lower()
         report = next(
-            (one for one, least in reports.items() if one.lower().startswith(low) and len(low) >= least), None
+            (report for report, least in reports.items() if report.lower().startswith(low) and len(low) >= least), None
         )
         if kind == "job" and low == "sizes":
             report = "SizesByAccount"
         if report is None:
-            self.context.err(f"Not valid report {rest[0]}\n{said}\n")
+            self.context.err(f"Not valid report {arguments[0]}\n{message}\n")
             raise AlreadyReported
         table = {"job": "Sizes", "reservation": "Reservation"}.get(kind, report)
-        asked = conditions.read(rest[1:], table, self.context)
+        asked = conditions.read(arguments[1:], table, self.context)
 
         now = SystemClock().now()
         span = span_of(asked.start, asked.end, now, self.context)
@@ -226,8 +226,8 @@ class Session:
         connection, clusters = self._connected(asked, span)
         with connection:
             query = sizes.question(asked, clusters, span, self.context)
-            found, book = sizes.ask(connection, query), get_book(connection)
-        table = sizes.Sizes(found, book, report, asked, tres)
+            answer, book = sizes.ask(connection, query), get_book(connection)
+        table = sizes.Sizes(answer, book, report, asked, tres)
         more, rows = table.table(bounds, labelled="CPUs" if self.tres is None else "TRES")
         about = "Units are in number of jobs ran" if asked.count else f"Time reported in {self.unit.title}"
         if self.tres is not None:
@@ -246,7 +246,7 @@ class Session:
             query = AskReservations(
                 clusters=clusters, starts_at=span.start, ends_at=span.end, names=tuple(asked.names), nodes=nodes
             )
-            found = connection.call(query, ReservationReport, timeout=600.0)
-        rows = reservations.rows_of(found, self.tres)
+            answer = connection.call(query, ReservationReport, timeout=600.0)
+        rows = reservations.rows_of(answer, self.tres)
         about = f"Usage reported in {self.unit.usage('TRES')}"
         self._print(f"Reservation Utilization {span.text}", about, columns, rows)

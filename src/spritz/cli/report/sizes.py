@@ -1,4 +1,4 @@
-"""Reports of jobs by size. Source: sreport(1) job reports; columns as 22.05 has them."""
+"""Reports of jobs by size. Source: sreport(1) job reports; columns of 22.05."""
 
 from __future__ import annotations
 
@@ -30,26 +30,28 @@ _GROUPS_MAX = 1_000
 
 
 def bounds_of(text: str, context: Context) -> list[int] | None:
-    """`grouping=`: where groups begin; None: one for each size. Raises AlreadyReported for what rises not."""
+    """Parse `grouping=`: the lower bounds of the groups; None for a group per size. Raises AlreadyReported if the
+    numbers do not rise.
+    """
     if not text:
         return list(GROUPS)
     if text.strip().lower() == "individual":
         return None
-    found: list[int] = []
+    bounds: list[int] = []
     for item in text.split(","):
         number = item.strip()
-        if not (number.isascii() and number.isdigit() and len(number) < 10) or int(number) <= (found or [0])[-1]:
+        if not (number.isascii() and number.isdigit() and len(number) < 10) or int(number) <= (bounds or [0])[-1]:
             context.error(f"Invalid value for grouping ({text}): rising numbers, or individual")
             raise AlreadyReported
-        found.append(int(number))
-    if len(found) > _GROUPS_MAX:
-        context.error(f"Invalid value for grouping: {len(found)} groups; {_GROUPS_MAX} are the most")
+        bounds.append(int(number))
+    if len(bounds) > _GROUPS_MAX:
+        context.error(f"Invalid value for grouping: {len(bounds)} groups; {_GROUPS_MAX} are the most")
         raise AlreadyReported
-    return found
+    return bounds
 
 
 def tres_of(text: str | None, context: Context) -> str:
-    """The one TRES of -T. Raises AlreadyReported for several, Fatal for none that there is."""
+    """The single TRES of -T. Raises AlreadyReported for several, Fatal for an unknown one."""
     if text is None:
         return "cpu"
     word = text.strip().lower()
@@ -64,7 +66,7 @@ def tres_of(text: str | None, context: Context) -> str:
 
 
 def question(asked: Conditions, clusters: tuple[str, ...], span: Span, context: Context) -> AskJobSizes:
-    """Raises SpritzError or AlreadyReported for users, groups and jobs that there are not."""
+    """The query. Raises SpritzError or AlreadyReported for unknown users, groups and jobs."""
     return AskJobSizes(
         clusters=clusters,
         starts_at=span.start,
@@ -86,17 +88,17 @@ def _nodes(words: list[str]) -> tuple[str, ...]:
 
 
 class Sizes:
-    """The table: its columns and rows."""
+    """Makes the columns and rows of a report from slurmdbd's answer. `tres`: the TRES that it reports."""
 
-    def __init__(self, found: JobSizes, book: Book, report: str, asked: Conditions, tres: str) -> None:
-        self._sizes = found.sizes
+    def __init__(self, answer: JobSizes, book: Book, report: str, asked: Conditions, tres: str) -> None:
+        self._sizes = answer.sizes
         self._book = book
         self._report = report
         self._asked = asked
         self._tres = tres
 
     def table(self, bounds: list[int] | None, *, labelled: str) -> tuple[list[TableColumn], list[Row]]:
-        """Columns of groups, and rows. `labelled`: what the groups count."""
+        """Columns for the groups, and rows. `labelled`: the unit in the groups' headings."""
         if bounds is None:
             sizes = sorted({size.cpus for size in self._sizes})
             labels = [f"{size} {labelled}" for size in sizes]
@@ -133,15 +135,17 @@ class Sizes:
     def _amount(self, job_size: JobSize) -> float:
         if self._tres == "cpu":
             return job_size.cpus * job_size.seconds
-        found = (item.rpartition("=") for item in job_size.used.split(","))
-        return float(next((amount for name, _, amount in found if name == self._tres), 0))
+        amounts = (item.rpartition("=") for item in job_size.used.split(","))
+        return float(next((amount for name, _, amount in amounts if name == self._tres), 0))
 
     def _namer(self, cluster: str) -> Callable[[JobSize], str | None]:
-        """Under which name a job is counted, None: not at all. Of accounts below each other the highest is shown."""
+        """A function that returns the name under which a job is counted, None if it is not. Of nested accounts, the
+        highest selected counts.
+        """
         asked = self._asked
         wckeys = self._report != "SizesByAccount"
         if self._report == "SizesByWckey":
-            return lambda one: one.wckey or None
+            return lambda job_size: job_size.wckey or None
         if asked.flat:
             only = {name.lower() for name in asked.accounts}
 
@@ -170,5 +174,5 @@ class Sizes:
 
 
 def ask(connection: Connection, query: AskJobSizes) -> JobSizes:
-    """slurmdbd's answer."""
+    """Query slurmdbd, which may take minutes. Raises ClientError."""
     return connection.call(query, JobSizes, timeout=600.0)

@@ -1,7 +1,7 @@
-"""The time that a report is about: whole hours, in the past.
+"""The period of a report: whole hours, in the past.
 
-Source: sreport(1) Start=, End=: yesterday, unless one says otherwise; what 22.05 makes of odd times. Differs: times
-that do not exist are refused.
+Source: sreport(1) Start=, End=: yesterday by default; odd times as in 22.05. Differs: times that do not exist are
+refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HOUR = 3600
 
 
 class Span:
-    """From `start` to `end`, seconds since the epoch, both the beginnings of hours."""
+    """From `start` to `end`, in seconds since the epoch; both are full hours."""
 
     __slots__ = ("end", "start")
 
@@ -29,27 +29,27 @@ class Span:
 
     @property
     def text(self) -> str:
-        """Its first and its last second."""
+        """The period's first and last second, for titles."""
         return f"{format_time(self.start)} - {format_time(self.end - 1)}"
 
     @property
     def seconds(self) -> int:
-        """How long it is."""
+        """Length of the period."""
         return self.end - self.start
 
 
 def span_of(start_text: str, end_text: str, now: float, context: Context) -> Span:
-    """Raises AlreadyReported after the line that names what is no time."""
+    """Parse the period. Raises AlreadyReported after a message about a bad time."""
     start = _nearest_hour(_time(start_text or "yesterday", now, context))
     end = _nearest_hour(_time(end_text or "today", now, context))
-    # An hour is the least that there is.
+    # The shortest period is an hour.
     end = min(end, _nearest_hour(int(now)))
     return Span(start, max(end, start + _HOUR))
 
 
 def _time(text: str, now: float, context: Context) -> int:
     if text == "yesterday":
-        # Noon of the day before is in it, whatever the clock was changed by.
+        # Going back to noon finds the day before even if daylight saving time began or ended.
         return int(parse_time("today", parse_time("today", now, future=False) - 12 * _HOUR, future=False))
     try:
         return int(parse_time(text, now, future=False))
@@ -64,5 +64,5 @@ def _hour(at: int) -> int:
 
 
 def _nearest_hour(at: int) -> int:
-    # Seconds are rounded to a minute first, and that to an hour.
+    # As in Slurm: round to a minute first, then to an hour.
     return _hour(at + _HOUR // 2 + 30)

@@ -1,6 +1,6 @@
 """Reports of rolled-up usage: of clusters, and of accounts, users and wckeys.
 
-Source: sreport(1) cluster and user reports; headings and orders as 22.05 has them.
+Source: sreport(1) cluster and user reports; headings and orders of 22.05.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
     Row = dict[str, object]
 
-#: What every cluster has, in Slurm's order.
+#: TRES of every cluster, in Slurm's order.
 TRES = ("cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages")
 
 
 class Answer:
-    """What slurmdbd said."""
+    """slurmdbd's answer. `holders`: also query the usage of accounts, users and wckeys."""
 
     def __init__(self, connection: Connection, clusters: tuple[str, ...], span: Span, *, holders: bool) -> None:
-        #: cluster -> TRES -> what it was doing
+        #: cluster -> TRES -> seconds allocated, down, planned …
         self.clusters: dict[str, dict[str, ClusterUsage]] = {}
         self.holders: list[HolderUsage] = []
         query = AskUsage(clusters=clusters, starts_at=span.start, ends_at=span.end, holders=holders)
@@ -41,7 +41,7 @@ class Answer:
             self.holders += piece.holders
 
     def tres(self, asked: str | None) -> list[str]:
-        """The TRES that are reported. Raises Fatal if none of those asked for is known."""
+        """The TRES to report. Raises Fatal if none of the requested TRES is known."""
         if asked is None:
             return ["cpu"]
         known = dict.fromkeys(TRES) | {name: None for cluster in self.clusters.values() for name in cluster}
@@ -49,21 +49,21 @@ class Answer:
         if asked.strip().lower() == "all":
             return list(known)
         wanted = [word.strip().lower() for word in asked.split(",")]
-        found = [name for word in dict.fromkeys(wanted) for name in known if name.lower() == word]
-        # Slurm knows the TRES of AccountingStorageTRES before the first job, we know devices once they were used.
-        found = found or [word for word in wanted if word.startswith("gres/")]
-        if not found:
+        names = [name for word in dict.fromkeys(wanted) for name in known if name.lower() == word]
+        # Slurm knows the TRES of AccountingStorageTRES from the start; Spritz knows a GRES once a job has used it.
+        names = names or [word for word in wanted if word.startswith("gres/")]
+        if not names:
             raise Fatal("No valid TRES given")
-        return found
+        return names
 
     def whole(self, cluster: str, tres: str) -> int:
-        """All that the cluster had."""
-        found = self.clusters.get(cluster, {}).get(tres)
-        return found.reported if found is not None else 0
+        """TRES seconds of the whole cluster in the period."""
+        usage = self.clusters.get(cluster, {}).get(tres)
+        return usage.reported if usage is not None else 0
 
 
 def utilization(answer: Answer, names: list[str], *, all_tres: bool) -> list[Row]:
-    """One line for each TRES of each cluster. Raises Fatal for nodes, which jobs share."""
+    """A row for each TRES of each cluster. Raises Fatal for the TRES node, because jobs share nodes."""
     if "node" in names and not all_tres:
         raise Fatal(
             "TRES node usage is no longer reported in the Cluster Utilization report.  Please use TRES CPU instead."
@@ -71,12 +71,12 @@ def utilization(answer: Answer, names: list[str], *, all_tres: bool) -> list[Row
     rows: list[Row] = []
     for cluster, by_tres in answer.clusters.items():
         for name in names if by_tres else ():
-            one = by_tres.get(name) or _nothing(cluster, name)
+            usage = by_tres.get(name) or _nothing(cluster, name)
             if name == "node":
                 continue
-            row: Row = {"cluster": cluster, "tres": name, "count": one.count}
+            row: Row = {"cluster": cluster, "tres": name, "count": usage.count}
             for key in ("allocated", "down", "planned_down", "idle", "planned", "over", "reported"):
-                row[key] = Amount(getattr(one, key), one.reported, timed=name != "energy")
+                row[key] = Amount(getattr(usage, key), usage.reported, timed=name != "energy")
             rows.append(row)
     return rows
 
@@ -93,15 +93,15 @@ Sums = dict[str, int]
 def _summed(
     holders: Iterable[HolderUsage], key: Callable[[HolderUsage], tuple[str, ...]]
 ) -> dict[tuple[str, ...], Sums]:
-    found: dict[tuple[str, ...], Sums] = {}
+    totals: dict[tuple[str, ...], Sums] = {}
     for holder in holders:
-        sums = found.setdefault(key(holder), {})
+        sums = totals.setdefault(key(holder), {})
         sums[holder.tres] = sums.get(holder.tres, 0) + holder.seconds
-    return found
+    return totals
 
 
 class Reporter:
-    """Makes rows of what users did. `names`: the TRES; `proper`: a user's full name."""
+    """Makes rows of users' usage. `names`: the TRES to report. `proper(user)`: the user's full name."""
 
     def __init__(
         self, answer: Answer, book: Book, names: list[str], asked: Conditions, proper: Callable[[str], str]
@@ -113,7 +113,7 @@ class Reporter:
         self._proper = cache(proper)
 
     def rows(self, report: str, top: int) -> list[Row]:
-        """Of one of the reports."""
+        """The rows of `report`. `top`: number of users in TopUsage."""
         if report.startswith("AccountUtilization"):
             by_qos = report == "AccountUtilizationByQOS"
             return [row for cluster in self._answer.clusters for row in self._tree(cluster, by_qos=by_qos)]
@@ -151,8 +151,8 @@ class Reporter:
     def _of(self, cluster: str) -> list[HolderUsage]:
         return [holder for holder in self._answer.holders if holder.cluster == cluster]
 
-    def _by_size(self, found: dict[tuple[str, ...], Sums]) -> list[tuple[tuple[str, ...], Sums]]:
-        return sorted(found.items(), key=lambda item: (-item[1].get(self._names[0], 0), item[0]))
+    def _by_size(self, totals: dict[tuple[str, ...], Sums]) -> list[tuple[tuple[str, ...], Sums]]:
+        return sorted(totals.items(), key=lambda item: (-item[1].get(self._names[0], 0), item[0]))
 
     # -- users
 
@@ -160,11 +160,11 @@ class Reporter:
         users, accounts = set(self._asked.users), {name.lower() for name in self._asked.accounts}
         return _summed(
             (
-                one
-                for one in self._of(cluster)
-                if one.user and (not users or one.user in users) and (not accounts or one.account in accounts)
+                holder
+                for holder in self._of(cluster)
+                if holder.user and (not users or holder.user in users) and (not accounts or holder.account in accounts)
             ),
-            lambda one: (one.user, one.account),
+            lambda holder: (holder.user, holder.account),
         )
 
     def _users(self, cluster: str) -> list[Row]:
@@ -175,7 +175,7 @@ class Reporter:
         ]
 
     def _grouped(self, cluster: str) -> list[Row]:
-        """All accounts of a user in one line."""
+        """A row for each user, with the names of all its accounts."""
         order = {
             (association.account, association.user): association.id
             for association in self._book.associations
@@ -200,52 +200,54 @@ class Reporter:
         users, wckeys = set(self._asked.users), set(self._asked.wckeys)
         rows: list[Row] = []
         for cluster in self._answer.clusters:
-            found = _summed(
+            totals = _summed(
                 (
-                    one
-                    for one in self._of(cluster)
-                    if one.wckey and (not wckeys or one.wckey in wckeys) and (not users or one.user in users)
+                    holder
+                    for holder in self._of(cluster)
+                    if holder.wckey and (not wckeys or holder.wckey in wckeys) and (not users or holder.user in users)
                 ),
-                lambda one: (one.wckey, one.user),
+                lambda holder: (holder.wckey, holder.user),
             )
             if by_user:
-                for (wckey, user), sums in self._by_size(found):
+                for (wckey, user), sums in self._by_size(totals):
                     rows += self._lines(cluster, sums, wckey=wckey, **self._person(user))
                 continue
-            for wckey, keys in groupby(sorted(found), key=lambda key: key[0]):
-                mine = list(keys)
-                rows += self._lines(cluster, _added(found[key] for key in mine), wckey=wckey)
-                for key in mine:
-                    rows += self._lines(cluster, found[key], wckey=wckey, **self._person(key[1]))
+            for wckey, keys in groupby(sorted(totals), key=lambda key: key[0]):
+                wckey_keys = list(keys)
+                rows += self._lines(cluster, _added(totals[key] for key in wckey_keys), wckey=wckey)
+                for key in wckey_keys:
+                    rows += self._lines(cluster, totals[key], wckey=wckey, **self._person(key[1]))
         return rows
 
     # -- the tree of accounts
 
     def _tree(self, cluster: str, *, by_qos: bool) -> list[Row]:
-        """Accounts, and below each its users or the QOS of its jobs."""
+        """A row for each account, followed by its users, or by the QOS of its jobs."""
         users, qos = set(self._asked.users), set(self._asked.qos)
         if by_qos:
             chosen = [
-                one for one in self._of(cluster) if (not users or one.user in users) and (not qos or one.qos in qos)
+                holder
+                for holder in self._of(cluster)
+                if (not users or holder.user in users) and (not qos or holder.qos in qos)
             ]
-            used = _summed(chosen, lambda one: (one.account, one.qos))
+            used = _summed(chosen, lambda holder: (holder.account, holder.qos))
             users = set()
         else:
-            used = _summed(self._of(cluster), lambda one: (one.account, one.user))
+            used = _summed(self._of(cluster), lambda holder: (holder.account, holder.user))
         above = parents(self._book, cluster, {key[0] for key in used})
         below: dict[str, list[str]] = {}
         for account, parent in sorted(above.items()):
             if account != "root":
                 below.setdefault(parent, []).append(account)
         wanted = {name.lower() for name in self._asked.accounts}
-        own: dict[str, list[tuple[str, ...]]] = {}
+        keys_by_account: dict[str, list[tuple[str, ...]]] = {}
         for key in sorted(used):
-            own.setdefault(key[0], []).append(key)
+            keys_by_account.setdefault(key[0], []).append(key)
         totals: dict[str, Sums] = {}
 
         def total(account: str) -> Sums:
-            parts = [total(one) for one in below.get(account, ())]
-            totals[account] = _added([*(used[key] for key in own.get(account, ())), *parts])
+            parts = [total(child) for child in below.get(account, ())]
+            totals[account] = _added([*(used[key] for key in keys_by_account.get(account, ())), *parts])
             return totals[account]
 
         total("root")
@@ -259,13 +261,13 @@ class Reporter:
                     return
                 if not users:
                     rows.extend(self._lines(cluster, sums, account=self._indented(account, depth)))
-                for key in own.get(account, ()):
+                for key in keys_by_account.get(account, ()):
                     if key[1] and (not users or key[1] in users):
                         name = self._indented(account, depth + 1)
                         who = {"qos": key[1]} if by_qos else self._person(key[1])
                         rows.extend(self._lines(cluster, used[key], account=name, **who))
-            for one in below.get(account, ()):
-                walk(one, depth + shown, shown=shown)
+            for child in below.get(account, ()):
+                walk(child, depth + shown, shown=shown)
 
         walk("root", 0, shown=not wanted)
         return rows
@@ -275,7 +277,7 @@ class Reporter:
 
 
 def parents(book: Book, cluster: str, used: set[str]) -> dict[str, str]:
-    """Account -> the one above it; what is in no tree stands under root."""
+    """Parent of each account; accounts that are in no tree get the parent root."""
     above = {
         association.account: association.parent or "root"
         for association in book.associations
@@ -290,8 +292,8 @@ def parents(book: Book, cluster: str, used: set[str]) -> dict[str, str]:
 
 
 def _added(several: Iterable[Sums]) -> Sums:
-    found: Sums = {}
+    totals: Sums = {}
     for sums in several:
         for name, seconds in sums.items():
-            found[name] = found.get(name, 0) + seconds
-    return found
+            totals[name] = totals.get(name, 0) + seconds
+    return totals
