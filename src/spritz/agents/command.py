@@ -1,6 +1,6 @@
-"""An MCP server for AI agents, on standard input and output, or by HTTP on a loopback port with a token.
+"""An MCP server for AI agents, on standard input and output, or over HTTP on a loopback port with a token.
 
-It only reads, unless --allow-actions is given; either way with your rights and no more.
+Without --allow-actions it only reads. It always runs with your privileges.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ if TYPE_CHECKING:
     from spritz.cli.context import Context
 
 _EXTRA = "spritz mcp needs the package mcp, which is not installed: pip install 'spritz[mcp]'"
-#: Variable of the environment with the token of HTTP.
+#: Environment variable with the token for HTTP.
 TOKEN_VARIABLE = "SPRITZ_MCP_TOKEN"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Options of `spritz mcp`."""
     parser.add_argument("--dir", metavar="DIR", help="directory of the cluster (default: the one that commands find)")
     parser.add_argument(
         "--allow-actions", action="store_true", help="also offer tools that submit, cancel and change jobs"
     )
     parser.add_argument(
-        "--listen", type=int, metavar="PORT", help="streamable HTTP on 127.0.0.1:PORT, for callers with the token"
+        "--listen", type=int, metavar="PORT", help="serve streamable HTTP on 127.0.0.1:PORT to clients with the token"
     )
 
 
 def run(arguments: Namespace, context: Context) -> int:
-    """0 when the agent has left."""
+    """Serve until the agent disconnects; 0 then."""
     conf = None
     if arguments.dir:
         place = os.path.join(context.cwd, os.path.expanduser(arguments.dir))
@@ -56,7 +55,7 @@ def run(arguments: Namespace, context: Context) -> int:
 
 
 def _http(server: Any, port: int, context: Context) -> int:
-    """Any local user reaches a loopback port, so each request must bring the token."""
+    """Serve over HTTP. Each request must have the token, because any local user can reach a loopback port."""
     import uvicorn
 
     token = context.environ.get(TOKEN_VARIABLE, "")
@@ -71,8 +70,8 @@ def _http(server: Any, port: int, context: Context) -> int:
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
-            given = dict(scope["headers"]).get(b"authorization", b"")
-            if not hmac.compare_digest(given, expected):
+            authorization = dict(scope["headers"]).get(b"authorization", b"")
+            if not hmac.compare_digest(authorization, expected):
                 head = [(b"content-type", b"text/plain"), (b"www-authenticate", b"Bearer")]
                 await send({"type": "http.response.start", "status": 401, "headers": head})
                 await send({"type": "http.response.body", "body": b"a token is needed\n"})

@@ -1,6 +1,6 @@
-"""Tools that only look. Their docstrings are what an agent reads; their parameters are the schema.
+"""Tools that only read. Agents read their docstrings; their parameters make the schema.
 
-Times are epoch seconds, memory is MiB.
+Times are seconds since the epoch, memory is in MiB.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spritz.model.queries.jobs import Jobs, ListJobs
 
 
 class ReadTools:
-    """The tools, for the cluster of one slurm.conf."""
+    """The tools, for the cluster of a slurm.conf (None: the one that commands find)."""
 
     def __init__(self, conf: str | None) -> None:
         self._conf = conf
@@ -60,8 +60,8 @@ class ReadTools:
         self, filter: str = "", order: str = "queue", ended: bool = False, limit: int = 50, cursor: str = ""
     ) -> dict[str, Any]:
         """Jobs of the queue. `filter`: words that must all match: user:alice state:pending part:gpu name:train
-        account:ml node:n1 reason:prio, -word for what must not. `order`: queue, id, user, name, state, part, time,
-        left, nodes, gpus, cpus, prio. `ended`: recently ended jobs too. Ask for more with `cursor`: next_cursor."""
+        account:ml node:n1 reason:prio, -word to exclude. `order`: queue, id, user, name, state, part, time, left,
+        nodes, gpus, cpus, prio. `ended`: recently ended jobs too. `cursor`: next_cursor of the page before."""
         if order not in ORDERS:
             raise Refused(f"order: one of {', '.join(ORDERS)}")
         try:
@@ -70,58 +70,64 @@ class ReadTools:
             raise Refused(f"filter: {error}") from error
         picture = self._picture()
         jobs = chosen(picture.jobs.values(), choice, order, picture.now)
-        found = calls.page(jobs, limit, cursor, "jobs")
-        return {**found, "jobs": [job_facts(job, picture.now) for job in found["jobs"]]}
+        answer = calls.page(jobs, limit, cursor, "jobs")
+        return {**answer, "jobs": [job_facts(job, picture.now) for job in answer["jobs"]]}
 
     def job_details(self, job: str) -> dict[str, Any]:
-        """All that the controller knows of one job, as `scontrol show job` prints it, and why it waits in a sentence
-        with its expected start, if it waits."""
-        found = self._commands.run("scontrol", "show", "job", calls.job_id(job))
-        answer: dict[str, Any] = {"job": job, "record": calls.text(found)}
-        if "JobState=PENDING" in found:
+        """The controller's record of a job, as `scontrol show job` prints it. For a waiting job also a sentence with
+        the reason and the expected start."""
+        record = self._commands.run("scontrol", "show", "job", calls.job_id(job))
+        answer: dict[str, Any] = {"job": job, "record": calls.text(record)}
+        if "JobState=PENDING" in record:
             first = self._commands.json("spritz", "why", "--json", job)["explanations"][0]
             answer["waits"] = {key: first[key] for key in ("verdict", "summary", "reason", "expected")}
         return answer
 
     def explain_job(self, job: str) -> dict[str, Any]:
-        """Why a job waits, and when it is expected to start: limits, jobs ahead, jobs that must end first, nodes that
-        do not fit and why, and changed requests that would start sooner (with the scontrol update that makes them)."""
+        """Why a job waits, and when it is expected to start: limits, jobs ahead of it, jobs that must end first, nodes
+        that do not fit and why, and changed requests that would start sooner (with the scontrol update for each)."""
         told = self._commands.json("spritz", "why", "--json", calls.job_id(job))["explanations"]
         return {"explanations": told[:20]}
 
     def job_log(self, job: str, lines: int = 100, contains: str = "") -> dict[str, Any]:
-        """The end of a job's standard output (the last 256 KiB are looked at), escape sequences removed. `contains`:
-        only lines with this text. The file is read as this user, on the machine where this server runs."""
+        """The end of a job's standard output (of its last 256 KiB), without escape sequences. `contains`: only lines
+        with this text. The file is read as this user, on the machine where this server runs."""
         count = calls.rows(lines)
         path = self._output_of(calls.job_id(job))
         tail = Tail(path)
         tail.read()
         if tail.problem:
             raise Refused(f"{path}: {tail.problem}")
-        found = [line for line in tail.lines if contains in line]
-        return {"job": job, "path": path, "bytes_before": tail.skipped, "lines": found[-count:], "matching": len(found)}
+        matching = [line for line in tail.lines if contains in line]
+        return {
+            "job": job,
+            "path": path,
+            "bytes_before": tail.skipped,
+            "lines": matching[-count:],
+            "matching": len(matching),
+        }
 
     def _output_of(self, job: str) -> str:
         number, _, task = job.partition("_")
         if not number.isdigit() or (task and not task.isdigit()):
             raise Refused("one job, or one task of an array: 7, 12_3")
-        wanted = ListJobs(filter=JobFilter(targets=(JobTarget(int(number)),)), all=True)
+        query = ListJobs(filter=JobFilter(targets=(JobTarget(int(number)),)), all=True)
         try:
             with connect_controller(locate_controller(self._conf)) as controller:
-                jobs = [job for piece in controller.stream(wanted, Jobs, timeout=30.0) for job in piece.jobs]
+                jobs = [job for piece in controller.stream(query, Jobs, timeout=30.0) for job in piece.jobs]
         except ClientError as error:
             raise Refused(error.message) from error
-        mine = [job for job in jobs if job.array_task_id == (int(task) if task else None)] or jobs
-        if not mine or (task and mine is jobs):
+        candidates = [job for job in jobs if job.array_task_id == (int(task) if task else None)] or jobs
+        if not candidates or (task and candidates is jobs):
             raise Refused("Invalid job id specified")
-        path = output_path(mine[0])
+        path = output_path(candidates[0])
         if not path:
             raise Refused("its output goes to the terminal of its srun or salloc")
         return path
 
     def list_nodes(self, filter: str = "", limit: int = 50, cursor: str = "") -> dict[str, Any]:
-        """Nodes with state, CPUs, memory, jobs, and each GPU with the job that holds it. `filter`: words of which all
-        must be in the node's name, state, partitions or reason, such as drain or gpu."""
+        """Nodes with state, CPUs, memory, jobs, and each GPU with the job that holds it. `filter`: words that must all
+        occur in the node's name, state, partitions or reason, such as drain or gpu."""
         picture = self._picture()
         words = filter.lower().split()
         nodes = [
@@ -132,13 +138,13 @@ class ReadTools:
             )
         ]
         holders = picture.holders()
-        found = calls.page(nodes, limit, cursor, "nodes")
-        return {**found, "nodes": [node_facts(node, holders.get(node.name, {})) for node in found["nodes"]]}
+        answer = calls.page(nodes, limit, cursor, "nodes")
+        return {**answer, "nodes": [node_facts(node, holders.get(node.name, {})) for node in answer["nodes"]]}
 
     def free_gpus(self) -> dict[str, Any]:
-        """GPUs by type: total, in use, free, and when and where the next come free at the latest."""
+        """GPUs by type: total, in use, free, and when and where the next become free at the latest."""
         told = self._commands.json("spritz", "gpus", "--json")
-        free = [one for one in told["nodes"] if one["free"]]
+        free = [node for node in told["nodes"] if node["free"]]
         return {"now": told["now"], "types": told["types"], "nodes": free[:100]}
 
     def list_runs(self, search: str = "", state: str = "", tag: str = "", limit: int = 20) -> dict[str, Any]:
@@ -150,7 +156,7 @@ class ReadTools:
         return dict(self._commands.json(*words, *(["--", search] if search else [])))
 
     def show_run(self, run: str) -> dict[str, Any]:
-        """All that is known of one run: command, code, environment, resources, state, result."""
+        """The whole record of a run: command, code, environment, resources, state, result."""
         return {"run": self._commands.json("spritz", "show", "--json", calls.name(run, "run"))}
 
     def diff_runs(self, run: str, other: str) -> dict[str, Any]:
@@ -163,14 +169,14 @@ class ReadTools:
         return dict(self._commands.json("spritz", "sweeps", "--json", "-n", str(calls.rows(limit))))
 
     def job_history(self, job: str) -> dict[str, Any]:
-        """What happened to a job from its submission on, of accounting: waits and their reasons, starts, steps, end."""
+        """The history of a job since its submission, from accounting: waits and their reasons, starts, steps, end."""
         return {"history": self._commands.json("spritz", "history", "--json", calls.job_id(job))}
 
     def past_jobs(
         self, since: str = "now-1days", state: str = "", user: str = "", limit: int = 50, cursor: str = ""
     ) -> dict[str, Any]:
-        """Jobs of accounting, newest first. `since`: now-2hours, 2026-11-23, 2026-11-23T10:00. `state`: F, CD, TO, OOM
-        …; `user`: a user's alone (others only as far as you may see them)."""
+        """Jobs from accounting, newest first. `since`: now-2hours, 2026-11-23, 2026-11-23T10:00. `state`: F, CD, TO,
+        OOM …; `user`: only this user's jobs (as far as you may see them)."""
         fields = ("JobID", "User", "Account", "JobName", "Partition", "State", "ExitCode", "Elapsed", "Start", "End")
         words = ["sacct", "-nPX", "-S", since, "-o", ",".join((*fields, "NNodes", "AllocTRES")), "--delimiter=\x1f"]
         words += ["-s", state, "-E", "now"] if state else []
@@ -180,25 +186,25 @@ class ReadTools:
         return calls.page([dict(zip(names, line.split("\x1f"), strict=False)) for line in lines], limit, cursor, "jobs")
 
     def job_efficiency(self, jobs: list[str]) -> dict[str, Any]:
-        """What jobs used of the CPUs, memory, GPUs and time that they asked for, and what to ask for next time."""
+        """The CPUs, memory, GPUs and time that jobs used of those requested, and advice for the next request."""
         if not 1 <= len(jobs) <= 50:
             raise Refused("jobs: 1 to 50")
         return dict(self._commands.json("spritz", "eff", "--json", *map(calls.job_id, jobs)))
 
     def fair_share(self, users: str = "", accounts: str = "") -> dict[str, Any]:
-        """Shares, use and fair-share factors as sshare prints them. Names with commas between them; all accounts
-        without any."""
+        """Shares, usage and fair-share factors as sshare prints them. `users`, `accounts`: comma-separated names; ""
+        for all accounts."""
         words = ["sshare", "-nPl", "-o", "Account,User,RawShares,NormShares,RawUsage,EffectvUsage,FairShare"]
         words += ["-u", calls.name(users, "users")] if users else ["-a"]
         words += ["-A", calls.name(accounts, "accounts")] if accounts else []
         names = ("account", "user", "shares", "normalized_shares", "usage", "effective_usage", "fair_share")
         lines = self._commands.run(*words).splitlines()
-        found = [dict(zip(names, line.strip().split("|"), strict=False)) for line in lines[: calls.ROWS_MAX]]
-        return {"shares": found}
+        shares = [dict(zip(names, line.strip().split("|"), strict=False)) for line in lines[: calls.ROWS_MAX]]
+        return {"shares": shares}
 
     def test_submission(self, script: str, options: list[str] | None = None, directory: str = "") -> dict[str, Any]:
-        """What sbatch would say of a batch script (`sbatch --test-only`): when and where it would start, or why it is
-        refused. Nothing is submitted."""
+        """Test a batch script without submitting it (`sbatch --test-only`): when and where it would start, or the
+        refusal."""
         done = commands.run(
             ["sbatch", "--test-only", *(options or [])], conf=self._conf, stdin=script, cwd=directory or None
         )
@@ -221,8 +227,8 @@ TOOLS = (
     ("diff_runs", "How two runs differ"),
     ("list_sweeps", "Sweeps"),
     ("job_history", "History of a job"),
-    ("past_jobs", "Jobs of accounting"),
-    ("job_efficiency", "Use of what was asked for"),
+    ("past_jobs", "Jobs in accounting"),
+    ("job_efficiency", "Use of requested resources"),
     ("fair_share", "Fair share"),
     ("test_submission", "Test a submission"),
 )

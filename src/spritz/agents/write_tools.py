@@ -1,4 +1,4 @@
-"""Tools that change something: Slurm's own commands, with the rights of the user who runs the server."""
+"""Tools that change the cluster, by Slurm's own commands, with the privileges of the user that runs the server."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _KEY = re.compile(r"[A-Za-z]{2,40}", re.ASCII)
 
 
 class WriteTools:
-    """The tools, for the cluster of one slurm.conf."""
+    """The tools, for the cluster of a slurm.conf (None: the one that commands find)."""
 
     def __init__(self, conf: str | None) -> None:
         self._commands = CommandRunner(conf)
 
     def submit_script(self, script: str, options: list[str] | None = None, directory: str = "") -> dict[str, Any]:
-        """Submit a batch script (its text, beginning with #!). `options`: more of sbatch's, one word each, such as
-        --gres=gpu:1. `directory`: where it runs. Use test_submission first."""
+        """Submit a batch script (its text, beginning with #!). `options`: further options of sbatch, one word each,
+        such as --gres=gpu:1. `directory`: its working directory. Use test_submission first."""
         words = ["sbatch", "--parsable", *(options or [])]
         out = self._commands.run(*words, stdin=script, cwd=directory or None)
         return {"job": out.strip().splitlines()[-1].partition(";")[0]}
@@ -30,23 +30,23 @@ class WriteTools:
         return self._each("scancel", jobs)
 
     def hold_jobs(self, jobs: list[str]) -> dict[str, Any]:
-        """Keep waiting jobs from starting, until they are released."""
+        """Prevent waiting jobs from starting until they are released."""
         return self._scontrol("hold", jobs)
 
     def release_jobs(self, jobs: list[str]) -> dict[str, Any]:
-        """Let held jobs start."""
+        """Release held jobs, so that they can start."""
         return self._scontrol("release", jobs)
 
     def requeue_jobs(self, jobs: list[str]) -> dict[str, Any]:
-        """Stop running jobs and queue them again: what they have not saved is lost."""
+        """Stop running jobs and queue them again; work that they have not saved is lost."""
         return self._scontrol("requeue", jobs)
 
     def suspend_jobs(self, jobs: list[str]) -> dict[str, Any]:
-        """Stop the processes of running jobs, which keep their memory (operators alone may)."""
+        """Stop the processes of running jobs, which keep their memory (operators only)."""
         return self._scontrol("suspend", jobs)
 
     def resume_jobs(self, jobs: list[str]) -> dict[str, Any]:
-        """Let suspended jobs go on."""
+        """Continue suspended jobs."""
         return self._scontrol("resume", jobs)
 
     def update_job(self, job: str, changes: dict[str, str]) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class WriteTools:
         if not changes or not all(_KEY.fullmatch(key) for key in changes):
             raise Refused("changes: keys of scontrol update, such as TimeLimit, NumNodes, Partition, Gres, Priority")
         if any(key.lower() in ("jobid", "job", "nodename", "partitionname", "reservationname") for key in changes):
-            raise Refused("changes: of the job that is named, and no other record")
+            raise Refused("changes: only keys of the named job, not those that select a record")
         self._commands.run(
             "scontrol", "update", f"JobId={calls.job_id(job)}", *(f"{k}={v}" for k, v in changes.items())
         )
@@ -74,11 +74,11 @@ class WriteTools:
         return {"said": self._commands.run(*words, seconds=300.0).strip()}
 
     def pause_run(self, run: str) -> dict[str, Any]:
-        """Let a run save its state and give its nodes back."""
+        """Make a run save its state and release its nodes."""
         return {"said": self._commands.run("spritz", "pause", calls.name(run, "run"), seconds=600.0).strip()}
 
     def resume_run(self, run: str) -> dict[str, Any]:
-        """Let a paused run go on from where it was."""
+        """Continue a paused run from its saved state."""
         return {"said": self._commands.run("spritz", "resume", calls.name(run, "run"), seconds=300.0).strip()}
 
     def _checked(self, jobs: list[str]) -> list[str]:

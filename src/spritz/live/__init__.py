@@ -1,14 +1,14 @@
-"""A picture of the cluster that is kept current, for people at a terminal and for agents.
+"""A live picture of the cluster, for users at a terminal and for agents.
 
-    jobs        rows of jobs, and what is shown of them
+    jobs        rows of jobs, and the values shown for each
     nodes       nodes, their CPUs, memory and GPUs
-    picture     all of it: which job holds which GPU, sums, what an update changes
-    feed        follows slurmctld's changes in a thread, and asks for what they touched
+    picture     the whole cluster: which job holds which GPU, totals, and updates
+    feed        follows slurmctld's changes in a thread, and queries the changed jobs and nodes
     choice      filters and orders of jobs
     logs        the end of a file, made safe for a terminal
     commands    Slurm's and our own commands, run as the user
-    snapshot    the picture as text and as JSON, once
+    snapshot    the picture as text and as JSON
 
-What is read comes from slurmctld by the same requests as squeue's and sinfo's, and what is changed is changed by
-Slurm's own commands: so the caller has the rights, and reads the words, of the commands.
+Reads by the same requests as squeue and sinfo, and makes changes by Slurm's own commands. So the caller has the same
+privileges, and gets the same messages, as with the commands.
 """

@@ -1,7 +1,7 @@
-"""Which jobs are shown, and in which order.
+"""Filters and orders of jobs.
 
-A filter is words that must all match: `alice`, `user:alice`, `state:pd`, `part:gpu`, `name:train`, `account:ml`,
-`node:n1`, `reason:prio`, `-word` for what must not. A plain word is looked for in the id, name, user, account,
+A filter consists of words that must all match: `alice`, `user:alice`, `state:pd`, `part:gpu`, `name:train`,
+`account:ml`, `node:n1`, `reason:prio`; `-word` excludes jobs. A plain word matches in the id, name, user, account,
 partition, state and reason.
 """
 
@@ -30,7 +30,7 @@ _ALIASES = {"partition": "part", "u": "user", "p": "part", "n": "name", "a": "ac
 #: States in the order of the queue.
 _RANK = {"RUNNING": 0, "COMPLETING": 0, "SUSPENDED": 1, "PENDING": 2}
 
-#: Names of orders -> key, smallest first.
+#: Name of an order -> sort key; the smallest comes first.
 ORDERS: dict[str, Callable[[Job, float], tuple[object, ...]]] = {
     "queue": lambda job, now: (_RANK.get(job.state_name, 3), *_within(job)),
     "id": lambda job, now: (job.array_job_id or job.id, job.array_task_id or 0, job.id),
@@ -56,38 +56,40 @@ def _within(job: Job) -> tuple[object, ...]:
 
 
 class Choice:
-    """A filter. Raises ValueError for a key that there is not."""
+    """A filter. `ended`: include ended jobs. Raises ValueError for an unknown key."""
 
     def __init__(self, text: str = "", *, ended: bool = False) -> None:
         self.text = text
         self.ended = ended
         self._tests: list[Callable[[Job], bool]] = []
         for word in text.split():
-            wanted = not word.startswith("-")
-            self._tests.append(_test(word.removeprefix("-").lower(), wanted))
+            must_match = not word.startswith("-")
+            self._tests.append(_test(word.removeprefix("-").lower(), must_match))
 
     def takes(self, job: Job) -> bool:
-        """Whether the job is shown."""
+        """Whether the job matches."""
         return (self.ended or job.is_active) and all(test(job) for test in self._tests)
 
 
-def _test(word: str, wanted: bool) -> Callable[[Job], bool]:
+def _test(word: str, must_match: bool) -> Callable[[Job], bool]:
     key, colon, value = word.partition(":")
     if colon:
         key = _ALIASES.get(key, key)
         if key == "state":
-            return lambda job: (job.state_name.lower().startswith(value) or job.state_code.lower() == value) is wanted
+            return lambda job: (
+                (job.state_name.lower().startswith(value) or job.state_code.lower() == value) is must_match
+            )
         if key not in _KEYS:
             raise ValueError(f"{key}: {', '.join((*_KEYS, 'state'))} are known")
         of = _KEYS[key]
         if key in ("user", "account", "qos"):
-            return lambda job: (of(job).lower() in value.split(",")) is wanted
-        return lambda job: (value in of(job).lower()) is wanted
+            return lambda job: (of(job).lower() in value.split(",")) is must_match
+        return lambda job: (value in of(job).lower()) is must_match
     readers = [_KEYS[name] for name in _ANY]
-    return lambda job: (word in job.state_name.lower() or any(word in of(job).lower() for of in readers)) is wanted
+    return lambda job: (word in job.state_name.lower() or any(word in of(job).lower() for of in readers)) is must_match
 
 
 def chosen(jobs: Iterable[Job], choice: Choice, order: str, now: float, *, backwards: bool = False) -> list[Job]:
-    """The jobs that are shown, in order."""
+    """The matching jobs in the order named `order`. `now`: seconds since the epoch, for orders by time."""
     key = ORDERS[order]
     return sorted(filter(choice.takes, jobs), key=lambda job: key(job, now), reverse=backwards)

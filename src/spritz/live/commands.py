@@ -1,4 +1,4 @@
-"""Slurm's and our own commands, run as the user: their rights, their words, their exit status."""
+"""Run Slurm's and our own commands as the user, and collect their output and exit status."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _SECONDS = 60.0
-#: Bytes of an answer that are kept.
+#: Most bytes kept of a command's output.
 _OUTPUT_MAX = 16 << 20
 
 
 class Done(Struct, frozen=True, kw_only=True):
-    """How a command ended."""
+    """A command that has ended. `words`: its command line; `status`: exit status, 124 on time-out, 127 if not found."""
 
     words: tuple[str, ...]
     status: int
@@ -28,7 +28,7 @@ class Done(Struct, frozen=True, kw_only=True):
 
     @property
     def complaint(self) -> str:
-        """What it said was wrong, in one line."""
+        """The error messages on a single line; "" if the command succeeded silently."""
         lines = [line.strip() for line in self.err.strip().splitlines() if line.strip()]
         return "; ".join(lines) or (f"{self.words[0]} ended with {self.status}" if self.status else "")
 
@@ -53,7 +53,7 @@ def run(
     if columns:
         environ["COLUMNS"] = str(columns)
     environ["NO_COLOR"] = "1"
-    given = tuple(words)
+    command_line = tuple(words)
     try:
         done = subprocess.run(
             [path, *words[1:]],
@@ -65,8 +65,10 @@ def run(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Done(words=given, status=124, out="", err=f"{words[0]} did not answer in {seconds:g} s")
+        return Done(words=command_line, status=124, out="", err=f"{words[0]} did not answer in {seconds:g} s")
     except (OSError, ValueError) as error:
-        return Done(words=given, status=127, out="", err=f"{words[0]}: {getattr(error, 'strerror', '') or error}")
+        return Done(
+            words=command_line, status=127, out="", err=f"{words[0]}: {getattr(error, 'strerror', '') or error}"
+        )
     out = done.stdout[:_OUTPUT_MAX].decode("utf-8", "replace")
-    return Done(words=given, status=done.returncode, out=out, err=done.stderr[:65536].decode("utf-8", "replace"))
+    return Done(words=command_line, status=done.returncode, out=out, err=done.stderr[:65536].decode("utf-8", "replace"))

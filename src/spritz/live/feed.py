@@ -1,7 +1,7 @@
-"""Follows slurmctld's changes in a thread of its own, and asks for the jobs and nodes that they touched.
+"""Follows slurmctld's changes in a thread, and queries the jobs and nodes that changed.
 
-Nothing is asked while nothing happens. Changes that come close together are asked for together; the more an answer
-takes, the longer the next question waits, so that a reader of a busy cluster costs slurmctld a small share of a core.
+Sends no queries while nothing changes, and a single query for changes close together. After a slow answer the next
+query waits longer, so that a viewer of a busy cluster costs slurmctld only a small share of a core.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ if TYPE_CHECKING:
     from spritz.live.nodes import Node
     from spritz.model.queries.events import Change
 
-#: Seconds for which changes are gathered: after silence, and after another answer.
+#: Seconds in which changes are collected: after a quiet time, and after an answer.
 GATHER_SECONDS, GATHER_BUSY_SECONDS = 0.05, 0.4
-#: An answer that took long is followed by a pause of so many times its time.
+#: Pause after an answer, as a multiple of the time that the answer took.
 _PAUSE = 10.0
-#: Seconds of silence after which slurmctld is asked whether it is there.
+#: Seconds without changes after which the feed pings slurmctld.
 _QUIET_SECONDS = 30.0
-#: Seconds between attempts to reach a slurmctld that is away.
+#: Seconds between attempts to reach a slurmctld that does not answer.
 _AGAIN_SECONDS = 1.0
-#: More jobs, or nodes, than this are asked for by asking for all.
+#: If more jobs (or nodes) than this changed, the feed queries all.
 _FEW = 500
-#: Seconds between looks at the samples of nodes (their load), while these are watched.
+#: Seconds between queries of the nodes' samples (their load), while a view shows them.
 SAMPLE_SECONDS = 15.0
 
 
 def whole(controller: Connection, *, cluster: str = "") -> Update:
-    """All jobs and nodes. Raises ClientError."""
+    """Query all jobs and nodes. Raises ClientError."""
     now, jobs = _jobs(controller, JobFilter())
     return Update(now=now, cluster=cluster, whole=True, jobs=jobs, nodes=_nodes(controller, ()), nodes_whole=True)
 
 
-def _jobs(controller: Connection, wanted: JobFilter) -> tuple[float, tuple[Job, ...]]:
-    now, found = 0.0, []
-    for piece in controller.stream(ListJobs(filter=wanted, fields=PATHS, all=True), JobRows, timeout=60.0):
+def _jobs(controller: Connection, job_filter: JobFilter) -> tuple[float, tuple[Job, ...]]:
+    now, jobs = 0.0, []
+    for piece in controller.stream(ListJobs(filter=job_filter, fields=PATHS, all=True), JobRows, timeout=60.0):
         now = piece.now
-        found += jobs_of(piece.rows)
-    return now, tuple(found)
+        jobs += jobs_of(piece.rows)
+    return now, tuple(jobs)
 
 
 def _nodes(controller: Connection, names: tuple[str, ...]) -> tuple[Node, ...]:
@@ -65,28 +65,28 @@ def _nodes(controller: Connection, names: tuple[str, ...]) -> tuple[Node, ...]:
 
 
 def cluster_name(conf: str | None) -> str:
-    """Of slurm.conf."""
+    """ClusterName of slurm.conf; None finds the file as commands do."""
     return read_keys(frozenset({"clustername"}), conf).get("clustername", "")
 
 
 class Feed:
-    """Hands over updates until it is stopped. `deliver` is called in the feed's thread."""
+    """Calls `deliver` with each update, in the feed's thread, until it is stopped."""
 
     def __init__(self, conf: str | None, deliver: Callable[[Update], None]) -> None:
         self._conf = conf
         self._deliver = deliver
         self._stopped = threading.Event()
-        #: nodes' samples are watched
+        #: whether a view shows the nodes' samples
         self.samples = False
         self._placed: dict[int, list[str]] = {}
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
 
     def start(self) -> None:
-        """Begin, at once."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End soon. Its thread does not keep the process."""
+        """Ask the thread to end. Does not wait: the thread is a daemon thread."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -99,10 +99,10 @@ class Feed:
             self._stopped.wait(_AGAIN_SECONDS)
 
     def _follow(self) -> None:
-        """Until the connection ends."""
+        """Deliver updates until the connection ends."""
         config = locate_controller(self._conf)
         with connect_controller(config, wait_seconds=0.0) as changes:
-            # The subscription first: what happens while all is being asked for is then asked for again.
+            # Subscribe before the first query, so that changes during the query are reported and queried again.
             changes.send(WatchChanges())
             changes.receive()
             with connect_controller(config, wait_seconds=0.0) as controller:
@@ -149,7 +149,7 @@ class Feed:
         self._deliver(update)
 
     def _touched(self, controller: Connection, changes: list[Change]) -> Update:
-        """The jobs that the changes are about, and the nodes that these hold or held."""
+        """Query the changed jobs, and the nodes that they hold or held."""
         numbers = frozenset(number for change in changes if change.type != "step" for number in change.job_ids)
         names, all_nodes = self._nodes_of(changes)
         if len(numbers) > _FEW:
@@ -175,7 +175,7 @@ class Feed:
         if all_nodes or names:
             try:
                 nodes = _nodes(controller, () if all_nodes else tuple(sorted(names)))
-            except RemoteError:  # a node that has been deleted
+            except RemoteError:  # a node was deleted
                 nodes, all_nodes = _nodes(controller, ()), True
         return Update(now=now, whole=everything, jobs=jobs, touched=numbers, nodes=nodes, nodes_whole=all_nodes)
 
@@ -194,7 +194,7 @@ class Feed:
 
 
 def _batch(changes: Connection, seconds: float) -> ChangeBatch | None:
-    """The next changes; None where none came in time."""
+    """The next changes; None if there are none within `seconds`. Raises ClientError if the stream ends."""
     try:
         response = changes.receive(timeout=seconds)
     except CallTimeout:

@@ -1,6 +1,6 @@
-"""Rows of jobs as slurmctld sends them, and what is shown of them.
+"""Rows of jobs as slurmctld sends them, and the values that views show.
 
-Times are seconds since the epoch; 0.0 is not known.
+Times are seconds since the epoch; 0.0 means unknown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ACTIVE = frozenset(("PENDING", "RUNNING", "SUSPENDED"))
 
 
 class Job(NamedTuple):
-    """One job, a task of an array, or what is pending of an array."""
+    """A job, a task of an array, or the pending tasks of an array."""
 
     id: int
     array_job_id: int
@@ -64,61 +64,61 @@ class Job(NamedTuple):
 
     @property
     def label(self) -> str:
-        """As squeue prints it, and as every command takes it: `7`, `12_3`, `12_[4-9%2]`."""
+        """The job's id as squeue prints it: `7`, `12_3`, `12_[4-9%2]`."""
         return job_label(self.id, self.array_job_id, self.array_task_id, self.array, 24, self.het_job_id)
 
     @property
     def target(self) -> str:
-        """The job as commands take it: what is pending of an array is all of these tasks, and no running one."""
+        """The job's id as commands accept it. For pending tasks of an array: these tasks, without running ones."""
         if self.array:
             return format_pending(self.id, int(str(self.array["pending"]), 16), 0, 1 << 20)
         return self.label
 
     @property
     def state_name(self) -> str:
-        """RUNNING, COMPLETING …"""
+        """The state in full, or a flag that squeue shows instead: RUNNING, COMPLETING …"""
         return state_name(self.state, self.flags)
 
     @property
     def state_code(self) -> str:
-        """R, CG …"""
+        """The state's code in squeue: R, CG …"""
         return state_compact(self.state, self.flags)
 
     @property
     def is_active(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the job has not ended."""
         return self.state in ACTIVE or self.state_code == "CG"
 
     @property
     def why(self) -> str:
-        """The reason as squeue has it; "" where there is none."""
+        """The reason as squeue prints it; "" without one."""
         return "" if self.reason == "None" else reason_text(self.reason, self.reason_detail)
 
     @property
     def held(self) -> list[dict[str, Any]]:
-        """What it holds, a node each."""
+        """The job's allocation: a map for each node, as slurmctld sends it."""
         return self.allocation["nodes"] if self.allocation and self.is_active else []
 
     @property
     def node_names(self) -> list[str]:
-        """Nodes that it has, or had."""
+        """The nodes that the job holds or held."""
         return [part["node"] for part in self.allocation["nodes"]] if self.allocation else []
 
     @property
     def node_count(self) -> int:
-        """Nodes that it has or asks for."""
+        """Number of nodes that the job holds, or requests."""
         return node_count(self.state, self.allocation, self.nodes_min, self.tasks, self.cpus_per_task)
 
     @property
     def cpu_count(self) -> int:
-        """CPUs that it has, or about as many as it asks for."""
+        """Number of CPUs that the job holds, or approximately requests."""
         if self.allocation:
             return sum(int(part["cpus"], 16).bit_count() for part in self.allocation["nodes"])
         return max(self.tasks * (self.cpus_per_task or 1), self.nodes_min)
 
     @property
     def gpu_count(self) -> int:
-        """GPUs that it has or asks for."""
+        """Number of GPUs that the job holds, or requests."""
         if self.allocation:
             return sum(
                 gres["count"]
@@ -137,30 +137,30 @@ class Job(NamedTuple):
         return used_seconds(now, self.state, self.started_at, self.ended_at, self.suspended_at, self.suspended_seconds)
 
     def left_seconds(self, now: float) -> int | None:
-        """Until its time limit; None without one, or where it does not run."""
+        """Seconds until the time limit; None without a limit, or if the job does not run."""
         return max(0, int(self.ends_at - now)) if self.ends_at and self.state == "RUNNING" else None
 
     @property
     def limit_minutes(self) -> int | None:
-        """Its time limit; None without one."""
+        """The time limit; None without one."""
         minutes = self.limit_granted_minutes or self.limit_asked_minutes
         return None if minutes == INFINITE else minutes
 
     @property
     def limit_text(self) -> str:
-        """Its time limit as squeue prints it."""
+        """The time limit as squeue prints it."""
         minutes = self.limit_granted_minutes or self.limit_asked_minutes
         return "" if not minutes else "UNLIMITED" if minutes == INFINITE else format_minutes(minutes)
 
 
-def _request(given: Any) -> tuple[str, str, int]:
-    """A GresRequest as msgpack has it: a map with defaults left out, or a list."""
-    if isinstance(given, dict):
-        return given["name"], given.get("type", ""), given.get("count", 1)
-    name, kind, count = given
+def _request(encoded: Any) -> tuple[str, str, int]:
+    """(name, type, count) of a GresRequest as msgpack decodes it: a map without default values, or a list."""
+    if isinstance(encoded, dict):
+        return encoded["name"], encoded.get("type", ""), encoded.get("count", 1)
+    name, kind, count = encoded
     return name, kind, count
 
 
 def jobs_of(rows: list[tuple[object, ...]]) -> list[Job]:
-    """Jobs of the rows that slurmctld sent for `PATHS`."""
+    """The jobs of rows that slurmctld sent for the fields `PATHS`."""
     return [Job._make(row) for row in rows]

@@ -1,4 +1,4 @@
-"""The end of a job's output, read at once whatever its size, and made safe for a terminal."""
+"""The end of a job's output, made safe for a terminal. Reads only the end, so the file's size does not matter."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from spritz.presentation import job_paths
 if TYPE_CHECKING:
     from spritz.model.job import Job
 
-#: Bytes that are read of the end of a file, and at most at once of what has been added.
+#: Bytes read from the end of a file, and most bytes of added text read at a time.
 TAIL_BYTES = 256 * 1024
-#: Lines that are kept, and characters of one.
+#: Most lines kept, and most characters of a line.
 LINES_MAX, LINE_MAX = 5_000, 2_000
 
 #: Escape sequences of terminals: CSI, OSC and the like (to their end, or the end of the line), and single ones.
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])|\x9b[0-?]*[ -/]*[@-~]"
 )
-#: Controls, and the marks that turn the direction of what follows them.
+#: Control characters, and marks that change the direction of text.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
 
 
 def plain(text: str) -> str:
-    """One line without what a terminal would obey. What a carriage return wrote over is left out."""
+    """A line without control sequences, and without text that a carriage return overwrote."""
     text = text[: 8 * LINE_MAX]
     if not text.isprintable():
         text = _ESCAPES.sub("", text)
         text = text.rstrip("\r\n")
         text = text[text.rfind("\r") + 1 :]
         text = _CONTROLS.sub("\ufffd", text.replace("\t", "    ").replace("\n", " "))
-        # Surrogates stand for bytes that are no UTF-8.
+        # Surrogates stand for bytes that are not UTF-8.
         text = text.encode("utf-8", "replace").decode("utf-8")
     return text if len(text) <= LINE_MAX else text[:LINE_MAX] + "…"
 
 
 def output_path(job: Job) -> str:
-    """Where its batch script writes; "" for a job without a script, or whose output goes nowhere."""
+    """Path of the batch script's output; "" for a job without a script, or whose output is discarded."""
     spec = job.spec
     if not spec.batch:
         return ""
@@ -58,20 +58,20 @@ def output_path(job: Job) -> str:
 
 
 class Tail:
-    """Follows one file. `lines` are its last ones; `problem` says why there are none."""
+    """Follows a file. `lines`: its last lines; `problem`: why there are none, "" if there are."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.lines: list[str] = []
         self.problem = ""
-        #: bytes before the first line that is kept
+        #: bytes before the first line kept
         self.skipped = 0
         self._at = 0
         self._open_line = b""
         self._identity: tuple[int, int] | None = None
 
     def read(self) -> bool:
-        """Look for more; whether anything has changed. Never waits: what is no plain file is not opened."""
+        """Read added text; return whether anything changed. Never blocks: opens only regular files."""
         try:
             info = os.stat(self.path)
             if not stat.S_ISREG(info.st_mode):
@@ -90,7 +90,7 @@ class Tail:
             return self._say(error.strerror or str(error))
         if start > self._at:
             self.lines, self._open_line, self.skipped = [], b"", start
-            # The first line is whole only where the piece begins with it.
+            # The first line is incomplete unless the piece begins at its start.
             if (cut := data.find(b"\n")) >= 0:
                 start_of_lines = cut + 1
                 self.skipped += start_of_lines
@@ -121,7 +121,7 @@ class Tail:
 
 
 def _decoded(line: bytes) -> str:
-    """The end of what a progress bar wrote counts, so its earlier states are left out before anything else."""
+    """Decode a line. First drops the earlier states of a progress bar, which may be long."""
     if len(line) > 4 * LINE_MAX:
         cut = line.rstrip(b"\r").rfind(b"\r")
         line = line[cut + 1 :][: 16 * LINE_MAX]

@@ -1,4 +1,4 @@
-"""Nodes with what is used of them."""
+"""Nodes, and the part of their resources that is in use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLOSED = frozenset({"DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "UNKNOWN", "FUTUR
 
 
 class Node(Struct, frozen=True, kw_only=True):
-    """One node. Memory in MiB; `gpus`: (type, mask of indexes); `gpu_use`: percent by index, where it is measured."""
+    """A node. Memory is in MiB. `gpus`: (type, mask of indexes). `gpu_use`: measured load in percent, by index."""
 
     name: str
     states: tuple[str, ...]
@@ -35,32 +35,32 @@ class Node(Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> str:
-        """`MIXED+DRAIN`."""
+        """The state with its flags, such as `MIXED+DRAIN`."""
         return "+".join(self.states)
 
     @property
     def state_short(self) -> str:
-        """`mixed drain`, without what is only planned."""
+        """The state for a table, such as `mixed drain`, without the flag PLANNED."""
         return " ".join(state.lower() for state in self.states if state != "PLANNED")
 
     @property
     def is_closed(self) -> bool:
-        """Whether it starts no jobs."""
+        """Whether no jobs can start on the node."""
         return bool(CLOSED.intersection(self.states))
 
     @property
     def gpu_count(self) -> int:
-        """GPUs that it has."""
+        """Number of the node's GPUs."""
         return sum(mask.bit_count() for _, mask in self.gpus)
 
     @property
     def gpus_used_count(self) -> int:
-        """GPUs that jobs hold."""
+        """Number of GPUs that jobs hold."""
         return sum(count for _, count, _ in self.gpus_used)
 
 
 def node_of(view: NodeView) -> Node:
-    """From slurmctld's answer."""
+    """The node of a view in slurmctld's answer."""
     capacity, sample = view.node.config.capacity, view.sample
     masks: dict[str, int] = {}
     for line in capacity.gres:
@@ -80,7 +80,7 @@ def node_of(view: NodeView) -> Node:
         partitions=view.partitions,
         jobs=view.jobs,
         cpu_load=sample.cpu_load / 100 if sample is not None else None,
-        gpu_use={one.index: one.busy_percent for one in (sample.gpus if sample else ()) if one.busy_percent >= 0},
+        gpu_use={gpu.index: gpu.busy_percent for gpu in (sample.gpus if sample else ()) if gpu.busy_percent >= 0},
         features=",".join(view.node.active),
         version=view.node.version,
     )

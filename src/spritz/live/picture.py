@@ -1,4 +1,4 @@
-"""The cluster as it is now: jobs, nodes, and which job holds which GPU. Updates change it; nothing here asks for any.
+"""The present state of the cluster: jobs, nodes, and which job holds which GPU. Updates change it; it sends no queries.
 
 Source: docs/decisions/0191.
 """
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Update(Struct, frozen=True, kw_only=True):
-    """What was asked of slurmctld, and the answer. `now` is its clock.
+    """slurmctld's answer to a query, at the time `now` of its clock.
 
-    `whole`: `jobs` are all that there are; else only those of `touched`, of which the missing ones have gone.
-    `nodes`: all of them if `nodes_whole`. `problem`: slurmctld does not answer, and why; nothing else is told then.
+    `whole`: `jobs` are all jobs. Otherwise they are the jobs of `touched` that still exist. `nodes_whole`: `nodes` are
+    all nodes. `problem`: why slurmctld does not answer; the other fields are unset then.
     """
 
     now: float = 0.0
@@ -35,7 +35,7 @@ class Update(Struct, frozen=True, kw_only=True):
 
 
 class Sums(Struct, frozen=True, kw_only=True):
-    """Of the whole cluster. `*_closed`: on nodes that start no jobs, and not in use."""
+    """Totals of the whole cluster. `*_closed`: not in use, on nodes that cannot start jobs."""
 
     nodes: int
     nodes_closed: int
@@ -56,17 +56,17 @@ class Picture:
         self.cluster = ""
         self.jobs: dict[int, Job] = {}
         self.nodes: dict[str, Node] = {}
-        #: of slurmctld's clock, when the last answer came
+        #: time of the last answer, by slurmctld's clock
         self.now = 0.0
-        #: why slurmctld cannot be asked; "" while it can
+        #: why slurmctld does not answer; "" while it does
         self.problem = ""
-        #: whether it was ever asked
+        #: whether there was ever an answer
         self.is_known = False
-        #: counts changes
+        #: number of changes so far
         self.version = 0
 
     def apply(self, update: Update) -> None:
-        """Take an update in."""
+        """Apply an update."""
         self.version += 1
         self.problem = update.problem
         if update.problem:
@@ -87,7 +87,7 @@ class Picture:
             self.nodes.update((node.name, node) for node in update.nodes)
 
     def sums(self) -> Sums:
-        """What the cluster has, and what of it is used."""
+        """The cluster's resources, and how many are in use."""
         nodes = list(self.nodes.values())
         closed = [node for node in nodes if node.is_closed]
         counts: dict[str, int] = {}
@@ -108,21 +108,21 @@ class Picture:
         )
 
     def holders(self) -> dict[str, dict[int, Job]]:
-        """By node, the job that holds each GPU, by the GPU's index. GPUs that are counted only have none."""
-        found: dict[str, dict[int, Job]] = {}
+        """The job that holds each GPU, by node and GPU index, without GPUs that are configured as a mere count."""
+        by_node: dict[str, dict[int, Job]] = {}
         for job in self.jobs.values():
             for part in job.held:
                 for gres in part.get("gres", ()):
                     if gres["name"] != "gpu":
                         continue
-                    mine = found.setdefault(part["node"], {})
+                    by_index = by_node.setdefault(part["node"], {})
                     for index in indexes(int(gres.get("indexes", "0"), 16)):
-                        mine[index] = job
-        return found
+                        by_index[index] = job
+        return by_node
 
 
 def indexes(mask: int) -> Iterable[int]:
-    """Set bits in ascending order."""
+    """Positions of the set bits, ascending."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1

@@ -1,4 +1,4 @@
-"""The picture at one moment, as text for people and as plain values for programs."""
+"""The picture at a moment, as text for users and as plain values for programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def job_facts(job: Job, now: float) -> dict[str, Any]:
-    """A job as JSON; times are epoch seconds, null for not known."""
+    """A job as JSON. Times are seconds since the epoch, null if unknown."""
     return {
         "job": job.label,
         "job_id": job.id,
@@ -48,7 +48,7 @@ def job_facts(job: Job, now: float) -> dict[str, Any]:
 
 
 def node_facts(node: Node, holders: dict[int, Job]) -> dict[str, Any]:
-    """A node as JSON, with each of its GPUs and the job that holds it."""
+    """A node as JSON, with each GPU and the job that holds it."""
     return {
         "node": node.name,
         "state": node.state,
@@ -75,7 +75,7 @@ def node_facts(node: Node, holders: dict[int, Job]) -> dict[str, Any]:
 
 
 def facts(picture: Picture, jobs: Sequence[Job]) -> dict[str, Any]:
-    """The whole picture, with these of its jobs."""
+    """The whole picture as JSON, with the given jobs."""
     holders = picture.holders()
     return {
         "now": picture.now,
@@ -87,17 +87,20 @@ def facts(picture: Picture, jobs: Sequence[Job]) -> dict[str, Any]:
 
 
 def lines(picture: Picture, jobs: Sequence[Job], occupancy: Sequence[tuple[str, str, str]], width: int) -> list[str]:
-    """For people: figures, GPUs by node (node, letters, legend), and jobs. No line is longer than `width`."""
+    """The picture as text: totals, GPUs by node, and jobs. No line is longer than `width`.
+
+    `occupancy`: (node, a letter for each GPU, legend).
+    """
     sums = picture.sums()
     counts = ", ".join(f"{count} {state}" for state, count in sorted(sums.jobs.items())) or "no jobs"
-    found = [
+    text_lines = [
         f"{picture.cluster} at {format_time(picture.now)}: {sums.nodes} nodes ({sums.nodes_idle} idle, "
         f"{sums.nodes_closed} closed), CPUs {sums.cpus_used}/{sums.cpus}, GPUs {sums.gpus_used}/{sums.gpus}",
         f"jobs: {counts}",
     ]
     if occupancy:
         wide = max(len(node) for node, _, _ in occupancy)
-        found += ["", *(f"{node:<{wide}}  {strip}  {legend}" for node, strip, legend in occupancy)]
+        text_lines += ["", *(f"{node:<{wide}}  {strip}  {legend}" for node, strip, legend in occupancy)]
     rows = [("JOBID", "USER", "ST", "NAME", "TIME", "NODES", "CPUS", "GPUS", "PARTITION", "NODELIST(REASON)")]
     for job in jobs:
         where = compress(job.node_names) if job.allocation and job.state != "PENDING" else ""
@@ -123,5 +126,5 @@ def lines(picture: Picture, jobs: Sequence[Job], occupancy: Sequence[tuple[str, 
         table.append(
             " ".join(cell.rjust(wide) if at in right else cell.ljust(wide) for at, (cell, wide) in enumerate(cells))
         )
-    found += ["", *table]
-    return [line.rstrip() if len(line) <= width else line[: width - 1] + "…" for line in found]
+    text_lines += ["", *table]
+    return [line.rstrip() if len(line) <= width else line[: width - 1] + "…" for line in text_lines]

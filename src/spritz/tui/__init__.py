@@ -2,10 +2,10 @@
 
     command     options; --once and --json, which need no Textual
     app         the application: views, panes, keys, actions
-    views       what the tables show: queue, nodes, GPUs, history
-    table       a table of any number of rows, of which the visible ones are made
+    views       contents of the tables: queue, nodes, GPUs, history
+    table       a table of any number of rows, which renders only the visible ones
     pages       a page of text that can follow its end
-    actions     which command each key runs, and what it asks before
+    actions     the command of each key, and the question before it
 
-`spritz.live` has the picture of the cluster. Textual is imported by `app`, `table` and `pages` alone.
+`spritz.live` has the picture of the cluster. Only `app`, `table` and `pages` import Textual.
 """

@@ -1,6 +1,6 @@
-"""What the keys do to jobs and nodes: Slurm's own commands, with the caller's rights.
+"""The actions of keys on jobs and nodes: Slurm's own commands, with the caller's privileges.
 
-What destroys work is asked for first; what needs a value asks for that. The command line is shown either way.
+An action that destroys work asks for confirmation; an action that needs a value asks for it. Both show the command.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from msgspec import Struct
 
 
 class Action(Struct, frozen=True):
-    """One key. `words(targets, value)` is the command; `value` what is typed, where `asks` says for what.
+    """The action of a key. `words(targets, value)` returns the command; the user types `value` after the prompt `asks`.
 
-    `confirms`: it is asked for, yes or no. `of`: job or node.
+    `confirms`: ask yes or no first. `of`: "job" or "node".
     """
 
     key: str
@@ -48,7 +48,7 @@ ACTIONS = (
     Action(
         "D", "drain", "node",
         lambda nodes, value: ["scontrol", "update", f"NodeName={_list(nodes)}", "State=DRAIN", f"Reason={value}"],
-        asks="reason, by which you say that no more jobs are to start there",
+        asks="reason; no more jobs will start there",
     ),
     Action(
         "X", "resume", "node",
@@ -67,21 +67,21 @@ spritz top: the cluster, live.
   Enter z     give the page the whole screen, and back; Tab: the other half
   o           its output, live, from its end
   w           why it waits, and when it starts
-  i           all that scontrol shows of it
-  h           what happened to it (accounting)
-  e           what it used of what it asked for
+  i           its record (scontrol show)
+  h           its history (accounting)
+  e           its efficiency: used of requested resources
   /           filter: words, user:alice state:pd part:gpu name:train node:n1, -word
-  u           my jobs alone, and all
-  E           jobs that have ended too
-  s S         order by the next column; the other way round (or click a title)
-  Space A     mark a job, or all that are shown: what follows is done to all marked
-  Esc         forget filter and marks
-  q           leave
+  u           only my jobs, or all
+  E           show ended jobs too
+  s S         order by the next column; reverse the order (or click a title)
+  Space A     mark a job, or all jobs shown: actions apply to all marked jobs
+  Esc         clear filter and marks
+  q           quit
 
 Jobs:   c cancel   H hold   R release   Q requeue   Z suspend   X resume   T time limit   P priority
 Nodes:  D drain (asks for a reason)   X resume
 
-Everything is done by Slurm's own commands with your rights; what destroys work asks first.
-In the GPU view each letter is a job, · is free, x is on a node that starts no jobs, # is held by a job that
+All actions are Slurm's own commands with your privileges; those that destroy work ask first.
+In the GPU view each letter is a job, · is free, x is on a node that cannot start jobs, # is held by a job that
 you may not see.
 """

@@ -1,7 +1,7 @@
-"""The application: one table, one page, a line above and one below.
+"""The application: a table, a page, two lines above and a line below.
 
-Textual runs the loop; what may wait (slurmctld, commands, files) is done in threads. Nothing is asked of slurmctld but
-what the feed asks for and what the page shows of the row under the cursor.
+Textual runs the loop; operations that may block (slurmctld, commands, files) run in threads. Queries slurmctld only
+through the feed, and for the page about the row under the cursor.
 """
 
 from __future__ import annotations
@@ -48,43 +48,43 @@ if TYPE_CHECKING:
     from spritz.live.picture import Update
     from spritz.tui.actions import Action
 
-#: Columns from which the page stands beside the table.
+#: Width of the terminal, in columns, from which the page is to the right of the table instead of below.
 BESIDE_COLUMNS = 110
-#: Seconds after which the row under the cursor is asked about; between looks at a log; between clock ticks.
+#: Seconds after a move of the cursor until its row is queried; between reads of a log; between clock ticks.
 _SETTLE_SECONDS, _LOG_SECONDS, _TICK_SECONDS = 0.12, 0.5, 1.0
 
 MODES = {"o": "Output", "w": "Why", "i": "Details", "h": "History", "e": "Efficiency"}
 
 
 class Mail:
-    """Updates of the feed until the application takes them; the feed begins before Textual is imported."""
+    """A queue of the feed's updates: the feed starts before Textual is imported."""
 
     def __init__(self) -> None:
         self._waiting: deque[Update] = deque()
         self._wake: Callable[[], object] | None = None
 
     def put(self, update: Update) -> None:
-        """In the feed's thread."""
+        """Add an update; called in the feed's thread."""
         self._waiting.append(update)
         if (wake := self._wake) is not None:
             wake()
 
     def open(self, wake: Callable[[], object]) -> None:
-        """Call `wake` from now on whenever there is mail."""
+        """From now on, call `wake` whenever an update arrives."""
         self._wake = wake
         if self._waiting:
             wake()
 
     def take(self) -> list[Update]:
-        """All that has come."""
-        found = []
+        """Remove and return all updates."""
+        updates = []
         while self._waiting:
-            found.append(self._waiting.popleft())
-        return found
+            updates.append(self._waiting.popleft())
+        return updates
 
 
 class Entry:
-    """A line that is being typed, and what takes it."""
+    """A line that the user is typing; `does` gets the finished text."""
 
     def __init__(self, title: str, text: str, does: Callable[[str], None]) -> None:
         self.title = title
@@ -93,7 +93,7 @@ class Entry:
 
 
 class Head(Widget):
-    """Two lines: the cluster in figures, and the views."""
+    """The two lines at the top: totals of the cluster, and the names of the views."""
 
     DEFAULT_CSS = "Head { height: 2; dock: top; }"
 
@@ -102,7 +102,7 @@ class Head(Widget):
         self._top = top
 
     def render_line(self, y: int) -> Strip:
-        """Figures, or views."""
+        """Line 0: totals; line 1: names of the views."""
         width = self.size.width
         segments = self._figures(width) if y == 0 else self._views()
         return Strip(segments).adjust_cell_length(width)
@@ -138,7 +138,7 @@ class Head(Widget):
         return segments
 
     def on_click(self, event: events.Click) -> None:
-        """A view's title."""
+        """Show the view whose name was clicked."""
         left = 0
         for number, view in enumerate(self._top.views):
             left += len(view.title) + 4
@@ -148,7 +148,7 @@ class Head(Widget):
 
 
 class PageHead(Widget):
-    """Which page is shown, and of what."""
+    """The line above the page: its modes, and its subject."""
 
     DEFAULT_CSS = "PageHead { height: 1; }"
 
@@ -160,7 +160,7 @@ class PageHead(Widget):
         return list(MODES.items()) if self._top.about_jobs else [("i", "Details")]
 
     def render_line(self, y: int) -> Strip:
-        """The modes, the one that is shown in reverse."""
+        """The names of the modes, the present mode in reverse video."""
         segments = []
         for key, title in self._modes():
             words = "reverse bold" if key == self._top.mode else ""
@@ -169,7 +169,7 @@ class PageHead(Widget):
         return Strip(segments).adjust_cell_length(self.size.width)
 
     def on_click(self, event: events.Click) -> None:
-        """A mode's title."""
+        """Show the mode whose name was clicked."""
         left = 0
         for key, title in self._modes():
             left += len(title) + 4
@@ -179,7 +179,7 @@ class PageHead(Widget):
 
 
 class Foot(Widget):
-    """One line: keys, what was done, or a question."""
+    """The line at the bottom: keys, the result of an action, or a question."""
 
     DEFAULT_CSS = "Foot { height: 1; dock: bottom; }"
 
@@ -188,13 +188,13 @@ class Foot(Widget):
         self._top = top
 
     def render_line(self, y: int) -> Strip:
-        """A line."""
+        """The text of `Top.foot_text`, cut to the width."""
         text, words = self._top.foot_text()
         return Strip([Segment(text, style(words))]).adjust_cell_length(self.size.width)
 
 
 class Top(App[int]):
-    """`spritz top`."""
+    """The application of `spritz top`; its result is the exit code."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -216,7 +216,7 @@ class Top(App[int]):
     ]
 
     class Arrived(Message):
-        """There is mail of the feed."""
+        """Updates of the feed have arrived."""
 
     def __init__(self, feed: Feed, mail: Mail, conf: str | None, *, filter_text: str = "", order: str = "") -> None:
         super().__init__(ansi_color=True)
@@ -253,7 +253,7 @@ class Top(App[int]):
     # -- layout ------------------------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        """Table and page between two lines."""
+        """Table and page, between the lines at the top and at the bottom."""
         self.head, self.foot, self.page_head = Head(self), Foot(self), PageHead(self)
         self.table, self.page = Table(self.view), Page()
         yield self.head
@@ -265,7 +265,7 @@ class Top(App[int]):
         yield self.foot
 
     def on_mount(self) -> None:
-        """Take the mail, tick."""
+        """Start to take updates, and start the clock."""
         self.main = self.query_one("#main")
         self._arrange()
         self.table.focus()
@@ -274,7 +274,7 @@ class Top(App[int]):
         self.set_interval(_LOG_SECONDS, self._look_at_log)
 
     def on_resize(self, event: events.Resize) -> None:
-        """Side by side where there is room."""
+        """Place the page to the right of the table if the terminal is wide enough."""
         self._arrange()
 
     def _arrange(self) -> None:
@@ -282,13 +282,13 @@ class Top(App[int]):
             self.main.set_class(self.size.width < BESIDE_COLUMNS, "over")
 
     def now(self) -> float:
-        """Slurmctld's clock."""
+        """slurmctld's time, in seconds since the epoch."""
         return self._clock.now() + self._ahead
 
-    # -- news --------------------------------------------------------------------------------------------------------
+    # -- updates -----------------------------------------------------------------------------------------------------
 
     def on_top_arrived(self, message: Arrived) -> None:
-        """Take in what has come, and show it."""
+        """Apply the updates that have arrived, and show them."""
         updates = self._mail.take()
         if not updates:
             return
@@ -317,11 +317,11 @@ class Top(App[int]):
         if self.view is self.queue and self.sums.jobs.get("RUNNING"):
             self.table.refresh()
 
-    # -- what is shown -----------------------------------------------------------------------------------------------
+    # -- views -------------------------------------------------------------------------------------------------------
 
     @property
     def about_jobs(self) -> bool:
-        """Whether rows are jobs."""
+        """Whether the table's rows are jobs (not nodes)."""
         return self.view in (self.queue, self.history)
 
     def _job(self) -> Job | None:
@@ -329,7 +329,7 @@ class Top(App[int]):
         return row if row is not None and self.view is self.queue else None
 
     def show_view(self, number: int) -> None:
-        """Another table."""
+        """Show the view with this index."""
         self._helping = False
         view = self.views[number]
         self._feed.samples = view in (self.nodes, self.gpus)
@@ -359,14 +359,14 @@ class Top(App[int]):
         self._run(words, show)
 
     def show_mode(self, key: str) -> None:
-        """Another page."""
+        """Show the page of the mode with this key."""
         self._helping = False
         if self.about_jobs:
             self.mode = key
         self._settle_now()
 
     def chosen_text(self) -> str:
-        """Filter, order and marks in words."""
+        """Filter, order and marks, for the line at the top."""
         parts = []
         if self.view is self.queue:
             if self.queue.choice.text:
@@ -382,14 +382,14 @@ class Top(App[int]):
 
     @property
     def is_mounted_table(self) -> bool:
-        """Whether there is a table yet."""
+        """Whether the table exists yet."""
         return hasattr(self, "table")
 
     def foot_text(self) -> tuple[str, str]:
-        """The last line, and its style."""
+        """Text and style of the line at the bottom."""
         if self._entry is not None:
             line = f" {self._entry.title}{self._entry.text}"
-            # The end is what is being typed.
+            # Show the end, where the user is typing.
             return line[-max(10, self.size.width - 2) :] + "_", "bold"
         if self._question is not None:
             action, targets = self._question
@@ -407,22 +407,22 @@ class Top(App[int]):
         return f" {keys}q quit", "dim"
 
     def say(self, text: str, words: str = "", seconds: float = 8.0) -> None:
-        """For a while, in the last line."""
+        """Show a text in the line at the bottom for a while. `words`: its style."""
         self._said = (plain(text), words, monotonic() + seconds)
         self.foot.refresh()
 
     # -- the page ----------------------------------------------------------------------------------------------------
 
     def on_table_moved(self, message: Table.Moved) -> None:
-        """Ask about the row when the cursor rests."""
+        """Fill the page once the cursor rests on a row."""
         self._settle_soon()
 
     def on_table_chosen(self, message: Table.Chosen) -> None:
-        """The page alone."""
+        """Give the page the whole screen."""
         self.action_zoom()
 
     def on_table_sort_by(self, message: Table.SortBy) -> None:
-        """By a click."""
+        """Order by the clicked column."""
         if message.order == self.queue.order:
             self.queue.backwards = not self.queue.backwards
         self.queue.order = message.order
@@ -514,10 +514,10 @@ class Top(App[int]):
         self._command_page(["scontrol", "show", "node", node.name], before=lines)
 
     def _command_page(self, words: list[str], columns: int = 0, before: list[str] | None = None) -> None:
-        """Show what a command prints, if the cursor is still there then."""
+        """Show the output of a command, if the cursor is still on the same row then. `before`: lines to show above."""
 
         def show(done: commands.Done) -> None:
-            lines = [*(before or ()), *map(plain, (done.out or done.complaint or "nothing is known").splitlines())]
+            lines = [*(before or ()), *map(plain, (done.out or done.complaint or "no information").splitlines())]
             self.page.show(lines)
 
         if before:
@@ -527,7 +527,7 @@ class Top(App[int]):
     def _run(
         self, words: list[str], then: Callable[[commands.Done], None], *, asked: int | None = None, columns: int = 0
     ) -> None:
-        """Run a command in a thread; `then` takes its end, unless the page shows something else by then."""
+        """Run a command in a thread, then call `then`, unless the page shows something else by then (`asked`)."""
 
         async def work() -> None:
             done = await asyncio.to_thread(commands.run, words, conf=self._conf, columns=columns)
@@ -554,7 +554,7 @@ class Top(App[int]):
 
         if job.state == "PENDING" and not job.started_at:
             self.page.show(["no output: it has not started", "", f"it waits: {plain(job.why)}" if job.why else "",
-                            "w says why, and when it is expected to start"], words="dim")  # fmt: skip
+                            "w explains why, and shows the expected start"], words="dim")  # fmt: skip
             return
         self.run_worker(work(), exit_on_error=False)
 
@@ -580,7 +580,7 @@ class Top(App[int]):
             if tail.problem:
                 self.page.show([f"{plain(tail.path)}: {tail.problem}"], words="dim")
             elif not tail.lines:
-                self.page.show(["nothing has been written yet"], words="dim")
+                self.page.show(["no output yet"], words="dim")
             elif self.page._given is tail.lines:
                 self.page.renew()
             else:
@@ -591,7 +591,7 @@ class Top(App[int]):
     # -- keys --------------------------------------------------------------------------------------------------------
 
     def on_key(self, event: events.Key) -> None:
-        """All keys but those of the entry."""
+        """Handle a key: for the question, for the line being typed, or an action."""
         if self._entry is not None:
             event.stop()
             event.prevent_default()
@@ -621,12 +621,12 @@ class Top(App[int]):
             self._begin(action_here)
 
     def action_leave(self) -> None:
-        """The end."""
+        """Quit with exit code 0."""
         self._feed.stop()
         self.exit(0)
 
     def action_zoom(self) -> None:
-        """The page alone, or both."""
+        """Toggle between the page alone and both halves."""
         self.main.toggle_class("page")
         if not self.main.has_class("page"):
             self.table.focus()
@@ -694,9 +694,9 @@ class Top(App[int]):
     def _mine(self) -> None:
         user = getpass.getuser()
         text = self.queue.choice.text
-        mine = f"user:{user}"
-        words = [word for word in text.split() if word != mine]
-        self._filter(" ".join(words if mine in text.split() else [mine, *words]))
+        user_filter = f"user:{user}"
+        words = [word for word in text.split() if word != user_filter]
+        self._filter(" ".join(words if user_filter in text.split() else [user_filter, *words]))
 
     def _ended(self) -> None:
         self.queue.choice = Choice(self.queue.choice.text, ended=not self.queue.choice.ended)
@@ -776,7 +776,7 @@ class Top(App[int]):
         return BY_KEY.get(("job" if self.view is self.queue else "node", key))
 
     def _begin(self, action: Action) -> None:
-        """Ask what is to be asked, or do it."""
+        """Ask for the value or the confirmation that an action needs, or run the action."""
         if action.of == "job":
             jobs = [self.picture.jobs[number] for number in sorted(self.queue.marked)]
             current = self._job()
@@ -785,7 +785,7 @@ class Top(App[int]):
         else:
             targets = [self.table.current.name] if self.table.current is not None else []
         if not targets:
-            self.say(f"{action.name}: no {action.of} is chosen")
+            self.say(f"{action.name}: no {action.of} is selected")
         elif action.asks:
             what = targets[0] if len(targets) == 1 else f"{len(targets)} {action.of}s"
 
@@ -818,12 +818,12 @@ class Top(App[int]):
         self._run(words, told)
 
     def _ask(self, title: str, text: str, does: Callable[[str], None]) -> None:
-        """Take a line of text, at the bottom."""
+        """Let the user type a line at the bottom, after the prompt `title`."""
         self._entry = Entry(title, text, does)
         self.foot.refresh()
 
     def _type(self, event: events.Key) -> None:
-        """A key for the line of text."""
+        """Handle a key for the line being typed."""
         entry = self._entry
         if entry is None:
             return
@@ -841,22 +841,22 @@ class Top(App[int]):
         self.foot.refresh()
 
     def on_paste(self, event: events.Paste) -> None:
-        """Its first line."""
+        """Add the first line of the pasted text."""
         if self._entry is not None:
             self._entry.text += plain(event.text.partition("\n")[0])
             self.foot.refresh()
 
 
 def _path_of(conf: str | None, job_id: int) -> tuple[str, str]:
-    """Where a job writes, or why that is not known."""
-    wanted = ListJobs(filter=JobFilter(targets=(JobTarget(job_id),)), all=True)
+    """(path of a job's output or "", reason without a path). Queries slurmctld."""
+    query = ListJobs(filter=JobFilter(targets=(JobTarget(job_id),)), all=True)
     try:
         with connect_controller(locate_controller(conf), wait_seconds=0.0) as controller:
-            for piece in controller.stream(wanted, Jobs, timeout=30.0):
+            for piece in controller.stream(query, Jobs, timeout=30.0):
                 for job in piece.jobs:
                     if job.id == job_id:
                         path = output_path(job)
                         return path, "" if path else "its output goes to the terminal of its srun or salloc"
     except ClientError as error:
         return "", error.message
-    return "", "there is no such job any more"
+    return "", "the job does not exist any more"

@@ -1,6 +1,6 @@
 """Live view of the cluster in a terminal: queue and output, nodes, GPUs, history; filters, actions.
 
-With --once a snapshot as plain text, with --json as one JSON object; neither needs Textual.
+--once prints a snapshot as plain text, --json as a JSON object; neither needs Textual.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ if TYPE_CHECKING:
     from spritz.tui.app import Mail
 
 _EXTRA = "spritz top needs Textual, which is not installed: pip install 'spritz[top]' (--once and --json do without)"
-#: Jobs of a snapshot as text, unless told.
+#: Most jobs in a snapshot as text, without --all.
 _ROWS = 40
-#: How long the first figures are waited for before Textual is imported.
+#: Seconds to wait for the first update before Textual is imported.
 _FIRST_SECONDS = 0.5
 _ALTERNATE_SCREEN, _MAIN_SCREEN = "\x1b[?1049h\x1b[H", "\x1b[?1049l"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Options of `spritz top`."""
     parser.add_argument("filter", nargs="*", metavar="WORD", help="user:alice state:pd part:gpu name:train -word word")
     parser.add_argument("--dir", metavar="DIR", help="directory of the cluster (default: the one that commands find)")
     parser.add_argument("--once", action="store_true", help="a snapshot as plain text")
@@ -49,7 +48,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace, context: Context) -> int:
-    """0; 1 where slurmctld does not answer a snapshot, or there is no terminal or no Textual."""
+    """0; 1 if slurmctld does not answer a snapshot, or without a terminal or Textual."""
     conf = _conf_of(arguments.dir, context)
     text = " ".join(arguments.filter)
     try:
@@ -82,7 +81,7 @@ def _live(context: Context, conf: str | None, choice: Choice, order: str) -> int
         context.error(error.message + (f" ({error.hint})" if error.hint else ""))
         return 1
 
-    # Updates that come before Textual is imported wait for the application's mail.
+    # Updates that arrive before Textual is imported wait in the application's mail.
     waiting: list[Update] = []
     box: list[Mail] = []
     lock, first = threading.Lock(), threading.Event()
@@ -145,7 +144,7 @@ def paint_first_frame(context: Context, update: Update, choice: Choice, order: s
 
 
 def _colours(terminal: str) -> bool:
-    """Whether the terminal has colours; those of the seventies have not."""
+    """Whether the terminal supports colours."""
     return not terminal.startswith(("vt1", "vt2", "ansi-m", "xterm-mono", "sun", "wy"))
 
 

@@ -1,4 +1,4 @@
-"""A page of plain text. It follows its end until it is scrolled up, and again once it is scrolled down."""
+"""A page of plain text. It follows the text's end, except while the user has scrolled up."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def _words_of(line: str, width: int) -> list[str]:
-    """Lines that break between words, further in than the first."""
+    """The line wrapped between words; further lines are indented."""
     indent = min(len(line) - len(line.lstrip()) + 2, width // 2)
-    found = wrap(line, width, subsequent_indent=" " * indent, drop_whitespace=True, break_on_hyphens=False)
-    return [piece for each in found for piece in chop_cells(each, width)] or [""]
+    wrapped = wrap(line, width, subsequent_indent=" " * indent, drop_whitespace=True, break_on_hyphens=False)
+    return [piece for part in wrapped for piece in chop_cells(part, width)] or [""]
 
 
 class Page(ScrollView):
@@ -42,41 +42,41 @@ class Page(ScrollView):
         self.follows = False
 
     def show(self, lines: Sequence[str], *, follow: bool = False, words: str = "") -> None:
-        """Other text; `words` are its style. With `follow` its end is shown, else its beginning."""
+        """Show a text, in the style `words`, from its end with `follow`, else from its beginning."""
         self._given, self._words, self.follows = lines, words, follow
         self._wrap()
         if not follow:
             self.scroll_to(y=0, animate=False, immediate=True)
 
     def renew(self) -> None:
-        """The lines have changed."""
+        """Wrap and draw again after a change of the lines."""
         self._wrap()
 
     def _wrap(self) -> None:
         width = max(10, self.size.width - 1)
-        found: list[str] = []
+        wrapped: list[str] = []
         for line in self._given:
             if (len(line) <= width and line.isascii()) or cell_len(line) <= width:
-                found.append(line)
+                wrapped.append(line)
             elif self.follows:
-                found += chop_cells(line, width)
+                wrapped += chop_cells(line, width)
             else:
-                found += _words_of(line, width)
-        self._lines = found
-        self.virtual_size = Size(self.size.width, len(found))
+                wrapped += _words_of(line, width)
+        self._lines = wrapped
+        self.virtual_size = Size(self.size.width, len(wrapped))
         if self.follows:
-            self.scroll_to(y=max(0, len(found) - self.size.height), animate=False, immediate=True)
+            self.scroll_to(y=max(0, len(wrapped) - self.size.height), animate=False, immediate=True)
         self.refresh()
 
     def scroll_lines(self, lines: int) -> None:
-        """Down, or up."""
+        """Scroll down, or up if `lines` is negative."""
         end = max(0, len(self._lines) - self.size.height)
         to = max(0, min(end, int(self.scroll_offset.y) + lines))
         self.follows = to >= end and lines > 0
         self.scroll_to(y=to, animate=False, immediate=True)
 
     def to_end(self) -> None:
-        """The last line, and go on from there."""
+        """Scroll to the last line, and follow the end."""
         self.follows = True
         self._wrap()
 
@@ -94,7 +94,7 @@ class Page(ScrollView):
         self._wrap()
 
     def render_line(self, y: int) -> Strip:
-        """A visible line."""
+        """Line `y` of the visible part."""
         width = self.size.width
         place = int(self.scroll_offset.y) + y
         if place >= len(self._lines):

@@ -1,4 +1,4 @@
-"""A table of any number of rows, of which only the visible ones are ever made."""
+"""A table of any number of rows, which renders only the visible ones."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
     from spritz.tui.views import Column, View
 
-#: Styles by their words; made once.
+#: Parsed styles, by their text.
 _styles: dict[str, Style] = {}
 
 
 def style(words: str) -> Style:
-    """`bold red` as Rich has it."""
-    found = _styles.get(words)
-    if found is None:
-        found = _styles[words] = Style.parse(words)
-    return found
+    """Rich's style for a text such as `bold red`; cached."""
+    parsed = _styles.get(words)
+    if parsed is None:
+        parsed = _styles[words] = Style.parse(words)
+    return parsed
 
 
 class Table(ScrollView):
-    """Shows a view. The cursor stays with its row while rows come, go and change places."""
+    """Shows a view. The cursor stays with its row while rows are added, removed and reordered."""
 
     can_focus = True
     DEFAULT_CSS = """
@@ -40,13 +40,13 @@ class Table(ScrollView):
     """
 
     class Moved(Message):
-        """The cursor is on another row."""
+        """The cursor moved to another row."""
 
     class Chosen(Message):
-        """A row was chosen by Enter or a second click."""
+        """The user chose a row by Enter or a second click."""
 
     class SortBy(Message):
-        """A column's title was clicked."""
+        """The user clicked a column's title."""
 
         def __init__(self, order: str) -> None:
             super().__init__()
@@ -62,16 +62,15 @@ class Table(ScrollView):
 
     @property
     def current(self) -> Any | None:
-        """The row under the cursor."""
+        """The row under the cursor; None if the table is empty."""
         return self._rows[self._place] if self._place < len(self._rows) else None
 
     @property
     def rows(self) -> Sequence[Any]:
-        """All rows."""
         return self._rows
 
     def show(self, view: View) -> None:
-        """Show another view, its cursor where it was."""
+        """Show another view, with the cursor where that view had it."""
         self.view.kept_place = (self._key, self._place)
         self.view = view
         self._key, self._place = view.kept_place
@@ -80,7 +79,7 @@ class Table(ScrollView):
         self.post_message(self.Moved())
 
     def renew(self) -> None:
-        """The view's rows have changed."""
+        """Draw again after a change of the view's rows."""
         before, was = self._key, self._place
         self._rows = self.view.rows()
         if before is not None:
@@ -97,7 +96,7 @@ class Table(ScrollView):
         self.refresh()
 
     def move_to(self, place: int) -> None:
-        """The cursor to this row, or the nearest one."""
+        """Move the cursor to the row at `place`, or the nearest."""
         place = max(0, min(place, len(self._rows) - 1))
         if not self._rows:
             return
@@ -110,12 +109,12 @@ class Table(ScrollView):
             self.post_message(self.Moved())
 
     def move(self, lines: int) -> None:
-        """The cursor down, or up."""
+        """Move the cursor down, or up if `lines` is negative."""
         self.move_to(self._place + lines)
 
     @property
     def page_rows(self) -> int:
-        """Rows that are seen at once."""
+        """Number of visible rows."""
         return max(1, self.size.height - 1)
 
     def _show_cursor(self) -> None:
@@ -131,7 +130,7 @@ class Table(ScrollView):
         self.call_after_refresh(self._show_cursor)
 
     def _lay_out(self) -> None:
-        """Leave out what there is no room for, and give what is left to the columns that can use it."""
+        """Drop columns that do not fit, and distribute the remaining width among the columns that grow."""
         width = self.size.width - 1
         columns = [column for column in self.view.columns if column.rank >= 0]
 
@@ -149,7 +148,7 @@ class Table(ScrollView):
         self._columns = widths
 
     def render_line(self, y: int) -> Strip:
-        """The titles, or a row."""
+        """Line 0: the titles; other lines: a row each."""
         width = self.size.width
         if not self._columns:
             self._lay_out()
@@ -195,7 +194,7 @@ class Table(ScrollView):
 
 
 def _fitted(text: str, width: int, right: bool) -> str:
-    """As wide as the column: cut with a mark, or filled up."""
+    """The text cut (marked by an ellipsis) or padded to the column's width."""
     if not text.isascii():
         size = cell_len(text[: 4 * width + 4])
     else:

@@ -1,7 +1,7 @@
-"""What the tables show: the queue, nodes, GPUs, and jobs of accounting.
+"""Contents of the tables: the queue, nodes, GPUs, and jobs from accounting.
 
-Pure: no view asks for anything. Styles are Rich's words with the terminal's own sixteen colours, and say nothing that
-the text does not.
+Pure: no view sends queries. Styles are Rich's, with the terminal's own sixteen colours; they add no information to the
+text.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ Cell = tuple[str, str]
 
 
 class Column(Struct, frozen=True, kw_only=True):
-    """One column. Those of the highest `rank` are left out first; `grows` is its share of the room that is left."""
+    """A column. Columns of the highest `rank` are dropped first; `grows`: its share of the remaining width."""
 
     title: str
     place: int
     width: int
     rank: int = 0
     grows: int = 0
-    #: cells beyond which it does not grow; 0: none
+    #: largest width in cells; 0: no limit
     most: int = 0
     right: bool = False
-    #: the order that a click on the title chooses
+    #: the order that a click on the title selects
     order: str = ""
 
 
 class View:
-    """Rows of one table."""
+    """The rows of a table."""
 
     title = ""
     columns: tuple[Column, ...] = ()
@@ -54,27 +54,27 @@ class View:
         self._rows: Sequence[Any] = ()
 
     def rows(self) -> Sequence[Any]:
-        """Made again."""
+        """The rows, computed from the present picture."""
         return self._rows
 
     def key(self, row: Any) -> Hashable:
-        """What stays the same when the row changes."""
+        """Identity of a row, which stays the same when its contents change."""
         name: Hashable = row.name
         return name
 
     def place_of(self, key: Hashable, near: int) -> int | None:
-        """Where a row is now."""
+        """Present index of a row, None if it is gone. `near`: where to search first."""
         rows = self._rows
         if near < len(rows) and self.key(rows[near]) == key:
             return near
         return next((place for place, row in enumerate(rows) if self.key(row) == key), None)
 
     def cells(self, row: Any) -> Sequence[Cell]:
-        """By the columns' places."""
+        """The cells of a row, indexed by `Column.place`."""
         raise NotImplementedError
 
     def empty(self) -> str:
-        """What is said where there is no row."""
+        """The text to show instead of rows."""
         return "nothing"
 
 
@@ -96,7 +96,7 @@ STATE_STYLES = {
 
 
 class QueueView(View):
-    """Jobs."""
+    """Queued and running jobs."""
 
     title = "Queue"
     columns = (
@@ -121,7 +121,7 @@ class QueueView(View):
         self._clock = clock
         self.choice = Choice()
         self.order = "queue"
-        #: ids of jobs that the next action is for
+        #: ids of the marked jobs, to which the next action applies
         self.marked: set[int] = set()
 
     def rows(self) -> Sequence[Job]:
@@ -157,21 +157,21 @@ class QueueView(View):
 
     def empty(self) -> str:
         if not self._picture.is_known:
-            return "asking slurmctld …"
+            return "waiting for slurmctld …"
         if self.choice.text:
             return f"no job matches {self.choice.text} (Esc shows all)"
         return "no job is queued or running"
 
 
 def node_style(node: Node) -> str:
-    """Of its state."""
+    """Style for a node's state."""
     if node.is_closed:
         return "red"
     return "green" if node.cpus_used else ""
 
 
 class NodesView(View):
-    """Nodes."""
+    """Nodes with their load and jobs."""
 
     title = "Nodes"
     columns: tuple[Column, ...] = (
@@ -219,15 +219,15 @@ class NodesView(View):
 
 def _node_has(node: Node, word: str) -> bool:
     _, colon, value = word.partition(":")
-    wanted = value if colon else word
+    text_sought = value if colon else word
     return any(
-        wanted in text.lower()
+        text_sought in text.lower()
         for text in (node.name, node.state, ",".join(node.partitions), node.reason, node.features)
     )
 
 
 class GpusView(NodesView):
-    """Nodes with GPUs: a letter a GPU, and which job each letter is."""
+    """Nodes with GPUs: a letter for each GPU, and the job of each letter."""
 
     title = "GPUs"
     columns = (
@@ -270,7 +270,10 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def occupancy(node: Node, holders: dict[int, Job]) -> tuple[str, str]:
-    """`AAAABB··` and `A 12 alice train, B 13 bob eval`. Free `·`, held but by no known job `#`, closed `x`."""
+    """(a sign for each GPU, legend): `AAAABB··` and `A 12 alice train, B 13 bob eval`.
+
+    `·`: free; `#`: held by a job that the user may not see; `x`: on a node that cannot start jobs.
+    """
     letters: dict[int, str] = {}
     jobs: list[Job] = []
     places = sorted(index for _, mask in node.gpus for index in indexes(mask))
@@ -294,13 +297,13 @@ def occupancy(node: Node, holders: dict[int, Job]) -> tuple[str, str]:
 
 
 def bar(share: float, width: int) -> str:
-    """`█████░░░░░`."""
+    """A bar such as `█████░░░░░`; `share` is from 0 to 1."""
     full = round(max(0.0, min(1.0, share)) * width)
     return "█" * full + "░" * (width - full)
 
 
 class Past(Struct, frozen=True):
-    """A job of accounting, as sacct prints it."""
+    """A job from accounting, as sacct prints it."""
 
     name: str
     user: str
@@ -320,7 +323,7 @@ PAST_FIELDS = "JobID,User,JobName,State,ExitCode,Elapsed,Start,End,NNodes,Partit
 
 
 class HistoryView(View):
-    """Jobs of accounting."""
+    """Jobs of the last day, from accounting."""
 
     title = "History"
     columns = (
@@ -343,20 +346,20 @@ class HistoryView(View):
         self.said = "asking accounting …"
 
     def take(self, text: str) -> None:
-        """What `sacct -nPX -o PAST_FIELDS` printed."""
-        found = []
+        """Set the rows from the output of `sacct -nPX -o PAST_FIELDS`."""
+        past = []
         for line in text.splitlines():
             words = line.split("|")
             if len(words) >= 11:
-                # A name may have bars in it.
+                # A job's name may contain bars.
                 name = "|".join(words[2 : len(words) - 8])
-                found.append(Past(words[0], words[1], name, *words[-8:]))
-        self.past = found[::-1]
+                past.append(Past(words[0], words[1], name, *words[-8:]))
+        self.past = past[::-1]
         self.said = "no job of the last day"
 
     def rows(self) -> Sequence[Past]:
         words = self.choice_text.lower().split()
-        self._rows = [one for one in self.past if all(_past_has(one, word) for word in words)]
+        self._rows = [past for past in self.past if all(_past_has(past, word) for word in words)]
         return self._rows
 
     def cells(self, row: Past) -> Sequence[Cell]:
@@ -380,5 +383,7 @@ class HistoryView(View):
 
 def _past_has(past: Past, word: str) -> bool:
     key, colon, value = word.partition(":")
-    wanted = value if colon and key in ("user", "state", "name", "part", "id") else word
-    return any(wanted in text.lower() for text in (past.name, past.user, past.job_name, past.state, past.partition))
+    text_sought = value if colon and key in ("user", "state", "name", "part", "id") else word
+    return any(
+        text_sought in text.lower() for text in (past.name, past.user, past.job_name, past.state, past.partition)
+    )
