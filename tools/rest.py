@@ -29,7 +29,7 @@ def markdown() -> str:
                 lines.append(_row(method, path, prefix, found))
     lines += [
         "",
-        "## Beside them",
+        "## Other paths",
         "",
         "| path | |",
         "|---|---|",

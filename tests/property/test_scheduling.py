@@ -368,7 +368,7 @@ def test_no_promised_start_is_ever_broken(
             promises[job_id] = min(start_at, promises.get(job_id, start_at))
         for waiting in site.projection.queue.gangs.values():
             common = {promises.get(number) for number in waiting}
-            assert len(common) == 1, f"components {sorted(waiting)} were promised starts of their own: {common}"
+            assert len(common) == 1, f"components {sorted(waiting)} were planned starts of their own: {common}"
         for job_id, start_at in promises.items():
             late = site.jobs[job_id].state is JobState.PENDING and site.now >= start_at
             assert not late, f"job {job_id} was promised {start_at}, it is {site.now}"

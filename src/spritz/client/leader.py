@@ -1,6 +1,6 @@
 """Finding the controller that leads, for daemons that stay connected to it.
 
-Source: docs/decisions/0185.
+Source: docs/decisions/0184.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A command reaches only daemons of its own machine. So the leading controller forwards requests to the standbys on other
 machines: ping, takeover, shutdown. It identifies itself with a controller's certificate.
 
-Source: scontrol(1) ping, takeover, shutdown; docs/decisions/0201.
+Source: scontrol(1) ping, takeover, shutdown; docs/decisions/0184.
 """
 
 from __future__ import annotations

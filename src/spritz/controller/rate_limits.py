@@ -59,7 +59,7 @@ class RateLimits:
         self.refused = 0
         self.delayed = 0
         self._log = log
-        #: uid -> (tokens, time of the count), least recently used first. A negative count: tokens promised to waiting
+        #: uid -> (tokens, time of the count), least recently used first. A negative count: tokens owed to waiting
         #: requests.
         self._buckets: dict[int, tuple[float, float]] = {}
         self._logged: dict[int, float] = {}

@@ -228,8 +228,8 @@ class SchedulerDriver:
         self._note(ParametersChanged(self._policy))
         if not self._context.machine.state.rules.guarantees:
             return
-        for tres, promised, there in beyond_cluster(self._context.machine.state):
-            self._context.log.warning("guarantees.too_many", tres=tres, guaranteed=promised, there=there)
+        for tres, guaranteed, there in beyond_cluster(self._context.machine.state):
+            self._context.log.warning("guarantees.too_many", tres=tres, guaranteed=guaranteed, there=there)
 
     def _note(self, event: PacingEvent) -> None:
         self._pacer.note(event, self._context.clock.monotonic())

@@ -4,7 +4,7 @@ Decides when to take the lease (`Watch`, pure), and keeps the state up to date: 
 controller with a journal in PostgreSQL begins here, also the first. Observations of the lease are compared with earlier
 ones; times are of this process's monotonic clock, and count only while the database answers.
 
-Source: slurm.conf(5) SlurmctldHost, SlurmctldTimeout; scontrol(1) takeover; docs/decisions/0184, 0185.
+Source: slurm.conf(5) SlurmctldHost, SlurmctldTimeout; scontrol(1) takeover; docs/decisions/0184.
 """
 
 from __future__ import annotations

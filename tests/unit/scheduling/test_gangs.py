@@ -26,7 +26,7 @@ def four(**fields: object) -> Site:
 
 
 def promised(site: Site) -> dict[int, float]:
-    """Promised starts, by component."""
+    """Planned starts, by component."""
     found = {}
     for request, items in site.projection.ledger.by_request.items():
         if request.component:

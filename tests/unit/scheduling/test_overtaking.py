@@ -1,4 +1,4 @@
-"""Promised starts follow the order of the queue as priorities change by themselves."""
+"""Planned starts follow the order of the queue as priorities change by themselves."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def submit(here: Site, user: str, minutes: int, **fields: Any) -> int:
 
 
 def expected(here: Site, *jobs: int) -> list[float]:
-    """Minutes from now until the promised starts, once a full cycle has been."""
+    """Minutes from now until the planned starts, once a full cycle has been."""
     here.cycle()
     records, ledger = here.projection.records, here.projection.ledger
     promises = [ledger.of(records[job].entries[0][1].request)[0] for job in jobs]

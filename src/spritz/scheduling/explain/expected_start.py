@@ -143,12 +143,12 @@ def _why_coarse(view: PlanView, at: float) -> str:
     text = "a rough estimate, either way: "
     if parameters.easy:
         option = "bf_predict" if parameters.predict else "bf_policy=easy"
-        return text + f"only the first job of each partition is promised its start ({option})"
+        return text + f"only the first job of each partition has a planned start ({option})"
     if at > view.now + parameters.window_seconds:
-        return text + f"starts are promised only {format_span(parameters.window_seconds)} ahead (bf_window)"
+        return text + f"starts are planned only {format_span(parameters.window_seconds)} ahead (bf_window)"
     if len(view.future_starts) >= parameters.planned_starts_max:
-        return text + f"only {count(parameters.planned_starts_max, 'job')} are promised a start (bf_max_job_test)"
-    return text + "the scheduler's limits on promised starts (bf_max_job_*) leave this job out"
+        return text + f"only {count(parameters.planned_starts_max, 'job')} have a planned start (bf_max_job_test)"
+    return text + "the scheduler's limits on planned starts (bf_max_job_*) leave this job out"
 
 
 def _why_unknown(view: PlanView, record: JobRecord) -> str:

@@ -213,7 +213,7 @@ def _summary(
             return "There is room, but it is reserved."
         if jobs_ahead.count:
             return f"There is room, but it is kept for {count(jobs_ahead.count, 'job')} ahead of it."
-        return "There is room, but starting now would delay a job whose start is promised."
+        return "There is room, but starting now would delay a job that has a planned start."
     first = not jobs_ahead.count
     short = _scarce(views)
     line = "It is next in line" if first else f"{count(jobs_ahead.count, 'job')} want the same nodes and go first"

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 IDLE = 3
 #: up to this many nodes, rows are quicker than arrays
 FEW = 8
-#: sets of leaf switches tried for one request: sums by leaf may promise more than single nodes hold
+#: sets of leaf switches tried for one request: sums by leaf may show more than single nodes hold
 LEAF_SETS_MAX = 64
 #: above all weights, those of powered-down nodes included
 BOOT_WEIGHT = 1 << 34
@@ -377,7 +377,7 @@ def _place_among(
         allocation, misfit = assign_all(table.rows, request, portions, prefer)
         if allocation is not None:
             return allocation
-        # The counts promised more than devices and cores together can hold: offer less and try again.
+        # The counts showed more than devices and cores together can hold: offer less and try again.
         if confirmed:
             candidates = [
                 smaller

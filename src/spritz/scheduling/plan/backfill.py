@@ -231,7 +231,7 @@ class Backfill:
         """Drop planned starts that this job, which has none yet, must not wait for.
 
         These belong to jobs that rank lower (not yet considered), and were made before this job joined the queue, or
-        lie on nodes that this job had been promised and lost. They are planned again after it, in the same cycle.
+        lie on nodes where this job had a planned start and lost it. They are planned again after it, in the same cycle.
         """
         index_of = self._table.index_of
         lost_nodes = (

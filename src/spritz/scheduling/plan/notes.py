@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.snapshot import Snapshot
 
 #: jobs with these reasons may have a planned start
-PROMISED = (Reason.RESOURCES, Reason.LICENSES)
+WITH_PLANNED_START = (Reason.RESOURCES, Reason.LICENSES)
 PRIORITY = Verdict(Reason.PRIORITY)
 #: Reasons that the end of another job does not change.
 _NEVER_HERE = frozenset(
@@ -120,7 +120,7 @@ class Notes:
     def _note(self, record: JobRecord, verdict: Verdict) -> PendingNote | None:
         start_at = 0.0
         nodes: tuple[str, ...] = ()
-        if verdict.reason in PROMISED:
+        if verdict.reason in WITH_PLANNED_START:
             expected = self._expected.get(record.id)
             if expected is not None:
                 start_at, nodes = expected

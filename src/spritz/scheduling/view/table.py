@@ -218,7 +218,7 @@ class NodeTable:
 
     @property
     def exclusive(self) -> set[int]:
-        """Nodes for which the counts may promise too much."""
+        """Indexes of nodes for which the counts may be too high."""
         return self.exclusive_now | self.exclusive_later
 
     def release(self, index: int, job_id: int) -> bool:
