@@ -1,6 +1,6 @@
-"""Actions of forms, with the viewer's own rights: slurmctld decides, and its message is shown.
+"""Actions of forms, with the viewer's own privileges: slurmctld decides, and pages show its message.
 
-Every action answers with a notice for the page that asked (`HX-Trigger`), or, to a plain form, with the page itself.
+An action answers htmx with a notice for the present page (`HX-Trigger`), and a plain form with a redirect to the page.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spritz.web import commands, users
 from spritz.web.app import Site, View, form_of, route
 from spritz.web.rest import VERSION, RestError
 
-#: What a verb does to one job, and how it is told.
+#: Verb -> (request for a job, past participle for the notice).
 _DONE = {
     "cancel": "Cancelled",
     "hold": "Held",
@@ -55,7 +55,7 @@ def _first(form: Form, name: str) -> str:
 
 
 def notice(view: View, kind: str, text: str, *, there: str = "", status: int = 200) -> Response:
-    """Tell the viewer. `kind`: good, bad."""
+    """An answer that shows the text to the viewer. `kind`: "good" or "bad". `there`: the page to go to."""
     if view.request.headers.get("hx-request") == "true":
         told = {"notice": {"kind": kind, "text": text, "there": there}}
         return Response(status_code=status, headers={"HX-Trigger": json.dumps(told), "HX-Reswap": "none"})
@@ -93,7 +93,7 @@ def _told(view: View, verb: str, noun: str, done: int, refused: list[str]) -> Re
 
 
 async def act_on_jobs(view: View) -> Response:
-    """`verb` to every job of `job`."""
+    """Apply the form's `verb` to each job in its field `job`."""
     form = await form_of(view)
     verb, numbers = _first(form, "verb"), [word for word in form.get("job", []) if word.isdigit()]
     if verb not in _DONE:
@@ -134,7 +134,7 @@ _CHANGES: dict[str, tuple[str, Callable[[str], Any]]] = {
 
 
 async def update_job(view: View) -> Response:
-    """Change what the form has filled in."""
+    """Change the fields of a job that the form has filled in."""
     form, number = await form_of(view), view.request.path_params["job"]
     body: dict[str, Any] = {}
     for name, (field, read) in _CHANGES.items():
@@ -153,7 +153,7 @@ async def update_job(view: View) -> Response:
 
 
 async def act_on_nodes(view: View) -> Response:
-    """`verb` drain (with `reason`), resume or down to every node of `node`."""
+    """Apply the form's `verb` (drain with `reason`, resume, down) to each node in its field `node`."""
     form = await form_of(view)
     verb, names, reason = _first(form, "verb"), form.get("node", []), _first(form, "reason")
     states = {"drain": ("DRAIN", "Drained"), "resume": ("RESUME", "Resumed"), "down": ("DOWN", "Set down")}
@@ -161,7 +161,7 @@ async def act_on_nodes(view: View) -> Response:
         return notice(view, "bad", f"No such action: {verb[:40]}")
     state, told = states[verb]
     if verb != "resume" and not reason:
-        return notice(view, "bad", "A reason is needed: it is what others read when they ask why.")
+        return notice(view, "bad", "Give a reason: other users see it on the node.")
 
     async def act(name: str) -> None:
         body = {"state": [state], **({"reason": reason} if verb != "resume" else {})}
@@ -171,29 +171,29 @@ async def act_on_nodes(view: View) -> Response:
 
 
 async def create_reservation(view: View) -> Response:
-    """A new one: a name that there is is not taken for a change."""
+    """Create a reservation. Refuses an existing name, for which slurmctld would change the reservation."""
     form = await form_of(view)
     name = _first(form, "name")
     known = await view.rest.get(f"/slurm/{VERSION}/reservations", dict)
-    if name and any(one["name"] == name for one in known["reservations"]):
-        return notice(view, "bad", f"There is a reservation {name} already: change it, or take another name.")
-    given = _reservation(form)
-    if isinstance(given, str):
-        return notice(view, "bad", given)
-    body = {"duration": _number(60), "start_time": _number(view.now), **given}
+    if name and any(reservation["name"] == name for reservation in known["reservations"]):
+        return notice(view, "bad", f"Reservation {name} exists already: change it, or choose another name.")
+    fields = _reservation(form)
+    if isinstance(fields, str):
+        return notice(view, "bad", fields)
+    body = {"duration": _number(60), "start_time": _number(view.now), **fields}
     return await _reserve(view, body, f"Reserved{': ' + name if name else ''}.")
 
 
 async def change_reservation(view: View) -> Response:
-    """What the form has filled in."""
+    """Change the fields of a reservation that the form has filled in."""
     form = await form_of(view)
-    given = _reservation(form)
-    if isinstance(given, str):
-        return notice(view, "bad", given)
-    changed = [name.replace("_", " ") for name in given if name not in ("name", "flags")]
+    fields = _reservation(form)
+    if isinstance(fields, str):
+        return notice(view, "bad", fields)
+    changed = [name.replace("_", " ") for name in fields if name not in ("name", "flags")]
     if not changed:
         return notice(view, "bad", "Nothing is filled in, so nothing is changed.")
-    return await _reserve(view, given, f"Changed: {', '.join(changed)}.")
+    return await _reserve(view, fields, f"Changed: {', '.join(changed)}.")
 
 
 async def _reserve(view: View, body: dict[str, Any], told: str) -> Response:
@@ -205,7 +205,7 @@ async def _reserve(view: View, body: dict[str, Any], told: str) -> Response:
 
 
 def _reservation(form: Form) -> dict[str, Any] | str:
-    """The fields of a request that are filled in, or what is wrong with them."""
+    """The request's fields that are filled in, or a message about a bad one."""
     body: dict[str, Any] = {"flags": ["MAINT"] if _first(form, "maintenance") else []}
     for field in ("name", "partition", "comment"):
         if text := _first(form, field):
@@ -219,12 +219,12 @@ def _reservation(form: Form) -> dict[str, Any] | str:
         if text := _first(form, "node_count"):
             body["node_count"] = _number(int(text))
     except ValueError:
-        return "Duration (minutes) and number of nodes are numbers."
+        return "Duration (minutes) and number of nodes must be numbers."
     if text := _first(form, "start_time"):
         try:
             body["start_time"] = _number(datetime.fromisoformat(text).timestamp())
         except ValueError:
-            return f"Begins: {text[:40]!r} is no time, such as 2026-11-24T10:00."
+            return f"Begins: {text[:40]!r} is not a time such as 2026-11-24T10:00."
     return body
 
 
@@ -233,7 +233,6 @@ def _number(value: float) -> dict[str, Any]:
 
 
 async def delete_reservation(view: View) -> Response:
-    """Delete it."""
     form = await form_of(view)
     name = _first(form, "name")
     try:
@@ -266,7 +265,7 @@ _OPTIONS = {
 
 
 async def submit_page(view: View) -> Response:
-    """The form."""
+    """The empty form for a submission."""
     return _form(view, {}, _SCRIPT)
 
 
@@ -281,7 +280,7 @@ def _form(
 
 
 async def resubmit(view: View) -> Response:
-    """The form, filled in with a job's script."""
+    """The form, filled in with a job's script and options."""
     number = view.request.path_params["job"]
     script = await view.rest.get(f"/spritz/v1/script/{number}", dict)
     job = view.picture.jobs.get(number)
@@ -295,7 +294,7 @@ async def resubmit(view: View) -> Response:
             "nodes": str(job.nodes_min) if job.nodes_min > 1 else "",
             "tasks": str(job.tasks) if job.tasks > 1 else "",
             "cpus": str(job.cpus_per_task or ""),
-            "gpus": str(sum(one.count for one in job.asked_gpus_per_node) or ""),
+            "gpus": str(sum(gres.count for gres in job.asked_gpus_per_node) or ""),
             "time": str(minutes) if minutes is not None and minutes < 0xFFFFFFFE else "",
             "directory": detail.get("current_working_directory", ""),
         }
@@ -303,7 +302,7 @@ async def resubmit(view: View) -> Response:
 
 
 async def submit(view: View) -> Response:
-    """Submit, or say what would become of it (`test`)."""
+    """Submit the form's script with sbatch, or test it (`test`: --test-only)."""
     form = await form_of(view)
     values = {name: _first(form, name) for name in (*_OPTIONS, "more")}
     script = form.get("script", [""])[0].replace("\r\n", "\n")
@@ -313,18 +312,18 @@ async def submit(view: View) -> Response:
     except ValueError as error:
         return _form(view, values, script, refused=f"More options: {error}", status=422)
     try:
-        # sbatch reads the files that its words name, and hands its environment to the job: never root's, and no token,
-        # which would end while the job runs.
+        # sbatch reads files that its options name, and passes its environment to the job. So it must not run as root,
+        # nor have the viewer's token, which would expire while the job runs.
         user = await users.account(view)
     except RestError as error:
         return _form(view, values, script, refused=error.message, status=422)
     testing = _first(form, "verb") == "test"
     words = (["--test-only"] if testing else ["--parsable"]) + words
     status, out, errors = await commands.run("sbatch", *words, given=script, directory="/", user=user)
-    said = commands.plain(errors)
+    message = commands.plain(errors)
     if status:
-        return _form(view, values, script, refused=said or f"sbatch ended with status {status}", status=422)
+        return _form(view, values, script, refused=message or f"sbatch ended with status {status}", status=422)
     if testing:
-        return _form(view, values, script, answer=said or out.strip() or "It can run.")
+        return _form(view, values, script, answer=message or out.strip() or "It can run.")
     number = out.strip().partition(";")[0]
-    return notice(view, "good", f"Submitted: job {number}. {said}".strip(), there=f"/jobs/{number}")
+    return notice(view, "good", f"Submitted: job {number}. {message}".strip(), there=f"/jobs/{number}")

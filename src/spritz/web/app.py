@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("spritz.web")
 
-#: Longest body of a form, bytes: a batch script of 4 MiB as slurmctld takes it, escaped.
+#: Longest body of a form, in bytes: a batch script of 4 MiB, slurmctld's maximum, after URL encoding.
 FORM_BYTES_MAX = 12 * 1024 * 1024
 
-#: Seconds that a page waits for the first picture.
+#: Seconds for which a page waits for the first picture.
 READY_SECONDS = 10.0
 
 HEADERS = {
@@ -67,27 +67,27 @@ _HERE = Path(__file__).parent
 class Settings(Struct, frozen=True, kw_only=True):
     """Settings of the command line."""
 
-    #: of slurmrestd: unix:/path, http(s)://host:port
+    #: address of slurmrestd: unix:/path, http(s)://host:port
     rest: str
-    #: Names by which browsers may call us: others could be another site's name that points here.
+    #: Host names that browsers may use: another name could belong to another site, and point here (DNS rebinding).
     hosts: frozenset[str] = frozenset({"127.0.0.1", "localhost", "[::1]"})
-    #: Cookies only by HTTPS
+    #: send cookies only over HTTPS
     secure: bool = False
-    #: The viewer is the user whom the process runs as.
+    #: the viewer is the user as which the process runs
     own_files: bool = True
-    #: for the title
+    #: the cluster's name, for titles
     cluster: str = "Spritz"
 
 
 class View:
-    """One request of one viewer."""
+    """A request of a viewer, with the session and what the page needs."""
 
     def __init__(self, site: Site, request: Request, session: Session, picture: Picture, rest: Rest) -> None:
         self.site = site
         self.request = request
         self.session = session
         self.picture = picture
-        #: with the viewer's own rights
+        #: requests to slurmrestd with the viewer's privileges
         self.rest = rest
         self.query = dict(request.query_params)
         headers = request.headers
@@ -95,11 +95,11 @@ class View:
 
     @property
     def now(self) -> float:
-        """The controller's clock."""
+        """The controller's time, in seconds since the epoch."""
         return self.picture.now()
 
     def render(self, template: str, status: int = 200, **values: Any) -> HTMLResponse:
-        """A page of the layout, or its changing part alone."""
+        """A page in its frame, or for htmx only its contents."""
         text = self.site.templates.get_template(template).render(
             view=self,
             picture=self.picture,
@@ -113,7 +113,7 @@ class View:
         return HTMLResponse(text, status, headers={"Cache-Control": "no-store", "Vary": "HX-Request"})
 
     def at(self, **changes: Any) -> str:
-        """This page's address with some of its query changed; None or "" takes a word out."""
+        """This page's address with changed query parameters; None or "" removes a parameter."""
         query = {**self.query, **changes}
         kept = {name: value for name, value in query.items() if value not in (None, "")}
         return self.request.url.path + ("?" + urlencode(kept) if kept else "")
@@ -123,10 +123,10 @@ Page = Callable[[View], Awaitable[Response]]
 
 
 class Site:
-    """What all requests share."""
+    """State that all requests share."""
 
     def __init__(self, settings: Settings, secret: Secret, login: Login, directory: Path) -> None:
-        """`directory`: of its own files."""
+        """`directory`: for the dashboard's own files."""
         self.settings = settings
         self.secret = secret
         self.login = login
@@ -134,7 +134,7 @@ class Site:
         self.readers = users.Readers()
         self.samples = Samples(directory / SAMPLES_FILE)
         self.recorder = Recorder(self)
-        #: answers of commands, with when they came: by the words of the question
+        #: answers of commands, by command line: (time, answer)
         self.kept: dict[tuple[str, ...], tuple[float, Any]] = {}
         self._rests: dict[str, tuple[str, Rest]] = {}
         self._pictures: dict[str, tuple[Picture, asyncio.Task[None]]] = {}
@@ -145,7 +145,7 @@ class Site:
             autoescape=True,
             trim_blocks=True,
             lstrip_blocks=True,
-            # A field that an answer does not have is empty: a page with a gap is better than none.
+            # A missing field renders as empty: a page with a gap is better than an error.
             undefined=jinja2.ChainableUndefined,
         )
         environment.globals.update(words=words, settings=settings, zip=zip, min=min, max=max, login=login)
@@ -177,7 +177,7 @@ class Site:
 
     @asynccontextmanager
     async def running(self, _: Starlette) -> AsyncIterator[None]:
-        """While the application serves."""
+        """The application's lifespan: runs background tasks, and closes connections at the end."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             recording = tasks.create_task(self.recorder.run())
@@ -199,9 +199,9 @@ class Site:
             if session is None:
                 return self._to_login(request)
             if session.only and not any(_is_below(request.url.path, path) for path in (*session.only, "/live")):
-                return PlainTextResponse("This link shows one page, and this is not it.", 403)
+                return PlainTextResponse("This link shows a single page, and not this one.", 403)
             if acts and not session.may_act:
-                return PlainTextResponse("This link only looks; log in to act.", 403)
+                return PlainTextResponse("This link is read-only; log in to make changes.", 403)
             try:
                 picture = await self.picture(session)
                 rest = await self.rest(session)
@@ -236,7 +236,7 @@ def _is_below(path: str, top: str) -> bool:
 
 
 class Guard:
-    """Around everything: host, rate, session, form token, headers."""
+    """Checks each request (host, rate, session, form token) and adds security headers to each answer."""
 
     def __init__(self, app: ASGIApp, site: Site) -> None:
         self._app = app
@@ -256,7 +256,7 @@ class Guard:
                 for name, value in HEADERS.items():
                     if name.lower().encode() not in present:
                         headers.append((name.lower().encode(), value.encode()))
-                headers += [(b"set-cookie", one.encode()) for one in renewed]
+                headers += [(b"set-cookie", cookie.encode()) for cookie in renewed]
             await send(message)
 
         refusal = self._refusal(request)
@@ -273,7 +273,7 @@ class Guard:
         host = request.headers.get("host", "")
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
         if name not in site.settings.hosts and "*" not in site.settings.hosts:
-            return PlainTextResponse("This is not the name of this dashboard.", 421)
+            return PlainTextResponse("This dashboard has another host name.", 421)
         session = site.login.session(request) or site.secret.session(request.cookies.get(COOKIE, ""))
         request.scope.setdefault("state", {})["session"] = session
         caller = session.id if session is not None else request.client.host if request.client is not None else ""
@@ -284,18 +284,18 @@ class Guard:
         if request.method != "POST":
             return PlainTextResponse("Method Not Allowed", 405)
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return PlainTextResponse("Forms of other sites do not act here.", 403)
+            return PlainTextResponse("Forms of other sites are refused.", 403)
         if request.url.path == "/login":
             return None
         token = request.headers.get("x-form-token", "")
         if session is not None and not site.secret.is_form_token(session, token):
-            # A plain form has the token in its body: `form_of` looks at it.
+            # A plain form has the token in its body: `form_of` checks it.
             request.scope["state"]["token_is_owed"] = True
         return None
 
 
 def cookie_header(site: Site, session: Session) -> str:
-    """Set-Cookie."""
+    """The value of Set-Cookie for a session."""
     response = Response()
     response.set_cookie(
         COOKIE,
@@ -312,30 +312,30 @@ class Forged(HTTPException):
     """A form without its session's token."""
 
     def __init__(self) -> None:
-        super().__init__(403, "The form is of another session; load the page again.")
+        super().__init__(403, "The form belongs to another session; load the page again.")
 
 
 async def form_of(view: View) -> dict[str, list[str]]:
-    """The fields of a form. Raises Forged, HTTPException."""
+    """The fields of a form, as lists of values by name. Raises Forged, or HTTPException if the form is too long."""
     pieces, size = [], 0
     async for piece in view.request.stream():
         size += len(piece)
         if size > FORM_BYTES_MAX:
             raise HTTPException(413, "The form is too long.")
         pieces.append(piece)
-    found: dict[str, list[str]] = {}
+    fields: dict[str, list[str]] = {}
     for name, value in parse_qsl(b"".join(pieces).decode("utf-8", "replace"), keep_blank_values=True):
-        found.setdefault(name, []).append(value)
+        fields.setdefault(name, []).append(value)
     if getattr(view.request.state, "token_is_owed", False):
-        given = found.pop("form_token", [""])[0]
-        if not hmac.compare_digest(view.site.secret.form_token(view.session).encode(), given.encode()):
+        token = fields.pop("form_token", [""])[0]
+        if not hmac.compare_digest(view.site.secret.form_token(view.session).encode(), token.encode()):
             raise Forged
-    found.pop("form_token", None)
-    return found
+    fields.pop("form_token", None)
+    return fields
 
 
 def application(site: Site, pages: Sequence[Route]) -> ASGIApp:
-    """The whole, to be served."""
+    """The ASGI application: routes, static files, error pages, and the Guard around them."""
     routes = [*pages, Mount("/static", StaticFiles(directory=_HERE / "static"), name="static")]
 
     async def missing(request: Request, error: Exception) -> Response:
@@ -347,7 +347,7 @@ def application(site: Site, pages: Sequence[Route]) -> ASGIApp:
 
     async def broken(request: Request, error: Exception) -> Response:
         _log.error("request.failed %s", request.url.path, exc_info=error)
-        return PlainTextResponse("The dashboard failed to show this; its log has more.", 500)
+        return PlainTextResponse("The dashboard failed to show this page; see its log.", 500)
 
     app = Starlette(
         routes=routes, lifespan=site.running, exception_handlers={HTTPException: missing, Exception: broken}
@@ -356,5 +356,5 @@ def application(site: Site, pages: Sequence[Route]) -> ASGIApp:
 
 
 def route(path: str, endpoint: Callable[[Request], Awaitable[Response]], *methods: str) -> Route:
-    """GET unless others are named."""
+    """A route for GET, unless other methods are named."""
     return Route(path, endpoint, methods=list(methods) or ["GET"])

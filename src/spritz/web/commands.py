@@ -1,8 +1,8 @@
 """Slurm's and `spritz`'s commands as functions, for actions without a REST request: submitting with #SBATCH lines and
 `--test-only`, suspending, and runs.
 
-They act with the viewer's rights: on a user's own cluster as that user; on a site with the viewer's token in SLURM_JWT,
-and as a process of the viewer (`users`) if the arguments can name files.
+They run with the viewer's privileges: on a user's own cluster as that user; on a site with the viewer's token in
+SLURM_JWT, and as a process of the viewer (`users`) if the arguments can name files.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from spritz.web.rest import RestError
 if TYPE_CHECKING:
     from spritz.web.users import Account
 
-#: Seconds that a command may take, and bytes of its output.
+#: Time limit of a command, and most bytes of its output.
 SECONDS, OUTPUT_BYTES = 60.0, 64 * 1024 * 1024
 
 
 def path_of(name: str) -> str:
-    """The command beside this Python, or on PATH. Raises RestError."""
+    """Path of a command: in the directory of this Python, else on PATH. Raises RestError."""
     beside = os.path.join(os.path.dirname(sys.executable), name)
-    found = beside if os.access(beside, os.X_OK) else shutil.which(name)
-    if not found:
+    path = beside if os.access(beside, os.X_OK) else shutil.which(name)
+    if not path:
         raise RestError(f"The command {name} is not installed here.")
-    return found
+    return path
 
 
 async def run(
@@ -41,9 +41,11 @@ async def run(
     user: Account | None = None,
     seconds: float = SECONDS,
 ) -> tuple[int, str, str]:
-    """Exit status, output and errors; as `user` where one is given. Raises RestError where it cannot run or takes too
-    long."""
-    # `spritz` calls squeue and others by name: those of this installation come first.
+    """Run a command; return (exit status, output, errors). `given`: its standard input. `user`: run as this user.
+
+    Raises RestError if the command cannot start or takes too long.
+    """
+    # `spritz` runs squeue and others by name: put this installation's directory first on PATH.
     path = os.pathsep.join(filter(None, (os.path.dirname(path_of(name)), os.environ.get("PATH", ""))))
     variables = dict(os.environ) if user is None else user.environment
     environment = {**variables, "PATH": path, "NO_COLOR": "1", "COLUMNS": "200"}
@@ -69,7 +71,7 @@ async def run(
 
 
 async def answer(name: str, *words: str, user: Account | None = None) -> Any:
-    """What a command prints as JSON. Raises RestError with its own words."""
+    """The decoded JSON output of a command. Raises RestError with its error message."""
     status, out, err = await run(name, *words, user=user)
     try:
         return json.loads(out)
@@ -78,7 +80,7 @@ async def answer(name: str, *words: str, user: Account | None = None) -> Any:
 
 
 def plain(errors: str) -> str:
-    """The words of an error without the command's name before them."""
+    """An error message without the leading name of the command."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     return " ".join(
         line.partition(": ")[2] if line.startswith(("sbatch: ", "spritz: ", "scontrol: ")) else line for line in lines

@@ -1,4 +1,4 @@
-"""Curves as uPlot takes them: of runs, and of what jobs and the cluster used (`samples`)."""
+"""Curves in uPlot's format: of runs, and of the usage of jobs and the cluster (`samples`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from spritz.web.records import Job
 from spritz.web.samples import ClusterSample, JobSample
 
-#: Points of a curve; a longer one is thinned.
+#: Most points of a curve; longer curves are thinned.
 POINTS_MAX = 1500
 
 _MIB = 1 << 20
@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 
 def drawn(figures: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """As uPlot takes them: one list of places for all curves of a figure, thinned."""
-    found = []
+    """Figures in uPlot's format: thinned, with a common list of x values for the curves of a figure."""
+    result = []
     for title, figure in figures.items():
         curves = [(name, dict(zip(xs, ys, strict=True))) for name, xs, ys in figure["curves"][:16]]
         places = sorted({x for _, values in curves for x in values})
         if len(places) > POINTS_MAX:
             places = places[:: math.ceil(len(places) / POINTS_MAX)]
-        found.append(
+        result.append(
             {
                 "title": title,
                 "unit": f" {figure['unit']}" if figure["unit"] else "",
@@ -35,7 +35,7 @@ def drawn(figures: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
                 "data": [places, *([values.get(x) for x in places] for _, values in curves)],
             }
         )
-    return found
+    return result
 
 
 def _figure(unit: str, *curves: tuple[str, list[float], list[float]]) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def _curve(name: str, rows: Sequence[T], value: Callable[[T], float | None]) -> 
 
 
 def of_job(job: Job, rows: Sequence[JobSample]) -> list[dict[str, Any]]:
-    """A job's usage and allocation."""
+    """Figures of a job: its usage and its allocation."""
     if not rows:
         return []
     ends = [rows[0].at, rows[-1].at]
@@ -73,7 +73,7 @@ def of_job(job: Job, rows: Sequence[JobSample]) -> list[dict[str, Any]]:
 
 
 def of_cluster(rows: Sequence[ClusterSample]) -> list[dict[str, Any]]:
-    """Allocated resources, and their busy part."""
+    """Figures of the cluster: allocated resources, and the busy part of them."""
     if not rows:
         return []
     figures = {
@@ -101,5 +101,5 @@ def of_cluster(rows: Sequence[ClusterSample]) -> list[dict[str, Any]]:
     if not any(row.gpus for row in rows):
         del figures["GPUs"]
     for figure in figures.values():
-        figure["curves"] = [one for one in figure["curves"] if one[1]]
+        figure["curves"] = [curve for curve in figure["curves"] if curve[1]]
     return drawn(figures)

@@ -1,4 +1,4 @@
-"""Figures: which GPU (or CPU) of which node has which job, capacity by type, and the time line."""
+"""Figures: the job on each GPU (or CPU) of each node, capacity by type, and the time line."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from spritz.web import words
 from spritz.web.picture import Picture
 from spritz.web.records import Job, Node
 
-#: Cells of a node that has no GPUs: its CPUs, so many together that there are no more cells than these.
+#: Most cells of a node without GPUs: a cell stands for several CPUs if it has more.
 CPU_CELLS_MAX = 8
 
 
 def cells_of(node: Node, jobs: Iterable[Job]) -> list[int]:
-    """By GPU of the node (or, where it has none, by CPUs taken together) the job that has it; 0: none."""
+    """The id of the job on each GPU of the node (without GPUs: on each group of CPUs); 0 if it is free."""
     if node.gpu_count:
         return _gpu_cells(node, jobs)
     per_cell = max(1, -(-node.cpus // CPU_CELLS_MAX))
@@ -49,7 +49,7 @@ def _gpu_cells(node: Node, jobs: Iterable[Job]) -> list[int]:
                     if low < size:
                         cells[low] = job.id
                     mask &= mask - 1
-    for number, count in counted:  # counted only: the lowest that are free stand for them
+    for number, count in counted:  # without indexes: show them as the lowest free GPUs
         for place_of_cell, owner in enumerate(cells):
             if count and not owner:
                 cells[place_of_cell], count = number, count - 1
@@ -78,7 +78,7 @@ def grid(picture: Picture) -> bytes:
 
 
 def busy(node: Node) -> int:
-    """Percent of its GPUs' time, or of its CPUs', that is used; -1: not known."""
+    """Load of the node's GPUs, or without GPUs of its CPUs, in percent; -1 if unknown."""
     told = [sample.busy_percent for sample in node.gpu_samples if sample.busy_percent >= 0]
     if told:
         return round(sum(told) / len(told))
@@ -91,26 +91,26 @@ class Capacity(Struct):
     name: str
     total: int = 0
     used: int = 0
-    #: on nodes that start no jobs
+    #: on nodes that cannot start jobs
     unavailable: int = 0
-    #: when the next come free at the latest, and how many then
+    #: latest time at which the next become free, and how many
     next_at: float = 0.0
     next_count: int = 0
 
     @property
     def free(self) -> int:
-        """Free, where jobs may start."""
+        """Number of free devices on nodes that can start jobs."""
         return max(0, self.total - self.used - self.unavailable)
 
     @property
     def percent(self) -> int:
-        """In use."""
+        """Percentage in use."""
         return round(100 * self.used / self.total) if self.total else 0
 
 
 def capacities(picture: Picture) -> list[Capacity]:
-    """GPUs by type, where there are any; then CPUs and memory (GiB)."""
-    found: dict[str, Capacity] = {}
+    """GPUs by type, if the cluster has GPUs; then CPUs and memory (GiB)."""
+    by_type: dict[str, Capacity] = {}
     cpus, memory = Capacity("CPUs"), Capacity("Memory")
     types_of: dict[str, str] = {}
     for node in picture.nodes.values():
@@ -124,22 +124,22 @@ def capacities(picture: Picture) -> list[Capacity]:
         used = {kind: count for kind, count, _ in node.gpus_used}
         for line in node.gpus:
             types_of[node.name] = line.type
-            one = found.setdefault(line.type, Capacity(line.type or "GPU"))
-            mine = min(line.count, used.get(line.type, 0))
-            used[line.type] = used.get(line.type, 0) - mine
+            one = by_type.setdefault(line.type, Capacity(line.type or "GPU"))
+            in_use = min(line.count, used.get(line.type, 0))
+            used[line.type] = used.get(line.type, 0) - in_use
             one.total += line.count
-            one.used += mine
+            one.used += in_use
             if not node.takes_jobs:
-                one.unavailable += line.count - mine
+                one.unavailable += line.count - in_use
     for job in picture.jobs.values():
         if job.raw_state != "RUNNING" or not job.ends_at:
             continue
         for place in job.nodes:
             for gres in place.gres:
-                one_of = found.get(gres.type or types_of.get(place.node, ""))
+                one_of = by_type.get(gres.type or types_of.get(place.node, ""))
                 if gres.name == "gpu" and one_of is not None:
                     _sooner(one_of, job.ends_at, gres.count)
-    return [*found.values(), cpus, memory]
+    return [*by_type.values(), cpus, memory]
 
 
 def _sooner(capacity: Capacity, at: float, count: int) -> None:
@@ -150,14 +150,14 @@ def _sooner(capacity: Capacity, at: float, count: int) -> None:
 
 
 class Bar(Struct, kw_only=True):
-    """A job on the time line. Places are percent of its width."""
+    """A job on the time line. Positions are in percent of the line's width."""
 
     job: Job
     left: float
     width: float
-    #: running or promised
+    #: "running" or "promised" (expected start)
     kind: str
-    #: share of the bar that is over already, percent
+    #: part of the bar that has passed, in percent
     over: float = 0.0
     cut_left: bool = False
     cut_right: bool = False
@@ -172,7 +172,7 @@ class Timeline(Struct, kw_only=True):
     left_out: int
 
 
-#: Bars of a time line: more cannot be told apart.
+#: Most bars of a time line: more would be too thin to distinguish.
 BARS_MAX = 120
 
 
@@ -182,7 +182,7 @@ def timeline(picture: Picture, jobs: Sequence[Job], seconds: float) -> Timeline:
     begin, end = now - seconds / 5, now + seconds
     scale = 100 / (end - begin)
     bars: list[Bar] = []
-    for job in sorted(jobs, key=lambda one: (one.started_at or now, one.id)):
+    for job in sorted(jobs, key=lambda job: (job.started_at or now, job.id)):
         if job.raw_state in ("RUNNING", "SUSPENDED"):
             first, last, kind = job.started_at, job.ends_at or end + 1, "running"
         elif job.is_pending and job.id in picture.expected:
@@ -220,12 +220,12 @@ _STEPS = (60, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 1
 
 
 def _ticks(begin: float, end: float, scale: float, now: float) -> list[tuple[float, str]]:
-    step = next((one for one in _STEPS if (end - begin) / one <= 9), _STEPS[-1])
+    step = next((seconds for seconds in _STEPS if (end - begin) / seconds <= 9), _STEPS[-1])
     shift = datetime.fromtimestamp(begin).astimezone().utcoffset()
     offset = shift.total_seconds() if shift is not None else 0.0
     first = ((begin + offset) // step + 1) * step - offset
-    found = []
+    ticks = []
     while first < end:
-        found.append((round((first - begin) * scale, 3), words.clock(first, now)))
+        ticks.append((round((first - begin) * scale, 3), words.clock(first, now)))
         first += step
-    return found
+    return ticks

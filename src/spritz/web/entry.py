@@ -1,4 +1,4 @@
-"""Logging in and out, links to share, and the stream that tells pages what has changed."""
+"""Log-in and log-out, links to share, and the stream that reports changes to pages."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import Route
 
-#: The cookie of a browser that is on its way to the identity provider and back.
+#: Cookie of a browser during its visit to the identity provider.
 _OIDC = "spritz-login"
 
-#: Seconds between signs of life in the stream.
+#: Seconds between heartbeats in the stream.
 HEARTBEAT_SECONDS = 10.0
 
 
@@ -40,7 +40,7 @@ def routes(site: Site) -> list[Route]:
             if not site.rates.allow_login(address):
                 return page(429, "Too many attempts; wait a minute.")
             if site.login.kind != "local" or not site.secret.use_link(word):
-                return page(403, "This link has been used, or is too old. `spritz dashboard` prints a new one.")
+                return page(403, "This link was used already, or has expired. `spritz dashboard` prints a new link.")
             return _logged_in(site, site.secret.begin(), there)
         if site.login.session(request) is not None or site.secret.session(request.cookies.get(COOKIE, "")) is not None:
             return RedirectResponse(there, 303)
@@ -54,7 +54,7 @@ def routes(site: Site) -> list[Route]:
         async for piece in request.stream():
             body += piece
             if len(body) > 8192:
-                return page(413, "That is too long.")
+                return page(413, "Name or password is too long.")
         form = dict(parse_qsl(body.decode("utf-8", "replace")))
         there = _own(form.get("next", "/"))
         user = await site.login.check(form.get("user", ""), form.get("password", ""))
@@ -107,7 +107,7 @@ def routes(site: Site) -> list[Route]:
     async def shared(request: Request) -> Response:
         values = site.secret.open("share", request.path_params["word"])
         if values is None:
-            return page(403, "This link is no longer good.")
+            return page(403, "This link has expired.")
         session = site.secret.begin(values["user"], (values["path"],), SHARE_SECONDS)
         return _logged_in(site, session, values["path"])
 
@@ -132,7 +132,7 @@ def routes(site: Site) -> list[Route]:
 
 
 def _own(there: str) -> str:
-    """A path of this site, whatever was asked for."""
+    """The path if it is on this site, else "/": prevents redirects to other sites."""
     return there if there.startswith("/") and not there.startswith(("//", "/\\")) else "/"
 
 
@@ -143,7 +143,7 @@ def _logged_in(site: Site, session: Session, there: str) -> Response:
 
 
 async def _changes(view: View) -> AsyncIterator[bytes]:
-    """`change` with what has changed, `state` with why there is no news; comments while nothing happens."""
+    """The stream of a viewer: `change` names what changed, `state` why updates are missing; comments: heartbeats."""
     picture, viewer = view.picture, Viewer()
     picture.viewers.add(viewer)
     try:

@@ -1,12 +1,12 @@
 """Authentication of viewers, and their identity towards slurmrestd.
 
-`local`   the user who started the dashboard, by a one-time link; slurmrestd's Unix socket knows it by its peer
+`local`   the user that started the dashboard, by a one-time link; slurmrestd identifies it by the Unix socket's peer
 `pam`     name and password of the machine
 `oidc`    an identity provider (OpenID Connect, authorization code with PKCE)
 `proxy`   a header set by a proxy in front; accepted only from the proxy's addresses
 
-On a site each viewer acts by a token of its own, which slurmctld gives out (`scontrol token username=…`) and every
-daemon verifies, so administrators' levels and PrivateData hold as they do for commands. Tokens never reach browsers.
+On a site each viewer has a token, which slurmctld issues (`scontrol token username=…`) and all daemons verify. So
+administrators' levels and PrivateData apply as they do for commands. Tokens never reach browsers.
 
 Source: OpenID Connect Core 1.0, 3.1; RFC 7636.
 """
@@ -36,35 +36,35 @@ if TYPE_CHECKING:
 
     from spritz.web.sessions import Secret
 
-#: Seconds that a viewer's token lives; a new one is asked for when a fifth of that is left.
+#: Lifetime of a viewer's token in seconds; it is renewed when a fifth of that is left.
 TOKEN_SECONDS = 1800
 
-#: Seconds in which a viewer must come back from the identity provider.
+#: Seconds within which a viewer must return from the identity provider.
 OIDC_SECONDS = 600
 
 _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@-]{0,127}\Z")
 
 
 class Login:
-    """One user: the one who started us."""
+    """The default: a single viewer, the user that started the dashboard."""
 
     kind = "local"
 
     def session(self, request: Request) -> Session | None:
-        """A session that the request itself vouches for, without a cookie."""
+        """A session from the request itself, without a cookie; None if the request does not authenticate its user."""
         return None
 
     async def token(self, user: str) -> str:
-        """For X-SLURM-USER-TOKEN; "": slurmrestd knows us by its socket. Raises RestError."""
+        """The value of X-SLURM-USER-TOKEN; "" if slurmrestd identifies us by its socket. Raises RestError."""
         return ""
 
     async def check(self, user: str, password: str) -> str:
-        """The user's name, or "" where the password is wrong."""
+        """The user's name, "" for a wrong password."""
         return ""
 
 
 class SiteLogin(Login):
-    """Several users, each with a token of slurmctld's."""
+    """Several viewers, each with a token from slurmctld."""
 
     def __init__(self, token_command: str) -> None:
         self._words = shlex.split(token_command)
@@ -72,7 +72,7 @@ class SiteLogin(Login):
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def token(self, user: str) -> str:
-        """The user's token; asked for once for all pages. Raises RestError."""
+        """The user's token, cached for all its pages. Raises RestError."""
         if not _NAME.match(user):
             raise RestError("This session has no user.", 401)
         async with self._locks.setdefault(user, asyncio.Lock()):
@@ -83,18 +83,18 @@ class SiteLogin(Login):
             status, out, errors = await commands.run(name, *words)
             token = out.strip().rpartition("SLURM_JWT=")[2].strip()
             if status or not token or len(token.split()) != 1:
-                raise RestError(f"slurmctld gives {user} no token: {commands.plain(errors) or 'it says nothing'}", 502)
+                raise RestError(f"slurmctld gives {user} no token: {commands.plain(errors) or 'no reason given'}", 502)
             self._tokens[user] = (time.monotonic() + TOKEN_SECONDS * 0.8, token)
             return token
 
 
 class PamLogin(SiteLogin):
-    """Name and password of the machine, by PAM."""
+    """Authentication by name and password of the machine, through PAM."""
 
     kind = "password"
 
     def __init__(self, token_command: str, service: str) -> None:
-        import pam  # an extra: asked for before we serve
+        import pam  # an optional package: fail before serving if it is missing
 
         super().__init__(token_command)
         self._pam: Any = pam
@@ -102,7 +102,7 @@ class PamLogin(SiteLogin):
         self._busy = asyncio.Semaphore(4)
 
     async def check(self, user: str, password: str) -> str:
-        """PAM blocks, and waits some seconds after a wrong password: in a thread, few at a time."""
+        """Runs in a thread, few at a time: PAM blocks, for seconds after a wrong password."""
         if not _NAME.match(user) or not password or "\0" in password:
             return ""
         async with self._busy:
@@ -113,7 +113,7 @@ class PamLogin(SiteLogin):
 
 
 class ProxyLogin(SiteLogin):
-    """A header of a proxy."""
+    """Authentication by a header that a proxy sets."""
 
     kind = "proxy"
 
@@ -124,7 +124,7 @@ class ProxyLogin(SiteLogin):
         self._secret = secret
 
     def session(self, request: Request) -> Session | None:
-        """The proxy's word. It signs the user in and out, so the session is as long as its header comes."""
+        """The user of the proxy's header. The session lasts as long as requests have the header."""
         names = request.headers.getlist(self._header)
         if len(names) != 1 or not _NAME.match(names[0]) or request.client is None:
             return None
@@ -138,7 +138,7 @@ class ProxyLogin(SiteLogin):
 
 
 class Provider(Struct, frozen=True, kw_only=True):
-    """An identity provider and what it knows us as. `claim`: of the ID token, which holds the user's name."""
+    """An identity provider, and our registration there. `claim`: the claim of the ID token with the user's name."""
 
     issuer: str
     client_id: str
@@ -148,7 +148,7 @@ class Provider(Struct, frozen=True, kw_only=True):
 
 
 class OidcLogin(SiteLogin):
-    """OpenID Connect. What must come back with the viewer is sealed in the `state` and a cookie."""
+    """OpenID Connect. Values that must return with the viewer are signed, in the `state` and in a cookie."""
 
     kind = "oidc"
 
@@ -159,7 +159,7 @@ class OidcLogin(SiteLogin):
         self._known: tuple[float, dict[str, Any], dict[str, Any]] | None = None
 
     async def _configuration(self, *, again: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The provider's document and keys, for an hour. Raises RestError."""
+        """The provider's discovery document and keys, cached for an hour. Raises RestError."""
         if self._known is not None and self._known[0] > time.monotonic() and not again:
             return self._known[1], self._known[2]
         try:
@@ -170,12 +170,12 @@ class OidcLogin(SiteLogin):
         except (httpx.HTTPError, ValueError, KeyError) as error:
             raise RestError(f"The identity provider does not answer: {error}") from error
         if document.get("issuer") != self.provider.issuer:
-            raise RestError("The identity provider calls itself by another name than --oidc-issuer.")
+            raise RestError("The identity provider's name differs from --oidc-issuer.")
         self._known = (time.monotonic() + 3600, document, keys)
         return document, keys
 
     async def begin(self, there: str, back: str) -> tuple[str, str]:
-        """The provider's address to go to, and a word for a cookie of this browser. Raises RestError."""
+        """(address at the provider to redirect to, value for a cookie of this browser). Raises RestError."""
         document, _ = await self._configuration()
         verifier, nonce = secrets.token_urlsafe(48), secrets.token_urlsafe(24)
         ends_at = time.time() + OIDC_SECONDS
@@ -194,10 +194,10 @@ class OidcLogin(SiteLogin):
         return f"{document['authorization_endpoint']}?{urlencode(query)}", word
 
     async def finish(self, word: str, state: str, code: str) -> tuple[str, str]:
-        """User and place to go on, for a viewer that comes back. Raises RestError."""
+        """(user, page to go to) for a viewer that returns from the provider. Raises RestError."""
         values = self._secret.open("oidc", word)
         if values is None or not secrets.compare_digest(values["nonce"].encode(), state.encode()) or not code:
-            raise RestError("This login was begun elsewhere, or too long ago.", 403)
+            raise RestError("This login began in another browser, or too long ago.", 403)
         document, keys = await self._configuration()
         form = {
             "grant_type": "authorization_code",
@@ -218,7 +218,7 @@ class OidcLogin(SiteLogin):
             claims = self._verified(token, (await self._configuration(again=True))[1])
         user = str((claims or {}).get(self.provider.claim, ""))
         if claims is None or claims.get("nonce") != values["nonce"] or not _NAME.match(user):
-            raise RestError("The identity provider's token is not good, or names no user.", 403)
+            raise RestError("The identity provider's token is not valid, or names no user.", 403)
         return user, values["there"]
 
     def _verified(self, token: str, keys: dict[str, Any]) -> dict[str, Any] | None:
@@ -226,10 +226,10 @@ class OidcLogin(SiteLogin):
 
         try:
             number = jwt.get_unverified_header(token).get("kid")
-            found = [key for key in keys["keys"] if key.get("use", "sig") == "sig" and key.get("kid") == number]
+            matching = [key for key in keys["keys"] if key.get("use", "sig") == "sig" and key.get("kid") == number]
             claims: dict[str, Any] = jwt.decode(
                 token,
-                jwt.PyJWK(found[0]).key,
+                jwt.PyJWK(matching[0]).key,
                 algorithms=["RS256", "ES256", "PS256", "EdDSA"],
                 audience=self.provider.client_id,
                 issuer=self.provider.issuer,

@@ -1,7 +1,7 @@
-"""Output of jobs, read from its file: the end first, then additions, earlier parts, or lines with a text.
+"""Output of jobs, read from its file: the end first, then additions, earlier parts, or lines that contain a text.
 
-Files are read with the viewer's own rights (`users`). A file of any length is opened at its end; no answer is longer
-than `reading.PIECE_BYTES`.
+Reads files with the viewer's privileges (`users`), from the end, so that their length does not matter. No answer is
+longer than `reading.PIECE_BYTES`.
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ if TYPE_CHECKING:
 
 
 def files_of(detail: dict[str, Any], ranks: Sequence[tuple[str, str]] = ()) -> list[tuple[str, str]]:
-    """(name, path) of a job's output; with the job's run, of each rank of its last life before."""
+    """(name, path) of a job's output files, preceded by `ranks`: those of the ranks of its run."""
     out, err = detail.get("stdout_expanded", "") or _by_its_command(detail), detail.get("stderr_expanded", "")
-    found = [*ranks, ("output", out)] if out else list(ranks)
-    return [*found, ("errors", err)] if err and err != out else found
+    files = [*ranks, ("output", out)] if out else list(ranks)
+    return [*files, ("errors", err)] if err and err != out else files
 
 
 async def ranks_of(view: View, run: Any) -> list[tuple[str, str]]:
-    """(`rank 0`, path) of a run's last life."""
+    """(`rank 0`, path) for each rank of a run, since its last restart."""
     if run is None:
         return []
     try:
-        found = await users.call(view, reading.ranks, os.path.join(run["directory"], "log"))
+        ranks = await users.call(view, reading.ranks, os.path.join(run["directory"], "log"))
     except RestError:
         return []
-    return [(name, path) for name, path in found]
+    return [(name, path) for name, path in ranks]
 
 
 def _by_its_command(detail: dict[str, Any]) -> str:
-    """Where a job that only accounting remembers wrote to, by its sbatch command: accounting does not keep the path."""
+    """Path of the output of a job that the controller has forgotten, from its sbatch command: accounting does not store
+    the path.
+    """
     directory, number = detail.get("working_directory", ""), str(detail.get("job_id", ""))
     try:
         words = shlex.split(detail.get("submit_line", ""))
@@ -69,7 +71,7 @@ def _by_its_command(detail: dict[str, Any]) -> str:
 
 
 async def _path(view: View, number: int) -> str:
-    """Where the output lies. Raises RestError."""
+    """Path of the job's output. Raises RestError."""
     try:
         answer = await view.rest.get(f"/slurm/{VERSION}/job/{number}", dict)
     except RestError as error:
@@ -86,28 +88,28 @@ async def _path(view: View, number: int) -> str:
         ranks = await ranks_of(view, await run_of_job(view, number))
     known = dict(files_of(answer["jobs"][-1], ranks))
     if name not in known:
-        raise RestError("The job's output is in no file.", 404)
+        raise RestError("The job's output does not go to a file.", 404)
     return known[name]
 
 
 async def piece(view: View, number: int) -> dict[str, Any]:
-    """`text` from `begin` to `end` of `size` bytes; `problem` in words where there is none."""
+    """`text` from byte `begin` to `end` of a file of `size` bytes; or `problem`, a message."""
     since, before = view.query.get("from", ""), view.query.get("before", "")
     words = int(since) if since.isdigit() else None, int(before) if before.isdigit() else None
     try:
         path = await _path(view, number)
-        found = await users.call(view, reading.read, path, *words)
+        answer = await users.call(view, reading.read, path, *words)
     except RestError as error:
         return {"problem": error.message, "text": "", "begin": 0, "end": 0, "size": 0}
-    return {"path": path, **found}
+    return {"path": path, **answer}
 
 
 async def find(view: View, number: int, text: str) -> dict[str, Any]:
-    """`lines` as [place, text] that have `text`, whatever the case, the last of them; from the last 64 MiB."""
+    """`lines`: [offset, text] of the last lines that contain `text` in any case, within the last 64 MiB."""
     if not text:
         return {"lines": [], "more": False}
     try:
-        found: dict[str, Any] = await users.call(view, reading.search, await _path(view, number), text)
+        answer: dict[str, Any] = await users.call(view, reading.search, await _path(view, number), text)
     except RestError as error:
         return {"problem": error.message, "lines": [], "more": False}
-    return found
+    return answer

@@ -1,9 +1,9 @@
 """The process that serves the dashboard: `python -m spritz.web.main`. `spritz dashboard` starts it.
 
 --rest ADDRESS   slurmrestd: unix:/path, or http(s)://host:port
---listen ADDRESS host:port (default 127.0.0.1:6860; port 0: any that is free)
---directory DIR  where its secret and its address are kept (mode 0700)
---link           print a link that logs in once, and end
+--listen ADDRESS host:port (default 127.0.0.1:6860; port 0: any free port)
+--directory DIR  directory for its secret and its address (mode 0700)
+--link           print a link for a single login, and exit
 """
 
 from __future__ import annotations
@@ -24,47 +24,50 @@ from spritz.web.sessions import Secret
 if TYPE_CHECKING:
     from spritz.web.login import Login
 
-#: Where `--link` and `spritz dashboard` find what runs.
+#: File in which `--link` and `spritz dashboard` find the running dashboard.
 STATE_FILE, SECRET_FILE = "dashboard.json", "dashboard.key"
 
 
 def parser() -> ArgumentParser:
-    """The command line."""
-    found = ArgumentParser(prog="spritz-dashboard", description="Serve the dashboard.")
-    found.add_argument("--rest", default="", help="slurmrestd: unix:/path, or http(s)://host:port")
-    found.add_argument("--listen", default="127.0.0.1:6860", help="host:port; port 0 is any that is free")
-    found.add_argument("--any-port", action="store_true", help="any port that is free where --listen's is taken")
-    found.add_argument("--directory", default=".", help="where its secret and its address are kept")
-    found.add_argument("--name", default="Spritz", help="of the cluster, for the title")
-    found.add_argument("--link", action="store_true", help="print a link that logs in once, and end")
-    site = found.add_argument_group("for a site")
+    options = ArgumentParser(prog="spritz-dashboard", description="Serve the dashboard.")
+    options.add_argument("--rest", default="", help="slurmrestd: unix:/path, or http(s)://host:port")
+    options.add_argument("--listen", default="127.0.0.1:6860", help="host:port; port 0: any free port")
+    options.add_argument("--any-port", action="store_true", help="use any free port if that of --listen is in use")
+    options.add_argument("--directory", default=".", help="directory for its secret and its address")
+    options.add_argument("--name", default="Spritz", help="name of the cluster, for titles")
+    options.add_argument("--link", action="store_true", help="print a link for a single login, and exit")
+    site = options.add_argument_group("for a site")
     site.add_argument(
-        "--login", choices=("local", "pam", "oidc", "proxy"), default="local", help="who may enter, and how"
+        "--login", choices=("local", "pam", "oidc", "proxy"), default="local", help="how viewers authenticate"
     )
-    site.add_argument("--host", action="append", default=[], metavar="NAME", help="a name by which browsers call us")
+    site.add_argument(
+        "--host", action="append", default=[], metavar="NAME", help="host name that browsers use (repeatable)"
+    )
     site.add_argument("--tls-cert", default="", metavar="FILE")
     site.add_argument("--tls-key", default="", metavar="FILE")
-    site.add_argument("--behind-tls", action="store_true", help="a proxy before us speaks HTTPS")
+    site.add_argument("--behind-tls", action="store_true", help="a proxy in front of the dashboard terminates HTTPS")
     site.add_argument(
         "--token-command",
         default="scontrol token username={user} lifespan={seconds}",
         metavar="COMMAND",
-        help="prints SLURM_JWT=… for a viewer (default: %(default)s, which SlurmUser and root may)",
+        help="command that prints SLURM_JWT=… for a viewer (default: %(default)s, for SlurmUser and root)",
     )
-    site.add_argument("--pam-service", default="login", metavar="NAME", help="of /etc/pam.d (default: %(default)s)")
-    site.add_argument("--proxy-header", default="X-Remote-User", metavar="NAME", help="with the user's name")
+    site.add_argument(
+        "--pam-service", default="login", metavar="NAME", help="service in /etc/pam.d (default: %(default)s)"
+    )
+    site.add_argument("--proxy-header", default="X-Remote-User", metavar="NAME", help="header with the user's name")
     site.add_argument(
         "--proxy-from", action="append", default=[], metavar="ADDRESS", help="address or network of the proxy"
     )
     site.add_argument("--oidc-issuer", default="", metavar="URL")
     site.add_argument("--oidc-client", default="", metavar="ID")
     site.add_argument("--oidc-secret", default="", metavar="FILE", help="file with the client's secret, if it has one")
-    site.add_argument("--oidc-claim", default="preferred_username", metavar="NAME", help="that holds the user's name")
-    return found
+    site.add_argument("--oidc-claim", default="preferred_username", metavar="NAME", help="claim with the user's name")
+    return options
 
 
 def main(argv: list[str]) -> int:
-    """Serve until told to stop."""
+    """Serve until a signal stops the process. Returns the exit code."""
     arguments = parser().parse_args(argv)
     directory = Path(arguments.directory)
     if arguments.link:
@@ -149,14 +152,14 @@ async def _serve(arguments: Namespace, directory: Path) -> int:
 
 
 def _login(arguments: Namespace, secret: Secret) -> Login:
-    """As the options say. Raises OSError, ValueError, ImportError."""
+    """The authentication that the options choose. Raises OSError, ValueError, ImportError."""
     from spritz.web.login import Login, OidcLogin, PamLogin, Provider, ProxyLogin
 
     if arguments.login == "pam":
         return PamLogin(arguments.token_command, arguments.pam_service)
     if arguments.login == "proxy":
         if not arguments.proxy_from:
-            raise ValueError("--login proxy needs --proxy-from: whose header is believed")
+            raise ValueError("--login proxy needs --proxy-from, the proxy's address")
         return ProxyLogin(arguments.token_command, arguments.proxy_header, tuple(arguments.proxy_from), secret)
     if arguments.login == "oidc":
         if not arguments.oidc_issuer or not arguments.oidc_client:
@@ -183,7 +186,7 @@ def _listener(host: str, port: int) -> socket.socket:
 
 
 def command() -> None:
-    """Console script."""
+    """Entry point of the console script."""
     sys.exit(main(sys.argv[1:]))
 
 

@@ -1,4 +1,4 @@
-"""What each address shows of the cluster."""
+"""Pages about the cluster: queue, history, jobs, nodes, partitions, usage, health."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spritz.web.records import Job
 from spritz.web.rest import VERSION, RestError
 from spritz.web.words import count, memory, reason_text, span, state
 
-#: Rows of a page of a listing.
+#: Rows on each page of a listing.
 ROWS = 50
 
 _SPANS = {"1h": 3600.0, "6h": 6 * 3600.0, "1d": 86_400.0, "3d": 3 * 86_400.0, "7d": 7 * 86_400.0}
@@ -52,12 +52,12 @@ def routes(site: Site) -> list[Route]:
 
 
 def active_first(job: Job) -> tuple[int, float]:
-    """Largest first, then newest."""
+    """Sort key: jobs with the most GPUs or CPUs first, then the newest."""
     return -job.gpus, -job.started_at
 
 
 async def overview(view: View) -> Response:
-    """Everything at a glance."""
+    """The start page: the whole cluster at a glance."""
     picture = view.picture
     running = sorted((job for job in picture.jobs.values() if job.raw_state == "RUNNING"), key=active_first)
     pending = [job for job in picture.jobs.values() if job.is_pending]
@@ -84,7 +84,7 @@ def _expected(view: View, job: Job) -> float:
 
 
 async def grid(view: View) -> Response:
-    """The occupancy, for the drawing."""
+    """The occupancy as JSON, for the drawing."""
     tag = f'"{view.picture.version}"'
     if view.request.headers.get("if-none-match") == tag:
         return Response(status_code=304)
@@ -106,10 +106,10 @@ _ORDER = {"RUNNING": 0, "COMPLETING": 0, "SUSPENDED": 1, "PENDING": 2}
 
 
 def chosen_jobs(view: View) -> list[Job]:
-    """Jobs that the query names, in its order."""
+    """The jobs that match the query's filters, in its order."""
     query = view.query
     state, text = query.get("state", ""), query.get("q", "").strip().lower()
-    found = []
+    jobs = []
     for job in view.picture.jobs.values():
         if state == "pending" and not job.is_pending:
             continue
@@ -131,20 +131,20 @@ def chosen_jobs(view: View) -> list[Job]:
             continue
         if text and text not in f"{job.label} {job.id} {job.name} {job.user} {job.account}".lower():
             continue
-        found.append(job)
+        jobs.append(job)
     key = _SORTS.get(query.get("sort", ""))
     if key is not None:
-        found.sort(key=lambda job: (key(view, job), job.id), reverse=query.get("dir") == "down")
+        jobs.sort(key=lambda job: (key(view, job), job.id), reverse=query.get("dir") == "down")
     else:
-        found.sort(key=lambda job: (_ORDER.get(job.state, 3), -job.priority if job.is_pending else -job.id, job.id))
-    return found
+        jobs.sort(key=lambda job: (_ORDER.get(job.state, 3), -job.priority if job.is_pending else -job.id, job.id))
+    return jobs
 
 
 async def queue(view: View) -> Response:
-    """Jobs, with why each waits."""
+    """A page of jobs, with the reason why each waits."""
     picture = view.picture
-    found = chosen_jobs(view)
-    pages = max(1, -(-len(found) // ROWS))
+    jobs = chosen_jobs(view)
+    pages = max(1, -(-len(jobs) // ROWS))
     page = min(pages, max(1, int(view.query.get("page", "1")) if view.query.get("page", "1").isdigit() else 1))
     counts = Counter(
         "pending" if job.is_pending else "running" if job.is_active else "ended" for job in picture.jobs.values()
@@ -152,8 +152,8 @@ async def queue(view: View) -> Response:
     return view.render(
         "queue.html",
         title="Queue",
-        jobs=found[(page - 1) * ROWS : page * ROWS],
-        total=len(found),
+        jobs=jobs[(page - 1) * ROWS : page * ROWS],
+        total=len(jobs),
         page=page,
         pages=pages,
         counts=counts,
@@ -169,10 +169,10 @@ _COLUMNS = (
     "alloctres", "nodelist",
 )  # fmt: skip
 
-#: Jobs of the history that are looked at; more are narrowed by filters.
+#: Most jobs in the history; filters narrow the selection.
 _HISTORY_MAX = 5_000
 
-#: states of the history's filter -> sacct's words
+#: States of the history's filter -> states of sacct.
 _HISTORY_STATES = {
     "completed": "CD",
     "failed": "F,TO,NF,OOM,BF,DL",
@@ -182,7 +182,7 @@ _HISTORY_STATES = {
 
 
 async def history(view: View) -> Response:
-    """Jobs that have ended, as accounting has them: sacct's rows."""
+    """Ended jobs from accounting: rows of sacct."""
     query = view.query
     days = query.get("days", "1")
     words = ["-X", "-P", "-n", "-a", "--delimiter=\x1f", f"--format={','.join(_COLUMNS)}"]
@@ -224,7 +224,7 @@ def _tres_count(tres: str, name: str) -> int:
 
 
 async def timeline(view: View) -> Response:
-    """Running jobs and promised starts."""
+    """The time line of running jobs and expected starts."""
     jobs = [job for job in chosen_jobs(view) if not job.is_over]
     word = view.query.get("span", "6h")
     seconds = _SPANS.get(word, _SPANS["6h"])
@@ -234,7 +234,7 @@ async def timeline(view: View) -> Response:
 
 
 async def _detail(view: View, number: int) -> dict[str, Any]:
-    """The job as Slurm's document has it: of the controller, or of accounting where it is forgotten there."""
+    """The job in Slurm's JSON form: from the controller, or from accounting if the controller has forgotten it."""
     try:
         answer = await view.rest.get(f"/slurm/{VERSION}/job/{number}", dict)
         return {"now": True, **answer["jobs"][0]}
@@ -248,7 +248,7 @@ async def _detail(view: View, number: int) -> dict[str, Any]:
 
 
 async def _or_none(view: View, path: str) -> Any:
-    """An answer, or None where there is none: a part of a page that may be missing."""
+    """An answer of slurmrestd, or None on an error: for parts of a page that may be missing."""
     try:
         return await view.rest.get(path, dict)
     except RestError:
@@ -256,7 +256,7 @@ async def _or_none(view: View, path: str) -> Any:
 
 
 async def job_page(view: View) -> Response:
-    """All that is known of a job."""
+    """The page of a job."""
     number = view.request.path_params["job"]
     job = view.picture.jobs.get(number)
     detail, history, script = await asyncio.gather(
@@ -274,7 +274,7 @@ async def job_page(view: View) -> Response:
         for name in job.node_names
         if name in view.picture.nodes
     ]
-    tasks = [one for one in view.picture.jobs.values() if job.array_job_id and one.array_job_id == job.array_job_id]
+    tasks = [task for task in view.picture.jobs.values() if job.array_job_id and task.array_job_id == job.array_job_id]
     return view.render(
         "job.html",
         title=f"Job {job.label}",
@@ -285,7 +285,7 @@ async def job_page(view: View) -> Response:
         moments=moments(lives, view.now),
         script=script["script"] if script else "",
         cells=cells[:64],
-        tasks=sorted(tasks, key=lambda one: (one.array_task_id is None, one.array_task_id or 0))[:200],
+        tasks=sorted(tasks, key=lambda task: (task.array_task_id is None, task.array_task_id or 0))[:200],
         log_files=logs.files_of(detail, await logs.ranks_of(view, run)),
         efficiency=efficiency(detail, lives),
         run=run,
@@ -297,7 +297,7 @@ async def _run_of(view: View, job: Job) -> Any:
 
 
 def _from_accounting(detail: dict[str, Any]) -> Job:
-    """A job that the controller has forgotten."""
+    """The row of a job that the controller has forgotten, from accounting's record."""
     if detail["now"]:
         number = {name: (detail.get(name) or {}).get("number", 0) for name in ("submit_time", "start_time", "end_time")}
         return Job(
@@ -318,37 +318,37 @@ def _from_accounting(detail: dict[str, Any]) -> Job:
 
 
 def moments(lives: list[dict[str, Any]], now: float) -> list[tuple[float, str, str]]:
-    """(when, class of colour, what) of all lives of a job, oldest first."""
-    found: list[tuple[float, str, str]] = []
+    """(seconds since the epoch, class of colour, text) of the job's history through all restarts, oldest first."""
+    entries: list[tuple[float, str, str]] = []
     for life in lives:
         job = life["job"]
         number = job.get("restart_count", 0)
-        found.append((job["submitted_at"], "wait", f"Requeued, restart {number}" if number else "Submitted"))
+        entries.append((job["submitted_at"], "wait", f"Requeued, restart {number}" if number else "Submitted"))
         for reason in life["reasons"]:
             if reason["reason"] != "None":
                 text = reason_text(reason["reason"], reason.get("detail", ""))
-                found.append((reason["at"], "wait", f"Waits: {text}"))
+                entries.append((reason["at"], "wait", f"Waits: {text}"))
         if job.get("started_at") and job.get("nodes"):
-            found.append((job["started_at"], "run", f"Started on {job['nodes']}"))
+            entries.append((job["started_at"], "run", f"Started on {job['nodes']}"))
         for step in life["steps"]:
             if step.get("step_id", 0) < 0xFFFFFF00 and step.get("started_at"):
                 tasks = count(step.get("tasks", 1), "task")
-                found.append((step["started_at"], "run", f"Step {step['step_id']} {step['name']}: {tasks}"))
+                entries.append((step["started_at"], "run", f"Step {step['step_id']} {step['name']}: {tasks}"))
         for pause in life["suspensions"]:
-            found.append((pause["started_at"], "pause", "Suspended"))
+            entries.append((pause["started_at"], "pause", "Suspended"))
             if pause.get("ended_at"):
-                found.append((pause["ended_at"], "run", "Resumed"))
+                entries.append((pause["ended_at"], "run", "Resumed"))
         if job.get("ended_at"):
             colour, text = state(job["state"])
             code = job.get("exit_status", 0)
             after = f" after {span(job['ended_at'] - job['started_at'])}" if job.get("started_at") else ""
             ended = f"{text}{after}, exit code {code >> 8}:{code & 127}"
-            found.append((job["ended_at"], colour, ended))
-    return sorted(found, key=lambda one: one[0])
+            entries.append((job["ended_at"], colour, ended))
+    return sorted(entries, key=lambda entry: entry[0])
 
 
 def efficiency(detail: dict[str, Any], lives: list[dict[str, Any]]) -> list[tuple[str, int, str]]:
-    """(what, percent used, in words) of CPUs and memory, from accounting's records of its last life."""
+    """(resource, percent used, text) for CPUs and memory, from accounting's records since the last restart."""
     if not lives:
         return []
     life = lives[-1]
@@ -357,7 +357,7 @@ def efficiency(detail: dict[str, Any], lives: list[dict[str, Any]]) -> list[tupl
     if seconds <= 0 or not job.get("cpus"):
         return []
     used = sum(step.get("user_cpu_seconds", 0) + step.get("system_cpu_seconds", 0) for step in life["steps"])
-    found = [
+    rows = [
         (
             "CPU", min(100, round(100 * used / (seconds * job["cpus"]))),
             f"{span(used)} of {span(seconds * job['cpus'])} that {count(job['cpus'], 'CPU')} had",
@@ -366,13 +366,13 @@ def efficiency(detail: dict[str, Any], lives: list[dict[str, Any]]) -> list[tupl
     peak = max((_peak_memory(step) for step in life["steps"]), default=0)
     asked = _mib(job.get("tres_allocated", ""))
     if peak and asked:
-        text = f"{memory(peak)} at most, of {memory(asked)} asked for"
-        found.append(("Memory", min(100, round(100 * peak / asked)), text))
-    return found
+        text = f"peak {memory(peak)} of {memory(asked)} requested"
+        rows.append(("Memory", min(100, round(100 * peak / asked)), text))
+    return rows
 
 
 def _peak_memory(step: dict[str, Any]) -> int:
-    """MiB."""
+    """Peak memory of a step, in MiB."""
     for metric in step.get("metrics", ()):
         if metric and metric[0] == "mem":
             return int(metric[1]) >> 20
@@ -389,26 +389,26 @@ def _mib(tres: str) -> int:
 
 
 async def job_explain(view: View) -> Response:
-    """Why it waits, with what would start sooner: slower, so a part of its own."""
+    """Why the job waits, and changes with which it would start sooner. Loaded separately, because it is slow."""
     number = view.request.path_params["job"]
     answer = await view.rest.get(f"/spritz/v1/explain/{number}", dict)
-    found = answer["explanations"]
-    return view.render("explain.html", title=f"Job {number}", explanation=found[0] if found else None)
+    explanations = answer["explanations"]
+    return view.render("explain.html", title=f"Job {number}", explanation=explanations[0] if explanations else None)
 
 
 async def job_log(view: View) -> Response:
-    """A piece of a job's output, as JSON: the end of it, what was added after `from`, or what is before `before`."""
+    """A piece of a job's output, as JSON: its end, the additions after `from`, or the part before `before`."""
     return JSONResponse(await logs.piece(view, view.request.path_params["job"]), headers={"Cache-Control": "no-store"})
 
 
 async def job_log_find(view: View) -> Response:
-    """Lines of a job's output that have a text."""
-    found = await logs.find(view, view.request.path_params["job"], view.query.get("q", ""))
-    return JSONResponse(found, headers={"Cache-Control": "no-store"})
+    """Lines of a job's output that contain a text, as JSON."""
+    answer = await logs.find(view, view.request.path_params["job"], view.query.get("q", ""))
+    return JSONResponse(answer, headers={"Cache-Control": "no-store"})
 
 
 async def job_series(view: View) -> Response:
-    """What a job used over time, as figures."""
+    """A job's usage over time, as JSON figures."""
     number = view.request.path_params["job"]
     job = view.picture.jobs.get(number) or _from_accounting(await _detail(view, number))
     if job.raw_state == "RUNNING":
@@ -419,7 +419,7 @@ async def job_series(view: View) -> Response:
 
 
 async def cluster_series(view: View) -> Response:
-    """What the cluster used over time, as figures, for who sees its nodes."""
+    """The cluster's usage over time, as JSON figures; empty for viewers that may not see nodes."""
     seconds = _PERIODS.get(view.query.get("over", ""), _PERIODS["1d"])
     rows = await asyncio.to_thread(view.site.samples.of_cluster, view.now - seconds) if view.picture.nodes else []
     return _figures(view, curves.of_cluster(rows))
@@ -431,25 +431,25 @@ def _figures(view: View, figures: list[dict[str, Any]]) -> Response:
 
 
 async def nodes(view: View) -> Response:
-    """All nodes."""
+    """A page of the nodes that match the query."""
     text, condition = view.query.get("q", "").strip().lower(), view.query.get("condition", "")
     partition = view.query.get("partition", "")
-    found = [
+    matching = [
         node
         for node in view.picture.nodes.values()
         if (not text or text in f"{node.name} {node.gpu_types} {' '.join(node.features)} {node.reason}".lower())
         and (not condition or node.condition == condition)
         and (not partition or partition in node.partitions)
     ]
-    pages = max(1, -(-len(found) // ROWS))
+    pages = max(1, -(-len(matching) // ROWS))
     page = min(pages, max(1, int(view.query.get("page", "1")) if view.query.get("page", "1").isdigit() else 1))
-    shown = found[(page - 1) * ROWS : page * ROWS]
+    shown = matching[(page - 1) * ROWS : page * ROWS]
     by_node = view.picture.by_node()
     return view.render(
         "nodes.html",
         title="Nodes",
         nodes=[(node, drawing.cells_of(node, by_node.get(node.name, ())), drawing.busy(node)) for node in shown],
-        total=len(found),
+        total=len(matching),
         page=page,
         pages=pages,
         conditions=Counter(node.condition for node in view.picture.nodes.values()),
@@ -458,7 +458,7 @@ async def nodes(view: View) -> Response:
 
 
 async def node_page(view: View) -> Response:
-    """One node with its jobs."""
+    """The page of a node, with its jobs."""
     name = view.request.path_params["name"]
     node = view.picture.nodes.get(name)
     if node is None:
@@ -478,19 +478,19 @@ async def node_page(view: View) -> Response:
 
 
 async def partitions(view: View) -> Response:
-    """All partitions."""
+    """The list of partitions, with their resources in use."""
     answer = await view.rest.get(f"/slurm/{VERSION}/partitions", dict)
     rows = []
-    for one in answer["partitions"]:
-        mine = [node for node in view.picture.nodes.values() if one["name"] in node.partitions]
-        jobs = [job for job in view.picture.jobs.values() if one["name"] in job.partition.split(",")]
+    for partition in answer["partitions"]:
+        members = [node for node in view.picture.nodes.values() if partition["name"] in node.partitions]
+        jobs = [job for job in view.picture.jobs.values() if partition["name"] in job.partition.split(",")]
         rows.append(
             {
-                **one,
-                "gpus": sum(node.gpu_count for node in mine),
-                "gpus_used": sum(node.gpus_in_use for node in mine),
-                "cpus_total": sum(node.cpus for node in mine),
-                "cpus_used": sum(node.cpus_allocated for node in mine),
+                **partition,
+                "gpus": sum(node.gpu_count for node in members),
+                "gpus_used": sum(node.gpus_in_use for node in members),
+                "cpus_total": sum(node.cpus for node in members),
+                "cpus_used": sum(node.cpus_allocated for node in members),
                 "running": sum(1 for job in jobs if job.is_active),
                 "pending": sum(job.waiting_tasks for job in jobs if job.is_pending),
             }
@@ -499,33 +499,35 @@ async def partitions(view: View) -> Response:
 
 
 async def partition_page(view: View) -> Response:
-    """One partition."""
+    """The page of a partition, with its nodes and jobs."""
     name = view.request.path_params["name"]
     answer = await view.rest.get(f"/slurm/{VERSION}/partition/{name}", dict)
-    mine = [node for node in view.picture.nodes.values() if name in node.partitions]
+    members = [node for node in view.picture.nodes.values() if name in node.partitions]
     by_node = view.picture.by_node()
     jobs = [job for job in view.picture.jobs.values() if name in job.partition.split(",")]
     return view.render(
         "partition.html",
         title=f"Partition {name}",
         one=answer["partitions"][0],
-        nodes=[(node, drawing.cells_of(node, by_node.get(node.name, ())), drawing.busy(node)) for node in mine[:200]],
-        total=len(mine),
+        nodes=[
+            (node, drawing.cells_of(node, by_node.get(node.name, ())), drawing.busy(node)) for node in members[:200]
+        ],
+        total=len(members),
         running=[job for job in jobs if job.is_active][:50],
         pending=[job for job in jobs if job.is_pending][:50],
-        conditions=Counter(node.condition for node in mine),
+        conditions=Counter(node.condition for node in members),
     )
 
 
 async def reservations(view: View) -> Response:
-    """All reservations."""
+    """The list of reservations, the earliest first."""
     answer = await view.rest.get(f"/slurm/{VERSION}/reservations", dict)
-    found = sorted(answer["reservations"], key=lambda one: one["start_time"]["number"])
-    return view.render("reservations.html", title="Reservations", reservations=found)
+    rows = sorted(answer["reservations"], key=lambda reservation: reservation["start_time"]["number"])
+    return view.render("reservations.html", title="Reservations", reservations=rows)
 
 
 async def topology(view: View) -> Response:
-    """Switches and blocks with their nodes."""
+    """The topology: switches and blocks with their nodes."""
     answer = await view.rest.get("/spritz/v1/topology", dict)
     by_node = view.picture.by_node()
 
@@ -535,20 +537,20 @@ async def topology(view: View) -> Response:
 
     networks = []
     placed: set[str] = set()
-    for one in answer["networks"]:
-        units = [(leaf["name"], leaf["nodes"]) for leaf in one.get("switches", ()) if not leaf.get("switches")]
-        units += [(block["name"], block["nodes"]) for block in one.get("blocks", ())]
-        above = [switch for switch in one.get("switches", ()) if switch.get("switches")]
+    for network in answer["networks"]:
+        units = [(leaf["name"], leaf["nodes"]) for leaf in network.get("switches", ()) if not leaf.get("switches")]
+        units += [(block["name"], block["nodes"]) for block in network.get("blocks", ())]
+        above = [switch for switch in network.get("switches", ()) if switch.get("switches")]
         shown = [(name, hosts, strip(hosts)) for name, hosts in units]
         placed.update(node.name for _, _, known in shown for node, _ in known)
-        networks.append({**one, "units": shown, "above": sorted(above, key=lambda switch: -switch["level"])})
-    rest = [node for node in view.picture.nodes.values() if node.name not in placed]
-    others = [(node, drawing.cells_of(node, by_node.get(node.name, ()))) for node in rest]
+        networks.append({**network, "units": shown, "above": sorted(above, key=lambda switch: -switch["level"])})
+    unplaced = [node for node in view.picture.nodes.values() if node.name not in placed]
+    others = [(node, drawing.cells_of(node, by_node.get(node.name, ()))) for node in unplaced]
     return view.render("topology.html", title="Topology", networks=networks, others=others)
 
 
 async def usage(view: View) -> Response:
-    """Shares and usage by account and user."""
+    """Fair shares and usage, by account and user."""
     shares, guarantees = await asyncio.gather(
         view.rest.get(f"/slurm/{VERSION}/shares", dict), _or_none(view, "/spritz/v1/shares")
     )
@@ -574,15 +576,15 @@ async def usage(view: View) -> Response:
     )
 
 
-#: of the curves of the cluster, seconds
+#: Periods of the cluster's curves, in seconds.
 _PERIODS = {"1h": 3600.0, "6h": 6 * 3600.0, "1d": 86_400.0, "7d": 7 * 86_400.0, "30d": 30 * 86_400.0}
 
-#: of the report of past use
+#: Periods of the report of past usage, in days.
 _DAYS = ("1", "7", "30", "90")
 
 
 async def past_usage(view: View) -> Response:
-    """Hours of CPUs and GPUs by account and user, as sreport has them: slower, so a part of its own."""
+    """CPU and GPU hours by account and user, from sreport. Loaded separately, because it is slow."""
     days = view.query.get("days", "7")
     words = ["-nP", "-t", "hours", "-T", "cpu,gres/gpu", "cluster", "AccountUtilizationByUser"]
     words += [f"start=now-{days if days in _DAYS else '7'}days", "end=now"]
@@ -597,7 +599,7 @@ async def past_usage(view: View) -> Response:
 
 
 async def health(view: View) -> Response:
-    """Daemons and the scheduler."""
+    """State of the daemons and the scheduler."""
     pings, database, diag = await asyncio.gather(
         view.rest.get(f"/slurm/{VERSION}/ping", dict),
         _or_none(view, f"/slurmdb/{VERSION}/ping"),

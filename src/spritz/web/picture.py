@@ -1,8 +1,8 @@
 """The state of the cluster for one viewer: visible jobs and nodes, kept up to date by the event stream.
 
 A Picture subscribes to `/spritz/v1/events`, lists jobs and nodes, and then requests only those that events mention.
-Viewers with the same rights share a Picture; without viewers it ends after `LINGER_SECONDS`. While slurmrestd is away
-the Picture stays as it was, `error` has the reason, and it is rebuilt when slurmrestd is back.
+Viewers with the same privileges share a Picture; without viewers it ends after `LINGER_SECONDS`. While slurmrestd does
+not answer, the Picture keeps its contents and `error` has the reason; it is rebuilt when slurmrestd answers again.
 
 Times are the controller's: `now()` follows its clock, not the local one.
 """
@@ -21,24 +21,24 @@ from spritz.web.rest import Rest, RestError
 
 _log = logging.getLogger("spritz.web")
 
-#: Seconds for which news are gathered before they are asked for.
+#: Seconds for which events are collected before their jobs and nodes are requested.
 GATHER_SECONDS = 0.03
 
-#: More jobs or nodes than these at once are listed whole.
+#: If more jobs or nodes than this changed, all are requested.
 JOBS_AT_ONCE, NODES_AT_ONCE = 150, 300
 
-#: Seconds between looks at nodes' samples, at expected starts, and at everything, whatever events tell.
+#: Seconds between requests of nodes' samples, of expected starts, and of everything, independent of events.
 SAMPLE_SECONDS, EXPECTED_SECONDS, WHOLE_SECONDS = 15.0, 5.0, 120.0
 
 #: Seconds that a Picture outlives its last viewer, and between attempts to reach slurmrestd.
 LINGER_SECONDS, AGAIN_SECONDS = 60.0, 1.0
 
-#: Events that are kept for the page to tell what happened lately.
+#: Number of recent events kept for the start page.
 RECENT = 60
 
 
 class Change:
-    """What has changed since a viewer looked last."""
+    """The changes since the viewer's last update."""
 
     def __init__(self) -> None:
         self.topics: set[str] = set()
@@ -46,21 +46,21 @@ class Change:
 
 
 class Viewer:
-    """A place in the sequence of changes. Slow viewers lose no change, since changes are sets."""
+    """A viewer's pending changes. They are sets, so a slow viewer loses none and does not need a queue."""
 
     def __init__(self) -> None:
         self.change = Change()
         self.moved = asyncio.Event()
 
     def tell(self, topics: Iterable[str], jobs: Iterable[int] = ()) -> None:
-        """There is news."""
+        """Add changes, and wake the viewer."""
         self.change.topics.update(topics)
         if len(self.change.jobs) < JOBS_AT_ONCE:
             self.change.jobs.update(jobs)
         self.moved.set()
 
     async def next(self, seconds: float) -> Change | None:
-        """The next change; None after `seconds` without."""
+        """Wait for changes; None after `seconds` without any."""
         try:
             async with asyncio.timeout(seconds):
                 await self.moved.wait()
@@ -72,17 +72,17 @@ class Viewer:
 
 
 class Picture:
-    """See the module's text. `version` counts changes; `jobs` and `nodes` are replaced record by record."""
+    """See the module docstring. `version` counts changes. Records in `jobs` and `nodes` are replaced, not modified."""
 
     def __init__(self, rest: Rest) -> None:
         self.rest = rest
         self.jobs: dict[int, Job] = {}
         self.nodes: dict[str, Node] = {}
-        #: id of a job that waits -> (when it is expected to start, on which nodes)
+        #: id of a waiting job -> (expected start, nodes)
         self.expected: dict[int, tuple[float, tuple[str, ...]]] = {}
         self.recent: list[dict[str, object]] = []
         self.version = 0
-        #: Why there is no news ("": there is).
+        #: why updates are missing; "" while they arrive
         self.error = "connecting"
         self.ready = asyncio.Event()
         self.viewers: set[Viewer] = set()
@@ -95,14 +95,14 @@ class Picture:
         self.cache: dict[str, tuple[int, bytes]] = {}
 
     def now(self) -> float:
-        """The controller's clock."""
+        """The controller's time, in seconds since the epoch."""
         return time.time() + self._offset
 
     def _set_clock(self, now: float) -> None:
         self._offset = now - time.time()
 
     async def run(self) -> None:
-        """Follow the cluster until nobody looks any more."""
+        """Follow the cluster until the last viewer has left."""
         while not self._unwatched():
             try:
                 async with self.rest.events(None) as frames, asyncio.TaskGroup() as tasks:
@@ -126,7 +126,7 @@ class Picture:
         return not self.viewers and time.monotonic() - self.looked_at > LINGER_SECONDS
 
     def _turn(self, error: str) -> None:
-        """News, or no news any more."""
+        """Note that updates arrive again ("") or are missing, with the reason."""
         if error and not self.error:
             _log.warning("picture.interrupted %s", error)
         changed, self.error = error != self.error, error
@@ -165,7 +165,7 @@ class Picture:
             self._whole = True
 
     async def _keep(self) -> None:
-        """Ask for what events tell of, and now and then for what they do not tell."""
+        """Request changed jobs and nodes, and periodically values that no event reports."""
         sampled = wholly = time.monotonic()
         expected = 0.0
         waiting = -1
@@ -207,7 +207,7 @@ class Picture:
         self.nodes = {node.name: node for node in answer.nodes}
 
     async def _refresh(self) -> None:
-        """The jobs and nodes of which events told; nodes of jobs that started or ended too."""
+        """Request the jobs and nodes that events named, and the nodes of jobs that started or ended."""
         numbers, names = self._dirty_jobs, self._dirty_nodes
         self._dirty_jobs, self._dirty_nodes = set(), set()
         if len(numbers) > JOBS_AT_ONCE:
@@ -237,36 +237,36 @@ class Picture:
             self._tell({"nodes"})
 
     async def _load_some(self, names: list[str]) -> None:
-        known = [name for one in names for name in expand(one)]
+        known = [name for hosts in names for name in expand(hosts)]
         try:
             answer = await self.rest.get("/spritz/v1/nodes", NodesAnswer, names=",".join(known))
         except RestError as error:
             if not error.status:
                 raise
-            await self._load_nodes()  # one of them is no more
+            await self._load_nodes()  # a node was deleted
             return
         self.nodes.update((node.name, node) for node in answer.nodes)
 
     async def _load_expected(self) -> None:
         if not any(job.is_pending for job in self.jobs.values()):
-            found = {}
+            expected = {}
         else:
             answer = await self.rest.get(
                 "/spritz/v1/jobs", ExpectedAnswer, fields="id,expected_start_at,expected_nodes", states="PENDING"
             )
-            found = {number: (at, nodes) for number, at, nodes in answer.rows if at}
-        if found != self.expected:
-            self.expected = found
+            expected = {number: (at, nodes) for number, at, nodes in answer.rows if at}
+        if expected != self.expected:
+            self.expected = expected
             for viewer in self.viewers:
                 viewer.tell({"expected"})
 
-    # -- what pages ask
+    # -- for pages
 
     def by_node(self) -> dict[str, list[Job]]:
-        """Jobs that have the node, by its name."""
-        found: dict[str, list[Job]] = {}
+        """The jobs on each node, by node name."""
+        jobs: dict[str, list[Job]] = {}
         for job in self.jobs.values():
             if job.is_active:
                 for place in job.nodes:
-                    found.setdefault(place.node, []).append(job)
-        return found
+                    jobs.setdefault(place.node, []).append(job)
+        return jobs

@@ -1,7 +1,7 @@
-"""Files of a user, read with that user's rights: pieces, lines that have a text, ranks of a run.
+"""Read files of a user with that user's privileges: pieces, lines that contain a text, ranks of a run.
 
-Where the dashboard is root this runs as a process of the user (`users.Reader`), which reads questions and writes
-answers as lines of JSON; elsewhere its functions are called. It imports nothing of ours, so that it starts in 30 ms.
+If the dashboard is root, this module runs as a process of the user (`users.Reader`), which reads questions and writes
+answers as lines of JSON; else its functions are called. It imports no module of Spritz, and so starts in 30 ms.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-#: Bytes of one answer, and of a log that are searched, from its end.
+#: Most bytes of an answer, and bytes at the end of a log that a search reads.
 PIECE_BYTES, FIND_BYTES = 96 * 1024, 64 * 1024 * 1024
 
-#: Lines that a search finds, and characters of each.
+#: Most lines that a search returns, and characters of each.
 FOUND_MAX, FOUND_LENGTH = 200, 300
 
-#: logs of a run's ranks: RESTART-RANK.log (`spritz.experiments.logs`)
+#: Names of logs of a run's ranks: RESTART-RANK.log (`spritz.experiments.logs`).
 _RANK = re.compile(r"(\d+)-(\d+)\.log\Z")
-#: Ranks that a page offers.
+#: Most ranks that a page offers.
 _RANKS_MAX = 64
 
 
 def ranks(folder: str) -> list[tuple[str, str]]:
-    """(`rank 0`, path) of the last life of a run."""
+    """(`rank 0`, path) for each rank of a run, since its last restart."""
     try:
         matches = [match for match in map(_RANK.match, os.listdir(folder)) if match]
     except OSError:
@@ -39,16 +39,16 @@ def ranks(folder: str) -> list[tuple[str, str]]:
 
 
 def _opened(path: str) -> int:
-    """A job may name a pipe or a terminal as its output: opening one must not wait. Raises OSError."""
+    """Open without blocking, since a job's output may be a pipe or a terminal. Raises OSError for such a file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "The output is no file.")
+        raise OSError(errno.EINVAL, "The output is not a regular file.")
     return descriptor
 
 
 def read(path: str, since: int | None = None, before: int | None = None) -> dict[str, Any]:
-    """A piece: what follows `since`, what is before `before`, or the end. It begins and ends with a line, if it can."""
+    """A piece of the file: after offset `since`, before offset `before`, or its end; whole lines if possible."""
     try:
         descriptor = _opened(path)
     except OSError as error:
@@ -56,7 +56,7 @@ def read(path: str, since: int | None = None, before: int | None = None) -> dict
         return {"problem": problem, "text": "", "begin": 0, "end": 0, "size": 0}
     with os.fdopen(descriptor, "rb") as file:
         size = os.fstat(descriptor).st_size
-        again = since is not None and since > size  # it was written anew
+        again = since is not None and since > size  # the file was overwritten
         if since is not None and not again:
             begin, end = max(since, size - PIECE_BYTES), size
             skipped = begin > since
@@ -70,14 +70,14 @@ def read(path: str, since: int | None = None, before: int | None = None) -> dict
         data = file.read(end - begin)
     if skipped and (line := data.find(b"\n")) >= 0:
         begin, data = begin + line + 1, data[line + 1 :]
-    # A character that is being written is left for the next piece.
+    # Leave an incomplete character for the next piece.
     whole = data if before is not None else _without_half(data)
     text = whole.decode("utf-8", "replace")
     return {"text": text, "begin": begin, "end": begin + len(whole), "size": size, "again": again}
 
 
 def _without_half(data: bytes) -> bytes:
-    """Without the beginning of a UTF-8 character at the end."""
+    """The data without an incomplete UTF-8 character at its end."""
     for back in range(1, min(4, len(data) + 1)):
         byte = data[-back]
         if byte & 0xC0 == 0xC0:
@@ -89,41 +89,41 @@ def _without_half(data: bytes) -> bytes:
 
 
 def search(path: str, text: str) -> dict[str, Any]:
-    """The last lines that have `text`."""
-    wanted = text.encode().lower()
+    """The last lines that contain `text` in any case: [offset, text] each."""
+    sought = text.encode().lower()
     lines: list[tuple[int, str]] = []
     try:
         with os.fdopen(_opened(path), "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            end, rest = size, b""
+            end, carried = size, b""
             while end > 0 and size - end < FIND_BYTES and len(lines) <= FOUND_MAX:
                 begin = max(0, end - (1 << 20))
                 file.seek(begin)
-                data = file.read(end - begin) + rest
+                data = file.read(end - begin) + carried
                 cut = data.find(b"\n") + 1 if begin else 0
                 if begin and not cut and len(data) < (4 << 20):
-                    rest, end = data, begin
+                    carried, end = data, begin
                     continue
                 place = begin + cut
-                found = []
+                matches = []
                 for line in data[cut:].split(b"\n"):
-                    if wanted in line.lower():
-                        found.append((place, _around(line, wanted)))
+                    if sought in line.lower():
+                        matches.append((place, _around(line, sought)))
                     place += len(line) + 1
-                lines = found + lines
-                rest, end = data[:cut], begin
+                lines = matches + lines
+                carried, end = data[:cut], begin
     except OSError as error:
         return {"problem": error.strerror, "lines": [], "more": False}
     return {"lines": lines[-FOUND_MAX:], "more": len(lines) > FOUND_MAX or end > 0}
 
 
-def _around(line: bytes, wanted: bytes) -> str:
-    at = max(0, line.lower().find(wanted) - 80)
+def _around(line: bytes, sought: bytes) -> str:
+    at = max(0, line.lower().find(sought) - 80)
     return line[at : at + FOUND_LENGTH].decode("utf-8", "replace")
 
 
 def main() -> None:
-    """Answer until there are no more questions: `["read", PATH, SINCE, BEFORE]`, `["search", …]`, `["ranks", …]`."""
+    """Answer questions until standard input ends: `["read", PATH, SINCE, BEFORE]`, `["search", …]`, `["ranks", …]`."""
     known: dict[str, Callable[..., Any]] = {"read": read, "search": search, "ranks": ranks}
     for line in sys.stdin:
         verb, *words = json.loads(line)

@@ -1,8 +1,8 @@
 """Samples the cluster's usage periodically, with or without viewers, and stores it (`samples`).
 
-The cluster's sample comes from the picture that the dashboard has anyway, GPUs of jobs from its nodes' samples; CPU,
-memory and I/O of running jobs from `sstat`, which asks their nodes. One recorder serves all viewers. It has the rights
-of the dashboard itself: without access to other users' jobs there are no curves of them.
+The cluster's sample and the GPU load of jobs come from the dashboard's picture; CPU, memory and I/O of running jobs
+come from `sstat`, which asks their nodes. A single recorder serves all viewers, with the dashboard's own privileges: if
+these do not cover other users' jobs, their curves are missing.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("spritz.web")
 
-#: Seconds between samples; of jobs whose page is open; and for how long a look at a page counts.
+#: Seconds between samples; between samples of jobs whose page is open; and seconds for which a page counts as open.
 EVERY_SECONDS, WATCHED_SECONDS, WATCHING_SECONDS = 30.0, 10.0, 25.0
 
-#: Seconds at least over which a rate is taken, where there are as many: sstat tells CPU time in whole seconds.
+#: Shortest period of a rate, if samples go back that far: sstat reports CPU time in whole seconds.
 RATE_SECONDS = 25.0
 
-#: Seconds until a job whose page is open and that has no sample is looked at again, and how often.
+#: Seconds between attempts to sample a job with an open page and no sample yet, and the number of attempts.
 SOON_SECONDS, TRIES = 0.7, 5
 
-#: Jobs of one round: those that were looked at longest ago.
+#: Most jobs sampled in a round: those whose last sample is oldest.
 JOBS_MAX = 100
 
-#: Seconds between clearings of old rows.
+#: Seconds between deletions of old rows.
 PRUNE_SECONDS = 900.0
 
 #: A step's (CPU seconds, bytes of memory, bytes read, bytes written), by its name.
@@ -46,29 +46,29 @@ Steps = dict[str, tuple[float, float, float, float]]
 
 
 class Recorder:
-    """One for the dashboard."""
+    """Samples and stores usage until its task is cancelled."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._viewer = Viewer()
-        #: job -> until when its page counts as open
+        #: job -> time until which its page counts as open
         self._watched: dict[int, float] = {}
-        #: job -> when it was sampled lately (controller's clock), and its steps then; oldest first
+        #: job -> recent samples: (controller's time, steps), oldest first
         self._before: dict[int, list[tuple[float, Steps]]] = {}
-        #: watched jobs -> how often they were looked at for a first sample
+        #: watched job -> number of attempts at its first sample
         self._tries: dict[int, int] = {}
         self._wanted = asyncio.Event()
-        #: Why nothing is recorded ("": it is).
+        #: why nothing is recorded; "" while it is
         self.problem = ""
 
     def watch(self, job: int) -> None:
-        """Its page is open."""
+        """Note that the job's page is open: sample the job more often."""
         if job not in self._watched:
             self._wanted.set()
         self._watched[job] = time.monotonic() + WATCHING_SECONDS
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Record until cancelled."""
         local = self._site.settings.own_files
         session = Session(id="recorder", user="" if local else pwd.getpwuid(os.geteuid()).pw_name)
         whole = pruned = 0.0
@@ -126,21 +126,21 @@ class Recorder:
         )
         steps = steps_of(out)
         now = picture.now()
-        found = []
+        samples = []
         for job in jobs:
-            mine = steps.get(job.label) or steps.get(str(job.id))
+            job_steps = steps.get(job.label) or steps.get(str(job.id))
             gpu, gpu_memory = gpu_use(picture, job)
-            if mine is None and gpu is None:
+            if job_steps is None and gpu is None:
                 continue
             rates: tuple[float | None, float | None, float | None, float | None] = (None, None, None, None)
-            if mine is not None:
+            if job_steps is not None:
                 known = self._before.setdefault(job.id, [(job.started_at, {})])
                 while len(known) > 1 and now - known[1][0] >= RATE_SECONDS:
                     del known[0]
-                rates = rates_of(mine, known[0][1], now - known[0][0])
-                known.append((now, mine))
-            found.append(JobSample(job.id, now, *rates, gpu, gpu_memory))
-        return found
+                rates = rates_of(job_steps, known[0][1], now - known[0][0])
+                known.append((now, job_steps))
+            samples.append(JobSample(job.id, now, *rates, gpu, gpu_memory))
+        return samples
 
     def _sampled_at(self, job: int) -> float:
         known = self._before.get(job)
@@ -148,21 +148,21 @@ class Recorder:
 
 
 def steps_of(out: str) -> dict[str, Steps]:
-    """What `sstat` prints, by job and step."""
-    found: dict[str, Steps] = {}
+    """Parse the output of `sstat`: usage by job and step."""
+    by_job: dict[str, Steps] = {}
     for line in out.splitlines():
         name, taken, given = (*line.split("|"), "", "", "")[:3]
         job, _, step = name.partition(".")
         read, written = _tres(taken), _tres(given)
         if job and taken:
             values = (read.get("cpu", 0.0), read.get("mem", 0.0), read.get("fs/disk", 0.0), written.get("fs/disk", 0.0))
-            found.setdefault(job, {})[step] = values
-    return found
+            by_job.setdefault(job, {})[step] = values
+    return by_job
 
 
 def _tres(text: str) -> dict[str, float]:
-    """`cpu=00:01:02,mem=1024` as seconds and bytes."""
-    found = {}
+    """Parse `cpu=00:01:02,mem=1024` into seconds and bytes, by name."""
+    values = {}
     for word in text.split(","):
         name, _, amount = word.partition("=")
         days, _, clock = amount.rpartition("-")
@@ -171,16 +171,16 @@ def _tres(text: str) -> dict[str, float]:
                 seconds = 0.0
                 for part in clock.split(":"):
                     seconds = seconds * 60 + float(part)
-                found[name] = seconds + 86_400 * int(days or 0)
+                values[name] = seconds + 86_400 * int(days or 0)
             else:
-                found[name] = float(amount)
+                values[name] = float(amount)
         except ValueError:
             continue
-    return found
+    return values
 
 
 def rates_of(steps: Steps, before: Steps, seconds: float) -> tuple[float, float, float, float]:
-    """CPUs kept busy, memory, and bytes read and written a second, since `before`."""
+    """(CPUs kept busy, memory in bytes, bytes read per second, bytes written per second), since `before`."""
     grown = [0.0, 0.0, 0.0]
     for name, (cpu, _, read, written) in steps.items():
         old = before.get(name, (0.0, 0.0, 0.0, 0.0))
@@ -191,15 +191,15 @@ def rates_of(steps: Steps, before: Steps, seconds: float) -> tuple[float, float,
 
 
 def gpu_use(picture: Picture, job: Job) -> tuple[float | None, float | None]:
-    """How busy its GPUs are (percent), and bytes of their memory in use; None where nobody tells."""
+    """(load of the job's GPUs in percent, bytes of their memory in use); None if there are no samples."""
     busy, memory, known = [], 0, False
     for place in job.nodes:
         node = picture.nodes.get(place.node)
         if node is None or not node.gpu_samples:
             continue
-        mine = {number for number, owner in enumerate(drawing.cells_of(node, [job])) if owner == job.id}
+        indexes = {number for number, owner in enumerate(drawing.cells_of(node, [job])) if owner == job.id}
         for sample in node.gpu_samples:
-            if sample.index in mine:
+            if sample.index in indexes:
                 known = True
                 memory += sample.memory_used_mib << 20
                 if sample.busy_percent >= 0:
@@ -208,7 +208,7 @@ def gpu_use(picture: Picture, job: Job) -> tuple[float | None, float | None]:
 
 
 def cluster_sample(picture: Picture) -> ClusterSample:
-    """What is in use now."""
+    """The cluster's present usage."""
     nodes = picture.nodes.values()
     told = [sample.busy_percent for node in nodes for sample in node.gpu_samples if sample.busy_percent >= 0]
     loads = [min(node.cpu_load, node.cpus) for node in nodes if node.cpu_load is not None]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-#: states in which a job has nodes
+#: States in which a job holds nodes.
 _ACTIVE = frozenset({"RUNNING", "SUSPENDED"})
 
-#: states in which a node starts no job, worst first, with what pages call them
+#: States in which a node cannot start jobs, the worst first -> condition on pages.
 _CONDITIONS = (
     ("down", ("DOWN", "FAIL", "ERROR", "NOT_RESPONDING", "UNKNOWN", "FUTURE")),
     ("drain", ("DRAIN",)),
@@ -17,7 +17,7 @@ _CONDITIONS = (
 
 
 class Gres(Struct, frozen=True):
-    """So many devices; `indexes`: a mask of their numbers in hexadecimal ("0": counted only)."""
+    """Devices of a type; `indexes`: hexadecimal mask of their numbers ("0": a mere count)."""
 
     name: str = ""
     type: str = ""
@@ -26,12 +26,12 @@ class Gres(Struct, frozen=True):
 
     @property
     def mask(self) -> int:
-        """Numbers of the devices as bits."""
+        """The mask of device numbers as an integer."""
         return int(self.indexes, 16)
 
 
 class OnNode(Struct, frozen=True):
-    """What a job has on one node. `cpus`: a mask in hexadecimal."""
+    """A job's resources on a node. `cpus`: a hexadecimal mask."""
 
     node: str
     cpus: str = "0"
@@ -40,23 +40,23 @@ class OnNode(Struct, frozen=True):
 
     @property
     def cpu_count(self) -> int:
-        """CPUs."""
+        """Number of CPUs in the mask."""
         return int(self.cpus, 16).bit_count()
 
     @property
     def gpus(self) -> tuple[Gres, ...]:
-        """Its GPUs, and those of which it has shares."""
-        return tuple(one for one in self.gres if one.name in ("gpu", "shard", "mps"))
+        """The GPUs, and GPUs of which the job holds shares."""
+        return tuple(gres for gres in self.gres if gres.name in ("gpu", "shard", "mps"))
 
 
 class Allocation(Struct, frozen=True):
-    """All that a job has."""
+    """A job's resources on all its nodes."""
 
     nodes: tuple[OnNode, ...] = ()
 
 
 class Array(Struct, frozen=True):
-    """The part of an array without records of its own. `pending`: a mask of task ids in hexadecimal."""
+    """The pending tasks of an array without records of their own. `pending`: hexadecimal mask of task ids."""
 
     pending: str = "0"
     limit: int = 0
@@ -64,7 +64,7 @@ class Array(Struct, frozen=True):
 
 
 class Job(Struct, frozen=True, array_like=True, kw_only=True):
-    """A row of `/spritz/v1/jobs`: `FIELDS` in this order."""
+    """A row of `/spritz/v1/jobs`, in the order of `FIELDS`."""
 
     id: int
     array_job_id: int = 0
@@ -100,70 +100,70 @@ class Job(Struct, frozen=True, array_like=True, kw_only=True):
 
     @property
     def state(self) -> str:
-        """As squeue prints it: a job whose nodes are not yet free is COMPLETING."""
+        """The state as squeue prints it: COMPLETING while the nodes of an ended job are not yet free."""
         return "COMPLETING" if self.completing and self.raw_state not in ("PENDING", "RUNNING") else self.raw_state
 
     @property
     def is_pending(self) -> bool:
-        """It waits."""
+        """Whether the job waits."""
         return self.raw_state == "PENDING"
 
     @property
     def is_active(self) -> bool:
-        """It has nodes."""
+        """Whether the job holds nodes."""
         return self.raw_state in _ACTIVE or bool(self.completing)
 
     @property
     def is_over(self) -> bool:
-        """It has ended."""
+        """Whether the job has ended."""
         return not self.is_pending and self.raw_state not in _ACTIVE
 
     @property
     def label(self) -> str:
-        """Its id as squeue prints it: 12, 12_3; 12_[…] for the tasks of an array that have no record yet."""
+        """The id as squeue prints it: 12, 12_3; 12_[…] for pending tasks of an array."""
         if not self.array_job_id:
             return str(self.id)
         return f"{self.array_job_id}_{'[…]' if self.array_task_id is None else self.array_task_id}"
 
     @property
     def waiting_tasks(self) -> int:
-        """Jobs for which the row stands while it waits."""
+        """Number of waiting tasks in this row."""
         return max(1, int(self.array.pending, 16).bit_count()) if self.array is not None else 1
 
     @property
     def nodes(self) -> tuple[OnNode, ...]:
-        """What it has on each node while it runs."""
+        """The resources on each node, while the job runs."""
         return self.allocation.nodes if self.allocation is not None else ()
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        """Nodes that it has, or had."""
+        """The nodes that the job holds or held."""
         return tuple(node.node for node in self.nodes)
 
     @property
     def node_count(self) -> int:
-        """Nodes that it has or asks for."""
+        """Number of nodes that the job holds, or requests."""
         return len(self.nodes) or self.nodes_min
 
     @property
     def cpus(self) -> int:
-        """CPUs that it has or asks for."""
+        """Number of CPUs that the job holds, or requests."""
         if self.nodes:
             return sum(node.cpu_count for node in self.nodes)
         return max(self.tasks, self.nodes_min) * (self.cpus_per_task or 1)
 
     @property
     def gpus(self) -> int:
-        """GPUs that it has or asks for."""
+        """Number of GPUs that the job holds, or requests."""
         if self.nodes:
             return sum(gres.count for node in self.nodes for gres in node.gres if gres.name == "gpu")
-        per_node = sum(one.count for one in (*self.asked_gpus_per_node, *self.asked_gres_per_node) if _is_gpu(one))
-        per_task = sum(one.count for one in self.asked_gpus_per_task)
+        per_node = sum(gres.count for gres in (*self.asked_gpus_per_node, *self.asked_gres_per_node) if _is_gpu(gres))
+        per_task = sum(gres.count for gres in self.asked_gpus_per_task)
         return sum(gpu.count for gpu in self.asked_gpus) or per_node * self.nodes_min or per_task * self.tasks
 
     @property
     def exit_text(self) -> str:
-        """`1:0` exit status and signal."""
+        """Exit status and signal, such as `1:0`."""
         return f"{self.exit_status >> 8}:{self.exit_status & 0x7F}"
 
 
@@ -171,7 +171,7 @@ def _is_gpu(gres: Gres) -> bool:
     return gres.name in ("gpu", "")
 
 
-#: What to ask for, in the order of Job's fields.
+#: Fields to request, in the order of Job's fields.
 FIELDS = tuple(
     {
         "raw_state": "state",
@@ -199,7 +199,7 @@ class ExpectedAnswer(Struct):
 
 
 class Gpus(Struct, frozen=True):
-    """GPUs of one type on a node, numbered from `first` on."""
+    """GPUs of a type on a node; `first`: number of the first."""
 
     type: str = ""
     count: int = 0
@@ -207,7 +207,7 @@ class Gpus(Struct, frozen=True):
 
 
 class GpuSample(Struct, frozen=True, array_like=True):
-    """How busy a GPU is; -1 for what it does not tell."""
+    """Load of a GPU; -1 for values that it does not report."""
 
     index: int
     busy_percent: int = -1
@@ -218,7 +218,7 @@ class GpuSample(Struct, frozen=True, array_like=True):
 
 
 class Node(Struct, frozen=True, kw_only=True):
-    """A node. Memory in MiB."""
+    """A node. Memory is in MiB."""
 
     name: str
     state: tuple[str, ...] = ()
@@ -246,7 +246,7 @@ class Node(Struct, frozen=True, kw_only=True):
 
     @property
     def condition(self) -> str:
-        """down, drain, maint, power, alloc, mixed, reserved, idle: what an administrator looks for first."""
+        """The most important of the node's states: down, drain, maint, power, alloc, mixed, reserved, idle."""
         flags = set(self.state)
         for name, words in _CONDITIONS:
             if flags.intersection(words):
@@ -259,32 +259,32 @@ class Node(Struct, frozen=True, kw_only=True):
 
     @property
     def takes_jobs(self) -> bool:
-        """Jobs may start on it."""
+        """Whether jobs can start on the node."""
         return self.condition not in ("down", "drain", "maint")
 
     @property
     def gpu_count(self) -> int:
-        """GPUs that it has."""
+        """Number of the node's GPUs."""
         return sum(gpu.count for gpu in self.gpus)
 
     @property
     def gpus_in_use(self) -> int:
-        """GPUs that jobs have."""
+        """Number of GPUs that jobs hold."""
         return sum(count for _, count, _ in self.gpus_used)
 
     @property
     def gpu_types(self) -> str:
-        """`h100`; several with commas; "GPU" where none is named."""
+        """Types of the node's GPUs, separated by commas; "GPU" for GPUs without type."""
         return ", ".join(dict.fromkeys(gpu.type or "GPU" for gpu in self.gpus))
 
     @property
     def state_text(self) -> str:
-        """`MIXED+DRAIN`."""
+        """The state with its flags, such as `MIXED+DRAIN`."""
         return "+".join(self.state)
 
 
 class NodesAnswer(Struct):
-    """GET /spritz/v1/nodes."""
+    """The answer to GET /spritz/v1/nodes."""
 
     now: float
     nodes: list[Node]

@@ -1,6 +1,6 @@
 """A client of slurmrestd: requests with the viewer's identity, and the event stream.
 
-Every refusal is Slurm's: `RestError` has its words. Requests are not retried automatically.
+`RestError` has Slurm's message for a refusal. Requests are not retried.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import msgspec
 
 T = TypeVar("T")
 
-#: The version of Slurm's documents that is spoken.
+#: The API version in the paths of Slurm's resources.
 VERSION = "v0.0.45"
 
-#: Seconds for an answer. A listing of 10,000 jobs takes about one.
+#: Time limit of a request in seconds. A listing of 10,000 jobs takes about one second.
 TIMEOUT = 30.0
 
-#: Seconds without a heartbeat of the event stream, which comes every 5, after which it counts as gone.
+#: Seconds without a heartbeat, which comes every 5 seconds, after which the event stream counts as broken.
 SILENCE = 20.0
 
 
 class RestError(Exception):
-    """What slurmrestd refused, or that it does not answer. `status`: of HTTP; 0 if there was no answer."""
+    """slurmrestd refused a request, or did not answer. `status`: HTTP status, 0 without an answer."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -45,7 +45,9 @@ class _Envelope(msgspec.Struct):
 
 
 class Rest:
-    """A connection pool. `address`: `unix:/path` or `http(s)://host:port`; `token`: the viewer's, "" for our own."""
+    """A connection pool. `address`: `unix:/path` or `http(s)://host:port`. `token`: the viewer's; "" uses the identity
+    of the dashboard's process.
+    """
 
     def __init__(self, address: str, token: str = "", user: str = "") -> None:
         headers = {"X-SLURM-USER-TOKEN": token} if token else {}
@@ -60,16 +62,16 @@ class Rest:
             self._client = httpx.AsyncClient(base_url=address, headers=headers, timeout=TIMEOUT)
 
     async def close(self) -> None:
-        """End its connections."""
+        """Close all connections."""
         await self._client.aclose()
 
     async def get(self, path: str, kind: type[T], **query: Any) -> T:
-        """The answer to a GET, as far as `kind` has fields for it. Raises RestError."""
+        """The answer to a GET, decoded as `kind`; other fields are ignored. Raises RestError."""
         response = await self._send("GET", path, params=query)
         return self._decode(response, kind)
 
     async def send(self, method: str, path: str, body: Any = None, **query: Any) -> dict[str, Any]:
-        """The answer to a request that changes something. Raises RestError."""
+        """The answer to a request that makes a change. Raises RestError."""
         response = await self._send(method, path, json=body, params=query)
         answer: dict[str, Any] = self._decode(response, dict)
         return answer
@@ -91,7 +93,7 @@ class Rest:
 
     @asynccontextmanager
     async def events(self, since: int | None) -> AsyncIterator[AsyncIterator[tuple[str, bytes]]]:
-        """The event stream: names of frames and their data; a heartbeat is ("", b""). Raises RestError."""
+        """The event stream: (name, data) of each frame; a heartbeat is ("", b""). Raises RestError."""
         query: dict[str, str] = {"heartbeat": "5"}
         if since is not None:
             query["since"] = str(since)
@@ -120,7 +122,7 @@ async def _frames(response: httpx.Response) -> AsyncIterator[tuple[str, bytes]]:
 
 
 def _words(content: bytes) -> str:
-    """What went wrong, in the answer's own words."""
+    """The error messages in an answer."""
     try:
         faults = msgspec.json.decode(content, type=_Envelope).errors
     except msgspec.DecodeError:

@@ -1,6 +1,6 @@
-"""Runs, sweeps and pipelines: what `spritz runs`, `show`, `sweeps` and `pipeline` print as JSON.
+"""Runs, sweeps and pipelines: pages from the JSON output of `spritz runs`, `show`, `sweeps` and `pipeline`.
 
-They lie in their users' homes: on a site the commands run as the viewer (`users`).
+Their files are in the users' home directories, so on a site the commands run as the viewer (`users`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from spritz.web.app import Site, View, form_of, route
 from spritz.web.rest import RestError
 from spritz.web.words import number
 
-#: Runs in the list, and in a comparison.
+#: Most runs in the list, and in a comparison.
 RUNS_MAX, COMPARED_MAX = 200, 12
 
-#: Seconds that a request to pause may take: the run saves its state.
+#: Time limit in seconds of a request to pause, in which the run saves its state.
 PAUSE_SECONDS = 900.0
 
-#: Seconds for which the index's answer is good: several parts of a page ask for it.
+#: Seconds for which an answer is cached: several parts of a page need the same.
 _FRESH_SECONDS = 2.0
 
 
@@ -48,7 +48,7 @@ def routes(site: Site) -> list[Route]:
 
 
 async def act_on_run(view: View) -> Response:
-    """`verb` pause, resume or rerun."""
+    """Apply the form's `verb` (pause, resume, rerun) to a run."""
     form = await form_of(view)
     verb, name = form.get("verb", [""])[0], view.request.path_params["name"]
     if verb not in ("pause", "resume", "rerun"):
@@ -59,40 +59,40 @@ async def act_on_run(view: View) -> Response:
         return notice(view, "bad", error.message)
     status, out, errors = await commands.run("spritz", verb, _safe(name), user=user, seconds=PAUSE_SECONDS)
     view.site.kept.clear()
-    said = commands.plain(f"{errors}\n{out}") or f"spritz {verb} ended with status {status}"
-    return notice(view, "bad" if status else "good", said[:500])
+    message = commands.plain(f"{errors}\n{out}") or f"spritz {verb} ended with status {status}"
+    return notice(view, "bad" if status else "good", message[:500])
 
 
 async def _ask(view: View, *words: str) -> Any:
-    """What `spritz` says as JSON; the same question within two seconds has the same answer. Raises RestError."""
+    """The JSON output of a `spritz` command, cached for two seconds. Raises RestError."""
     user = await users.account(view)
     question = (view.session.user, *words)
     known = view.site.kept.get(question)
     if known is not None and time.monotonic() - known[0] < _FRESH_SECONDS:
         return known[1]
-    found = await commands.answer("spritz", *words, user=user)
+    reply = await commands.answer("spritz", *words, user=user)
     if len(view.site.kept) > 200:
         view.site.kept.clear()
-    view.site.kept[question] = (time.monotonic(), found)
-    return found
+    view.site.kept[question] = (time.monotonic(), reply)
+    return reply
 
 
 async def run_of_job(view: View, number: int) -> Any:
-    """The run that the job is, or None."""
+    """The run of a job, or None."""
     try:
-        found = await _ask(view, "runs", "--json", "--limit", "500")
+        listing = await _ask(view, "runs", "--json", "--limit", "500")
     except RestError:
         return None
-    return next((run for run in found["runs"] if run["job_id"].partition("_")[0] == str(number)), None)
+    return next((run for run in listing["runs"] if run["job_id"].partition("_")[0] == str(number)), None)
 
 
 def _safe(name: str) -> str:
-    """A name that is no option."""
+    """The name, if it cannot be an option of a command. Raises RestError."""
     return name if not name.startswith("-") else f"./{name}"
 
 
 async def runs(view: View) -> Response:
-    """All runs."""
+    """The list of runs that match the query."""
     query = view.query
     words = ["runs", "--json", "--limit", str(RUNS_MAX)]
     for name in ("tag", "state", "group", "branch"):
@@ -104,17 +104,17 @@ async def runs(view: View) -> Response:
         words += ["--", query["q"]]
     problem = ""
     try:
-        found = (await _ask(view, *words))["runs"]
+        rows = (await _ask(view, *words))["runs"]
     except RestError as error:
-        found, problem = [], error.message
-    metrics = sorted({name for run in found for name in run["metrics"]})
+        rows, problem = [], error.message
+    metrics = sorted({name for run in rows for name in run["metrics"]})
     return view.render(
         "runs.html",
         title="Runs",
-        runs=found,
+        runs=rows,
         problem=problem,
         metrics=metrics[:4],
-        tags=sorted({tag for run in found for tag in _tags(run)}),
+        tags=sorted({tag for run in rows for tag in _tags(run)}),
     )
 
 
@@ -124,24 +124,24 @@ def _tags(run: dict[str, Any]) -> list[str]:
 
 
 async def run_page(view: View) -> Response:
-    """One run."""
+    """The page of a run."""
     name = view.request.path_params["name"]
-    found = await _ask(view, "show", "--json", _safe(name))
-    run, index = found["run"], found["index"]
+    record = await _ask(view, "show", "--json", _safe(name))
+    run, index = record["run"], record["index"]
     number = index["job_id"].partition("_")[0]
     return view.render(
         "run.html",
         title=f"Run {run['name']}",
         run=run,
         index=index,
-        events=found["events"],
+        events=record["events"],
         number=int(number) if number.isdigit() else 0,
         python=run["surroundings"].get("python", {}),
     )
 
 
 async def difference(view: View) -> Response:
-    """How a run differs from another: command, code, environment, result."""
+    """The differences between two runs: command, code, environment, result."""
     name, other = view.request.path_params["name"], view.query.get("to", "")
     status, out, errors = await commands.run(
         "spritz", "diff", _safe(other), _safe(name), user=await users.account(view)
@@ -149,12 +149,12 @@ async def difference(view: View) -> Response:
     return view.render("diff.html", title=f"{other} and {name}", text=out if status in (0, 1) and out else errors)
 
 
-def _figures(found: dict[str, Any], label: str = "") -> dict[str, dict[str, Any]]:
-    """By name of the figure: unit, kind of axis, and curves (name, xs, ys)."""
+def _figures(record: dict[str, Any], label: str = "") -> dict[str, dict[str, Any]]:
+    """Figures by name: unit, kind of x axis, and curves (name, xs, ys)."""
     figures: dict[str, dict[str, Any]] = {}
     lines: dict[str, tuple[list[float], list[float]]] = {}
     by_step: dict[str, bool] = {}
-    for point in found["points"]:
+    for point in record["points"]:
         if not math.isfinite(point["value"]):
             continue
         name = point["name"]
@@ -166,29 +166,29 @@ def _figures(found: dict[str, Any], label: str = "") -> dict[str, dict[str, Any]
     for name, (xs, ys) in lines.items():
         figures[name] = {"unit": "", "x": "step" if label else "time", "curves": [(label or name, xs, ys)]}
     if not label:
-        for one in found["series"]:
-            if one["what"] == "metric":
+        for curve in record["series"]:
+            if curve["what"] == "metric":
                 continue
-            title = one["what"] if one["what"].startswith("GPU") else one["what"].capitalize()
-            title = "CPUs" if one["what"] == "CPUs" else title
-            figure = figures.setdefault(title, {"unit": one["unit"], "x": "time", "curves": []})
-            figure["curves"].append((one["owner"], one["times"], one["values"]))
+            title = curve["what"] if curve["what"].startswith("GPU") else curve["what"].capitalize()
+            title = "CPUs" if curve["what"] == "CPUs" else title
+            figure = figures.setdefault(title, {"unit": curve["unit"], "x": "time", "curves": []})
+            figure["curves"].append((curve["owner"], curve["times"], curve["values"]))
     return figures
 
 
 async def series(view: View) -> Response:
-    """Curves of a run: its metrics, and what it used, on one axis of time."""
-    found = await _ask(view, "show", "--usage", "--json", _safe(view.request.path_params["name"]))
-    return JSONResponse({"figures": curves.drawn(_figures(found))}, headers={"Cache-Control": "no-store"})
+    """Curves of a run as JSON: its metrics, and its usage over time."""
+    record = await _ask(view, "show", "--usage", "--json", _safe(view.request.path_params["name"]))
+    return JSONResponse({"figures": curves.drawn(_figures(record))}, headers={"Cache-Control": "no-store"})
 
 
 def _names(view: View) -> list[str]:
-    given = view.request.query_params.getlist("run")
-    return list(dict.fromkeys(name for name in given if name))[:COMPARED_MAX]
+    names = view.request.query_params.getlist("run")
+    return list(dict.fromkeys(name for name in names if name))[:COMPARED_MAX]
 
 
 async def compare(view: View) -> Response:
-    """Runs beside each other."""
+    """The comparison of several runs."""
     names = _names(view)
     if len(names) < 2:
         raise RestError("Select two runs or more to compare.", 400)
@@ -230,19 +230,19 @@ def _number(value: Any) -> str:
 
 
 async def compared_series(view: View) -> Response:
-    """Curves of several runs, by step."""
+    """Curves of several runs by step, as JSON."""
     figures: dict[str, dict[str, Any]] = {}
     for name in _names(view):
-        found = await _ask(view, "show", "--usage", "--json", _safe(name))
-        for title, figure in _figures(found, name).items():
+        record = await _ask(view, "show", "--usage", "--json", _safe(name))
+        for title, figure in _figures(record, name).items():
             figures.setdefault(title, {**figure, "curves": []})["curves"] += figure["curves"]
     return JSONResponse({"figures": curves.drawn(figures)}, headers={"Cache-Control": "no-store"})
 
 
 def parallel(lines: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Parallel coordinates: axes (name, place in percent, least and most in words), lines as (name, points).
+    """Parallel coordinates: axes as (name, position in percent, minimum and maximum as text), lines as (name, points).
 
-    Words stand in the order of the alphabet; a line that has no value on an axis is left out.
+    Text values are in alphabetical order; a line without a value on an axis is left out.
     """
     names = list(dict.fromkeys(name for line in lines for name in line["values"]))
     axes = []
@@ -280,24 +280,24 @@ def parallel(lines: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 async def sweeps(view: View) -> Response:
-    """All sweeps."""
+    """The list of sweeps."""
     problem = ""
     try:
-        found = (await _ask(view, "sweeps", "--json", "--limit", "100"))["sweeps"]
+        rows = (await _ask(view, "sweeps", "--json", "--limit", "100"))["sweeps"]
     except RestError as error:
-        found, problem = [], error.message
-    return view.render("sweeps.html", title="Sweeps", sweeps=found, problem=problem)
+        rows, problem = [], error.message
+    return view.render("sweeps.html", title="Sweeps", sweeps=rows, problem=problem)
 
 
 async def sweep_page(view: View) -> Response:
-    """One sweep with its trials."""
+    """The page of a sweep, with its trials."""
     name = view.request.path_params["name"]
-    found = await _ask(view, "sweep", "--status", _safe(name), "--json")
-    metric = found["metric"]
-    trials = found["trials"]
-    trials.sort(key=lambda one: (one["value"] is None, one["value"] or 0, one["name"]))
-    if found["direction"] == "maximize":
-        trials.sort(key=lambda one: (one["value"] is None, -(one["value"] or 0)))
+    status = await _ask(view, "sweep", "--status", _safe(name), "--json")
+    metric = status["metric"]
+    trials = status["trials"]
+    trials.sort(key=lambda trial: (trial["value"] is None, trial["value"] or 0, trial["name"]))
+    if status["direction"] == "maximize":
+        trials.sort(key=lambda trial: (trial["value"] is None, -(trial["value"] or 0)))
     lines = [
         {"name": trial["name"], "values": {**trial["parameters"], metric or "value": trial["value"]}}
         for trial in trials
@@ -306,7 +306,7 @@ async def sweep_page(view: View) -> Response:
     return view.render(
         "sweep.html",
         title=f"Sweep {name}",
-        sweep=found,
+        sweep=status,
         trials=trials,
         parallel=parallel(lines),
         parameters=list(dict.fromkeys(key for trial in trials for key in trial["parameters"])),
@@ -314,34 +314,34 @@ async def sweep_page(view: View) -> Response:
 
 
 async def pipelines(view: View) -> Response:
-    """All pipelines."""
+    """The list of pipelines."""
     problem = ""
     try:
-        found = (await _ask(view, "pipeline", "list", "--json"))["pipelines"]
+        rows = (await _ask(view, "pipeline", "list", "--json"))["pipelines"]
     except RestError as error:
-        found, problem = [], error.message
-    return view.render("pipelines.html", title="Pipelines", pipelines=found, problem=problem)
+        rows, problem = [], error.message
+    return view.render("pipelines.html", title="Pipelines", pipelines=rows, problem=problem)
 
 
 async def pipeline_page(view: View) -> Response:
-    """One pipeline as a graph."""
+    """The page of a pipeline, drawn as a graph."""
     name = view.request.path_params["name"]
-    found = await _ask(view, "pipeline", "show", _safe(name), "--json")
-    boxes, edges, width, height = graph(found["steps"])
+    record = await _ask(view, "pipeline", "show", _safe(name), "--json")
+    boxes, edges, width, height = graph(record["steps"])
     return view.render(
-        "pipeline.html", title=f"Pipeline {name}", pipeline=found, boxes=boxes, edges=edges, width=width, height=height
+        "pipeline.html", title=f"Pipeline {name}", pipeline=record, boxes=boxes, edges=edges, width=width, height=height
     )
 
 
-#: of a box of the graph, and between boxes, pixels
+#: Size of a box in the graph, and gaps between boxes, in pixels.
 _BOX, _TALL, _ACROSS, _DOWN = 190, 52, 70, 22
 
 
 def graph(steps: list[dict[str, Any]]) -> tuple[list[Any], list[str], int, int]:
-    """Boxes (x, y, step), edges as paths, width and height: steps stand to the right of all that they need."""
+    """(boxes as (x, y, step), edges as SVG paths, width, height). A step is to the right of all steps that it needs."""
     needs = {step["name"]: list(step["needs"]) for step in steps}
     level: dict[str, int] = {}
-    for _ in steps:  # as often as there are steps, since the longest way has no more
+    for _ in steps:  # the longest path has no more edges than there are steps
         for name, sources in needs.items():
             level[name] = max((level.get(source, 0) + 1 for source in sources if source in needs), default=0)
     places: dict[str, tuple[int, int]] = {}

@@ -1,7 +1,7 @@
 """Usage of the cluster and its jobs over time, recorded by the dashboard in a bounded SQLite file.
 
 Slurm only keeps sums and peaks, so curves need periodic samples (`recorder`). Rows are thinned out with age and then
-deleted: the file stays below some 30 MB. Times are the controller's.
+deleted: the file stays below about 30 MB. Times are the controller's.
 """
 
 from __future__ import annotations
@@ -14,19 +14,22 @@ from typing import Any
 
 from msgspec import Struct
 
-#: Seconds after which rows are thinned to one in so many seconds, and forgotten: of the cluster, and of jobs.
+#: Seconds after which rows are thinned, the interval of the rows kept then, and seconds after which rows are deleted:
+#: for the cluster, and for jobs.
 CLUSTER_FULL, CLUSTER_EVERY, CLUSTER_KEPT = 86_400.0, 600.0, 31 * 86_400.0
 JOB_FULL, JOB_EVERY, JOB_KEPT = 3_600.0, 300.0, 14 * 86_400.0
 
-#: Rows of jobs; beyond, the oldest go.
+#: Most rows of jobs; beyond that, the oldest are deleted.
 ROWS_MAX = 300_000
 
-#: Rows of one answer; of more every n-th is given.
+#: Most rows in an answer; from more, every n-th is returned.
 ANSWER_MAX = 1_500
 
 
 class ClusterSample(Struct, frozen=True, array_like=True):
-    """The cluster at a time. Memory in MiB; `gpus_busy`, `cpus_busy`: as many as were fully used; -1: unknown."""
+    """The cluster's usage at a time. Memory is in MiB. `gpus_busy`, `cpus_busy`: equivalent number of fully loaded
+    devices; -1 if unknown.
+    """
 
     at: float
     cpus: int
@@ -42,8 +45,9 @@ class ClusterSample(Struct, frozen=True, array_like=True):
 
 
 class JobSample(Struct, frozen=True, array_like=True):
-    """A job at a time: CPUs that it kept busy, its tasks' highest memory so far (bytes), what it read and wrote (bytes
-    a second), how busy its GPUs were (percent) and their memory in use (bytes); None: not known."""
+    """A job's usage at a time: CPUs kept busy, its tasks' highest memory so far (bytes), read and write rates (bytes
+    per second), load of its GPUs (percent) and their memory in use (bytes); None if unknown.
+    """
 
     job: int
     at: float
@@ -59,10 +63,10 @@ _CLUSTER, _JOB = len(ClusterSample.__struct_fields__), len(JobSample.__struct_fi
 
 
 class Samples:
-    """Of one file. Methods block: they are called in threads, any of them."""
+    """The samples in a file. Methods block, so they are called in threads; any thread may call them."""
 
     def __init__(self, path: Path | str) -> None:
-        """A damaged file, or one with another layout, is replaced: it is never the only record."""
+        """Opens the file. Replaces a damaged file or one with another layout: samples are not a primary record."""
         self._lock = threading.Lock()
         try:
             self._database = self._opened(str(path))
@@ -71,28 +75,28 @@ class Samples:
             self._database = self._opened(str(path))
 
     def _opened(self, path: str) -> sqlite3.Connection:
-        found = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         try:
-            found.execute("PRAGMA journal_mode=WAL")
-            found.execute("PRAGMA synchronous=OFF")
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=OFF")
             names = ", ".join(ClusterSample.__struct_fields__[1:])
-            found.execute(f"CREATE TABLE IF NOT EXISTS cluster_1 (at REAL PRIMARY KEY, {names})")
+            connection.execute(f"CREATE TABLE IF NOT EXISTS cluster_1 (at REAL PRIMARY KEY, {names})")
             names = ", ".join(JobSample.__struct_fields__[2:])
-            found.execute(
+            connection.execute(
                 f"CREATE TABLE IF NOT EXISTS job_1 (job INTEGER, at REAL, {names}, PRIMARY KEY (job, at)) WITHOUT ROWID"
             )
         except sqlite3.DatabaseError:
-            found.close()
+            connection.close()
             raise
-        return found
+        return connection
 
     def close(self) -> None:
-        """No more."""
+        """Close the file."""
         with self._lock:
             self._database.close()
 
     def add(self, cluster: ClusterSample | None, jobs: Sequence[JobSample]) -> None:
-        """Keep these."""
+        """Store samples."""
         with self._lock, self._database as database:
             database.execute("BEGIN")
             if cluster is not None:
@@ -116,7 +120,7 @@ class Samples:
         return [ClusterSample(*row) for row in _thinned(rows)]
 
     def prune(self, now: float) -> None:
-        """Old rows become fewer, and end."""
+        """Thin out and delete old rows. `now`: the controller's time."""
         with self._lock, self._database as database:
             database.execute("BEGIN")
             database.execute("DELETE FROM cluster_1 WHERE at < ?", (now - CLUSTER_KEPT,))
@@ -139,8 +143,8 @@ class Samples:
                 )
 
 
-def _row(one: Struct) -> tuple[object, ...]:
-    return tuple(getattr(one, name) for name in one.__struct_fields__)
+def _row(sample: Struct) -> tuple[object, ...]:
+    return tuple(getattr(sample, name) for name in sample.__struct_fields__)
 
 
 def _thinned(rows: list[Any]) -> list[Any]:

@@ -1,7 +1,7 @@
 """Identity of viewers: one-time links, sessions in signed cookies, links to share, and tokens against forged requests.
 
-Everything is signed with one secret, kept in a file that its owner alone can read; a session outlives a restart. A
-one-time link is good once and for some minutes, a session for half a day after its last use.
+All are signed with a secret in a file that only its owner can read, so sessions outlive a restart. A one-time link is
+valid once and for some minutes, a session for half a day after its last use.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from msgspec import Struct
 
 COOKIE = "spritz-dashboard"
 
-#: Seconds that a link to log in, a session, and a link to share are good for.
+#: Lifetimes in seconds: of a login link, of a session, and of a link to share.
 LINK_SECONDS, SESSION_SECONDS, SHARE_SECONDS = 600, 12 * 3600, 7 * 86_400
 
-#: Requests of one session (or address that has none) at once, and refilled a second.
+#: Token bucket of a session (or, without session, of an address): its size, and requests added per second.
 BURST, RATE = 240.0, 40.0
 
-#: Attempts to log in from one address in a minute.
+#: Most login attempts from an address per minute.
 LOGINS_A_MINUTE = 10
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """A viewer. `user`: "" is who started the dashboard; `only`: paths below which a shared link may look."""
+    """A viewer's session. `user`: "" means the user that started the dashboard. `only`: for a shared link, the paths
+    that it may show.
+    """
 
     id: str
     user: str = ""
@@ -41,12 +43,12 @@ class Session(Struct, frozen=True, kw_only=True):
 
     @property
     def may_act(self) -> bool:
-        """A shared link only looks."""
+        """Whether the session may make changes; shared links may not."""
         return not self.only
 
 
 class Secret:
-    """Signs and checks."""
+    """Signs values with a key, and verifies them."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -55,7 +57,7 @@ class Secret:
 
     @classmethod
     def of_file(cls, path: Path) -> Secret:
-        """The file's, made if it is not there. Raises OSError."""
+        """The secret of a file, which is created if necessary. Raises OSError."""
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
@@ -69,12 +71,12 @@ class Secret:
         return hmac.new(self._key, purpose.encode() + b"\0" + data, hashlib.sha256).hexdigest()
 
     def seal(self, purpose: str, **values: Any) -> str:
-        """Text for a cookie or address that `open` reads."""
+        """Signed text for a cookie or address; `open` reads it."""
         data = base64.urlsafe_b64encode(json.dumps(values, separators=(",", ":")).encode()).rstrip(b"=")
         return f"{data.decode()}.{self._sign(purpose, data)}"
 
     def open(self, purpose: str, text: str) -> dict[str, Any] | None:
-        """None if it is forged, for another purpose, or too old."""
+        """The values of a sealed text; None if it is forged, for another purpose, or expired."""
         data, _, signature = text.partition(".")
         if not hmac.compare_digest(self._sign(purpose, data.encode("utf-8", "replace")), signature):
             return None
@@ -84,12 +86,12 @@ class Secret:
     # -- one-time links
 
     def link(self) -> str:
-        """The word of an address that logs in once: short, since terminals break long addresses."""
+        """The secret part of a login link; short, because terminals break long addresses."""
         data = f"{int(time.time()) + LINK_SECONDS:x}-{secrets.token_hex(8)}"
         return f"{data}-{self.name_of('link', data)}"
 
     def use_link(self, text: str) -> bool:
-        """Whether it is good; it is not again."""
+        """Whether the link is valid; uses it up."""
         data, _, signature = text.rpartition("-")
         if not hmac.compare_digest(self.name_of("link", data).encode(), signature.encode("utf-8", "replace")):
             return False
@@ -103,15 +105,15 @@ class Secret:
     # -- sessions
 
     def begin(self, user: str = "", only: tuple[str, ...] = (), seconds: float = SESSION_SECONDS) -> Session:
-        """A new session."""
+        """Create a session."""
         return Session(id=secrets.token_urlsafe(18), user=user, only=only, ends_at=time.time() + seconds)
 
     def cookie(self, session: Session) -> str:
-        """What the browser keeps."""
+        """The value of the session's cookie."""
         return self.seal("session", id=session.id, user=session.user, only=list(session.only), ends_at=session.ends_at)
 
     def session(self, cookie: str) -> Session | None:
-        """The cookie's."""
+        """The session of a cookie's value; None if it is invalid or has ended."""
         values = self.open("session", cookie) if cookie else None
         if values is None or values["id"] in self._ended:
             return None
@@ -120,55 +122,55 @@ class Secret:
         )
 
     def renewed(self, session: Session) -> Session | None:
-        """The session with more time, when half of its is over."""
+        """The session with a new end, once half of its time is over; else None."""
         if session.only or session.ends_at - time.time() > SESSION_SECONDS / 2:
             return None
         return Session(id=session.id, user=session.user, ends_at=time.time() + SESSION_SECONDS)
 
     def end(self, session: Session) -> None:
-        """Log out."""
+        """End a session (log-out)."""
         now = time.time()
-        self._ended = {one: ends_at for one, ends_at in self._ended.items() if ends_at > now}
+        self._ended = {name: ends_at for name, ends_at in self._ended.items() if ends_at > now}
         self._ended[session.id] = session.ends_at
 
     def form_token(self, session: Session) -> str:
-        """What a form must bring along, so that no other site's form acts."""
+        """The token that the session's forms must contain, so that forms of other sites are refused (CSRF)."""
         return self._sign("form", session.id.encode())
 
     def is_form_token(self, session: Session, text: str) -> bool:
-        """Whether it is the session's."""
+        """Whether the text is the session's form token."""
         return hmac.compare_digest(self.form_token(session).encode(), text.encode("utf-8", "replace"))
 
     def name_of(self, purpose: str, text: str) -> str:
-        """A name for something that we know by `text`, which tells nothing of it."""
+        """A keyed hash of `text`, which does not reveal it."""
         return self._sign(purpose, text.encode())[:32]
 
     # -- links to share
 
     def share(self, path: str, user: str) -> str:
-        """The word of an address that shows one page, and what is below it, to anyone who has it."""
+        """The secret part of a link that shows a page, and the pages below it, to anyone with the link."""
         return self.seal("share", path=path, user=user, ends_at=time.time() + SHARE_SECONDS)
 
 
 class Rates:
-    """How much each caller asks."""
+    """Rate limits of requests and of login attempts."""
 
     def __init__(self) -> None:
         self._buckets: dict[str, tuple[float, float]] = {}
         self._logins: dict[str, deque[float]] = {}
 
     def allow(self, caller: str) -> bool:
-        """Whether the caller may ask once more now."""
+        """Count a request; False if the caller exceeds the rate."""
         now = time.monotonic()
         if len(self._buckets) > 10_000:
-            self._buckets = {name: one for name, one in self._buckets.items() if one[1] > now - BURST / RATE}
+            self._buckets = {name: bucket for name, bucket in self._buckets.items() if bucket[1] > now - BURST / RATE}
         left, at = self._buckets.get(caller, (BURST, now))
         left = min(BURST, left + (now - at) * RATE)
         self._buckets[caller] = (max(0.0, left - 1), now)
         return left >= 1
 
     def allow_login(self, address: str) -> bool:
-        """Whether one more attempt to log in is heard."""
+        """Count a login attempt; False if the address exceeds the limit."""
         now = time.monotonic()
         if len(self._logins) > 10_000:
             self._logins.clear()

@@ -1,8 +1,8 @@
-"""Viewers as users of this machine: their files and commands, with their own rights.
+"""Viewers as users of this machine: access to their files and commands with their own privileges.
 
-On a user's own cluster the viewer is the dashboard's user. On a site a dashboard that runs as root starts processes of
-the viewer (user, groups and home as the machine has them; nothing of our environment), so the kernel decides what a
-log, a run or an option of `sbatch` may read. Otherwise the dashboard refuses, with the reason.
+On a user's own cluster the viewer is the dashboard's user. On a site, a dashboard that runs as root starts processes as
+the viewer (with the machine's user, groups and home, and without our environment). So the kernel decides which logs,
+runs and files of `sbatch` options are readable. Any other dashboard refuses, with the reason.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from spritz.web.rest import RestError
 if TYPE_CHECKING:
     from spritz.web.app import Site, View
 
-#: Processes that read for users at once; seconds without a question after which one ends, and for one answer.
+#: Most reader processes at a time; seconds without a question after which a reader ends; time limit of an answer.
 READERS_MAX, READER_IDLE_SECONDS, READER_SECONDS = 64, 60.0, 20.0
 
-#: Bytes of one answer: `reading.PIECE_BYTES` of control characters as JSON, and more.
+#: Most bytes of an answer: `reading.PIECE_BYTES` of control characters take this many as JSON.
 _ANSWER_BYTES = 4 * 1024 * 1024
 
-#: Variables that a process of a viewer gets from ours.
+#: Environment variables that a viewer's process inherits from the dashboard.
 _KEPT = ("PATH", "SLURM_CONF", "LANG", "LC_ALL", "TZ")
 
 
@@ -47,34 +47,34 @@ class Account(Struct, frozen=True, kw_only=True):
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of its processes."""
+        """The environment of the user's processes."""
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
         return {**kept, "HOME": self.home, "USER": self.name, "LOGNAME": self.name, "SHELL": "/bin/sh"}
 
     @property
     def process(self) -> dict[str, Any]:
-        """Arguments of `create_subprocess_exec`."""
+        """Arguments of `create_subprocess_exec` that set user, groups and environment."""
         return {"user": self.uid, "group": self.gid, "extra_groups": list(self.groups)}
 
 
 async def account(view: View) -> Account | None:
-    """Whose processes may work for the viewer; None: our own, for we are the viewer. Raises RestError with why not."""
+    """The account for the viewer's processes; None if the dashboard's own user is the viewer. Raises RestError."""
     settings, name = view.site.settings, view.session.user
     if settings.own_files:
         return None
-    found = await asyncio.to_thread(_account, name)
-    if found is None:
+    viewer = await asyncio.to_thread(_account, name)
+    if viewer is None:
         raise RestError(
-            f"There is no user {name} on the dashboard's machine, so nothing can be done there as {name}.", 403
+            f"There is no user {name} on the dashboard's machine, so it cannot run commands as {name}.", 403
         )
-    if found.uid == os.geteuid():
+    if viewer.uid == os.geteuid():
         return None
     if os.geteuid():
-        own = await asyncio.to_thread(_name_of, os.geteuid())
+        our_name = await asyncio.to_thread(_name_of, os.geteuid())
         raise RestError(
-            f"This dashboard runs as {own}, and neither as root nor as {name}, so it can do nothing as {name}.", 403
+            f"This dashboard runs as {our_name}, neither as root nor as {name}, so it cannot act as {name}.", 403
         )
-    return found
+    return viewer
 
 
 @functools.lru_cache(maxsize=1024)
@@ -95,7 +95,7 @@ def _account(name: str) -> Account | None:
 
 
 async def call(view: View, work: Callable[..., Any], *words: Any) -> Any:
-    """The answer of one of `reading`'s functions, with the viewer's rights. Raises RestError."""
+    """Call a function of `reading` with the viewer's privileges. Raises RestError."""
     user = await account(view)
     if user is None:
         return await asyncio.to_thread(work, *words)
@@ -103,22 +103,22 @@ async def call(view: View, work: Callable[..., Any], *words: Any) -> Any:
 
 
 class Readers:
-    """One process of `reading` by user, as long as it is asked."""
+    """Reader processes by user; idle ones are ended."""
 
     def __init__(self) -> None:
         self._known: dict[Account, Reader] = {}
 
     async def ask(self, user: Account, question: list[Any]) -> Any:
-        """Raises RestError."""
+        """Ask the user's reader, which is started if necessary. Raises RestError."""
         now = time.monotonic()
-        for other, one in list(self._known.items()):
-            if not one.busy and now - one.used_at > READER_IDLE_SECONDS:
+        for other, idle in list(self._known.items()):
+            if not idle.busy and now - idle.used_at > READER_IDLE_SECONDS:
                 del self._known[other]
-                await one.end()
+                await idle.end()
         reader = self._known.get(user)
         if reader is None:
             if len(self._known) >= READERS_MAX:
-                raise RestError("Too many users read logs just now; try again in a minute.", 503)
+                raise RestError("Too many users are reading logs; try again in a minute.", 503)
             reader = self._known[user] = Reader(user)
         try:
             return await reader.ask(question)
@@ -129,14 +129,14 @@ class Readers:
             raise
 
     async def end(self) -> None:
-        """All of them."""
-        for one in self._known.values():
-            await one.end()
+        """End all readers."""
+        for reader in self._known.values():
+            await reader.end()
         self._known.clear()
 
 
 class Reader:
-    """A process of a user that reads its files."""
+    """A process that reads files as a user."""
 
     def __init__(self, user: Account) -> None:
         self._user = user
@@ -146,11 +146,11 @@ class Reader:
 
     @property
     def busy(self) -> bool:
-        """A question is being answered."""
+        """Whether a question is being answered."""
         return self._turn.locked()
 
     async def ask(self, question: list[Any]) -> Any:
-        """One question at a time. Raises RestError."""
+        """Ask a question, after earlier ones are answered. Raises RestError."""
         async with self._turn:
             self.used_at = time.monotonic()
             try:
@@ -159,7 +159,7 @@ class Reader:
             except TimeoutError as error:
                 raise RestError(f"The file cannot be read within {READER_SECONDS:.0f} s.", 504) from error
             except asyncio.CancelledError:
-                await self.end()  # its answer would be taken for the next question's
+                await self.end()  # a late answer would be taken for that of the next question
                 raise
             except (OSError, ValueError) as error:
                 reason = getattr(error, "strerror", None) or "its process ended"
@@ -180,7 +180,7 @@ class Reader:
         return json.loads(await process.stdout.readline())
 
     async def end(self) -> None:
-        """The process is gone."""
+        """End the process."""
         process, self._process = self._process, None
         if process is not None:
             with suppress(ProcessLookupError):
@@ -189,5 +189,5 @@ class Reader:
 
 
 def may_have_files(site: Site) -> bool:
-    """Whether pages of runs have anything to show."""
+    """Whether the dashboard can read users' files, which pages of runs need."""
     return site.settings.own_files or not os.geteuid()

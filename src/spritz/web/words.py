@@ -1,4 +1,4 @@
-"""Reasons, states, times and amounts as people read them."""
+"""Reasons, states, times and amounts as text for pages."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 import unicodedata
 from datetime import datetime
 
-#: squeue's REASON -> what it means. Source: squeue(1), JOB REASON CODES.
+#: squeue's REASON -> explanation. Source: squeue(1), JOB REASON CODES.
 REASONS: dict[str, str] = {
-    "None": "has not been looked at yet",
-    "Resources": "next in line; waits for resources that other jobs have",
+    "None": "not considered by the scheduler yet",
+    "Resources": "next in line; waits for resources that other jobs hold",
     "Priority": "jobs of higher priority are ahead",
     "Dependency": "waits for another job",
-    "DependencyNeverSatisfied": "waits for a job that ended otherwise, so it never starts",
+    "DependencyNeverSatisfied": "its dependency can never be satisfied, so it never starts",
     "JobHeldUser": "held by its user",
     "JobHeldAdmin": "held by an administrator",
     "BeginTime": "must not start before its begin time",
@@ -21,23 +21,23 @@ REASONS: dict[str, str] = {
     "ReservationDeleted": "its reservation has been deleted",
     "PartitionDown": "its partition starts no jobs now",
     "PartitionInactive": "its partition takes no jobs now",
-    "PartitionNodeLimit": "asks for more nodes than its partition allows",
-    "PartitionTimeLimit": "asks for more time than its partition allows",
+    "PartitionNodeLimit": "requests more nodes than its partition allows",
+    "PartitionTimeLimit": "requests more time than its partition allows",
     "Licenses": "waits for licenses",
-    "JobArrayTaskLimit": "so many tasks of its array may run at a time",
-    "BadConstraints": "no node can ever meet what it asks for",
+    "JobArrayTaskLimit": "the maximum number of its array's tasks is running",
+    "BadConstraints": "no node can ever satisfy the request",
     "NodeDown": "a node that it needs is down",
     "InvalidQOS": "its QOS is not valid any more",
     "InvalidAccount": "its account is not valid any more",
-    "MaxJobsPerAccount": "its account runs as many jobs as it may",
-    "QOSMaxJobsPerUserLimit": "its user runs as many jobs as the QOS allows",
-    "QOSMaxGRESPerUser": "its user has as many GPUs as the QOS allows",
-    "QOSMaxCpuPerUserLimit": "its user has as many CPUs as the QOS allows",
-    "AssocGrpGRES": "its account has as many GPUs as it may",
-    "AssocGrpCpuLimit": "its account has as many CPUs as it may",
-    "AssocMaxJobsLimit": "its account runs as many jobs as it may",
+    "MaxJobsPerAccount": "its account is at its limit of running jobs",
+    "QOSMaxJobsPerUserLimit": "its user is at the QOS's limit of running jobs",
+    "QOSMaxGRESPerUser": "its user is at the QOS's limit of GPUs",
+    "QOSMaxCpuPerUserLimit": "its user is at the QOS's limit of CPUs",
+    "AssocGrpGRES": "its account is at its limit of GPUs",
+    "AssocGrpCpuLimit": "its account is at its limit of CPUs",
+    "AssocMaxJobsLimit": "its account is at its limit of running jobs",
     "Prolog": "its nodes are being prepared",
-    "Cleaning": "its nodes are being cleaned after its last life",
+    "Cleaning": "its nodes are being cleaned up after its previous run",
     "FailedLaunch": "could not be launched",
     "JobLaunchFailure": "could not be launched",
     "NonZeroExitCode": "ended with an error",
@@ -51,7 +51,7 @@ _LIMIT = re.compile(r"(QOS|Assoc)(Grp|Max|Min)?(.*?)(Limit)?\Z")
 
 
 def reason_text(reason: str, detail: str = "") -> str:
-    """What a reason means; a limit that is not in the table in general words."""
+    """The explanation of a reason; a general text for limits that are not in the table."""
     text = REASONS.get(reason, "")
     if not text:
         match = _LIMIT.match(reason)
@@ -60,11 +60,11 @@ def reason_text(reason: str, detail: str = "") -> str:
 
 
 def span(seconds: float) -> str:
-    """`3 d 4 h`, `2 h 05 min`, `12 min`, `40 s`."""
+    """A duration: `3 d 4 h`, `2 h 05 min`, `12 min`, `40 s`."""
     seconds = max(0, int(seconds))
-    days, rest = divmod(seconds, 86_400)
-    hours, rest = divmod(rest, 3600)
-    minutes = rest // 60
+    days, remainder = divmod(seconds, 86_400)
+    hours, remainder = divmod(remainder, 3600)
+    minutes = remainder // 60
     if days:
         return f"{days} d {hours} h" if hours else f"{days} d"
     if hours:
@@ -90,19 +90,19 @@ def clock(at: float, now: float) -> str:
 
 
 def whole(at: float) -> str:
-    """`2026-11-23 14:05:09`, local time."""
+    """Local date and time, `2026-11-23 14:05:09`; a dash for 0."""
     return f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M:%S}" if at else "—"
 
 
 def ago(at: float, now: float) -> str:
-    """`in 12 min`, `3 h 05 min ago`."""
+    """A time relative to `now`: `in 12 min`, `3 h 05 min ago`."""
     if not at:
         return "—"
     return f"in {span(at - now)}" if at > now else f"{span(now - at)} ago"
 
 
 def memory(mib: float | None) -> str:
-    """`512 MiB`, `64 GiB`, `1.5 TiB`."""
+    """An amount of memory: `512 MiB`, `64 GiB`, `1.5 TiB`."""
     if mib is None:
         return "—"
     for unit in ("MiB", "GiB", "TiB"):
@@ -113,12 +113,12 @@ def memory(mib: float | None) -> str:
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """`1 node`, `12 nodes`, `10,000 jobs`."""
+    """A number with its noun: `1 node`, `12 nodes`, `10,000 jobs`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def number(value: float | None) -> str:
-    """A metric: four digits that count."""
+    """A metric with four significant digits."""
     if value is None:
         return "—"
     if abs(value) < 1e15 and (abs(value) >= 1000 or value == int(value)):
@@ -127,14 +127,14 @@ def number(value: float | None) -> str:
 
 
 def event(kind: str) -> str:
-    """`JobNodeGone` as `Job node gone`."""
+    """An event's name as text: `JobNodeGone` becomes `Job node gone`."""
     return re.sub(r"(?<!^)([A-Z])", lambda match: " " + match[1].lower(), kind)
 
 
 def visible(text: str, length: int = 400) -> str:
-    """Text from a user, on one line: control and direction characters as `�`, and no longer than `length`.
+    """Text from a user on a single line, cut to `length`, with `�` for control and direction characters.
 
-    So no name reverses the page around it, or is taller or wider than a page can bear.
+    So a name can neither reverse the text around it nor break the page's layout.
     """
     shown = "".join(
         "\N{REPLACEMENT CHARACTER}" if unicodedata.category(sign) in _UNSEEN else sign for sign in text[: length + 1]
@@ -142,10 +142,10 @@ def visible(text: str, length: int = 400) -> str:
     return shown if len(shown) <= length else shown[:length] + "…"
 
 
-#: control, format (direction marks among them), surrogate, private use, and the separators of lines and paragraphs
+#: Unicode categories: control, format (with direction marks), surrogate, private use, line and paragraph separators.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
-#: state of a job -> (class of colour, words)
+#: State of a job -> (class of colour, text).
 STATES: dict[str, tuple[str, str]] = {
     "PENDING": ("wait", "Pending"),
     "RUNNING": ("run", "Running"),
@@ -166,7 +166,7 @@ STATES: dict[str, tuple[str, str]] = {
     "REQUEUED": ("wait", "Requeued"),
 }
 
-#: condition of a node -> words
+#: Condition of a node -> text.
 CONDITIONS: dict[str, str] = {
     "idle": "Idle",
     "mixed": "Partly in use",
@@ -180,5 +180,5 @@ CONDITIONS: dict[str, str] = {
 
 
 def state(name: str) -> tuple[str, str]:
-    """Class of colour, words."""
+    """(class of colour, text) of a job's state."""
     return STATES.get(name.partition(" ")[0], ("end", name.replace("_", " ").capitalize()))

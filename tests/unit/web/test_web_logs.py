@@ -26,8 +26,8 @@ def test_a_long_log_is_opened_at_its_end_and_read_backwards(tmp_path: Path) -> N
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert read(str(tmp_path / "pipe"))["problem"] == "The output is no file."
-    assert search(str(tmp_path / "pipe"), "x")["problem"] == "The output is no file."
+    assert read(str(tmp_path / "pipe"))["problem"] == "The output is not a regular file."
+    assert search(str(tmp_path / "pipe"), "x")["problem"] == "The output is not a regular file."
 
 
 def test_a_sparse_log_of_a_gigabyte_is_opened_at_once(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_what_is_added_follows_and_a_character_in_halves_is_left_for_later(tmp_p
 def test_what_is_no_file_is_said_in_words(tmp_path: Path) -> None:
     assert read(str(tmp_path / "none"))["problem"] == "There is no output yet."
     os.mkfifo(tmp_path / "pipe")
-    assert read(str(tmp_path / "pipe"))["problem"] == "The output is no file."
+    assert read(str(tmp_path / "pipe"))["problem"] == "The output is not a regular file."
     assert read(str(tmp_path))["problem"]
 
 

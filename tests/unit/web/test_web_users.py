@@ -34,7 +34,7 @@ def test_we_work_for_ourselves_and_for_nobody_whom_this_machine_does_not_know(mo
     assert asyncio.run(users.account(view(NAME))) is None
     assert "There is no user no-such-user" in why_not("no-such-user")
     monkeypatch.setattr(os, "geteuid", lambda: 54_321)
-    assert why_not("daemon").startswith("This dashboard runs as 54321, and neither as root nor as daemon")
+    assert why_not("daemon").startswith("This dashboard runs as 54321, neither as root nor as daemon")
 
 
 def test_a_reader_answers_as_its_user_and_what_it_cannot_do_is_said(tmp_path: Path) -> None:
