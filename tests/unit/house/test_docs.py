@@ -22,3 +22,26 @@ def test_the_architecture_names_every_package_and_the_layers_that_are_held() -> 
     assert " > ".join(line.strip() for line in held.splitlines() if line.strip()) == " ".join(shown.split())
     packages = {path.name for path in (_ROOT / "src/spritz").iterdir() if (path / "__init__.py").exists()}
     assert packages - set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set()
+
+
+def test_the_glossary_and_the_checklists_name_modules_that_exist() -> None:
+    source = _ROOT / "src/spritz"
+    pages = [_ROOT / "docs/glossary.md", *(_ROOT / "docs/checklists").glob("*.md")]
+    names = {
+        name for page in pages for name in re.findall(r"`([a-z_]+(?:[./][a-z_]+)+)(?:\.py)?`", page.read_text("utf-8"))
+    }
+    modules = {
+        name.removesuffix(".py").replace("/", ".") for name in names if (source / re.split(r"[./]", name)[0]).is_dir()
+    }
+    assert modules, "the pages name modules"
+    assert [name for name in sorted(modules) if not _exists(source, name)] == []
+
+
+def _exists(source: Path, name: str) -> bool:
+    """Whether it is a package, a module, or a name inside one."""
+    *parents, last = name.split(".")
+    path = source.joinpath(*parents)
+    if (path / last).is_dir() or (path / f"{last}.py").exists():
+        return True
+    module = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
+    return module.exists() and re.search(rf"\b{last}\b", module.read_text("utf-8")) is not None
