@@ -90,6 +90,8 @@ def decoded(data: bytes) -> State:
     state.next_job_id = image.next_job_id
     state.next_slice_at = image.next_slice_at
     state.next_power_at = image.next_power_at
+    # The order is that of dependence: indexes, charges and deadlines of jobs follow from nodes, partitions and policy,
+    # so jobs come last.
     for node in image.nodes:
         state.put_node(node)
     state.put_partitions({partition.name: partition for partition in image.partitions})

@@ -337,6 +337,8 @@ class State:
         if old != new:
             add_charge(self.ledger, self.minutes, old, -1, self.at)
             add_charge(self.ledger, self.minutes, new, 1, self.at)
+            # Only a flag: which job accrues next is a decision with events of its own (`decide.accrue`), and `apply`
+            # makes none.
             if old is not None and old.accruing > (new.accruing if new is not None else 0):
                 self.accrual_freed = True
             if old is not None and old.accrual_waits:

@@ -55,6 +55,8 @@ def _split(state: State, event: events.ArrayTaskSplit) -> None:
     # Only tasks claim resources; old journals have arrays claim them until a task starts.
     array = replace(state.jobs[event.array_job_id], awaits_victims_since=0.0)
     assert array.array is not None, f"job {array.id} has no pending array tasks: {event}"
+    # `aftercorr` of an array stands for "each task after its counterpart"; a task with a record of its own names the
+    # one it waits for.
     task_id = event.task_id
     dependencies = tuple(
         replace(item, task_id=task_id) if item.kind == "aftercorr" and item.task_id is None else item
@@ -262,6 +264,7 @@ def _end_signal_sent(state: State, event: events.EndSignalSent) -> None:
 
 def _suspended(state: State, event: events.JobSuspended) -> None:
     job = state.jobs[event.job_id]
+    # (A suspended job can be suspended again, by an administrator: its time stands still since the first.)
     since = job.suspended_at if job.state is JobState.SUSPENDED else event.at
     state.put_job(replace(job, state=JobState.SUSPENDED, suspended_at=since, suspended_by=event.by))
     for share in state.held_shares(job):

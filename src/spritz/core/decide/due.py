@@ -60,6 +60,7 @@ def tick(context: DecisionContext, command: Tick) -> Done:
     resume_nodes(context)
     look_at_power(context)
     look_at_reservations(context)
+    # Last and together: one event for all, since a cluster that ends thousands of jobs an hour purges as many.
     if purge:
         context.record(JobsPurged(at=context.now, job_ids=tuple(purge)))
     return Done()

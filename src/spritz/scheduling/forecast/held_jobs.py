@@ -157,6 +157,8 @@ class HeldJobs:
             job_limits = self._rules.job_limits(account, user, request.partition, qos, exempt)
             tres = tuple(self._rules.priced(request.partition, wanted_by(record.spec, request)))
         made = HeldGroup(request, job_limits, tres, array, most)
+        # If nothing that is simulated holds the job back at this moment, then something else does, and a time would be
+        # a guess.
         never = made.limited and self._never(made)
         unforeseen = held and self._fits(made, self._now) is not None
         line = None if never or unforeseen else made
@@ -223,6 +225,8 @@ class HeldJobs:
         while events and (self._waiting or self._arrivals):
             at = events[0][0]
             groups: dict[int, HeldGroup] = {}
+            # All events of one moment before any group is tried: a group that two ends help together must not be tried
+            # after the first of them.
             while events and events[0][0] == at:
                 _at, _order, event = heappop(events)
                 if isinstance(event, Call):

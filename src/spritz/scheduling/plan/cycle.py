@@ -405,7 +405,8 @@ class Cycle:
         # Each start gets a holder number that no job has: the tables still hold running jobs under their own ids.
         self._taken += 1
         # Ranges of holder numbers: job ids are positive; starts of this cycle count down from -2^40, components under
-        # trial from -2^44 (`gangs._ALIAS`), planned starts from -2^50 (`planned_starts.FUTURE`).
+        # trial from -2^44 and -2^46 (`_ALIAS` of `gangs` and `gang_preemption`), planned starts from -2^50
+        # (`planned_starts.FUTURE`).
         alias = -(1 << 40) - self._taken
         ends_at = self.snapshot.now + (request.seconds if minutes is None else minutes * 60.0)
         holders = holders_of(allocation, request, alias, record.spec.uid, self.table, ends_at)

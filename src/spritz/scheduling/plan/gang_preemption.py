@@ -53,6 +53,8 @@ def make_room(cycle: Cycle, gang: Gang, choices: Sequence[Choices], find: Find) 
     if not any(cycle.preemptor.could_preempt(record, request) for record, request in pairs):
         return False
     largest = sorted(range(len(choices)), key=lambda index: max(map(_size, choices[index])), reverse=True)
+    # The largest first, since it has the least choice of nodes; the other way round in case it took the only nodes that
+    # a small component can use.
     for order in (largest, largest[::-1]):
         attempt = _Attempt(cycle, gang, choices)
         placed = attempt.placed_on(find) if attempt.place_all(order) else None
@@ -132,6 +134,9 @@ class _Attempt:
         """Where all components go when the victims have left; victims that can be spared stay."""
         self.victims = list(self.preemptor.chosen)
         without = self._cycle.preemptor.without
+        # The components were placed one by one, each on whatever its victims release. Whether all start together is
+        # asked of the function that will start them, with its own order and its own rules; otherwise victims might
+        # leave for a job that then does not start.
         placed = find(without(self.victims))
         if placed is None:
             return None

@@ -100,6 +100,7 @@ class ShortestOrder:
     def put(self, shape: Shape, first: int) -> None:
         """Consider its jobs from position `first` on in this order."""
         keys = self.keys_of(shape)[first:]
+        # Jobs before `first` have been considered; to move them would consider some twice and others never.
         pairs = sorted((self._predict(shape.jobs[key]), key) for key in keys)
         self._keys[shape.order] = [key for _seconds, key in pairs]
 

@@ -258,6 +258,8 @@ class NodeRow:
         holder = self.holders.pop(job_id, None)
         if holder is None:
             return False
+        # Where two jobs share a CPU (OverSubscribe), what one gives back the other still holds; and a share does not
+        # name the part of its device. Only the holders that are left tell what is free then.
         if self.overlaps or any(gres.name in self.shares_free for gres in holder.gres):
             self.recount()
             return True
@@ -265,7 +267,7 @@ class NodeRow:
         return True
 
     def give_back(self, holder: Holder) -> None:
-        """Free what the holder held, except where another holder holds it too."""
+        """Free what the holder held. Only right on a row without `overlaps`: no other holder has any of it."""
         self.free_cpus |= holder.cpus
         self.free_memory_mib += holder.memory_mib
         self.give_back_gres(holder)

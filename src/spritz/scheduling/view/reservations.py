@@ -228,6 +228,9 @@ def view_of(profile: Profile, reserved: Reserved, request: Request) -> Reservati
     """
     profile.settle()
     table = profile.table
+    # A profile computes a changed node again when it is read, and takes it off the set of stale nodes. Several profiles
+    # over one table cannot share that set: the first reader would hide the change from the others. So each view has a
+    # set of its own, which hears of every addition.
     watched = table.stale
     if not isinstance(watched, _Watched):
         watched = table.stale = _Watched(watched)
@@ -240,6 +243,8 @@ def view_of(profile: Profile, reserved: Reserved, request: Request) -> Reservati
         for hold in holds:
             if reserved.gives_way(hold.reservation, request):
                 view.let_go(hold)
+    # A job inside a reservation of some cores of a node sees the others as taken for ever; so placement, which knows
+    # nothing of reservations, stays inside.
     if reservation is not None and reservation.cpus and not reservation.flexible:
         view.hold(_rest(reservation, table))
     return view

@@ -43,6 +43,7 @@ def _updated(projection: Projection, event: job_events.JobUpdated) -> None:
 def _split(projection: Projection, event: job_events.ArrayTaskSplit) -> None:
     array = projection.records[event.array_job_id]
     if array.claiming:
+        # Only a task claims what victims have released; in old journals the array did.
         array.claiming = False
         projection.place(array)
     if event.job_id == event.array_job_id:
