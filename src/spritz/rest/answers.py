@@ -1,7 +1,7 @@
 """The envelope of an answer: meta, errors, warnings; its status; its ETag.
 
-Source: OpenAPI `openapi_resp`, `openapi_meta`, `openapi_error`; slurmrestd of 22.05 for texts and sources; the status
-of an error as slurmrestd of 26.05 has it, in all versions.
+Source: OpenAPI `openapi_resp`, `openapi_meta`, `openapi_error`; texts and sources of slurmrestd 22.05; the HTTP status
+of errors follows slurmrestd 26.05, in all versions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spritz.rest.callers import Caller
     from spritz.rest.intake import Problem
 
-#: HTTP status by ESLURM name; others are 500, as Slurm has it.
+#: HTTP status by ESLURM name; all others are 500, as in Slurm.
 _STATUS = {
     "SLURM_NO_CHANGE_IN_DATA": 304,
     "ESLURM_REST_INVALID_QUERY": 422,
@@ -37,7 +37,7 @@ _STATUS = {
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """One member of `errors`."""
+    """A member of `errors`."""
 
     code: str = ""
     text: str = ""
@@ -45,7 +45,7 @@ class Fault(Struct, frozen=True, kw_only=True):
     source: str = ""
 
     def record(self) -> Json:
-        """As OpenAPI `openapi_error`."""
+        """The error in the form of OpenAPI `openapi_error`."""
         number, text = ESLURM.get(self.code, (-1 if not self.code else 1, "Unspecified error"))
         return {
             "description": self.description or self.text or text,
@@ -116,7 +116,7 @@ def meta(operation: Operation, caller: Caller, cluster: str, accounting: str) ->
 
 
 def etag(body: Json, version: str) -> str:
-    """A weak tag: the same for the same listed records, for all callers and times."""
+    """A weak ETag, which depends only on the listed records, not on caller or time."""
     lasting = {name: value for name, value in body.items() if name not in ("meta", "last_update", "last_backfill")}
     return f'W/"{hashlib.sha256(encoded([version, lasting])).hexdigest()[:32]}"'
 
@@ -128,7 +128,7 @@ def matches(header: str, tag: str) -> bool:
 
 
 def encoded(value: Any) -> bytes:
-    """JSON. Bytes of texts that are not UTF-8 (names of files) come as escapes that every reader takes."""
+    """JSON text. Bytes that are not UTF-8 (in file names) become escapes that all JSON parsers accept."""
     try:
         return json.encode(value)
     except UnicodeEncodeError:
@@ -139,7 +139,7 @@ def _printable(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     if isinstance(value, dict):
-        return {name: _printable(one) for name, one in value.items()}
+        return {name: _printable(member) for name, member in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_printable(one) for one in value]
+        return [_printable(item) for item in value]
     return value

@@ -1,8 +1,8 @@
 """The application: an endpoint for every operation of the documents, and additional routes.
 
 Each request takes the same path: identify the caller, check the token, check the body against the document, run the
-operation, shape the answer by the document. Errors are Slurm's: an unknown path or an unidentified caller gets a line
-of text, all other errors the envelope with `errors`.
+operation, shape the answer by the document. As in Slurm, the answer to an unknown path or an unidentified caller is a
+line of text; all other errors have the envelope with `errors`.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
 
-#: Longest body, bytes: a script of 4 MiB, as slurmctld takes it, and its environment, escaped.
+#: Longest body in bytes: a script of 4 MiB, slurmctld's maximum, and an environment, both escaped.
 BODY_BYTES_MAX = 32 * 1024 * 1024
 
-#: A body must be complete so long after its beginning.
+#: Seconds within which a body must be complete.
 BODY_SECONDS = 60.0
 
 _NOT_FOUND = "Unable find requested URL. Please view /openapi/v3 for API reference."
@@ -61,7 +61,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     authentication: tuple[str, ...]
     versions: tuple[str, ...] = VERSIONS
-    #: openapi/slurmctld, openapi/slurmdbd
+    #: names without the prefix openapi/: slurmctld, slurmdbd
     plugins: tuple[str, ...] = ("slurmctld", "slurmdbd")
 
 
@@ -76,15 +76,19 @@ class _Compiled(Struct):
 
 
 class Endpoint:
-    """Serves every operation: an ASGI application for the paths below /slurm and /slurmdb."""
+    """Serves all operations: an ASGI application for the paths below /slurm and /slurmdb."""
 
     def __init__(self, daemons: Daemons, settings: Settings, clock: Clock, log: Logger) -> None:
         self._daemons = daemons
         self._settings = settings
         self._clock = clock
         self._log = log
-        served = [one for version in settings.versions for one in operations_of(version)]
-        served = [one for one in served if ("slurmdbd" if one.is_database else "slurmctld") in settings.plugins]
+        served = [operation for version in settings.versions for operation in operations_of(version)]
+        served = [
+            operation
+            for operation in served
+            if ("slurmdbd" if operation.is_database else "slurmctld") in settings.plugins
+        ]
         self._router = Router(served)
         self._shapes = {version: Shapes(version) for version in settings.versions}
         self._intakes = {version: Intake(version) for version in settings.versions}
@@ -101,10 +105,10 @@ class Endpoint:
 
     async def _respond(self, request: Request) -> Response:
         path = request.scope.get("raw_path", b"").decode("latin-1") or request.scope["path"]
-        found = self._router.find(path)
-        if found is None:
+        matched = self._router.find(path)
+        if matched is None:
             return _reject(404, _NOT_FOUND)
-        methods, parameters = found
+        methods, parameters = matched
         method = "GET" if request.method == "HEAD" else request.method
         operation = methods.get(method)
         if operation is None:
@@ -115,7 +119,7 @@ class Endpoint:
             return _reject(401, error.message)
         compiled = self._prepared(operation)
         try:
-            # Before its body is read: only whom a daemon knows may send one.
+            # Before the body is read: only authenticated callers may send one.
             daemon = DATABASE if operation.is_database else CONTROLLER
             if caller.token:
                 await Daemon(self._daemons, daemon, caller).check()
@@ -141,24 +145,24 @@ class Endpoint:
             fault = Fault(code="SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT", source=operation.key)
             return self._plain(request, compiled, caller, Answer(errors=[fault]), 504)
         except Exception as error:
-            # An internal error: answered without details, and slurmrestd continues.
+            # An internal error: the answer has no details, and slurmrestd continues.
             self._log.error("request.failed", exception=error, operation=operation.key, version=operation.version)
             fault = Fault(code="ESLURM_INTERNAL", source=operation.key)
             return self._plain(request, compiled, caller, Answer(errors=[fault]), 500)
 
     def _prepared(self, operation: Operation) -> _Compiled:
         key = (operation.version, operation.key)
-        found = self._compiled.get(key)
-        if found is None:
+        compiled = self._compiled.get(key)
+        if compiled is None:
             shapes, intake = self._shapes[operation.version], self._intakes[operation.version]
-            found = self._compiled[key] = _Compiled(
+            compiled = self._compiled[key] = _Compiled(
                 operation=operation,
                 handler=self._handlers[operation.key],
                 answer=shapes.of(operation.answer),
                 body=intake.of(operation.body) if operation.body is not None else None,
                 query=intake.query(operation),
             )
-        return found
+        return compiled
 
     async def _ask(
         self, request: Request, compiled: _Compiled, caller: Caller, parameters: dict[str, str]
@@ -179,14 +183,14 @@ class Endpoint:
                 fault = Fault(code="ESLURM_DATA_UNKNOWN_MIME_TYPE", source="Content-Type")
                 return self._plain(request, compiled, caller, Answer(errors=[fault]), 415)
             try:
-                found = (json.decode(raw) if kind == _JSON else from_yaml(raw)) if raw.strip() else None
+                decoded = (json.decode(raw) if kind == _JSON else from_yaml(raw)) if raw.strip() else None
             except (DecodeError, NotYaml, UnicodeDecodeError, RecursionError) as error:
                 fault = Fault(code="ESLURM_REST_FAIL_PARSING", description=f"Failure during parsing: {error}"[:300])
                 return self._plain(request, compiled, caller, Answer(errors=[fault]), 400)
-            if found is None:
+            if decoded is None:
                 fault = Fault(code="ESLURM_REST_FAIL_PARSING", description="the request has no body", source="body")
                 return self._plain(request, compiled, caller, Answer(errors=[fault]), 400)
-            body = compiled.body(found, "#", problems)
+            body = compiled.body(decoded, "#", problems)
             if problems.errors:
                 return self._faulty(request, compiled, caller, problems, "ESLURM_REST_FAIL_PARSING")
         return Ask(
@@ -206,7 +210,7 @@ class Endpoint:
         )
 
     def _record(self, compiled: _Compiled, name: str) -> dict[str, Convert]:
-        """What shapes each key of the members of a list in the operation's answer."""
+        """The converters of the members' keys, for the list `name` in the operation's answer."""
         return self._shapes[compiled.operation.version].member(compiled.operation.answer, name)
 
     def _faulty(self, request: Request, compiled: _Compiled, caller: Caller, problems: Problems, code: str) -> Response:
@@ -242,13 +246,13 @@ class Endpoint:
 
     def _streamed(self, request: Request, compiled: _Compiled, ask: Ask, listing: Listing) -> Response:
         listed = Answer(body=listing.rest, warnings=ask.warnings)
-        rest = compiled.answer(answers.envelope(listed, self._meta(ask.operation, ask.caller)))
-        rest.pop(listing.name)
+        other_fields = compiled.answer(answers.envelope(listed, self._meta(ask.operation, ask.caller)))
+        other_fields.pop(listing.name)
         headers = {"ETag": listing.tag} if listing.tag else {}
-        return StreamingResponse(_pieces(listing, rest), headers=headers, media_type=_JSON)
+        return StreamingResponse(_pieces(listing, other_fields), headers=headers, media_type=_JSON)
 
 
-async def _pieces(listing: Listing, rest: Json) -> AsyncIterator[bytes]:
+async def _pieces(listing: Listing, other_fields: Json) -> AsyncIterator[bytes]:
     first = True
     async for records in listing.pieces:
         text = b",".join(records)
@@ -256,13 +260,13 @@ async def _pieces(listing: Listing, rest: Json) -> AsyncIterator[bytes]:
             continue
         yield (f'{{"{listing.name}":['.encode() if first else b",") + text
         first = False
-    # An object's own brace is the end of ours: `],"meta":…}`.
-    tail = b"]," + answers.encoded(rest)[1:]
+    # The encoded object without its opening brace ends ours: `],"meta":…}`.
+    tail = b"]," + answers.encoded(other_fields)[1:]
     yield f'{{"{listing.name}":['.encode() + tail if first else tail
 
 
 async def _read_body(request: Request) -> bytes | None:
-    """None if it is too long. Raises TimeoutError if it does not arrive."""
+    """The body; None if it is too long. Raises TimeoutError if it does not arrive in time."""
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > BODY_BYTES_MAX:
         return None
@@ -277,7 +281,7 @@ async def _read_body(request: Request) -> bytes | None:
 
 
 def _wants_yaml(request: Request) -> bool:
-    """The first kind that is accepted and known decides; JSON otherwise."""
+    """Whether the answer should be YAML: the first known kind in Accept decides; JSON by default."""
     for word in request.headers.get("accept", "").split(","):
         kind = word.partition(";")[0].strip().lower()
         if kind in _YAMLS:
@@ -288,7 +292,7 @@ def _wants_yaml(request: Request) -> bool:
 
 
 def _reject(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
-    """A line of text, after which the connection ends, as Slurm rejects."""
+    """A refusal as in Slurm: a line of text, after which the connection closes."""
     return PlainTextResponse(text, status, {**(headers or {}), "Connection": "close"})
 
 
@@ -301,7 +305,7 @@ async def _http_error(_: Request, error: Exception) -> Response:
 def application(
     daemons: Daemons, settings: Settings, clock: Clock, log: Logger, *, routes: Sequence[BaseRoute] = ()
 ) -> Starlette:
-    """The ASGI application. `routes` are further ones, which come first."""
+    """The ASGI application. `routes`: additional routes, which take precedence."""
     endpoint = Endpoint(daemons, settings, clock, log)
     served = [
         *routes,

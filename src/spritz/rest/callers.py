@@ -1,9 +1,9 @@
 """Authentication of callers. Source: slurmrestd(8) -a; rest_auth/local, rest_auth/jwt.
 
-- rest_auth/local: a Unix socket whose peer is, by the kernel, slurmrestd's own user or root. The caller acts with
-  slurmrestd's rights, which are an ordinary user's.
+- rest_auth/local: a Unix socket whose peer, according to the kernel, is slurmrestd's own user or root. The caller has
+  slurmrestd's privileges, which are an ordinary user's.
 - rest_auth/jwt: a token in X-SLURM-USER-TOKEN (with X-SLURM-USER-NAME, if SlurmUser acts for another user) or in
-  Authorization: Bearer. It is handed to slurmctld and slurmdbd, which verify it: slurmrestd holds no key.
+  Authorization: Bearer. slurmctld and slurmdbd verify it; slurmrestd has no key.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 LOCAL, JWT = "rest_auth/local", "rest_auth/jwt"
 TYPES = (LOCAL, JWT)
 
-#: Characters of a user's name in a header.
+#: Most characters of a user's name in a header.
 _NAME_LENGTH_MAX = 256
 
 
 class Caller(Struct, frozen=True, kw_only=True):
-    """Whose rights a request has: those of the token, or slurmrestd's own where it is ""."""
+    """The identity of a request: that of the token, or slurmrestd's own if the token is ""."""
 
     token: str = ""
-    #: as whom, where the token may act for others
+    #: the user to act for, if the token may act for others
     user: str = ""
-    #: where it comes from, for `meta.client.source`
+    #: origin of the request, for `meta.client.source`
     source: str = ""
-    #: by the kernel's word, on a Unix socket
+    #: the peer of a Unix socket, according to the kernel
     uid: int = -1
 
 
@@ -50,7 +50,7 @@ class NotAuthenticated(SpritzError):
 def caller_of(
     headers: Mapping[str, str], peer: PeerCredentials | None, source: str, allowed: tuple[str, ...]
 ) -> Caller:
-    """The caller by its headers and connection. A token comes before the socket's peer. Raises NotAuthenticated."""
+    """The caller by headers and connection; a token takes precedence over the peer. Raises NotAuthenticated."""
     token, user = headers.get("x-slurm-user-token", ""), headers.get("x-slurm-user-name", "")
     kind, _, bearer = headers.get("authorization", "").partition(" ")
     if not token and kind.lower() == "bearer":

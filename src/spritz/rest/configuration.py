@@ -1,4 +1,4 @@
-"""slurm.conf and slurmdbd.conf as v0.0.45 has them: keys with typed values. Source: OpenAPI `conf_resp`."""
+"""slurm.conf and slurmdbd.conf in the form of v0.0.45: keys with typed values. Source: OpenAPI `conf_resp`."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ if TYPE_CHECKING:
 #: `30 sec`, `10 MB`
 _AMOUNT = re.compile(r"(-?\d+)(?: ?(?:sec|min|MB|days?))?")
 _YES, _NO = ("yes", "1"), ("no", "0", "(null)", "none", "")
-#: keys that the document spells otherwise than `scontrol show config`
+#: Keys that the document spells differently from `scontrol show config`.
 _SPELLED = {"PriorityWeightFairShare": "PriorityWeightFairshare"}
 
 
 def slurm_configuration(answer: ConfigText) -> dict[str, Any]:
     """The body of `slurm_conf`, before it is shaped."""
-    found = {_SPELLED.get(key, key): _value(value) for key, value in answer.pairs if key}
+    keys = {_SPELLED.get(key, key): _value(value) for key, value in answer.pairs if key}
     for key in ("SlurmUser", "SlurmdUser"):
-        name, _, rest = str(found.get(key, "")).partition("(")
-        found[key], found[f"{key}Id"] = name, rest.rstrip(")")
-    port, _, last = str(found.get("SlurmctldPort", "")).partition("-")
-    found["SlurmctldPort"] = port
+        name, _, host_part = str(keys.get(key, "")).partition("(")
+        keys[key], keys[f"{key}Id"] = name, host_part.rstrip(")")
+    port, _, last = str(keys.get("SlurmctldPort", "")).partition("-")
+    keys["SlurmctldPort"] = port
     if port.isdigit():
-        found["SlurmctldPortCount"] = int(last or port) - int(port) + 1 if (last or port).isdigit() else 1
-    low, _, high = str(found.get("SrunPortRange", "")).partition("-")
-    given = low.isdigit() and high.isdigit() and int(high) > 0
-    found["SrunPortRange"] = {"minimum": int(low), "maximum": int(high), "set": True} if given else {}
-    found["controllers"] = [
+        keys["SlurmctldPortCount"] = int(last or port) - int(port) + 1 if (last or port).isdigit() else 1
+    low, _, high = str(keys.get("SrunPortRange", "")).partition("-")
+    is_set = low.isdigit() and high.isdigit() and int(high) > 0
+    keys["SrunPortRange"] = {"minimum": int(low), "maximum": int(high), "set": True} if is_set else {}
+    keys["controllers"] = [
         {"machine": host, "address": address} for host, address in zip(_hosts(answer), answer.controllers, strict=False)
     ]
-    found["PreemptMode"] = str(found.get("PreemptMode", "")).replace("OFF", "DISABLED")
-    found.pop("JobDefaults", None)
+    keys["PreemptMode"] = str(keys.get("PreemptMode", "")).replace("OFF", "DISABLED")
+    keys.pop("JobDefaults", None)
     for key in ("JobRequeue", "JobFileAppend", "KillOnBadExit", "PriorityFavorSmall", "GroupUpdateForce"):
-        found[key] = str(found.get(key, "")).lower() in _YES
-    return found
+        keys[key] = str(keys.get(key, "")).lower() in _YES
+    return keys
 
 
 def slurmdbd_configuration(rows: Iterable[tuple[str, str]]) -> dict[str, Any]:
     """The body of `slurmdbd_conf`, before it is shaped. Rows are those of `sacctmgr show configuration`."""
-    found: dict[str, Any] = {}
+    keys: dict[str, Any] = {}
     for key, value in rows:
         if key.startswith("Purge") and key.endswith("After"):
-            found[key] = _purge(value)
+            keys[key] = _purge(value)
         elif key not in ("StoragePass", "AuthInfo"):
-            found[key] = _value(value)
+            keys[key] = _value(value)
     for key in ("TrackWCKey", "TrackSlurmctldDown"):
-        found[key] = str(found.get(key, "")).lower() in _YES
-    return found
+        keys[key] = str(keys.get(key, "")).lower() in _YES
+    return keys
 
 
 def _hosts(answer: ConfigText) -> list[str]:
-    found = [value.partition("(")[0] for key, value in answer.pairs if key.startswith("SlurmctldHost")]
-    return found or list(answer.controllers)
+    hosts = [value.partition("(")[0] for key, value in answer.pairs if key.startswith("SlurmctldHost")]
+    return hosts or list(answer.controllers)
 
 
 def _value(text: str) -> Any:
@@ -70,8 +70,8 @@ def _value(text: str) -> Any:
 
 
 def _purge(text: str) -> dict[str, Any]:
-    """`12 months*` -> months, and whether they are archived."""
-    found = re.match(r"(\d+) ?(hour|day|month)s?(\*?)", text)
-    if found is None:
+    """`12 months*` as the unit with its number, and whether purged records are archived (`*`)."""
+    match = re.match(r"(\d+) ?(hour|day|month)s?(\*?)", text)
+    if match is None:
         return {"set": False}
-    return {"set": True, f"{found[2]}s": int(found[1]), "archive": bool(found[3])}
+    return {"set": True, f"{match[2]}s": int(match[1]), "archive": bool(match[3])}

@@ -1,8 +1,8 @@
 """Connections to slurmctld and slurmdbd for callers.
 
-A connection has one identity: slurmrestd's own, or that of the first token shown on it (`model.tokens`), so callers can
-never get each other's rights. If there are many, the connections that have been idle longest are closed. Streamed
-listings have a connection of their own, so that a slow reader delays no other request.
+A connection has a single identity: slurmrestd's own, or that of the first token presented on it (`model.tokens`), so
+callers can never get each other's privileges. If there are too many, those idle longest are closed. Each streamed
+listing has its own connection, so that a slow reader does not delay other requests.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Idle connections kept for further requests of their callers.
+#: Most idle connections kept for further requests of their callers.
 KEPT_MAX = 128
 
 CONTROLLER, DATABASE = "slurmctld", "slurmdbd"
 
-#: Of slurmrestd to the daemons.
+#: slurmrestd's name in the handshake with daemons.
 ROLE = "slurmrestd"
 
 
 class Daemons:
-    """Both daemons, for all callers. `path` is the slurm.conf in use."""
+    """Connections to both daemons, for all callers. `path`: the slurm.conf in use."""
 
     def __init__(self, path: str, log: Logger, tasks: Supervisor) -> None:
         self.path = path
@@ -60,7 +60,7 @@ class Daemons:
         return locate_database(self.path).kind
 
     def close(self) -> None:
-        """End every connection."""
+        """Close all connections."""
         for channel in self._kept.values():
             channel.close()
         self._kept.clear()
@@ -68,15 +68,15 @@ class Daemons:
     async def channel(self, daemon: str, caller: Caller) -> Channel:
         """A connection with the caller's identity, kept for the next request. Raises ClientError, NotAuthenticated."""
         key = (daemon, fingerprint(caller))
-        found = self._kept.get(key)
-        if found is None or not found.is_open:
-            found = await self.connect(daemon, caller)
-            replaced, self._kept[key] = self._kept.get(key), found
+        channel = self._kept.get(key)
+        if channel is None or not channel.is_open:
+            channel = await self.connect(daemon, caller)
+            replaced, self._kept[key] = self._kept.get(key), channel
             if replaced is not None:
                 replaced.close()
             self._make_room()
         self._kept.move_to_end(key)
-        return found
+        return channel
 
     def _make_room(self) -> None:
         for key, channel in list(self._kept.items()):
@@ -110,8 +110,8 @@ class Daemons:
         if daemon == CONTROLLER:
             controller = locate_controller(self.path)
             ports: list[Address] = [(host, controller.port) for host in controller.hosts]
-            found = [controller.socket_name, *ports]
-            return found, controller.owners(), controller.message_timeout_seconds
+            addresses = [controller.socket_name, *ports]
+            return addresses, controller.owners(), controller.message_timeout_seconds
         database = locate_database(self.path)
         if database.kind != "slurmdbd":
             raise _no_database("AccountingStorageType of slurm.conf is not accounting_storage/slurmdbd")
@@ -119,7 +119,7 @@ class Daemons:
 
 
 class Daemon:
-    """One daemon as a caller asks it."""
+    """A daemon, queried with a caller's identity."""
 
     def __init__(self, daemons: Daemons, name: str, caller: Caller) -> None:
         self._daemons = daemons
@@ -131,7 +131,7 @@ class Daemon:
         await self._daemons.channel(self._name, self._caller)
 
     async def call(self, request: Struct, reply: type[T], *, timeout: float = 30.0) -> T:
-        """Ask. Raises RemoteError for a refusal, ClientError."""
+        """Send a request and return its answer. Raises RemoteError for a refusal, else ClientError."""
         channel = await self._daemons.channel(self._name, self._caller)
         try:
             return await channel.call(request, reply, timeout=timeout)
@@ -146,8 +146,8 @@ class Daemon:
         channel = await self._daemons.connect(self._name, self._caller)
         try:
             async with aclosing(channel.stream(request, item)) as items:
-                async for one in items:
-                    yield one
+                async for listed in items:
+                    yield listed
         finally:
             channel.close()
 

@@ -4,12 +4,13 @@ A *feed* is one subscription at slurmctld (`WatchChanges`) with a window of the 
 readers share the feed of slurmrestd's own user if PrivateData hides nothing; otherwise every caller has a feed, shared
 by its own readers. So readers cost slurmctld nothing: it sends each event once.
 
-A *reader* is a place in its feed's window, without a queue. Where its place is older than the window, what lies between
-is read from the journal by slurmctld in pieces. A reader that was following and falls out of the window is dropped: it
-is told where to resume. Resuming loses nothing while the journal reaches back; where it does not, `reset` says so.
+A *reader* is a position in its feed's window, without a queue. If the position is older than the window, slurmctld
+reads the events in between from the journal, in pieces. A reader that falls out of the window while it follows is
+dropped, with the position from which to resume. A resumed reader loses no event while the journal reaches back that
+far; otherwise it gets `reset`.
 
-Frames: `hello` (the place where the reader begins), then one frame an event, whose id is its sequence number and whose
-name is its type; comments as heartbeats, with the id up to which everything has been sent; `reset`, `dropped`.
+Frames: `hello` (the reader's first position), then a frame for each event, with its sequence number as id and its type
+as name; comments as heartbeats, with the id up to which all events were sent; `reset`, `dropped`.
 
 Source: HTML Living Standard, 9.2 Server-sent events.
 """
@@ -46,25 +47,25 @@ if TYPE_CHECKING:
 
 PATH = "/spritz/v1/events"
 
-#: Events and bytes of frames in a feed's window.
+#: Most events, and bytes of frames, in a feed's window.
 WINDOW_EVENTS, WINDOW_BYTES = 20_000, 16 * 1024 * 1024
 
-#: Bytes of frames that a reader is sent at once.
+#: Most bytes of frames sent to a reader at a time.
 PIECE_BYTES = 64 * 1024
 
-#: Seconds between heartbeats, unless the reader says otherwise, and the bounds of what it may say.
+#: Seconds between heartbeats by default, and the bounds of what a reader may choose.
 HEARTBEAT_SECONDS, HEARTBEAT_MIN, HEARTBEAT_MAX = 15.0, 1.0, 300.0
 
-#: Seconds that a feed outlives its last reader, and after which a reader's token is looked at again.
+#: Seconds that a feed outlives its last reader, and between two checks of a reader's token.
 LINGER_SECONDS, TOKEN_SECONDS = 30.0, 60.0
 
-#: Readings of the journal at a time, and events in each piece of them.
+#: Most readers of the journal at a time, and most events in a piece.
 _HISTORIES, _HISTORY_EVENTS = 4, 2_000
 
-#: Seconds in which a subscription must begin, and between attempts to subscribe again.
+#: Seconds within which a subscription must begin, and between attempts to subscribe again.
 _BEGIN_SECONDS, _AGAIN_SECONDS = 20.0, 1.0
 
-#: Seconds for which news are gathered before readers are woken: at least, and for each reader.
+#: Seconds for which events are collected before readers are woken: the minimum, and the addition for each reader.
 _GATHER_SECONDS, _GATHER_SECONDS_A_READER = 0.01, 0.0001
 
 
@@ -78,7 +79,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     follow: bool = True
 
     def takes(self, kind: str, job_ids: tuple[int, ...]) -> bool:
-        """Whether a change is for the reader."""
+        """Whether the selection includes a change of this type and of these jobs."""
         return (not self.types or kind in self.types) and (not self.job_ids or not self.job_ids.isdisjoint(job_ids))
 
 
@@ -121,7 +122,7 @@ def _bad(text: str) -> SpritzError:
 
 
 def frame(change: Change) -> bytes:
-    """One event as it is sent."""
+    """An event as a frame of the stream."""
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (change.sequence, change.type.encode(), change.data)
 
 
@@ -146,11 +147,11 @@ class Feed:
         self._clock = clock
         self._log = log
         self.at = -1
-        #: Every event after this one that is for the caller is in the window.
+        #: the window contains all events after this one that the caller may see
         self.floor = -1
         self.public = False
         self.readers = 0
-        #: Why it has ended.
+        #: why the feed has ended; None while it runs
         self.error: Exception | None = None
         self._window: deque[_Frame] = deque()
         self._bytes = 0
@@ -160,7 +161,7 @@ class Feed:
         self.task: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Follow slurmctld until cancelled, over its restarts. Ends where slurmctld refuses."""
+        """Follow slurmctld until cancelled, through its restarts. Ends if slurmctld refuses the subscription."""
         try:
             while True:
                 try:
@@ -218,7 +219,7 @@ class Feed:
         self._moved = asyncio.Event()
 
     async def wait(self, at: int, seconds: float) -> bool:
-        """Until there is more than `at`; False after `seconds` without."""
+        """Wait for events after `at`; False after `seconds` without any."""
         try:
             async with asyncio.timeout(seconds):
                 while self.at <= at and self.error is None:
@@ -228,9 +229,9 @@ class Feed:
         return True
 
     def after(self, at: int, wanted: Wanted) -> tuple[int, bytes]:
-        """Frames for a reader at `at`, and where it is then. `at` is not before `floor`."""
+        """(new position, frames) for a reader at `at`, which must not be before `floor`."""
         window = self._window
-        # Sequence numbers have gaps (events that are no changes), so the position is searched, from the newer end.
+        # Sequence numbers have gaps (not all events are changes), so search the position, from the newest event.
         low, high = 0, len(window)
         if window and window[-1].sequence <= at:
             return self.at, b""
@@ -241,11 +242,11 @@ class Feed:
             else:
                 high = middle
         pieces, size = [], 0
-        for one in islice(window, low, None):
-            if one.type == "reset" or wanted.takes(one.type, one.job_ids):
-                pieces.append(one.data)
-                size += len(one.data)
-            at = one.sequence
+        for entry in islice(window, low, None):
+            if entry.type == "reset" or wanted.takes(entry.type, entry.job_ids):
+                pieces.append(entry.data)
+                size += len(entry.data)
+            at = entry.sequence
             if size >= PIECE_BYTES:
                 return at, b"".join(pieces)
         return self.at, b"".join(pieces)
@@ -261,12 +262,12 @@ class Events:
         self._tasks = tasks
         self._feeds: dict[str, Feed] = {}
         self._histories = asyncio.Semaphore(_HISTORIES)
-        #: when a token was last known to be good, monotonic seconds, by caller
+        #: monotonic time of the last check of a token, by caller
         self._checked: dict[str, float] = {}
         self._stopping = False
 
     def close(self) -> None:
-        """End every reader: slurmrestd stops."""
+        """End all readers, because slurmrestd stops."""
         self._stopping = True
         for feed in self._feeds.values():
             if feed.task is not None:
@@ -274,7 +275,7 @@ class Events:
         self._feeds.clear()
 
     async def open(self, caller: Caller) -> Feed:
-        """The feed for a caller, who is authenticated here. Raises NotAuthenticated, SpritzError."""
+        """Authenticate the caller; return its feed. Raises NotAuthenticated, SpritzError."""
         if caller.token:
             await self.check(caller)
         shared = await self._feed("", Caller())
@@ -283,10 +284,10 @@ class Events:
         return await self._feed(fingerprint(caller), caller)
 
     async def check(self, caller: Caller) -> None:
-        """That the caller's token is still good. Readers with the same token share the question."""
+        """Check that the caller's token is still valid, once for all its readers. Raises NotAuthenticated."""
         key, now = fingerprint(caller), self._clock.monotonic()
         if self._checked.get(key, float("-inf")) + TOKEN_SECONDS <= now:
-            for old in [one for one, at in self._checked.items() if at + TOKEN_SECONDS <= now]:
+            for old in [known for known, at in self._checked.items() if at + TOKEN_SECONDS <= now]:
                 del self._checked[old]
             await Daemon(self._daemons, CONTROLLER, caller).call(Ping(), Pong)
             self._checked[key] = now
@@ -320,12 +321,12 @@ class Events:
         loop.call_later(LINGER_SECONDS, look)
 
     async def read(self, feed: Feed, caller: Caller, wanted: Wanted) -> AsyncIterator[bytes]:
-        """All that one reader is sent."""
+        """The frames for a reader."""
         feed.readers += 1
         try:
             at = feed.at if wanted.since is None else wanted.since
             yield b"retry: 2000\n" + _notice("hello", at, types=sorted(wanted.types or CHANGE_TYPES))
-            # A place that is not in the window is slurmctld's to know: too old, or of another journal.
+            # Only slurmctld knows about a position outside the window: it may be too old, or of another journal.
             catching_up = at < feed.floor or at > feed.at
             while catching_up:
                 before = at
@@ -337,7 +338,7 @@ class Events:
             while True:
                 if feed.error is not None or self._stopping:
                     return
-                # A busy stream has no heartbeats: a token that has ended must end it all the same.
+                # A busy stream has no heartbeats, so also check here that the token has not expired.
                 if caller.token and self._clock.monotonic() >= checked_at + TOKEN_SECONDS:
                     checked_at = self._clock.monotonic()
                     await self.check(caller)
@@ -362,9 +363,9 @@ class Events:
             feed.readers -= 1
 
     async def _history(self, caller: Caller, at: int, wanted: Wanted) -> tuple[int, bytes]:
-        """A piece of the journal's events after `at`, and its end.
+        """(new position, frames) from the journal's events after `at`.
 
-        A slow reader holds no reading of the journal: a piece is read whole, and then sent.
+        Reads a whole piece before it is sent, so that a slow reader does not keep the journal open.
         """
         pieces, read = [], 0
         source = Daemon(self._daemons, CONTROLLER, caller)

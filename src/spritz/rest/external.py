@@ -1,10 +1,10 @@
-"""`POST /spritz/v1/job/{job_id}/complete`: an external job is over, says the system that ran it.
+"""`POST /spritz/v1/job/{job_id}/complete`: the system that runs an external job reports its end.
 
-External jobs (flag EXTERNAL_JOB of `POST /slurm/…/job/allocate`) get nodes as others do, and nothing of ours runs
-there: the event stream tells their start, and their end if it comes from here (scancel, time limit, preemption). Then
-they are COMPLETING, and keep their nodes, until this is called. For a running job it is the end, with the exit code.
+External jobs (flag EXTERNAL_JOB of `POST /slurm/…/job/allocate`) get nodes like other jobs, but Spritz runs nothing
+there. The event stream reports their start, and their end if Spritz ends them (scancel, time limit, preemption). Such
+a job is COMPLETING and keeps its nodes until this request. For a running job, the request is its end, with exit code.
 
-Body: `{"exit_code": 3}` or `{"signal": 9}`; neither: success. To say it twice does no harm.
+Body: `{"exit_code": 3}` or `{"signal": 9}`; without either: success. The request may be repeated.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BODY_BYTES_MAX = 4096
 
 
 class Completed(Struct, frozen=True, forbid_unknown_fields=True):
-    """How it ended."""
+    """The body: the job's exit code or signal."""
 
     exit_code: Annotated[int, Meta(ge=0, le=255)] = 0
     signal: Annotated[int, Meta(ge=0, le=64)] = 0
@@ -66,7 +66,7 @@ def external_routes(daemons: Daemons, allowed: tuple[str, ...]) -> Sequence[Base
 
 
 async def body_of(request: Request) -> bytes:
-    """Of a short request. Raises SpritzError."""
+    """The body of a short request. Raises SpritzError if it is too long."""
     body = b""
     async for piece in request.stream():
         body += piece
@@ -83,7 +83,7 @@ def _ended(body: bytes) -> Completed:
 
 
 def answer_of(fault: Fault | None, status: int, **more: object) -> Response:
-    """In the form of all answers; `more`: what was asked for."""
+    """An answer in the common form; `more`: additional fields."""
     errors = [] if fault is None else [fault.record()]
     body = {"meta": {}, "errors": errors, "warnings": [], **more}
     return Response(json.encode(body), status, media_type="application/json")

@@ -1,8 +1,8 @@
-"""Bodies and queries read by the document's schemas: Python values, or all errors in them.
+"""Parse bodies and queries by the document's schemas into Python values, or report all errors in them.
 
-Slurm's parsers are lenient, and clients rely on it: a number may come as text, a list as text with commas, a number
-that may be unset as plain number or as `{"set": true, "number": 5}`. An unknown field causes a warning and is ignored;
-a value that does not fit the document is an error.
+Slurm's parsers are lenient, and clients rely on it: a number may be text, a list may be text with commas, and a number
+that may be unset may be plain or `{"set": true, "number": 5}`. An unknown field is ignored with a warning; a value that
+does not fit the document is an error.
 """
 
 from __future__ import annotations
@@ -21,55 +21,55 @@ Read = Callable[[Any, str, "Problems"], Any]
 _UNSET = frozenset(("set", "infinite", "number"))
 _YES = ("true", "yes", "on", "1")
 _NO = ("false", "no", "off", "0", "")
-#: Characters of a value that an error repeats.
+#: Most characters of a value that an error repeats.
 _SHOWN = 80
-#: What 64 bits hold, signed or not.
+#: Range of 64-bit numbers, signed or unsigned.
 _WHOLE_MIN, _WHOLE_MAX = -(1 << 63), (1 << 64) - 1
 
 
 class Problem(Struct, frozen=True):
-    """A mistake at one place of a body or query."""
+    """An error or warning about a value. `place`: its path in the body or query."""
 
     place: str
     text: str
 
 
 class Problems:
-    """What reading has found."""
+    """Collects errors and warnings."""
 
     def __init__(self) -> None:
         self.errors: list[Problem] = []
         self.warnings: list[Problem] = []
 
     def error(self, place: str, text: str) -> None:
-        """A value that cannot be taken."""
+        """Add an error about an unacceptable value."""
         self.errors.append(Problem(place, text))
 
     def warn(self, place: str, text: str) -> None:
-        """Something that is ignored."""
+        """Add a warning about an ignored value."""
         self.warnings.append(Problem(place, text))
 
 
 class Intake:
-    """The readers of one version, each compiled once."""
+    """The readers for the schemas of a version; each is compiled once."""
 
     def __init__(self, version: str) -> None:
         self._version = version
         self._known: dict[str, Read] = {}
 
     def of(self, schema: Json) -> Read:
-        """What reads a value by a schema; None comes of what cannot be read."""
+        """The reader for a schema; it returns None for an unacceptable value, after adding an error."""
         name = schema.get("$ref", "")
         if not name:
             return self._compiled(schema)
-        found = self._known.get(name)
-        if found is None:
+        reader = self._known.get(name)
+        if reader is None:
             self._known[name] = lambda value, place, problems: self._known[name](value, place, problems)
-            found = self._known[name] = self._compiled(resolve(self._version, schema))
-        return found
+            reader = self._known[name] = self._compiled(resolve(self._version, schema))
+        return reader
 
     def query(self, operation: Operation) -> Callable[[list[tuple[str, str]], Problems], Json]:
-        """What reads a query string's pairs. A name may be repeated where the document wants a list."""
+        """The reader for a query's (name, text) pairs. A name may be repeated if the document expects a list."""
         readers = {
             parameter.name: self.of(parameter.schema)
             for parameter in operation.parameters
@@ -110,7 +110,7 @@ class Intake:
         return {"integer": _whole, "number": _number, "boolean": _boolean}.get(str(kind), _anything)
 
     def _object(self, properties: Json) -> Read:
-        members = {name: self.of(one) for name, one in properties.items()}
+        members = {name: self.of(member) for name, member in properties.items()}
 
         def read(value: Any, place: str, problems: Problems) -> Json:
             if not isinstance(value, dict):
@@ -138,7 +138,9 @@ class Intake:
             if isinstance(value, str):
                 value = [word for word in value.split(",") if word]
             elif isinstance(value, dict):
-                value = [f"{name}={one}" if isinstance(one, (str, int, float)) else one for name, one in value.items()]
+                value = [
+                    f"{name}={item}" if isinstance(item, (str, int, float)) else item for name, item in value.items()
+                ]
             elif not isinstance(value, list):
                 problems.error(place, f"Expected a list but got {_kind(value)}")
                 return []
@@ -152,9 +154,9 @@ def _kind(value: Any) -> str:
     return names.get(type(value), "null")
 
 
-def _refuse(value: Any, place: str, problems: Problems, wanted: str) -> None:
+def _refuse(value: Any, place: str, problems: Problems, expected: str) -> None:
     shown = f" {str(value)[:_SHOWN]!r}" if isinstance(value, (str, int, float)) else f" {_kind(value)}"
-    problems.error(place, f"Expected {wanted} but got{shown}")
+    problems.error(place, f"Expected {expected} but got{shown}")
 
 
 def _text(value: Any, place: str, problems: Problems) -> str | None:
@@ -190,17 +192,17 @@ def _whole(value: Any, place: str, problems: Problems) -> int | None:
 
 
 def _whole_of(value: Any, place: str, problems: Problems) -> int | None:
-    found: int | None = None
+    number: int | None = None
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
-        found = int(value)
+        number = int(value)
     elif isinstance(value, str):
         digits = value.strip().removeprefix("-")
         if digits.isascii() and digits.isdigit() and len(digits) <= 20:
-            found = int(value)
-    if found is None or not _WHOLE_MIN <= found <= _WHOLE_MAX:
+            number = int(value)
+    if number is None or not _WHOLE_MIN <= number <= _WHOLE_MAX:
         _refuse(value, place, problems, "a whole number")
         return None
-    return found
+    return number
 
 
 def _number(value: Any, place: str, problems: Problems) -> float | None:
@@ -219,14 +221,14 @@ def _boolean(value: Any, place: str, problems: Problems) -> bool | None:
     if value in (0, 1):
         return bool(value)
     if isinstance(value, str) and value.lower() in (*_YES, *_NO):
-        # As in Slurm, a flag that is named without a value is set: `?with_deleted`.
+        # As in Slurm, a flag without a value is set: `?with_deleted`.
         return value == "" or value.lower() in _YES
     _refuse(value, place, problems, "true or false")
     return None
 
 
 def _maybe_number(value: Any, place: str, problems: Problems) -> float | int | None:
-    """None where it is not set, INFINITE where it is without bound."""
+    """Read a number that may be unset (None) or infinite (INFINITE)."""
     if isinstance(value, dict):
         for name in value.keys() - _UNSET:
             problems.warn(f"{place}/{str(name)[:_SHOWN]}", f"Ignoring unknown field {str(name)[:_SHOWN]!r}")

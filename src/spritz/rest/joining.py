@@ -1,11 +1,11 @@
-"""Machines that join, for a system that makes machines (the operator): tokens are made, and machines sent away.
+"""Tokens for machines that join, and their revocation, for a system that creates machines (the operator).
 
-`POST /spritz/v1/tokens`, body `{"role": "node", "lifetime_seconds": 600, "uses": 1, "host": "gpu-0"}`: a token as
-`spritz token create` makes it; role (node), uses (0: any number) and host (any) may be left out.
+`POST /spritz/v1/tokens`, body `{"role": "node", "lifetime_seconds": 600, "uses": 1, "host": "gpu-0"}`: creates a token,
+like `spritz token create`. Optional: role (default node), uses (0: any number) and host (any).
 
-`DELETE /spritz/v1/machines/{host}`: as `spritz token revoke --host`. A machine that has not joined is no failure.
+`DELETE /spritz/v1/machines/{host}`: like `spritz token revoke --host`. Succeeds if the machine has not joined.
 
-For administrators (a token of auth/jwt of theirs; slurmctld verifies it and decides).
+Requires an administrator's token of auth/jwt, which slurmctld verifies.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MACHINE = "/spritz/v1/machines/{host}"
 
 
 class Wanted(Struct, frozen=True, forbid_unknown_fields=True):
-    """A token."""
+    """The body of a request for a token."""
 
     role: Literal["node", "login"] = "node"
     lifetime_seconds: Annotated[float, Meta(gt=0)] = 86400.0

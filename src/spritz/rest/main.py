@@ -1,7 +1,7 @@
 """`slurmrestd`: from the command line to a serving process. Source: slurmrestd(8).
 
-As Slurm's, it does not run as root or SlurmUser: any user that reached its Unix socket would have their rights.
-SLURMRESTD_SECURITY=disable_user_check allows it, for a cluster that belongs to that user.
+Like Slurm's, it refuses to run as root or SlurmUser: any user with access to its Unix socket would get their
+privileges. SLURMRESTD_SECURITY=disable_user_check permits it, for a cluster that belongs to that user.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 def entry() -> None:
-    """The installed command."""
+    """Entry point of the installed command."""
     sys.exit(main(sys.argv[1:]))
 
 
 def main(argv: list[str]) -> int:
-    """Serve until told to stop."""
+    """Serve until a signal stops the process. Returns the exit code."""
     return run_daemon("slurmrestd", argv, parse, USAGE, _start)
 
 
@@ -61,7 +61,7 @@ def _start(options: Options) -> int:
 
 
 def _become(options: Options) -> None:
-    """-u and -g. Raises SpritzError."""
+    """Change to the user and group of -u and -g. Raises SpritzError."""
     if not options.user and not options.group:
         return
     gid = _number(options.group, lambda name: grp.getgrnam(name).gr_gid, "group") if options.group else None
@@ -93,10 +93,10 @@ def _number(word: str, find: Callable[[str], int], kind: str) -> int:
 
 
 def _check_user(slurm_user: str) -> None:
-    """Raises SpritzError for root and SlurmUser."""
+    """Raises SpritzError if the process runs as root or SlurmUser."""
     if "disable_user_check" in os.environ.get("SLURMRESTD_SECURITY", "") or "DISABLE_USER_CHECK" in os.environ:
         return
-    hint = "run it as an unprivileged user of its own (-u USER), which is how Slurm's runs too"
+    hint = "run it as a dedicated unprivileged user (-u USER), as Slurm's slurmrestd requires too"
     if os.geteuid() == 0:
         raise SpritzError("slurmrestd should not be run as the root user.", hint=hint)
     if os.getegid() == 0:

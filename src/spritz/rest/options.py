@@ -1,6 +1,6 @@
 """`slurmrestd`'s command line. Source: slurmrestd(8).
 
-Differs: there is no inetd mode, so an address is needed; -t chooses nothing, since one loop serves every connection.
+Differs: there is no inetd mode, so an address is required. -t has no effect: a single loop serves all connections.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Usage: slurmrestd [OPTIONS] [host]:port|unix:/path/to/socket ...
   -f file           Use this slurm.conf
   -g group          Become this group
   -h, --help        Print this help
-  --max-con count   Connections at once (4096)
+  --max-con count   Maximum number of connections (4096)
   -s plugins        slurmctld, slurmdbd, util (all); "list" lists them
-  -t count          Accepted, and of no effect: one loop serves all connections
+  -t count          Accepted without effect: a single loop serves all connections
   -u user           Become this user
-  -v                Say more; may be repeated
+  -v                Log more; may be repeated
   -V                Print version information and exit
   --tls-cert file   Serve TLS with this certificate and its chain (PEM)
   --tls-key file    The key of the certificate (PEM)
@@ -42,7 +42,7 @@ _LONG = ("--max-con", "--tls-cert", "--tls-key")
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Common):
-    """What was asked for."""
+    """The options of the command line and environment."""
 
     addresses: tuple[str, ...] = ()
     authentication: tuple[str, ...] = TYPES
@@ -53,37 +53,37 @@ class Options(Common):
     connections: int = _CONNECTIONS
     tls_cert: str = ""
     tls_key: str = ""
-    #: what -a, -d or -s with `list` asks for
+    #: the list that -a, -d or -s with `list` asks for
     listed: tuple[str, ...] = ()
 
 
 def parse(argv: list[str]) -> Options:
-    """Raises SpritzError for what slurmrestd does not have."""
-    given: dict[str, str] = {}
+    """Parse the command line. Raises SpritzError for unknown options and values."""
+    values: dict[str, str] = {}
     addresses: list[str] = []
     verbose = 0
     words = iter(argv)
     for word in words:
         name, equals, value = word.partition("=")
         if name in _LONG:
-            given[name] = value if equals else _next(name, words)
+            values[name] = value if equals else _next(name, words)
         elif word in ("--help", "--version"):
-            given["h" if word == "--help" else "V"] = ""
+            values["h" if word == "--help" else "V"] = ""
         elif word.startswith("-") and len(word) > 1:
             for place, letter in enumerate(word[1:], 1):
                 if letter in _GRAMMAR.with_value:
-                    given[letter] = word[place + 1 :] or _next(f"-{letter}", words)
+                    values[letter] = word[place + 1 :] or _next(f"-{letter}", words)
                     break
                 if letter not in _GRAMMAR.flags:
                     raise SpritzError(
                         f"unrecognized option '{word}': slurmrestd of Spritz does not have it", hint=USAGE
                     )
                 verbose += letter == "v"
-                given[letter] = ""
+                values[letter] = ""
         else:
             addresses.append(word)
     environ = os.environ
-    listen = [one for one in environ.get("SLURMRESTD_LISTEN", "").split(",") if one]
+    listen = [address for address in environ.get("SLURMRESTD_LISTEN", "").split(",") if address]
     listed: tuple[str, ...] = ()
     chosen = {}
     for letter, variable, known, prefix in (
@@ -91,26 +91,26 @@ def parse(argv: list[str]) -> Options:
         ("d", "SLURMRESTD_DATA_PARSER_PLUGINS", VERSIONS, ""),
         ("s", "SLURMRESTD_OPENAPI_PLUGINS", _PLUGINS, ""),
     ):
-        text = given.get(letter, environ.get(variable, ""))
+        text = values.get(letter, environ.get(variable, ""))
         if text == "list":
             listed = known
         chosen[letter] = known if text in ("", "list") else _chosen(letter, text, known, prefix)
     debug = environ.get("SLURMRESTD_DEBUG", "")
     return Options(
         foreground=True,
-        config_file=given.get("f", ""),
-        help="h" in given,
-        version="V" in given,
+        config_file=values.get("f", ""),
+        help="h" in values,
+        version="V" in values,
         verbose=verbose or (max(0, int(debug) - 3) if debug.isdigit() else 0),
         addresses=(*addresses, *listen) if addresses or listen else (),
         authentication=chosen["a"],
         versions=chosen["d"],
         plugins=chosen["s"],
-        user=given.get("u", ""),
-        group=given.get("g", ""),
-        connections=_count(given.get("--max-con", str(_CONNECTIONS))),
-        tls_cert=given.get("--tls-cert", ""),
-        tls_key=given.get("--tls-key", ""),
+        user=values.get("u", ""),
+        group=values.get("g", ""),
+        connections=_count(values.get("--max-con", str(_CONNECTIONS))),
+        tls_cert=values.get("--tls-cert", ""),
+        tls_key=values.get("--tls-key", ""),
         listed=listed,
     )
 
@@ -123,7 +123,7 @@ def _next(option: str, words: object) -> str:
 
 
 def _chosen(letter: str, text: str, known: tuple[str, ...], prefix: str) -> tuple[str, ...]:
-    found = []
+    names = []
     for word in text.split(","):
         name = word.strip().removeprefix("openapi/").removeprefix("data_parser/").partition("+")[0]
         if letter == "s" and name.startswith("db"):
@@ -134,8 +134,8 @@ def _chosen(letter: str, text: str, known: tuple[str, ...], prefix: str) -> tupl
             raise SpritzError(
                 f"-{letter} {word}: there is no such plugin", hint=f"there are {', '.join(known)}", exit_code=1
             )
-        found.append(name)
-    return tuple(dict.fromkeys(found))
+        names.append(name)
+    return tuple(dict.fromkeys(names))
 
 
 def _count(text: str) -> int:

@@ -1,15 +1,15 @@
 """`GET /spritz/v1/…`: data for the dashboard and `spritz top` without a field in Slurm's documents.
 
-    jobs            rows of a few fields each, of all jobs or of some; which GPUs of which node each holds
+    jobs            rows with the requested fields, of all jobs or of some, with their GPUs on each node
     nodes           capacity, state and newest sample of each node
     explain/JOB     why a job waits, and when it starts (`scontrol explain`)
-    history/JOB     what happened to a job, from its submission on (`spritz history`)
-    script/JOB      its batch script
+    history/JOB     a job's history since its submission (`spritz history`)
+    script/JOB      a job's batch script
     shares          guaranteed, used, borrowed and lent (`spritz shares`)
     topology        switches and blocks
 
-Answers are JSON objects with the model's own names; times are epoch seconds, memory is in MiB. A caller sees what it
-may see by squeue, sinfo and scontrol: slurmctld decides.
+Answers are JSON objects with the model's own names; times are seconds since the epoch, memory is in MiB. A caller sees
+what squeue, sinfo and scontrol would show: slurmctld decides.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 PREFIX = "/spritz/v1/"
 
-#: A name of a column -> the field of a job's record.
+#: Name of a column -> field of a job's record.
 JOB_FIELDS: dict[str, str] = {
     "id": "id",
     "array_job_id": "array_job_id",
@@ -88,11 +88,11 @@ JOB_FIELDS: dict[str, str] = {
     "expected_nodes": "expected_nodes",
 }
 
-#: Columns that cost the scheduler a look at the whole queue: only when they are named.
+#: Columns for which the scheduler must examine the whole queue: sent only if they are named.
 EXPECTED = ("expected_start_at", "expected_nodes")
 _USUAL = tuple(name for name in JOB_FIELDS if name not in EXPECTED)
 
-#: Jobs of one request, and seconds that an explanation may take.
+#: Most job ids in a request, and time limit of an explanation in seconds.
 _IDS_MAX, _EXPLAIN_SECONDS = 2_000, 60.0
 
 Answer = tuple[Any, str]
@@ -110,23 +110,25 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 async def jobs(controller: Daemon, query: dict[str, str], unless: str) -> Answer:
-    """`fields`, `states`, `ids` narrow. ETag by the controller's version, for the same question."""
+    """Rows of jobs; the parameters `fields`, `states` and `ids` select. The ETag depends on the controller's version of
+    the jobs and on these parameters.
+    """
     names = tuple(query["fields"].split(",")) if query.get("fields") else _USUAL
     if unknown := [name for name in names if name not in JOB_FIELDS]:
         raise _bad(f"fields: unknown {', '.join(unknown)[:100]}; known are {', '.join(JOB_FIELDS)}")
     paths = tuple(JOB_FIELDS[name] for name in names)
     states = tuple(query["states"].upper().split(",")) if query.get("states") else ()
-    wanted = JobFilter(states=states)
+    state_filter = JobFilter(states=states)
     question = hashlib.sha256(repr((names, states, query.get("ids"))).encode()).hexdigest()[:12]
     known = _version_in(unless, question)
     rows: list[Any] = []
     now, version = 0.0, 0
     if query.get("ids"):
-        # A job that there is not any more is no error: it is left out.
+        # Leave out jobs that no longer exist.
         for number in dict.fromkeys(_numbers(query["ids"])):
-            one = JobFilter(targets=(JobTarget(number),), states=states)
+            job_filter = JobFilter(targets=(JobTarget(number),), states=states)
             try:
-                piece = await _rows(controller, ListJobs(filter=one, fields=paths, all=True))
+                piece = await _rows(controller, ListJobs(filter=job_filter, fields=paths, all=True))
             except SpritzError as error:
                 if error.code != "ESLURM_INVALID_JOB_ID":
                     raise
@@ -134,7 +136,9 @@ async def jobs(controller: Daemon, query: dict[str, str], unless: str) -> Answer
             now, version = piece[0], piece[1]
             rows += piece[2]
         return {"now": now, "fields": names, "rows": rows}, ""
-    now, version, rows = await _rows(controller, ListJobs(filter=wanted, fields=paths, all=True, unless_version=known))
+    now, version, rows = await _rows(
+        controller, ListJobs(filter=state_filter, fields=paths, all=True, unless_version=known)
+    )
     tag = f'W/"{version:x}-{question}"'
     if known and known == version:
         return None, tag
@@ -142,12 +146,12 @@ async def jobs(controller: Daemon, query: dict[str, str], unless: str) -> Answer
 
 
 async def _rows(controller: Daemon, request: ListJobs) -> tuple[float, int, list[Any]]:
-    now, version, found = 0.0, 0, []
+    now, version, rows = 0.0, 0, []
     async with aclosing(controller.stream(request, JobRows)) as pieces:
         async for piece in pieces:
             now, version = piece.now, piece.version
-            found += piece.rows
-    return now, version, found
+            rows += piece.rows
+    return now, version, rows
 
 
 def _version_in(header: str, question: str) -> int:
@@ -166,12 +170,12 @@ async def nodes(controller: Daemon, query: dict[str, str], unless: str) -> Answe
             names = tuple(expand(query["names"]))
         except NotationError as error:
             raise SpritzError(str(error), code="ESLURM_INVALID_NODE_NAME") from error
-    now, found = 0.0, []
+    now, rows = 0.0, []
     async with aclosing(controller.stream(ListNodes(names=names, all=True, pieces=True), Nodes)) as pieces:
         async for piece in pieces:
             now = piece.now
-            found += [_node(view) for view in piece.nodes]
-    return {"now": now, "nodes": found}, ""
+            rows += [_node(view) for view in piece.nodes]
+    return {"now": now, "nodes": rows}, ""
 
 
 def _node(view: NodeView) -> dict[str, Any]:
@@ -208,13 +212,13 @@ def _node(view: NodeView) -> dict[str, Any]:
 
 
 async def topology(controller: Daemon, query: dict[str, str], unless: str) -> Answer:
-    """Every network of the cluster."""
+    """The cluster's topologies."""
     answer = await controller.call(ShowConfig(), ConfigText)
-    return {"now": answer.now, "networks": [to_builtins(one) for one in answer.settings.topologies]}, ""
+    return {"now": answer.now, "networks": [to_builtins(network) for network in answer.settings.topologies]}, ""
 
 
 async def shares(controller: Daemon, query: dict[str, str], unless: str) -> Answer:
-    """As `spritz shares --json`."""
+    """The answer of `spritz shares --json`."""
     return to_builtins(await controller.call(ListShares(), Shares)), ""
 
 
@@ -231,7 +235,7 @@ def picture_routes(daemons: Daemons, allowed: tuple[str, ...], log: Logger) -> S
     def route(path: str, answer: Callable[[Request, Caller], Awaitable[Answer]]) -> Route:
         async def serve(request: Request) -> Response:
             try:
-                found, tag = await answer(request, caller_of_request(request, allowed))
+                result, tag = await answer(request, caller_of_request(request, allowed))
             except NotAuthenticated as error:
                 return Response(error.message, 401, {"Connection": "close"}, media_type="text/plain")
             except SpritzError as error:
@@ -241,9 +245,9 @@ def picture_routes(daemons: Daemons, allowed: tuple[str, ...], log: Logger) -> S
             except Exception as error:
                 log.error("request.failed", exception=error, operation=request.url.path)
                 return _refusal(Fault(code="ESLURM_INTERNAL", source=request.url.path), 500)
-            if found is None:
+            if result is None:
                 return Response(status_code=304, headers={"ETag": tag})
-            body = encoded(found)
+            body = encoded(result)
             tag = tag or f'"{hashlib.sha256(body).hexdigest()[:24]}"'
             if matches(request.headers.get("if-none-match", ""), tag):
                 return Response(status_code=304, headers={"ETag": tag})

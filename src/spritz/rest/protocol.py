@@ -1,7 +1,7 @@
 """HTTP on a connection, with additions to uvicorn: the peer's identity, and limits on slow and greedy clients.
 
-A request's head must be complete within `HEAD_SECONDS` and `HEAD_BYTES_MAX`; an answer must be read on within
-`READ_SECONDS` a piece. Bodies are bounded where they are read (`app`). All bounds end the connection.
+A request's head must be complete within `HEAD_SECONDS` and `HEAD_BYTES_MAX`; the client must read each piece of an
+answer within `READ_SECONDS`. `app` limits bodies. A client that exceeds a limit loses its connection.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ READ_SECONDS = 60.0
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
-#: of the present daemon; set before it listens
+#: Log of the daemon; set before it listens.
 connections_max = 4096
 
 
 class Protocol(HttpToolsProtocol):
-    """One connection."""
+    """A connection, with a timer for the request's head."""
 
     _timer: asyncio.TimerHandle | None = None
     _head_bytes = 0
@@ -36,23 +36,23 @@ class Protocol(HttpToolsProtocol):
     _refused = False
 
     def connection_made(self, transport: Any) -> None:
-        """Note who the peer is, where it is local, and wait for a request's head."""
+        """Note the peer's identity on a Unix socket, and start to wait for a request's head."""
         super().connection_made(transport)
         if len(self.connections) > connections_max:
             self._refuse(_TOO_MANY)
             return
         raw = transport.get_extra_info("socket")
-        if raw is not None and raw.family == 1:  # AF_UNIX: only there the kernel's word is the whole truth
+        if raw is not None and raw.family == 1:  # AF_UNIX: only there the kernel identifies the peer
             self.app_state = {**self.app_state, "peer": peer_credentials(raw)}
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is waited for any more."""
+        """Stop the timer."""
         self._unwatch()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come, unless the head of the request is too long."""
+        """Parse received data, unless the head of the request is too long."""
         if self._refused:
             return
         if not self._in_body:
@@ -64,13 +64,13 @@ class Protocol(HttpToolsProtocol):
         super().data_received(data)
 
     def on_headers_complete(self) -> None:
-        """The head is there: bodies have bounds of their own."""
+        """The head is complete: stop its timer. Bodies have other limits."""
         self._unwatch()
         self._in_body, self._head_bytes = True, 0
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """The next request begins with its head."""
+        """The request is complete: wait for the head of the next."""
         self._in_body = False
         super().on_message_complete()
 
@@ -97,7 +97,7 @@ class Protocol(HttpToolsProtocol):
 
 
 def reading_in_time(app: ASGIApp) -> ASGIApp:
-    """The application, for clients that read what they are sent: others lose their connection."""
+    """Wrap the application: closes the connection of a client that does not read its answer in time."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         async def timed(message: Message) -> None:

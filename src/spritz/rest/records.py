@@ -1,8 +1,8 @@
 """Job records of one version as JSON, quickly: jobs of the same request share most of their text.
 
-A record has some 150 keys, of which all but fifty follow from the request, state and billing of the job
-(`presentation.json.jobs.kind_of`). These are shaped and encoded once for each kind of job that does not run; the others
-for each job.
+A record has about 150 keys. All but fifty follow from the job's request, state and billing
+(`presentation.json.jobs.kind_of`): for jobs that do not run, these are shaped and encoded once per such kind. The rest
+is shaped and encoded for each job.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from spritz.presentation.json.documents import Json
     from spritz.presentation.json.shape import Convert
 
-#: Kinds of which the text is kept; beyond that all are forgotten.
+#: Most kinds whose text is cached; beyond that, the cache is cleared.
 _KINDS_MAX = 1000
 
 
 class JobWriter:
-    """Shapes and encodes jobs. `keys` shapes each key of a record of the version."""
+    """Shapes and encodes jobs. `keys`: the version's converter for each key of a record."""
 
     def __init__(self, cluster: str, keys: dict[str, Convert]) -> None:
         self._cluster = cluster
@@ -39,11 +39,11 @@ class JobWriter:
         return job_json(job, self._cluster)
 
     def shaped(self, job: Job) -> Json:
-        """The record as the version has it."""
+        """The record in the version's form."""
         return _shaped(self._all, self.loose(job))
 
     def record(self, job: Job) -> bytes:
-        """The record as the version has it, encoded."""
+        """The record in the version's form, as JSON text."""
         kind = kind_of(job)
         if kind is None:
             return encoded(self.shaped(job))

@@ -1,4 +1,4 @@
-"""Which operation a path and a method mean. As in Slurm, slashes that are doubled or trail make no difference."""
+"""Find the operation of a path and a method. As in Slurm, doubled and trailing slashes are ignored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spritz.presentation.json.documents import Operation
 
 
 class _Place(Struct):
-    """A segment of paths: what may follow it, and the operations that end with it."""
+    """A node in the tree of path segments: its successors, and the operations that end here."""
 
     following: dict[str, _Place] = field(default_factory=dict)
     parameter: str = ""
@@ -19,7 +19,7 @@ class _Place(Struct):
 
 
 class Router:
-    """Finds operations."""
+    """Finds operations by path."""
 
     def __init__(self, operations: list[Operation]) -> None:
         self._root = _Place()
@@ -38,7 +38,7 @@ class Router:
         place.methods[operation.method] = operation
 
     def find(self, path: str) -> tuple[dict[str, Operation], dict[str, str]] | None:
-        """Operations by method, and the parameters of the path; None for a path that there is not."""
+        """(operations by method, parameters in the path); None for an unknown path."""
         place, parameters = self._root, {}
         for quoted in segments_of(path):
             segment = unquote(quoted, errors="surrogateescape")
@@ -53,5 +53,5 @@ class Router:
 
 
 def segments_of(path: str) -> list[str]:
-    """The words between slashes."""
+    """The segments of a path, without empty ones."""
     return [word for word in path.split("/") if word and word != "."]

@@ -1,4 +1,4 @@
-"""The serving process: sockets, TLS, uvicorn, and the way to its end."""
+"""The serving process: sockets, TLS, uvicorn, and an orderly shutdown."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from spritz.rest.options import Options
     from spritz.runtime.log import Logger
 
-#: Seconds that requests under way get when the daemon is told to stop.
+#: Seconds for unfinished requests when the daemon stops.
 STOP_SECONDS = 5
 
-#: Connections that the kernel holds until they are accepted.
+#: Backlog: most connections that the kernel queues until they are accepted.
 _BACKLOG = 1024
 
 
 class _Server(uvicorn.Server):
-    """Without uvicorn's own way with signals."""
+    """uvicorn's server, without its signal handlers."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -49,16 +49,16 @@ class _Server(uvicorn.Server):
 
 def bind(addresses: tuple[str, ...]) -> list[socket.socket]:
     """Sockets for `[host]:port` and `unix:/path`. Raises SpritzError naming the address."""
-    found: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     for address in addresses:
         try:
-            found += _unix(address[5:]) if address.startswith("unix:") else _tcp(address)
+            sockets += _unix(address[5:]) if address.startswith("unix:") else _tcp(address)
         except (OSError, ValueError) as error:
-            for one in found:
-                one.close()
+            for opened in sockets:
+                opened.close()
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise SpritzError(f"cannot listen on {address}: {reason}") from error
-    return found
+    return sockets
 
 
 def _unix(path: str) -> list[socket.socket]:
@@ -66,19 +66,19 @@ def _unix(path: str) -> list[socket.socket]:
         raise ValueError("the path of a Unix socket must be absolute")
     if os.path.exists(path):
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise ValueError("there is something else than a socket")
+            raise ValueError("the path exists and is not a socket")
         probe = socket.socket(socket.AF_UNIX)
         try:
             probe.connect(path)
         except ConnectionRefusedError:
-            os.unlink(path)  # left by a process that is gone
+            os.unlink(path)  # left by a process that has ended
         else:
-            raise ValueError("another process listens there")
+            raise ValueError("another process listens on this path")
         finally:
             probe.close()
     made = socket.socket(socket.AF_UNIX)
     made.bind(path)
-    # Who may act is decided by who the peer is, not by who can open the socket.
+    # The peer's identity decides what is permitted, not access to the socket.
     os.chmod(path, 0o666)
     return [made]
 
@@ -87,8 +87,8 @@ def _tcp(address: str) -> list[socket.socket]:
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not port.isdigit():
-        raise ValueError("[host]:port or unix:/path is accepted")
-    found = []
+        raise ValueError("expected [host]:port or unix:/path")
+    sockets = []
     known = socket.getaddrinfo(host or None, int(port), 0, socket.SOCK_STREAM, 0, socket.AI_PASSIVE)
     for family, kind, number, _, place in known:
         made = socket.socket(family, kind, number)
@@ -96,16 +96,16 @@ def _tcp(address: str) -> list[socket.socket]:
         if family == socket.AF_INET6:
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         made.bind(place)
-        found.append(made)
-    return found
+        sockets.append(made)
+    return sockets
 
 
 def check_tls(certificate: str, key: str) -> None:
-    """Raises SpritzError for files that are no certificate with its key."""
+    """Raises SpritzError unless the files are a certificate and its key."""
     if not certificate and not key:
         return
     if not certificate or not key:
-        raise SpritzError("--tls-cert and --tls-key belong together")
+        raise SpritzError("--tls-cert and --tls-key must be used together")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
@@ -113,7 +113,7 @@ def check_tls(certificate: str, key: str) -> None:
 
 
 async def serve(options: Options, path: str, sockets: list[socket.socket], log: Logger) -> int:
-    """Serve until told to stop. Returns the exit status."""
+    """Serve until a signal stops the process. Returns the exit status."""
     protocol.connections_max = options.connections
     settings = Settings(authentication=options.authentication, versions=options.versions, plugins=options.plugins)
     async with Supervisor(lambda name, error: log.error("task.failed", exception=error, task=name)) as tasks:

@@ -1,7 +1,7 @@
 """Additional routes: the documents, a page for reading and trying them, and hostlists.
 
-The page's program and styles are Swagger UI's, from a pinned package; nothing is loaded from elsewhere, and the page's
-policy allows no other source.
+The page uses the script and styles of Swagger UI from a pinned package. It loads nothing from other hosts, which its
+content security policy enforces.
 
 Source: slurmrestd(8) /openapi, /openapi.json, /openapi.yaml, /openapi/v3; openapi/util.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from spritz.presentation.json.documents import Json
 
-#: Longest request to /util.
+#: Longest body of a request to /util, in bytes.
 _UTIL_BYTES_MAX = 64 * 1024
 
 _POLICY = {
@@ -58,15 +58,15 @@ _ASSETS = {
 
 @cache
 def whole_document(versions: tuple[str, ...], plugins: tuple[str, ...]) -> bytes:
-    """The documents of all versions in one, as /openapi/v3 answers."""
+    """The documents of all versions as a single JSON document, the answer of /openapi/v3."""
     paths: Json = {}
     schemas: Json = {}
     for version in versions:
-        one = document(version)
-        for path, methods in one["paths"].items():
+        version_document = document(version)
+        for path, methods in version_document["paths"].items():
             if ("slurmdbd" if path.startswith("/slurmdb/") else "slurmctld") in plugins:
                 paths[path] = methods
-        schemas.update(one["components"]["schemas"])
+        schemas.update(version_document["components"]["schemas"])
     newest = document(versions[-1])
     whole = {
         **newest,
@@ -100,7 +100,7 @@ def site_routes(versions: tuple[str, ...], plugins: tuple[str, ...]) -> Sequence
         Route("/", _to_docs),
     ]
     for path, handler in (("/util/hostnames", _hostnames), ("/util/hostlist", _hostlist)):
-        routes += [Route(one, handler, methods=["POST"]) for one in (path, f"{path}/")]
+        routes += [Route(variant, handler, methods=["POST"]) for variant in (path, f"{path}/")]
     return routes
 
 

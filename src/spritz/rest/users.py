@@ -1,4 +1,4 @@
-"""Users and groups by name or number, looked up in a thread: name services may take their time."""
+"""Look up users and groups by name or number, in a thread, because name services may be slow."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import pwd
 
 from spritz.rest.operations import Refused
 
-#: Seconds that a lookup may take.
+#: Time limit of a lookup in seconds.
 _SECONDS = 5.0
 
 
 async def uid_of(word: str) -> int:
-    """The number of a user. Raises Refused."""
+    """The uid of a user, given by name or number. Raises Refused."""
     return await _looked_up(_user, word, "ESLURM_USER_ID_MISSING", "user_id")
 
 
 async def gid_of(word: str) -> int:
-    """The number of a group. Raises Refused."""
+    """The gid of a group, given by name or number. Raises Refused."""
     return await _looked_up(_group, word, "ESLURM_GROUP_ID_MISSING", "group_id")
 
 
 async def name_of(uid: int) -> str:
-    """Login name, or the number where there is none."""
+    """The user's login name; the number as text if there is none."""
     async with asyncio.timeout(_SECONDS):
         return await asyncio.to_thread(_name, uid)
 

@@ -7,25 +7,25 @@ from typing import Any
 import yaml
 from msgspec import json
 
-#: Longest body in YAML: it is slow to read.
+#: Longest body in YAML, in bytes: YAML is slow to parse.
 YAML_BYTES_MAX = 1024 * 1024
 
 
 class NotYaml(ValueError):
-    """The text is not YAML, or it uses what no request needs."""
+    """The text is not YAML, or uses features that no request needs."""
 
 
 class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
-    """Without aliases: nested ones make a short text a value larger than memory."""
+    """Refuses aliases: nested aliases can expand a short text beyond all memory."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.events.AliasEvent):
-            raise NotYaml("aliases are not taken")
+            raise NotYaml("aliases are not accepted")
         return super().compose_node(parent, index)
 
 
 def from_yaml(text: bytes) -> Any:
-    """A value. Raises NotYaml."""
+    """Parse YAML. Raises NotYaml."""
     if len(text) > YAML_BYTES_MAX:
         raise NotYaml(f"longer than {YAML_BYTES_MAX} bytes; JSON may be longer")
     try:
@@ -35,5 +35,5 @@ def from_yaml(text: bytes) -> Any:
 
 
 def to_yaml(text: bytes) -> bytes:
-    """An answer that is JSON as YAML."""
+    """Convert an answer from JSON to YAML."""
     return yaml.safe_dump(json.decode(text), sort_keys=False, allow_unicode=True, explicit_start=True).encode()

@@ -1,4 +1,4 @@
-"""What each operation does, under its key, for all versions. A file for each noun registers its own on import."""
+"""The operations by key, for all versions. A file for each noun registers its operations on import."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Ask(Struct, kw_only=True):
-    """One request, authenticated and read. `body` and `query` hold only the given fields."""
+    """An authenticated and parsed request. `body` and `query` contain only the fields that the caller sent."""
 
     operation: Operation
     caller: Caller
@@ -28,19 +28,19 @@ class Ask(Struct, kw_only=True):
     path: dict[str, str]
     query: Json = field(default_factory=dict)
     body: Any = None
-    #: epoch seconds
+    #: seconds since the epoch
     now: float = 0.0
-    #: If-None-Match; "" without
+    #: If-None-Match, "" without
     unless: str = ""
-    #: Idempotency-Key of a submission; "" without
+    #: Idempotency-Key of a submission, "" without
     submit_key: str = ""
     #: (description, source)
     warnings: list[tuple[str, str]] = field(default_factory=list)
-    #: what shapes each key of the members of a list in the answer, by the list's name
+    #: by the name of a list in the answer: converters of its members' keys
     record: Callable[[str], dict[str, Convert]]
 
     def warn(self, text: str, source: str) -> None:
-        """Add a warning about a requested action that is not done."""
+        """Add a warning about a requested action that was not performed."""
         self.warnings.append((text, source))
 
 
@@ -57,7 +57,7 @@ class Listing(Struct, kw_only=True):
 
 
 class Unchanged(Struct):
-    """The caller has the present state already."""
+    """The caller already has the present state (If-None-Match)."""
 
     tag: str
 
@@ -65,12 +65,12 @@ class Unchanged(Struct):
 Result = Answer | Listing | Unchanged
 Handler = Callable[[Ask], Awaitable[Result]]
 
-#: key -> what it does
+#: Key of an operation -> its handler.
 TABLE: dict[str, Handler] = {}
 
 
 def operation(*keys: str) -> Callable[[Handler], Handler]:
-    """Register what operations do."""
+    """Register a handler for these keys."""
 
     def register(handler: Handler) -> Handler:
         for key in keys:
@@ -82,7 +82,7 @@ def operation(*keys: str) -> Callable[[Handler], Handler]:
 
 
 class Refused(Exception):
-    """The operation ends with an error; `body` is what of the answer there is all the same."""
+    """The operation ends with an error. `body`: the part of the answer to send nevertheless."""
 
     def __init__(self, code: str, description: str = "", source: str = "", *, body: Json | None = None) -> None:
         super().__init__(description or code)
@@ -92,7 +92,7 @@ class Refused(Exception):
 
 
 def load() -> dict[str, Handler]:
-    """The whole table."""
+    """All handlers, by key. Imports the modules that register them."""
     for name in (
         "jobs",
         "job_changes",

@@ -1,4 +1,4 @@
-"""Jobs as accounting keeps them. Source: OpenAPI slurmdbd `job`; sacct(1)."""
+"""Jobs in accounting. Source: OpenAPI slurmdbd `job`; sacct(1)."""
 
 from __future__ import annotations
 
@@ -24,34 +24,41 @@ if TYPE_CHECKING:
 
 _PSEUDO = {"batch": STEP_BATCH, "extern": STEP_EXTERN, "interactive": STEP_INTERACTIVE}
 
-#: parameters of unsupported features
+#: Parameters of unsupported features.
 _REFUSED = ("exit_code", "reservation", "reservation_id", "scheduler_unset")
 
 
 def picks_of(text: str) -> tuple[JobPick, ...]:
-    """`12`, `12_3`, `12.batch`, with commas. Raises Refused."""
-    found = []
+    """Parse a comma-separated list of `12`, `12_3`, `12.batch`. Raises Refused."""
+    picks = []
     for word in text.split(","):
         if not word:
             continue
         name, dot, step = word.partition(".")
         try:
-            (one,) = jobid.parse_list(name if step in _PSEUDO else word)
+            (reference,) = jobid.parse_list(name if step in _PSEUDO else word)
         except (jobid.JobIdError, ValueError) as error:
             raise Refused("ESLURM_INVALID_JOB_ID", f"Invalid job id specified: {word[:80]}", word[:80]) from error
-        tasks = "" if one.task_ids is None else format(one.task_ids, "x")
-        found.append(JobPick(one.job_id, tasks, _PSEUDO[step] if dot and step in _PSEUDO else one.step, one.component))
-    return tuple(found)
+        tasks = "" if reference.task_ids is None else format(reference.task_ids, "x")
+        picks.append(
+            JobPick(
+                reference.job_id,
+                tasks,
+                _PSEUDO[step] if dot and step in _PSEUDO else reference.step,
+                reference.component,
+            )
+        )
+    return tuple(picks)
 
 
 async def _query(ask: Ask) -> SelectJobs:
-    given = ask.query
+    query = ask.query
     for name in _REFUSED:
-        if given.get(name):
+        if query.get(name):
             raise bad(name, "not supported by Spritz: jobs are not chosen by this", "ESLURM_NOT_SUPPORTED")
 
     def words(name: str) -> tuple[str, ...]:
-        return tuple(word for word in (given.get(name) or "").split(",") if word)
+        return tuple(word for word in (query.get(name) or "").split(",") if word)
 
     schedulers = {
         "scheduled_on_submit": "Submit",
@@ -63,12 +70,12 @@ async def _query(ask: Ask) -> SelectJobs:
     if not all(word.isascii() and word.isdigit() for word in associations):
         raise bad("association", "numbers are accepted", "ESLURM_REST_INVALID_QUERY")
     try:
-        nodes = tuple(expand(given.get("node") or ""))
+        nodes = tuple(expand(query.get("node") or ""))
     except NotationError as error:
         raise bad("node", str(error), "ESLURM_REST_INVALID_QUERY") from error
     return SelectJobs(
         clusters=clusters,
-        picks=picks_of(given.get("step") or ""),
+        picks=picks_of(query.get("step") or ""),
         users=tuple([await uid_of(word) for word in words("users")]),
         groups=tuple([await gid_of(word) for word in words("groups")]),
         accounts=words("account"),
@@ -81,12 +88,12 @@ async def _query(ask: Ask) -> SelectJobs:
         reasons=words("reason"),
         constraints=words("constraints"),
         associations=tuple(map(int, associations)),
-        schedulers=tuple(word for name, word in schedulers.items() if _is_set(given.get(name))),
-        starts_at=_moment(given, "start_time", ask.now),
-        ends_at=_moment(given, "end_time", ask.now),
-        duplicates=_is_set(given.get("show_duplicates")),
-        steps=not _is_set(given.get("skip_steps")),
-        not_eligible=bool(given.get("step")),
+        schedulers=tuple(word for name, word in schedulers.items() if _is_set(query.get(name))),
+        starts_at=_moment(query, "start_time", ask.now),
+        ends_at=_moment(query, "end_time", ask.now),
+        duplicates=_is_set(query.get("show_duplicates")),
+        steps=not _is_set(query.get("skip_steps")),
+        not_eligible=bool(query.get("step")),
     )
 
 
@@ -108,13 +115,13 @@ def _moment(given: dict[str, Any], name: str, now: float) -> float | None:
 
 @operation("GET /slurmdb/jobs")
 async def get_jobs(ask: Ask) -> Result:
-    """Jobs that match all that is given, sent as slurmdbd reads them."""
+    """Jobs that match the query, streamed as slurmdbd reads them."""
     query = await _query(ask)
     if _is_set(ask.query.get("show_batch_script")) or _is_set(ask.query.get("show_job_environment")):
         return await _with_documents(ask, query)
     pieces = ask.database.stream(query, JobRecords)
     first = await anext(pieces, None)
-    # A refusal comes before anything is sent: from here on the status is fixed.
+    # Read the first piece before sending: after that, a refusal could no longer change the status.
     return Listing(name="jobs", pieces=_encoded(ask, first, pieces), rest={}, tag="")
 
 
@@ -136,32 +143,32 @@ async def _encoded(
         await pieces.aclose()
 
 
-async def _found(ask: Ask, query: SelectJobs) -> list[JobWithSteps]:
+async def _records(ask: Ask, query: SelectJobs) -> list[JobWithSteps]:
     return [job async for piece in ask.database.stream(query, JobRecords) for job in piece.jobs]
 
 
 async def _with_documents(ask: Ask, query: SelectJobs) -> Result:
     if not query.picks:
-        raise bad("step", "scripts and environments are given of jobs that are named", "ESLURM_REST_INVALID_QUERY")
+        raise bad("step", "name the jobs whose scripts or environments you want", "ESLURM_REST_INVALID_QUERY")
     environment = not _is_set(ask.query.get("show_batch_script"))
     request = GetDocuments(clusters=query.clusters, picks=query.picks, environment=environment)
     bodies = {}
     async for piece in ask.database.stream(request, Documents):
-        for one in piece.documents:
-            bodies[one.job.job_id] = (one.body or b"").decode("utf-8", "replace")
+        for document in piece.documents:
+            bodies[document.job.job_id] = (document.body or b"").decode("utf-8", "replace")
     records = [
-        {**job_json(one, ask.now, (0.0, 0.0)), "script": bodies.get(one.job.job_id, "")}
-        for one in await _found(ask, query)
+        {**job_json(record, ask.now, (0.0, 0.0)), "script": bodies.get(record.job.job_id, "")}
+        for record in await _records(ask, query)
     ]
     return Answer(body={"jobs": records})
 
 
 @operation("GET /slurmdb/job/{job_id}")
 async def get_job(ask: Ask) -> Result:
-    """One job, and all tasks of an array."""
+    """A job, or all tasks of an array."""
     picks = picks_of(ask.path["job_id"])
     query = SelectJobs(clusters=(ask.daemons.cluster,), picks=picks, not_eligible=True, duplicates=False)
-    records = [job_json(one, ask.now, (0.0, 0.0)) for one in await _found(ask, query)]
+    records = [job_json(record, ask.now, (0.0, 0.0)) for record in await _records(ask, query)]
     if not records:
         raise Refused("ESLURM_INVALID_JOB_ID", f"Unable to find JobId={ask.path['job_id'][:80]}", "slurmdb_jobs_get")
     return Answer(body={"jobs": records})
@@ -180,27 +187,27 @@ async def post_jobs(ask: Ask) -> Result:
     return await _modify(ask, picks_of(words), ask.body.get("job_rec") or {})
 
 
-async def _modify(ask: Ask, picks: tuple[JobPick, ...], given: dict[str, Any]) -> Result:
+async def _modify(ask: Ask, picks: tuple[JobPick, ...], changes: dict[str, Any]) -> Result:
     if not picks:
         raise Refused("ESLURM_REST_INVALID_QUERY", "no jobs are named", "job_id_list")
-    if (given.get("tres") or {}).get("allocated"):
-        raise bad("tres/allocated", "what a job was given is not changed", "ESLURM_NOT_SUPPORTED")
-    comment = given.get("comment") or {}
+    if (changes.get("tres") or {}).get("allocated"):
+        raise bad("tres/allocated", "a job's allocation cannot be changed", "ESLURM_NOT_SUPPORTED")
+    comment = changes.get("comment") or {}
     fields: dict[str, Any] = {
         "comment": comment.get("job"),
         "admin_comment": comment.get("administrator"),
         "system_comment": comment.get("system"),
-        "extra": given.get("extra"),
-        "wckey": given.get("wckey"),
+        "extra": changes.get("extra"),
+        "wckey": changes.get("wckey"),
     }
-    code = (given.get("derived_exit_code") or {}).get("return_code")
+    code = (changes.get("derived_exit_code") or {}).get("return_code")
     if code is not None:
         if not 0 <= code <= 255:
             raise bad("derived_exit_code", f"{code} is out of range")
         fields["derived_exit_status"] = int(code) << 8
     fields = {name: value for name, value in fields.items() if value is not None}
     if not fields:
-        raise Refused("ESLURM_REST_INVALID_QUERY", "nothing of the jobs is to be changed", "#")
+        raise Refused("ESLURM_REST_INVALID_QUERY", "no field of the jobs to change", "#")
     request = ModifyJobs(cluster=ask.daemons.cluster, picks=picks, **fields)
     done = await ask.database.call(request, Changed)
     if not done.names:

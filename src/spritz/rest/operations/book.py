@@ -26,38 +26,38 @@ from spritz.rest.operations import book_edits as requests
 from spritz.rest.operations.book_edits import Edit
 from spritz.rest.operations.job_fields import bad
 
-#: Attempts, where others change the book at the same moment.
+#: Attempts at an edit while other clients change the accounting policy at the same time.
 _ATTEMPTS = 10
 
 
 async def book_of(ask: Ask, *, deleted: bool = False) -> Book:
-    """All of accounting's policy that the caller may see."""
-    found = await ask.database.call(GetBook(deleted=deleted), Book, timeout=60.0)
-    return edits.with_deleted(found) if deleted else found
+    """The part of accounting's policy that the caller may see."""
+    book = await ask.database.call(GetBook(deleted=deleted), Book, timeout=60.0)
+    return edits.with_deleted(book) if deleted else book
 
 
 async def change(ask: Ask, make: Callable[[Book], Edit]) -> Any:
-    """Send the edit that `make` derives from the book; repeated if the book has changed meanwhile. Returns the answer's
-    text.
+    """Send the edit that `make` derives from the policy; repeats both if the policy changed meanwhile. Returns the text
+    of the edit.
     """
     for _ in range(_ATTEMPTS):
         book = await ask.database.call(GetBook(), Book, timeout=60.0)
-        puts, drops, said = make(book)
+        puts, drops, text = make(book)
         if not puts and not drops:
-            return said
+            return text
         edit = EditBook(version=book.version, puts=tuple(puts), drops=tuple(drops))
         if not (await ask.database.call(edit, BookEdited, timeout=60.0)).stale:
-            return said
+            return text
     raise Refused("ESLURM_DB_CONNECTION", "others keep changing the accounts; try again", "EditBook")
 
 
 def is_set(ask: Ask, *names: str) -> bool:
-    """Whether a flag among the query's fields is set."""
+    """Whether the query sets one of these flags (the documents name it differently in each version)."""
     return any(ask.query.get(name, "0").lower() not in ("0", "false", "no") for name in names)
 
 
 def words(ask: Ask, name: str) -> tuple[str, ...]:
-    """A list with commas among the query's fields."""
+    """The items of a comma-separated query parameter."""
     return tuple(word for word in (ask.query.get(name) or "").split(",") if word)
 
 
@@ -65,58 +65,58 @@ def _view(book: Book, *, full: bool = True) -> View:
     return View(book, tres_of(book), full=full)
 
 
-# -- rows, as `presentation.json.associations` takes them
+# -- rows for `presentation.json.associations`
 
 
 def _account_rows(book: Book, names: Iterable[str] = ()) -> list[dict[str, Any]]:
-    wanted = {name.lower() for name in names}
+    selected = {name.lower() for name in names}
     above = {association.account: association.parent for association in book.associations if not association.user}
     rows = []
-    for one in book.accounts:
-        if wanted and one.name not in wanted:
+    for account in book.accounts:
+        if selected and account.name not in selected:
             continue
-        chain, at = {one.name}, one.name
+        chain, at = {account.name}, account.name
         while above.get(at) and above[at] not in chain:
             at = above[at]
             chain.add(at)
         coordinators = sorted({coordinator.user for coordinator in book.coordinators if coordinator.account in chain})
-        rows.append({"c": one, "coordinators": ",".join(coordinators)})
+        rows.append({"c": account, "coordinators": ",".join(coordinators)})
     return rows
 
 
 def _user_rows(book: Book, names: Iterable[str] = ()) -> list[dict[str, Any]]:
-    wanted = set(names)
+    selected = set(names)
     defaults = {
         association.user: association.account
         for association in book.associations
         if association.user and association.is_default
     }
     rows = []
-    for one in book.users:
-        if wanted and one.name not in wanted:
+    for user in book.users:
+        if selected and user.name not in selected:
             continue
-        accounts = {coordinator.account for coordinator in book.coordinators if coordinator.user == one.name}
+        accounts = {coordinator.account for coordinator in book.coordinators if coordinator.user == user.name}
         while accounts and (more := {a.account for a in book.associations if a.parent in accounts} - accounts):
             accounts |= more
-        default = defaults.get(one.name, "")
-        rows.append({"u": one, "default_account": default, "coordinators": ",".join(sorted(accounts))})
+        default = defaults.get(user.name, "")
+        rows.append({"u": user, "default_account": default, "coordinators": ",".join(sorted(accounts))})
     return rows
 
 
-def _association_rows(book: Book, wanted: Iterable[Association], *, alone: bool = False) -> list[dict[str, Any]]:
+def _association_rows(book: Book, associations: Iterable[Association], *, alone: bool = False) -> list[dict[str, Any]]:
     rules: dict[str, Rules] = {}
     rows = []
-    for one in wanted:
-        if one.cluster not in rules:
-            mine = tuple(other for other in book.associations if other.cluster == one.cluster)
-            rules[one.cluster] = Rules(Policy(version=1, associations=mine, qos=book.qos))
-        bounds = own_bounds(one) if alone else rules[one.cluster].bounds(one)
-        rows.append({"a": one, "b": bounds})
+    for association in associations:
+        if association.cluster not in rules:
+            cluster_associations = tuple(other for other in book.associations if other.cluster == association.cluster)
+            rules[association.cluster] = Rules(Policy(version=1, associations=cluster_associations, qos=book.qos))
+        bounds = own_bounds(association) if alone else rules[association.cluster].bounds(association)
+        rows.append({"a": association, "b": bounds})
     return rows
 
 
 def _cluster_rows(book: Book, names: Iterable[str] = ()) -> list[dict[str, Any]]:
-    wanted = {name.lower() for name in names}
+    selected = {name.lower() for name in names}
     roots = {
         association.cluster: association
         for association in book.associations
@@ -125,7 +125,7 @@ def _cluster_rows(book: Book, names: Iterable[str] = ()) -> list[dict[str, Any]]
     return [
         {"k": cluster, "a": roots.get(cluster.name), "rpc": 9728 if cluster.host else 0}
         for cluster in book.clusters
-        if not wanted or cluster.name in wanted
+        if not selected or cluster.name in selected
     ]
 
 
@@ -134,7 +134,7 @@ def _cluster_rows(book: Book, names: Iterable[str] = ()) -> list[dict[str, Any]]
 
 @operation("GET /slurmdb/accounts")
 async def get_accounts(ask: Ask) -> Result:
-    """All accounts."""
+    """The accounts that the caller may see."""
     book = await book_of(ask, deleted=is_set(ask, "DELETED"))
     rows = _account_rows(book)
     text = ask.query.get("description")
@@ -146,7 +146,7 @@ async def get_accounts(ask: Ask) -> Result:
 
 @operation("GET /slurmdb/account/{account_name}")
 async def get_account(ask: Ask) -> Result:
-    """One account."""
+    """An account, by name."""
     book = await book_of(ask, deleted=is_set(ask, "with_deleted"))
     rows = _account_rows(book, (ask.path["account_name"],))
     if not rows:
@@ -156,14 +156,14 @@ async def get_account(ask: Ask) -> Result:
 
 @operation("POST /slurmdb/accounts")
 async def post_accounts(ask: Ask) -> Result:
-    """Create accounts, or change existing ones. Their position in the tree is an association's."""
+    """Create accounts, or change existing ones. Associations hold their positions in the tree."""
     await change(ask, lambda book: (requests.accounts(book, ask.body.get("accounts") or []), [], None))
     return Answer()
 
 
 @operation("DELETE /slurmdb/account/{account_name}")
 async def delete_account(ask: Ask) -> Result:
-    """Forget an account with all below it."""
+    """Delete an account and everything below it."""
     name = ask.path["account_name"].lower()
 
     def make(book: Book) -> Edit:
@@ -189,7 +189,7 @@ async def post_accounts_association(ask: Ask) -> Result:
 
 @operation("GET /slurmdb/users")
 async def get_users(ask: Ask) -> Result:
-    """All users."""
+    """The users that the caller may see."""
     book = await book_of(ask, deleted=is_set(ask, "with_deleted"))
     rows = _user_rows(book)
     level, account, key = (ask.query.get(name) for name in ("admin_level", "default_account", "default_wckey"))
@@ -206,7 +206,7 @@ async def get_users(ask: Ask) -> Result:
 
 @operation("GET /slurmdb/user/{name}")
 async def get_user(ask: Ask) -> Result:
-    """One user."""
+    """A user, by name."""
     book = await book_of(ask, deleted=is_set(ask, "with_deleted"))
     rows = _user_rows(book, (ask.path["name"],))
     if not rows:
@@ -216,14 +216,14 @@ async def get_user(ask: Ask) -> Result:
 
 @operation("POST /slurmdb/users")
 async def post_users(ask: Ask) -> Result:
-    """Make users, or change those that there are. Their accounts are associations."""
+    """Create users, or change existing ones. Associations connect them with accounts."""
     await change(ask, lambda book: (requests.users(book, ask.body.get("users") or []), [], None))
     return Answer()
 
 
 @operation("DELETE /slurmdb/user/{name}")
 async def delete_user(ask: Ask) -> Result:
-    """Forget a user and all of its associations."""
+    """Delete a user and all of its associations."""
     name = ask.path["name"]
 
     def make(book: Book) -> Edit:
@@ -249,7 +249,7 @@ async def post_users_association(ask: Ask) -> Result:
 
 
 def _chosen(ask: Ask, book: Book) -> list[Association]:
-    """Those that all given fields of the query name."""
+    """The associations that match all parameters of the query."""
     accounts = {name.lower() for name in words(ask, "account")}
     clusters = {name.lower() for name in words(ask, "cluster")}
     parents = {name.lower() for name in words(ask, "parent_account")}
@@ -275,7 +275,7 @@ def _chosen(ask: Ask, book: Book) -> list[Association]:
 
 @operation("GET /slurmdb/associations", "GET /slurmdb/association")
 async def get_associations(ask: Ask) -> Result:
-    """Associations that match."""
+    """Associations that match the query."""
     book = await book_of(ask, deleted=is_set(ask, "Include deleted associations"))
     rows = _association_rows(book, _chosen(ask, book), alone=is_set(ask, "Exclude limits from parents"))
     return Answer(body=_view(book).body("association", rows))
@@ -283,24 +283,24 @@ async def get_associations(ask: Ask) -> Result:
 
 @operation("POST /slurmdb/associations")
 async def post_associations(ask: Ask) -> Result:
-    """Make associations, or change the limits of those that there are."""
+    """Create associations, or change the limits of existing ones."""
     await change(ask, lambda book: (requests.associations(book, ask.body.get("associations") or []), [], None))
     return Answer()
 
 
 @operation("DELETE /slurmdb/associations", "DELETE /slurmdb/association")
 async def delete_associations(ask: Ask) -> Result:
-    """Forget associations that match; of an account, all below it too. Root's stay."""
+    """Delete matching associations; for an account, also those below it. Root's associations stay."""
     if not any(ask.query.values()):
-        raise Refused("ESLURM_REST_INVALID_QUERY", "nothing says which associations are meant", "query")
+        raise Refused("ESLURM_REST_INVALID_QUERY", "the query selects no associations", "query")
     single = ask.operation.key.endswith("/association")
 
     def make(book: Book) -> Edit:
-        chosen = [one for one in _chosen(ask, book) if one.user or one.account != "root"]
+        chosen = [record for record in _chosen(ask, book) if record.user or record.account != "root"]
         if not chosen:
             raise Refused("ESLURM_REST_EMPTY_RESULT", "no association matches", "query")
         if single and len(chosen) > 1:
-            raise Refused("ESLURM_REST_INVALID_QUERY", f"{len(chosen)} associations match, and one is meant", "query")
+            raise Refused("ESLURM_REST_INVALID_QUERY", f"{len(chosen)} associations match instead of one", "query")
         drops = edits.delete_associations(book, chosen)
         said = [requests.label(record) for record in drops if isinstance(record, Association)]
         return [], drops, said
@@ -313,27 +313,27 @@ async def delete_associations(ask: Ask) -> Result:
 
 @operation("GET /slurmdb/qos")
 async def get_all_qos(ask: Ask) -> Result:
-    """All QOS."""
+    """QOS that match the query."""
     book = await book_of(ask, deleted=is_set(ask, "Include deleted QOS"))
     names, numbers, texts = set(words(ask, "name")), set(words(ask, "id")), set(words(ask, "description"))
     modes = {word.lower() for word in words(ask, "preempt_mode")}
     rows = [
-        {"q": one}
-        for one in book.qos
-        if (not names or one.name in names)
-        and (not numbers or str(one.id) in numbers)
-        and (not texts or one.description in texts)
-        and (not modes or (one.preempt_mode.lower() or "disabled") in modes)
+        {"q": record}
+        for record in book.qos
+        if (not names or record.name in names)
+        and (not numbers or str(record.id) in numbers)
+        and (not texts or record.description in texts)
+        and (not modes or (record.preempt_mode.lower() or "disabled") in modes)
     ]
     return Answer(body=_view(book).body("qos", rows))
 
 
 @operation("GET /slurmdb/qos/{qos}")
 async def get_qos(ask: Ask) -> Result:
-    """One QOS, by name or number."""
+    """A QOS, by name or number."""
     book = await book_of(ask, deleted=is_set(ask, "with_deleted"))
     word = ask.path["qos"]
-    rows = [{"q": one} for one in book.qos if word.lower() == one.name or word == str(one.id)]
+    rows = [{"q": record} for record in book.qos if word.lower() == record.name or word == str(record.id)]
     if not rows:
         raise Refused("ESLURM_REST_EMPTY_RESULT", f"no QOS {word[:80]}", "qos")
     return Answer(body=_view(book).body("qos", rows))
@@ -341,21 +341,21 @@ async def get_qos(ask: Ask) -> Result:
 
 @operation("POST /slurmdb/qos")
 async def post_qos(ask: Ask) -> Result:
-    """Make QOS, or change those that there are."""
+    """Create QOS, or change existing ones."""
     await change(ask, lambda book: (requests.qos(book, ask.body.get("qos") or []), [], None))
     return Answer()
 
 
 @operation("DELETE /slurmdb/qos/{qos}")
 async def delete_qos(ask: Ask) -> Result:
-    """Forget a QOS; it is taken out of every list."""
+    """Delete a QOS, and remove it from all lists."""
     word = ask.path["qos"]
 
     def make(book: Book) -> Edit:
-        doomed = [one for one in book.qos if word.lower() == one.name or word == str(one.id)]
+        doomed = [record for record in book.qos if word.lower() == record.name or word == str(record.id)]
         if not doomed:
             raise Refused("ESLURM_REST_EMPTY_RESULT", f"no QOS {word[:80]}", "qos")
-        names = {one.name for one in doomed}
+        names = {record.name for record in doomed}
         return edits.remove_qos_from_lists(book, names), list[Record](doomed), sorted(names)
 
     return Answer(body={"removed_qos": await change(ask, make)})
@@ -377,8 +377,8 @@ async def get_clusters(ask: Ask) -> Result:
 
 @operation("POST /slurmdb/clusters")
 async def post_clusters(ask: Ask) -> Result:
-    """Make clusters: the roots of their trees."""
-    names = [(one.get("name") or "").lower() for one in ask.body.get("clusters") or ()]
+    """Create clusters, each with the root of its associations."""
+    names = [(cluster.get("name") or "").lower() for cluster in ask.body.get("clusters") or ()]
     if not names or not all(names):
         raise bad("clusters", "a cluster has no name", "ESLURM_REST_INVALID_QUERY")
     await change(ask, lambda book: (requests.clusters(book, names), [], None))
@@ -387,7 +387,7 @@ async def post_clusters(ask: Ask) -> Result:
 
 @operation("DELETE /slurmdb/cluster/{cluster_name}")
 async def delete_cluster(ask: Ask) -> Result:
-    """Forget a cluster's tree; its history stays."""
+    """Delete a cluster's associations; records of its jobs stay."""
     name = ask.path["cluster_name"].lower()
 
     def make(book: Book) -> Edit:
@@ -423,7 +423,7 @@ async def get_wckeys(ask: Ask) -> Result:
 
 @operation("POST /slurmdb/wckeys")
 async def post_wckeys(ask: Ask) -> Result:
-    """Make wckeys of users."""
+    """Create wckeys of users."""
     given = ask.body.get("wckeys") or []
 
     def make(book: Book) -> Edit:
@@ -441,7 +441,7 @@ async def post_wckeys(ask: Ask) -> Result:
 
 @operation("DELETE /slurmdb/wckey/{id}")
 async def delete_wckey(ask: Ask) -> Result:
-    """Forget a wckey by its number."""
+    """Delete a wckey, by its number."""
     word = ask.path["id"]
 
     def make(book: Book) -> Edit:
@@ -458,7 +458,7 @@ async def delete_wckey(ask: Ask) -> Result:
 
 @operation("GET /slurmdb/tres")
 async def get_tres(ask: Ask) -> Result:
-    """The counted TRES."""
+    """The TRES that accounting counts."""
     book = await book_of(ask)
     rows = [{"type": kind, "name": name, "id": number} for kind, name, number in tres_of(book)]
     return Answer(body=_view(book).body("tres", rows))
@@ -466,7 +466,7 @@ async def get_tres(ask: Ask) -> Result:
 
 @operation("POST /slurmdb/tres")
 async def post_tres(ask: Ask) -> Result:
-    """TRES come from AccountingStorageTRES and cannot be added by themselves."""
+    """Always refused: TRES come from AccountingStorageTRES of slurm.conf."""
     raise Refused(
         "ESLURM_NOT_SUPPORTED",
         "TRES are counted as AccountingStorageTRES of slurm.conf says; they are not added",
@@ -483,7 +483,7 @@ async def get_instances(ask: Ask) -> Result:
 
 @operation("GET /slurmdb/config")
 async def get_config(ask: Ask) -> Result:
-    """All of the book, in the form that `POST /slurmdb/config` takes."""
+    """The whole policy, in the form that `POST /slurmdb/config` accepts."""
     book = await book_of(ask)
     view = _view(book)
     tres = [{"type": kind, "name": name, "id": number} for kind, name, number in tres_of(book)]
@@ -502,7 +502,7 @@ async def get_config(ask: Ask) -> Result:
 
 @operation("POST /slurmdb/config")
 async def post_config(ask: Ask) -> Result:
-    """Make and change everything that is given, in one transaction."""
+    """Create and change all records in the body, in a single transaction."""
     given = ask.body
 
     def make(book: Book) -> Edit:

@@ -1,8 +1,8 @@
-"""Converts REST's accounts, users, associations and QOS to edits of accounting's records. Pure.
+"""Convert REST's accounts, users, associations and QOS to edits of accounting's records. Pure.
 
-Only REST's fields are read here; `model.limits.edits`, shared with sacctmgr, knows which records an edit implies, and
-slurmdbd checks rights and validity. REST's records are identified by names (cluster, account, user, partition);
-slurmdbd assigns the numbers. Fields that are not given keep their values. Source: OpenAPI slurmdbd; sacctmgr(1).
+This module reads REST's fields; `model.limits.edits`, shared with sacctmgr, derives the records of an edit, and
+slurmdbd checks permissions and validity. REST identifies records by names (cluster, account, user, partition); slurmdbd
+assigns numbers. Absent fields keep their values. Source: OpenAPI slurmdbd; sacctmgr(1).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from spritz.rest.operations import Refused
 from spritz.rest.operations.job_fields import bad
 
 Given = dict[str, Any]
-#: records to put and to drop, and the answer's text
+#: (records to add or replace, records to delete, text of the answer)
 Edit = tuple[list[Record], list[Record], Any]
 
-#: Limits of associations: path in the record of REST -> field
+#: Limits of associations: path in REST's record -> field.
 _LIMITS = {
     "max/jobs/per/count": "grp_jobs",
     "max/jobs/per/accruing": "grp_jobs_accrue",
@@ -108,7 +108,7 @@ _QOS_WORDS = {word: name for name, word in QOS_FLAGS.items()}
 
 
 def label(association: Association) -> str:
-    """As sacctmgr lists a deleted association."""
+    """The line in which sacctmgr lists a deleted association."""
     part = f" P = {association.partition:<10}" if association.partition else ""
     return f"C = {association.cluster:<10} A = {association.account:<10}" + (
         f" U = {association.user:<9}{part}" if association.user else ""
@@ -123,7 +123,7 @@ def _at(given: Given, path: str) -> Any:
 
 
 def _limits(given: Given, numbers: dict[str, str], tres: dict[str, str]) -> Given:
-    """Fields that are given: a number, or None where it is infinite, which lifts the limit."""
+    """The limits that REST's record contains, by field. Infinity becomes None, which removes the limit."""
     found: Given = {}
     for path, field in numbers.items():
         value = _at(given, path)
@@ -143,7 +143,7 @@ def _small(path: str, value: Any) -> int:
 
 
 def tres_of(path: str, given: Iterable[Given]) -> str:
-    """`cpu=4,gres/gpu=2`."""
+    """A list of TRES as text: `cpu=4,gres/gpu=2`. Raises Refused. `path`: for the error."""
     words = []
     for one in given:
         kind, name, count = one.get("type") or "", one.get("name") or "", one.get("count")
@@ -154,10 +154,10 @@ def tres_of(path: str, given: Iterable[Given]) -> str:
 
 
 def merged(before: list[Record], more: Iterable[Record]) -> list[Record]:
-    """The later one of records of the same thing counts."""
-    found = {_key(one): one for one in before}
-    found.update((_key(one), one) for one in more)
-    return list(found.values())
+    """Both lists without duplicates: of records with the same key, the last wins."""
+    by_key = {_key(record): record for record in before}
+    by_key.update((_key(record), record) for record in more)
+    return list(by_key.values())
 
 
 def _key(record: Record) -> tuple[Any, ...]:
@@ -171,7 +171,7 @@ def _key(record: Record) -> tuple[Any, ...]:
 
 
 def as_if(book: Book, puts: Iterable[Record]) -> Book:
-    """The book with these records, as the base of later edits."""
+    """The policy with these records, as the base of further edits."""
     kinds: dict[type, str] = {
         Account: "accounts",
         User: "users",
@@ -180,16 +180,16 @@ def as_if(book: Book, puts: Iterable[Record]) -> Book:
         Coordinator: "coordinators",
     }
     for kind, field in kinds.items():
-        mine = [record for record in puts if isinstance(record, kind)]
-        if mine:
-            book = replace(book, **{field: tuple(merged(list(getattr(book, field)), mine))})
+        records = [record for record in puts if isinstance(record, kind)]
+        if records:
+            book = replace(book, **{field: tuple(merged(list(getattr(book, field)), records))})
     known = {cluster.name for cluster in book.clusters}
     roots = {association.cluster for association in book.associations}.difference(known)
     return replace(book, clusters=(*book.clusters, *(ClusterRow(name=name) for name in sorted(roots))))
 
 
 def accounts(book: Book, given: list[Given]) -> list[Record]:
-    """Accounts, and their coordinators."""
+    """Records of accounts and of their coordinators."""
     known = {account.name: account for account in book.accounts}
     puts: list[Record] = []
     for one in given:
@@ -213,7 +213,7 @@ def accounts(book: Book, given: list[Given]) -> list[Record]:
 
 
 def users(book: Book, given: list[Given]) -> list[Record]:
-    """Users, and of which accounts they are coordinators."""
+    """Records of users, of the accounts that they coordinate, and of their default accounts."""
     known = {user.name: user for user in book.users}
     puts: list[Record] = []
     for one in given:
@@ -240,17 +240,17 @@ def users(book: Book, given: list[Given]) -> list[Record]:
 
 
 def _default_account(book: Book, user: str, account: str) -> list[Record]:
-    mine = [association for association in book.associations if association.user == user]
-    clusters = {one.cluster for one in mine if one.account == account}
+    associations = [association for association in book.associations if association.user == user]
+    clusters = {record.cluster for record in associations if record.account == account}
     return [
-        replace(one, is_default=one.account == account)
-        for one in mine
-        if one.cluster in clusters and one.is_default is not (one.account == account)
+        replace(record, is_default=record.account == account)
+        for record in associations
+        if record.cluster in clusters and record.is_default is not (record.account == account)
     ]
 
 
 def associations(book: Book, given: list[Given]) -> list[Record]:
-    """Associations of accounts and users."""
+    """Records of associations of accounts and users."""
     puts: list[Record] = []
     for number, one in enumerate(given, 1):
         cluster, account = (one.get("cluster") or "").lower(), (one.get("account") or "").lower()
@@ -288,9 +288,9 @@ def _made(puts: Iterable[Record]) -> list[Association]:
 
 
 def qos(book: Book, given: list[Given]) -> list[Record]:
-    """QOS with their limits."""
-    known = {one.name: one for one in book.qos}
-    by_number = {str(one.id): one.name for one in book.qos}
+    """Records of QOS with their limits."""
+    known = {record.name: record for record in book.qos}
+    by_number = {str(record.id): record.name for record in book.qos}
     puts: list[Record] = []
     for one in given:
         name = (one.get("name") or by_number.get(str(one.get("id")), "")).lower()
@@ -333,12 +333,12 @@ def _qos_flag(word: str) -> str:
 
 def clusters(book: Book, names: list[str]) -> list[Record]:
     """The roots of new clusters."""
-    # Ids below those of `associations`, which may be part of the same edit.
+    # Start below the ids that `associations` assigns, since both may be in the same edit.
     return edits.new_clusters(book, names, Association(id=0, cluster="", account=""), first_id=-1_000_000)
 
 
 def _conditions(book: Book, condition: Given) -> tuple[list[str], Given]:
-    """Clusters, and fields of the new associations."""
+    """(clusters, fields of the new associations) of a condition. Raises Refused."""
     known = [cluster.name for cluster in book.clusters]
     wanted = [name.lower() for name in condition.get("clusters") or () if name] or known
     lost = [name for name in wanted if name not in known]
@@ -358,12 +358,12 @@ def _conditions(book: Book, condition: Given) -> tuple[list[str], Given]:
 
 
 def _template(fields: Given) -> edits.Template:
-    """Makes associations with these fields; their places are filled in by `edits`."""
+    """A function that makes associations with these fields; `edits` sets cluster, account and user."""
     return lambda _cluster, _account: Association(id=0, cluster="", account="", **fields)
 
 
 def add_accounts(book: Book, names: list[str], condition: Given, account: Given) -> Edit:
-    """Accounts on clusters, below `association/parent`."""
+    """Add accounts on clusters, below `association/parent`. Raises Refused."""
     wanted, fields = _conditions(book, condition)
     parent = (_at(condition, "association/parent") or "root").lower()
     description, organization = account.get("description") or "", account.get("organization") or ""
@@ -376,13 +376,13 @@ def add_accounts(book: Book, names: list[str], condition: Given, account: Given)
             raise Refused("ESLURM_INVALID_ACCOUNT", why, "association/parent")
     if not (new or placed):
         return [], [], "Nothing new added."
-    lines = [" Adding Account(s)", *(f"  {one.name}" for one in new)] if new else []
-    lines += [" Associations", *(f"  A = {one.account:<10} C = {one.cluster:<10}" for one in placed)]
+    lines = [" Adding Account(s)", *(f"  {record.name}" for record in new)] if new else []
+    lines += [" Associations", *(f"  A = {record.account:<10} C = {record.cluster:<10}" for record in placed)]
     return [*new, *placed], [], "\n".join(lines) + "\n"
 
 
 def add_users(book: Book, condition: Given, user: Given) -> Edit:
-    """Users in accounts on clusters, with wckeys."""
+    """Add users to accounts on clusters, with wckeys. Raises Refused."""
     wanted, fields = _conditions(book, condition)
     names = list(dict.fromkeys(name for name in condition.get("users") or () if name))
     default = (user.get("defaultaccount") or "").lower()
@@ -402,14 +402,14 @@ def add_users(book: Book, condition: Given, user: Given) -> Edit:
     puts: list[Record] = [*new, *made, *edits.new_wckeys(book, names, keys, wanted)]
     if not puts:
         return [], [], "Nothing new added."
-    lines = [" Adding User(s)", *(f"  {one.name}" for one in new)] if new else []
+    lines = [" Adding User(s)", *(f"  {record.name}" for record in new)] if new else []
     lines.append(" Associations =")
-    lines += [f"  U = {one.user:<9} A = {one.account:<10} C = {one.cluster:<10}" for one in made]
+    lines += [f"  U = {record.user:<9} A = {record.account:<10} C = {record.cluster:<10}" for record in made]
     return puts, [], "\n".join(lines) + "\n"
 
 
 def without_accounts(book: Book, names: set[str]) -> list[Record]:
-    """Accounts with everything below them. Raises Refused."""
+    """The records to delete for these accounts, with everything below them. Raises Refused."""
     if "root" in names:
         raise Refused("ESLURM_ACCESS_DENIED", "the root account is not removed", "account_name")
     if not names & {account.name for account in book.accounts}:

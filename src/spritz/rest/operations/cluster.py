@@ -30,7 +30,7 @@ from spritz.runtime.clock import SystemClock
 
 
 async def _pinged(daemon: Daemon) -> tuple[Pong | None, int]:
-    """The answer, if there is one, and microseconds until then."""
+    """(the daemon's answer or None, microseconds that it took)."""
     clock = SystemClock()
     began = clock.monotonic()
     try:
@@ -44,7 +44,7 @@ async def _pinged(daemon: Daemon) -> tuple[Pong | None, int]:
 
 @operation("GET /slurm/ping")
 async def ping(ask: Ask) -> Result:
-    """Every controller that is configured; there is one that answers."""
+    """State of each configured controller."""
     answer, latency = await _pinged(ask.controller)
     host = answer.host if answer is not None else locate_controller(ask.daemons.path).hosts[0]
     record = {
@@ -61,7 +61,7 @@ async def ping(ask: Ask) -> Result:
 
 @operation("GET /slurmdb/ping")
 async def ping_database(ask: Ask) -> Result:
-    """slurmdbd."""
+    """State of slurmdbd."""
     answer, latency = await _pinged(ask.database)
     host = answer.host if answer is not None else locate_database(ask.daemons.path).host
     record = {
@@ -76,14 +76,14 @@ async def ping_database(ask: Ask) -> Result:
 
 @operation("GET /slurm/diag")
 async def diagnostics(ask: Ask) -> Result:
-    """As sdiag."""
+    """The statistics of sdiag."""
     return Answer(body={"statistics": statistics(await ask.controller.call(GetDiagnostics(), Diagnostics))})
 
 
 @operation("GET /slurmdb/diag")
 async def database_diagnostics(ask: Ask) -> Result:
-    """As `sacctmgr show stats`."""
-    found = await ask.database.call(GetCallStatistics(), CallCounts)
+    """The statistics of `sacctmgr show stats`."""
+    counts = await ask.database.call(GetCallStatistics(), CallCounts)
     names = {"hour": "hourly", "day": "daily", "month": "monthly"}
     rollups = {
         names[rollup.name]: {
@@ -95,7 +95,7 @@ async def database_diagnostics(ask: Ask) -> Result:
             "mean_cycles": rollup.total // max(1, rollup.count),
             "duration": {"last": rollup.last, "max": rollup.longest, "time": rollup.total},
         }
-        for rollup in found.rollups
+        for rollup in counts.rollups
         if rollup.name in names
     }
 
@@ -103,7 +103,7 @@ async def database_diagnostics(ask: Ask) -> Result:
         return {"average": total // max(1, count), "total": total}
 
     body = {
-        "time_start": int(found.since),
+        "time_start": int(counts.since),
         "rollups": rollups,
         "RPCs": [
             {
@@ -111,11 +111,11 @@ async def database_diagnostics(ask: Ask) -> Result:
                 "count": kind.count,
                 "time": times(kind.count, kind.microseconds),
             }
-            for kind in found.kinds
+            for kind in counts.kinds
         ],
         "users": [
             {"user": user.name, "count": user.count, "time": times(user.count, user.microseconds)}
-            for user in found.users
+            for user in counts.users
         ],
     }
     return Answer(body={"statistics": body})
@@ -123,14 +123,14 @@ async def database_diagnostics(ask: Ask) -> Result:
 
 @operation("GET /slurm/reconfigure")
 async def reconfigure(ask: Ask) -> Result:
-    """Have the controller read its files again."""
+    """Make the controller read its configuration again."""
     done = await ask.controller.call(Reconfigure(), Done, timeout=60.0)
     return Answer(warnings=[(text, "slurm_reconfigure") for text in done.messages])
 
 
 @operation("GET /slurm/licenses")
 async def licenses(ask: Ask) -> Result:
-    """Total, used and free."""
+    """Licenses: total, used and free."""
     answer = await ask.controller.call(ShowConfig(), ConfigText)
     remote = dict(answer.remote_licenses)
     totals = {**dict(answer.settings.licenses), **remote}
@@ -156,7 +156,7 @@ async def licenses(ask: Ask) -> Result:
 
 @operation("GET /slurm/shares")
 async def shares(ask: Ask) -> Result:
-    """As sshare."""
+    """Fair shares, as in sshare."""
     users = ask.query.get("users")
     accounts = _words(ask.query.get("accounts"))
     request = ListFairShares(accounts=accounts, users=_words(users) if users else None)
@@ -169,7 +169,7 @@ def _words(text: str | None) -> tuple[str, ...]:
 
 @operation("GET /slurm/conf")
 async def configuration(ask: Ask) -> Result:
-    """slurm.conf as it is in force."""
+    """The configuration in force (`scontrol show config`)."""
     answer = await ask.controller.call(ShowConfig(), ConfigText)
     body: dict[str, Any] = slurm_configuration(answer)
     return Answer(body={"slurm_conf": body, "last_update": moment(answer.now)})

@@ -29,7 +29,7 @@ from spritz.rest.operations.job_fields import bad, fields_of
 from spritz.rest.operations.jobs import target_of, targets_of
 from spritz.rest.users import uid_of
 
-#: of `flags`: those that mean something here
+#: Supported flags of a cancellation.
 _BATCH, _FULL, _HURRY = "BATCH_JOB", ("FULL_JOB",), "HURRY"
 _REFUSED_FLAGS = ("FEDERATION_REQUEUE", "CRON_JOBS", "RESERVATION_JOB", "OUT_OF_MEMORY")
 
@@ -50,34 +50,34 @@ async def delete_job(ask: Ask) -> Result:
 
 @operation("DELETE /slurm/jobs")
 async def delete_jobs(ask: Ask) -> Result:
-    """Cancel or signal every job that matches all that is given; nothing given names no job."""
-    given = ask.body
+    """Cancel or signal all jobs that match all conditions of the body. Refuses a body without conditions."""
+    conditions = ask.body
     users: tuple[int, ...] = ()
     for name in ("user_id", "user_name"):
-        if given.get(name):
-            users = (await uid_of(given[name]),)
-    states = tuple(given.get("job_state") or ())
+        if conditions.get(name):
+            users = (await uid_of(conditions[name]),)
+    states = tuple(conditions.get("job_state") or ())
     if set(states) - {"PENDING", "RUNNING", "SUSPENDED"}:
         raise bad("job_state", "PENDING, RUNNING and SUSPENDED are accepted", "ESLURM_REST_INVALID_QUERY")
     try:
-        nodes = tuple(expand(",".join(word for word in given.get("nodes") or () if word)))
+        nodes = tuple(expand(",".join(word for word in conditions.get("nodes") or () if word)))
     except NotationError as error:
         raise bad("nodes", str(error), "ESLURM_INVALID_NODE_NAME") from error
-    wanted = JobFilter(
-        targets=targets_of([word for word in given.get("jobs") or () if word]),
+    job_filter = JobFilter(
+        targets=targets_of([word for word in conditions.get("jobs") or () if word]),
         users=users,
-        accounts=_one(given, "account"),
-        names=_one(given, "job_name"),
-        partitions=_one(given, "partition"),
-        qos=_one(given, "qos"),
+        accounts=_one(conditions, "account"),
+        names=_one(conditions, "job_name"),
+        partitions=_one(conditions, "partition"),
+        qos=_one(conditions, "qos"),
         states=states,
         nodes=nodes,
-        reservation=given.get("reservation") or "",
-        wckeys=_one(given, "wckey"),
+        reservation=conditions.get("reservation") or "",
+        wckeys=_one(conditions, "wckey"),
     )
-    if wanted == JobFilter():
-        raise Refused("ESLURM_REST_INVALID_QUERY", "no jobs are named, and nothing that they must have", "#")
-    outcomes = await _cancel(ask, wanted, given.get("signal"), given.get("flags"))
+    if job_filter == JobFilter():
+        raise Refused("ESLURM_REST_INVALID_QUERY", "no jobs and no conditions are given", "#")
+    outcomes = await _cancel(ask, job_filter, conditions.get("signal"), conditions.get("flags"))
     return Answer(body={"status": [_status(outcome) for outcome in outcomes]})
 
 
@@ -86,7 +86,7 @@ def _one(given: dict[str, Any], name: str) -> tuple[str, ...]:
 
 
 async def _cancel(
-    ask: Ask, wanted: JobFilter, signal: str | None, flags: list[str] | None
+    ask: Ask, job_filter: JobFilter, signal: str | None, flags: list[str] | None
 ) -> tuple[CancelOutcome, ...]:
     number = 0
     if signal and signal != "0":
@@ -99,7 +99,7 @@ async def _cancel(
         if word in _REFUSED_FLAGS:
             raise Refused("ESLURM_NOT_SUPPORTED", f"flags: {word} is not supported by Spritz", "flags")
     request = CancelJobs(
-        filter=wanted,
+        filter=job_filter,
         signal=number,
         batch=_BATCH in words,
         full=any(word in words for word in _FULL),
@@ -121,13 +121,13 @@ def _status(cancel_outcome: CancelOutcome) -> dict[str, Any]:
 
 @operation("POST /slurm/job/{job_id}")
 async def post_job(ask: Ask) -> Result:
-    """Change a job. `hold`, `priority` 0 and a priority that is infinite hold and release it as scontrol does."""
+    """Change a job. As in scontrol, `hold` and priority 0 hold the job, and an infinite priority releases it."""
     target = target_of(ask.path["job_id"])
     desc = dict(ask.body)
     hold = desc.pop("hold", None)
     changes = _changes(desc)
     if not changes and hold is None:
-        raise Refused("ESLURM_REST_INVALID_QUERY", "nothing of the job is to be changed", "#")
+        raise Refused("ESLURM_REST_INVALID_QUERY", "no field of the job to change", "#")
     done = Done()
     try:
         if changes:
@@ -144,14 +144,14 @@ async def post_job(ask: Ask) -> Result:
     )
 
 
-#: fields that are given at submission alone
+#: Fields that can only be set at submission.
 _FIXED = ("user_id", "group_id", "script", "environment", "argv", "rlimits", "mcs_label", "immediate", "array")
 
 
 def _changes(desc: dict[str, Any]) -> dict[str, object]:
     for name in _FIXED:
         if desc.get(name):
-            raise bad(name, "a job says so when it is submitted", "ESLURM_NOT_SUPPORTED")
+            raise bad(name, "can only be set when the job is submitted", "ESLURM_NOT_SUPPORTED")
     changes = fields_of(desc, update=True)
     end = desc.get("end_time")
     if end:
@@ -175,7 +175,7 @@ def _result(target: JobTarget, code: str, message: str) -> dict[str, Any]:
 
 @operation("GET /slurm/job/{job_id}/requeue")
 async def requeue_job(ask: Ask) -> Result:
-    """Queue a job again."""
+    """Requeue a job."""
     flags = [name for name in ("Incomplete", "Hold", "SpecialExit") if _is_set(ask.query.get(name))]
     target = target_of(ask.path["job_id"])
     result, fault = await _requeue(ask, target, flags)
@@ -184,7 +184,7 @@ async def requeue_job(ask: Ask) -> Result:
 
 @operation("POST /slurm/jobs/requeue")
 async def requeue_jobs(ask: Ask) -> Result:
-    """Queue jobs again."""
+    """Requeue several jobs."""
     words = [word for word in ask.body.get("jobs") or () if word]
     if not words:
         raise Refused("ESLURM_REST_INVALID_QUERY", "no jobs are named", "jobs")

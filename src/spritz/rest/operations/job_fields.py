@@ -1,4 +1,4 @@
-"""A job as REST describes it (`job_desc_msg`), as the fields of a `JobSpec`. Source: OpenAPI; sbatch(1).
+"""Convert a job in REST's form (`job_desc_msg`) to the fields of a `JobSpec`. Source: OpenAPI; sbatch(1).
 
 Every field of the document works, or is refused with an error that names it. Zero, false and empty texts mean "not
 given", since clients send whole records.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Fields = dict[str, Any]
 
-#: REST's names of fields that are text on both sides
+#: Fields with text in both forms: REST's name -> name in JobSpec.
 _TEXTS = {
     "account": "account",
     "admin_comment": "admin_comment",
@@ -64,16 +64,16 @@ _COUNTS = {
 }
 _FLAGS = {"contiguous": "contiguous", "overcommit": "overcommit", "reboot": "reboot"}
 
-#: fields of unsupported features, with the reason; empty values are accepted
+#: Fields of unsupported features -> reason. Empty values are accepted.
 _REFUSED = {
     "batch_features": "sbatch --batch is not built",
     "burst_buffer": "burst buffers are not built",
-    "container_id": "only scrun names containers, which is not built",
-    "container_type": "only scrun makes containers of other types, which is not built",
+    "container_id": "only scrun sets container ids, and Spritz has no scrun",
+    "container_type": "only scrun sets container types, and Spritz has no scrun",
     "cpu_frequency": "CPU frequencies are not set",
-    "crontab": "crontabs are written by scrontab",
-    "job_id": "job numbers are the controller's",
-    "maximum_cpus": "the most CPUs cannot be chosen",
+    "crontab": "use scrontab",
+    "job_id": "the controller assigns job ids",
+    "maximum_cpus": "a maximum number of CPUs cannot be set",
     "memory_update_delay": "memory limits are not adjusted",
     "memory_update_margin": "memory limits are not adjusted",
     "minimum_boards_per_node": "boards are not told apart",
@@ -91,7 +91,7 @@ _REFUSED = {
     "x11_magic_cookie": "X11 forwarding is not built",
     "x11_target_host": "X11 forwarding is not built",
 }
-#: fields that say nothing here: who waits for an allocation, what is derived, and v0.0.42's flags without a meaning
+#: Ignored fields: the address of a client that waits, derived values, and flags of v0.0.42 without a meaning.
 _IGNORED = (
     "power_flags",
     "allocation_node_list",
@@ -102,12 +102,15 @@ _IGNORED = (
     "end_time",
 )
 
-#: In 16-bit and 32-bit fields: not given.
+#: Values that mean "not set" in 16-bit and 32-bit fields.
 _NOT_GIVEN = frozenset({0xFFFE, 0xFFFFFFFE, 0xFFFFFFFFFFFFFFFE})
 
 
 def fields_of(desc: Json, *, update: bool = False) -> Fields:
-    """Fields of the request. Raises Refused, naming the field."""
+    """The fields of JobSpec that `desc` sets. `update`: for a change of an existing job.
+
+    Raises Refused, naming the field.
+    """
     fields: Fields = {}
     for name, value in desc.items():
         if name in _HANDLED or name in _IGNORED or value is None:
@@ -302,7 +305,7 @@ def _request_flags(fields: Fields, words: list[str]) -> None:
             fields["external"] = True
         elif word in ("CRON_JOB", "STEPMGR_ENABLED"):
             raise bad("flags", f"{word} is not supported by Spritz", "ESLURM_NOT_SUPPORTED")
-        # The others say what became of a job, and come back from clients that send what they were given.
+        # Ignore flags about a job's state, which clients return when they send a whole record back.
     if gres_flags:
         fields["gres_flags"] = tuple(gres_flags)
 
@@ -322,7 +325,7 @@ def _moment(field: str) -> Callable[[Fields, Any], None]:
     def put(fields: Fields, value: Any) -> None:
         if value and value not in _NOT_GIVEN:
             if not 0 < value < 1 << 40:
-                raise bad(field, f"{value} is no time")
+                raise bad(field, f"{value} is not a time")
             fields[field] = float(value)
 
     return put
@@ -362,7 +365,7 @@ def _limits(fields: Fields, given: Json) -> None:
 
 
 def _minimum_cpus(fields: Fields, value: int) -> None:
-    """As NumCPUs: so many tasks of one CPU, where neither is said."""
+    """Like NumCPUs: without tasks and CPUs per task, request this many tasks with a CPU each."""
     if _says_something(value) and "tasks" not in fields and "cpus_per_task" not in fields:
         fields["tasks"], fields["tasks_given"] = _count("minimum_cpus", value), True
 
@@ -409,7 +412,7 @@ _OTHERS: dict[str, Callable[[Fields, Any], None]] = {
     "tres_per_task": _per_task,
     "wait_all_nodes": lambda fields, value: None,
 }
-#: what `submit` and this module's own functions take care of
+#: Fields that `submit` or other functions of this module handle.
 _HANDLED = frozenset(
     (
         "argv", "environment", "group_id", "kill_warning_delay", "kill_warning_flags", "kill_warning_signal",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def target_of(word: str) -> JobTarget:
-    """`12`, `12_3`, `12_[1-5]`, `12+1`. Raises Refused."""
+    """Parse a job id: `12`, `12_3`, `12_[1-5]`, `12+1`. Raises Refused."""
     targets = targets_of([word])
     if len(targets) != 1 or targets[0].step_id is not None:
         raise Refused("ESLURM_INVALID_JOB_ID", f"Invalid job id specified: {word[:80]}", word[:80])
@@ -30,8 +30,8 @@ def target_of(word: str) -> JobTarget:
 
 
 def targets_of(words: list[str]) -> tuple[JobTarget, ...]:
-    """Ids, each word one or a list with commas. Raises Refused."""
-    found = []
+    """Parse words with a job id, or a comma-separated list of ids, each. Raises Refused."""
+    targets = []
     for word in words:
         try:
             references = jobid.parse_list(word.removesuffix("_"))
@@ -39,22 +39,22 @@ def targets_of(words: list[str]) -> tuple[JobTarget, ...]:
             raise Refused("ESLURM_INVALID_JOB_ID", f"Invalid job id specified: {word[:80]}", word[:80]) from error
         for reference in references:
             tasks = "" if reference.task_ids is None else format(reference.task_ids, "x")
-            found.append(JobTarget(reference.job_id, tasks, reference.step, reference.component))
-    return tuple(found)
+            targets.append(JobTarget(reference.job_id, tasks, reference.step, reference.component))
+    return tuple(targets)
 
 
-async def jobs_of(ask: Ask, wanted: JobFilter) -> tuple[float, list[Job]]:
-    """Whole records, and the controller's clock."""
-    now, found = 0.0, []
-    async for piece in ask.controller.stream(ListJobs(filter=wanted, all=True), Jobs):
+async def jobs_of(ask: Ask, job_filter: JobFilter) -> tuple[float, list[Job]]:
+    """(controller's time, whole records of the matching jobs)."""
+    now, jobs = 0.0, []
+    async for piece in ask.controller.stream(ListJobs(filter=job_filter, all=True), Jobs):
         now = piece.now
-        found += piece.jobs
-    return now, found
+        jobs += piece.jobs
+    return now, jobs
 
 
 @operation("GET /slurm/jobs")
 async def get_jobs(ask: Ask) -> Result:
-    """All jobs that the caller may see, sent as the controller gives them."""
+    """All jobs that the caller may see, streamed as the controller sends them."""
     known = _version_in(ask.unless)
     pieces = ask.controller.stream(ListJobs(all=True, unless_version=known), Jobs)
     first = await anext(pieces, None)
@@ -66,13 +66,13 @@ async def get_jobs(ask: Ask) -> Result:
         await pieces.aclose()
         return Unchanged(tag)
     if known and known == first.version:
-        # The controller has left the jobs out, for a tag that is of another version or caller.
+        # The controller left the jobs out, but the tag is of another version or caller: ask again.
         await pieces.aclose()
         pieces = ask.controller.stream(ListJobs(all=True), Jobs)
         first = await anext(pieces)
     writer = JobWriter(ask.daemons.cluster, ask.record("jobs"))
-    rest = {"last_backfill": moment(0), "last_update": moment(first.now)}
-    return Listing(name="jobs", pieces=_encoded(first, pieces, writer), rest=rest, tag=tag)
+    other_fields = {"last_backfill": moment(0), "last_update": moment(first.now)}
+    return Listing(name="jobs", pieces=_encoded(first, pieces, writer), rest=other_fields, tag=tag)
 
 
 async def _encoded(first: Jobs, pieces: AsyncGenerator[Jobs, None], writer: JobWriter) -> AsyncIterator[list[bytes]]:
@@ -85,7 +85,7 @@ async def _encoded(first: Jobs, pieces: AsyncGenerator[Jobs, None], writer: JobW
 
 
 def _tag(ask: Ask, version: int) -> str:
-    """Of what the controller has, for this caller: others may see other jobs."""
+    """ETag of the controller's version of the jobs, for this caller: others may see other jobs."""
     whose = f"{ask.operation.version} {ask.caller.user} {ask.caller.token or ask.caller.uid}"
     return f'W/"{version:x}-{hashlib.sha256(whose.encode("utf-8", "replace")).hexdigest()[:16]}"'
 
@@ -101,23 +101,23 @@ def _version_in(header: str) -> int:
 
 @operation("GET /slurm/job/{job_id}")
 async def get_job(ask: Ask) -> Result:
-    """One job; all tasks of an array, all components of a heterogeneous job."""
+    """A job, all tasks of an array, or all components of a heterogeneous job."""
     target = target_of(ask.path["job_id"])
-    now, found = await jobs_of(ask, JobFilter(targets=(target,)))
-    if not found:
+    now, jobs = await jobs_of(ask, JobFilter(targets=(target,)))
+    if not jobs:
         raise Refused("ESLURM_INVALID_JOB_ID", f"Unable to find JobId={ask.path['job_id']}", "slurm_load_job")
     writer = JobWriter(ask.daemons.cluster, ask.record("jobs"))
-    records = [writer.shaped(job) for job in found]
+    records = [writer.shaped(job) for job in jobs]
     return Answer(body={"jobs": records, "last_backfill": moment(0), "last_update": moment(now)})
 
 
 @operation("GET /slurm/jobs/state")
 async def get_states(ask: Ask) -> Result:
-    """States alone."""
-    wanted = JobFilter(targets=targets_of([ask.query["job_id"]])) if ask.query.get("job_id") else JobFilter()
-    now, found = await jobs_of(ask, wanted)
+    """Ids and states of the jobs that match."""
+    job_filter = JobFilter(targets=targets_of([ask.query["job_id"]])) if ask.query.get("job_id") else JobFilter()
+    now, jobs = await jobs_of(ask, job_filter)
     writer = JobWriter(ask.daemons.cluster, ask.record("jobs"))
-    records = [{**writer.loose(job), "state": state_list(job)} for job in found]
+    records = [{**writer.loose(job), "state": state_list(job)} for job in jobs]
     return Answer(body={"jobs": records, "last_backfill": moment(0), "last_update": moment(now)})
 
 
@@ -125,10 +125,10 @@ async def get_states(ask: Ask) -> Result:
 async def get_resources(ask: Ask) -> Result:
     """A running job's resources on each node."""
     target = target_of(ask.path["job_id"])
-    _, found = await jobs_of(ask, JobFilter(targets=(target,)))
-    running = [job for job in found if job.allocation is not None and job.state.active]
+    _, jobs = await jobs_of(ask, JobFilter(targets=(target,)))
+    running = [job for job in jobs if job.allocation is not None and job.state.active]
     if not running:
-        code = "ESLURM_JOB_NOT_RUNNING" if found else "ESLURM_INVALID_JOB_ID"
+        code = "ESLURM_JOB_NOT_RUNNING" if jobs else "ESLURM_INVALID_JOB_ID"
         raise Refused(code, source="slurm_get_resource_layout")
 
     names = tuple(node.node for job in running if job.allocation is not None for node in job.allocation.nodes)
@@ -140,8 +140,8 @@ async def get_resources(ask: Ask) -> Result:
         for node in job.allocation.nodes:
             shape = shapes.get(node.node)
             gres = [
-                {"name": one.name, "type": one.type, "count": one.count, "index": format_ids(int(one.indexes, 16))}
-                for one in node.gres
+                {"name": gres.name, "type": gres.type, "count": gres.count, "index": format_ids(int(gres.indexes, 16))}
+                for gres in node.gres
             ]
             records.append(
                 {
@@ -157,7 +157,7 @@ async def get_resources(ask: Ask) -> Result:
 
 
 def _cores(mask: str, threads: int) -> str:
-    """`0-3`: cores of which a CPU is the job's."""
+    """Cores, as `0-3`, with at least a CPU in the mask."""
     cpus = int(mask, 16)
     cores = {place // max(1, threads) for place in range(cpus.bit_length()) if cpus >> place & 1}
     return format_ids(sum(1 << core for core in cores))

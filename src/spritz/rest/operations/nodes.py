@@ -20,7 +20,7 @@ from spritz.rest.users import uid_of
 if TYPE_CHECKING:
     from spritz.model.queries.nodes import NodeView
 
-#: states of the document that are asked for by another word, or are no states to ask for
+#: States of the document -> words of `scontrol update`; "" for states that cannot be requested.
 _STATES = {"NOT_RESPONDING": "NORESP", "REBOOT_CANCELED": "CANCEL_REBOOT", "POWER_DRAIN": "POWER_DOWN_ASAP"}
 _ASKED = frozenset(
     (
@@ -31,16 +31,16 @@ _ASKED = frozenset(
 
 
 async def views_of(ask: Ask, names: tuple[str, ...] = ()) -> tuple[float, list[NodeView]]:
-    """Nodes as the controller has them, all that the caller may see unless they are named."""
-    now, found = 0.0, []
+    """(controller's time, the named nodes, or without names all that the caller may see)."""
+    now, views = 0.0, []
     async for piece in ask.controller.stream(ListNodes(names=names, all=True, pieces=True), Nodes):
         now = piece.now
-        found += piece.nodes
-    return now, found
+        views += piece.nodes
+    return now, views
 
 
 def names_of(text: str) -> tuple[str, ...]:
-    """A hostlist. Raises Refused."""
+    """Parse a hostlist. Raises Refused."""
     try:
         names = tuple(expand(text))
     except NotationError as error:
@@ -56,21 +56,21 @@ def _records(views: list[NodeView], ask: Ask) -> list[dict[str, Any]]:
 
 @operation("GET /slurm/nodes")
 async def get_nodes(ask: Ask) -> Result:
-    """All nodes."""
+    """All nodes that the caller may see."""
     now, views = await views_of(ask)
     return Answer(body={"nodes": _records(views, ask), "last_update": moment(now)})
 
 
 @operation("GET /slurm/node/{node_name}")
 async def get_node(ask: Ask) -> Result:
-    """A node, or those of a hostlist."""
+    """A node, or the nodes of a hostlist."""
     now, views = await views_of(ask, names_of(ask.path["node_name"]))
     return Answer(body={"nodes": _records(views, ask), "last_update": moment(now)})
 
 
 @operation("POST /slurm/node/{node_name}")
 async def post_node(ask: Ask) -> Result:
-    """Change a node, or those of a hostlist."""
+    """Change a node, or the nodes of a hostlist."""
     return await _update(ask, names_of(ask.path["node_name"]))
 
 
@@ -84,34 +84,34 @@ async def post_nodes(ask: Ask) -> Result:
 
 
 async def _update(ask: Ask, names: tuple[str, ...]) -> Result:
-    given = ask.body
-    if given.get("gres") or given.get("cpu_bind"):
+    fields = ask.body
+    if fields.get("gres") or fields.get("cpu_bind"):
         raise bad(
-            "gres" if given.get("gres") else "cpu_bind", "set it in slurm.conf and reconfigure", "ESLURM_NOT_SUPPORTED"
+            "gres" if fields.get("gres") else "cpu_bind", "set it in slurm.conf and reconfigure", "ESLURM_NOT_SUPPORTED"
         )
     changes: dict[str, object] = {}
     for name, field in (("comment", "comment"), ("extra", "extra"), ("topology_str", "topology")):
-        if given.get(name) is not None:
-            changes[field] = given[name]
+        if fields.get(name) is not None:
+            changes[field] = fields[name]
     for name, field in (("features", "features"), ("features_act", "active_features")):
-        if given.get(name) is not None:
-            changes[field] = list(given[name])
+        if fields.get(name) is not None:
+            changes[field] = list(fields[name])
     for name, field in (("address", "address"), ("hostname", "hostname")):
-        if given.get(name):
-            changes[field] = ",".join(given[name])
-    weight = given.get("weight")
+        if fields.get(name):
+            changes[field] = ",".join(fields[name])
+    weight = fields.get("weight")
     if weight is not None:
         if not 0 <= weight < INFINITE - 1:
             raise bad("weight", f"{weight} is out of range")
         changes["weight"] = int(weight)
-    state = _state(given.get("state") or [])
-    reason = given.get("reason") or ""
+    state = _state(fields.get("state") or [])
+    reason = fields.get("reason") or ""
     if state in ("DOWN", "DRAIN", "FAIL") and not reason:
-        raise bad("reason", "a node is not made DOWN, DRAIN or FAIL without a reason")
-    after = given.get("resume_after")
-    uid = await uid_of(given["reason_uid"]) if given.get("reason_uid") else None
+        raise bad("reason", "DOWN, DRAIN and FAIL need a reason")
+    after = fields.get("resume_after")
+    uid = await uid_of(fields["reason_uid"]) if fields.get("reason_uid") else None
     if not (state or reason or changes or after is not None):
-        raise Refused("ESLURM_REST_INVALID_QUERY", "nothing of the node is to be changed", "#")
+        raise Refused("ESLURM_REST_INVALID_QUERY", "no field of the node to change", "#")
     request = UpdateNode(
         names=names,
         state=state,
@@ -128,7 +128,7 @@ def _state(words: list[str]) -> str:
     asked = [_STATES.get(word, word) for word in words]
     chosen = [word for word in asked if word in _ASKED]
     if len(asked) > 1 and "IDLE" in chosen:
-        chosen.remove("IDLE")  # a base state that comes with its flags
+        chosen.remove("IDLE")  # the base state, sent together with its flags
     if len(chosen) > 1 or (asked and not chosen):
         raise Refused("ESLURM_INVALID_NODE_STATE", f"no state to ask for: {'+'.join(words)}", "state")
     return chosen[0] if chosen else ""
@@ -136,16 +136,16 @@ def _state(words: list[str]) -> str:
 
 @operation("DELETE /slurm/node/{node_name}")
 async def delete_node(ask: Ask) -> Result:
-    """Forget dynamic nodes."""
+    """Delete dynamic nodes."""
     await ask.controller.call(DeleteNodes(names=names_of(ask.path["node_name"])), Done)
     return Answer()
 
 
 @operation("POST /slurm/new/node")
 async def new_node(ask: Ask) -> Result:
-    """Nodes that slurm.conf does not have, by a line as it would stand there."""
+    """Create dynamic nodes from a NodeName line in the syntax of slurm.conf."""
     line = (ask.body.get("node_conf") or "").strip()
     if not line or "\n" in line:
-        raise bad("node_conf", "one line of slurm.conf is wanted: NodeName=… …")
+        raise bad("node_conf", "expected a line of slurm.conf: NodeName=… …")
     await ask.controller.call(CreateNodes(line=line), Done)
     return Answer()

@@ -18,7 +18,7 @@ from spritz.rest.operations import Ask, Refused, Result, operation
 from spritz.rest.operations.job_fields import bad
 from spritz.rest.operations.nodes import names_of, views_of
 
-#: flags of the document and fields of a partition
+#: Flag of the document -> field of a partition.
 _FLAGS = {
     "DEFAULT": "default",
     "HIDDEN": "hidden",
@@ -56,38 +56,38 @@ async def _partitions(ask: Ask, names: tuple[str, ...] = ()) -> Result:
 
 @operation("GET /slurm/partitions")
 async def get_partitions(ask: Ask) -> Result:
-    """All partitions."""
+    """All partitions that the caller may see."""
     return await _partitions(ask)
 
 
 @operation("GET /slurm/partition/{partition_name}")
 async def get_partition(ask: Ask) -> Result:
-    """One partition."""
+    """A partition, by name."""
     return await _partitions(ask, (ask.path["partition_name"],))
 
 
 @operation("DELETE /slurm/partition/{partition_name}")
 async def delete_partition(ask: Ask) -> Result:
-    """Forget a partition that no job uses."""
+    """Delete a partition. slurmctld refuses if a job uses it."""
     await ask.controller.call(DeletePartition(name=ask.path["partition_name"]), Done)
     return Answer()
 
 
 @operation("POST /slurm/partitions")
 async def post_partitions(ask: Ask) -> Result:
-    """Make the partitions that there are not, and change the others."""
-    given = ask.body.get("partitions") or []
-    if not given:
+    """Create partitions, or change existing ones."""
+    partitions = ask.body.get("partitions") or []
+    if not partitions:
         raise Refused("ESLURM_REST_INVALID_QUERY", "no partitions are given", "partitions")
     known = {
         partition.name for partition in (await ask.controller.call(ListPartitions(all=True), Partitions)).partitions
     }
     prepared: list[CreatePartition | UpdatePartition] = []
-    for one in given:
-        name = one.get("name") or ""
+    for record in partitions:
+        name = record.get("name") or ""
         if not name:
             raise Refused("ESLURM_INVALID_PARTITION_NAME", "a partition has no name", "partitions")
-        changes = _changes(one)
+        changes = _changes(record)
         if name in known:
             prepared.append(UpdatePartition(name=name, changes=changes))
         else:
@@ -102,7 +102,7 @@ async def post_partitions(ask: Ask) -> Result:
 
 
 def _changes(given: dict[str, Any]) -> dict[str, object]:
-    """What of a partition is given. Zero and "" are what clients send that set nothing."""
+    """The fields that a record sets. Zero and "" mean "not set", because clients send whole records."""
     changes: dict[str, object] = {}
 
     def inner(*path: str) -> Any:

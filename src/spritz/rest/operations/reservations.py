@@ -22,9 +22,9 @@ from spritz.rest.operations import Ask, Refused, Result, operation
 from spritz.rest.operations.job_fields import bad
 from spritz.rest.operations.nodes import names_of
 
-#: flags of the document that a caller sets; NO_… takes one back
+#: Flags of the document that a caller may set; NO_… clears a flag.
 _SETTABLE = frozenset(FLAGS) - {"SPEC_NODES", "ALL_NODES"}
-#: what a reservation says of itself, and clients send back
+#: Flags about a reservation's state, which clients may send back; they are ignored.
 _TOLD = frozenset(("SPEC_NODES", "ALL_NODES", "REOCCURRING"))
 _YEAR = 365 * 86_400.0
 
@@ -37,13 +37,13 @@ async def _listed(ask: Ask, names: tuple[str, ...] = ()) -> Answer:
 
 @operation("GET /slurm/reservations")
 async def get_reservations(ask: Ask) -> Result:
-    """All reservations."""
+    """All reservations that the caller may see."""
     return await _listed(ask)
 
 
 @operation("GET /slurm/reservation/{reservation_name}")
 async def get_reservation(ask: Ask) -> Result:
-    """One reservation."""
+    """A reservation, by name."""
     name = ask.path["reservation_name"]
     answer = await _listed(ask, (name,))
     if not answer.body["reservations"]:
@@ -53,7 +53,7 @@ async def get_reservation(ask: Ask) -> Result:
 
 @operation("DELETE /slurm/reservation/{reservation_name}")
 async def delete_reservation(ask: Ask) -> Result:
-    """Forget a reservation that no job uses."""
+    """Delete a reservation. slurmctld refuses if a job uses it."""
     await ask.controller.call(DeleteReservation(name=ask.path["reservation_name"]), Done)
     return Answer()
 
@@ -66,14 +66,14 @@ async def post_reservation(ask: Ask) -> Result:
 
 @operation("POST /slurm/reservations")
 async def post_reservations(ask: Ask) -> Result:
-    """Make or change several, in their order."""
-    given = ask.body.get("reservations") or []
-    if not given:
+    """Create or change several reservations, in their order."""
+    records = ask.body.get("reservations") or []
+    if not records:
         raise Refused("ESLURM_REST_INVALID_QUERY", "no reservations are given", "reservations")
     names = await _names(ask)
-    requests = [_request(one) for one in given]  # all are read before the first is made
-    assert len(requests) == len(given)
-    return Answer(body={"reservations": [await _put(ask, one, names) for one in given]})
+    requests = [_request(record) for record in records]  # check all before creating the first
+    assert len(requests) == len(records)
+    return Answer(body={"reservations": [await _put(ask, record, names) for record in records]})
 
 
 async def _names(ask: Ask) -> set[str]:
@@ -98,7 +98,7 @@ def _request(given: dict[str, Any]) -> ReservationRequest:
             fields[field] = float(given[name])
     duration = given.get("duration")
     if duration:
-        # Minutes, as Slurm's other durations of reservations.
+        # Minutes, like other durations of reservations in Slurm.
         fields["duration_seconds"] = _YEAR if duration >= INFINITE else duration * 60.0
     if given.get("node_list"):
         words = ",".join(word for word in given["node_list"] if word)

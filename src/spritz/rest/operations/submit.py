@@ -15,26 +15,26 @@ from spritz.rest.users import gid_of, uid_of
 
 @operation("POST /slurm/job/submit")
 async def submit_job(ask: Ask) -> Result:
-    """A batch job, or with `jobs` a heterogeneous one."""
-    given = ask.body.get("jobs") or ([ask.body["job"]] if ask.body.get("job") else [])
-    if not given:
+    """Submit a batch job, or with `jobs` a heterogeneous job."""
+    descriptions = ask.body.get("jobs") or ([ask.body["job"]] if ask.body.get("job") else [])
+    if not descriptions:
         raise Refused("ESLURM_REST_INVALID_JOBS_DESC", source="#/job/")
     outer = ask.body.get("script") or ""
     requests = []
-    for place, desc in enumerate(given):
+    for place, desc in enumerate(descriptions):
         script = desc.get("script") or (outer if not place else "")
         requests.append(await _request(ask, desc, script=script, first=not place))
-    return await _submitted(ask, requests, given[0])
+    return await _submitted(ask, requests, descriptions[0])
 
 
 @operation("POST /slurm/job/allocate")
 async def allocate(ask: Ask) -> Result:
-    """An allocation without a script: it lasts until it is cancelled or its time is over."""
-    given = ask.body.get("hetjob") or ([ask.body["job"]] if ask.body.get("job") else [])
-    if not given:
+    """Submit an allocation without a script, which lasts until it is cancelled or reaches its time limit."""
+    descriptions = ask.body.get("hetjob") or ([ask.body["job"]] if ask.body.get("job") else [])
+    if not descriptions:
         raise Refused("ESLURM_REST_INVALID_JOBS_DESC", source="#/job/")
-    requests = [await _request(ask, desc, script=None, first=not place) for place, desc in enumerate(given)]
-    return await _submitted(ask, requests, given[0])
+    requests = [await _request(ask, desc, script=None, first=not place) for place, desc in enumerate(descriptions)]
+    return await _submitted(ask, requests, descriptions[0])
 
 
 async def _request(ask: Ask, desc: dict[str, Any], *, script: str | None, first: bool) -> SubmitJob:
@@ -82,7 +82,7 @@ async def _request(ask: Ask, desc: dict[str, Any], *, script: str | None, first:
 
 
 def _sizes(fields: dict[str, Any]) -> None:
-    """What follows from what was given: as many nodes as were named, as many tasks as nodes hold."""
+    """Derive the number of nodes from named nodes, and the number of tasks from nodes and tasks per node."""
     hosts = fields.get("node_list")
     if hosts:
         fields["node_list"] = hosts = tuple(dict.fromkeys(hosts))
