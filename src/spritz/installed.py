@@ -20,6 +20,7 @@ _DAEMONS = {
     "slurmdbd": "spritz.accounting.main",
     "slurmrestd": "spritz.rest.main",
     "sackd": "spritz.sack.main",
+    "spritz-health-check": "spritz.node.health_check",
 }
 _COMMAND = "spritz-command"
 _RUN = "import sys; sys.path[:0] = sys.argv[1].split(':'); from spritz.installed import run; run()"

@@ -11,7 +11,7 @@ Map
 `reporter`   reports, kept until acknowledged; `leftovers`: ends processes that dead supervisors left
 `cgroup`     directories for the cgroups of steps
 `hardware`   the machine's hardware (`slurmd -C`)
-`health`     load, free memory, HealthCheckProgram
+`health`     load, free memory, HealthCheckProgram; `health_check`: one such program, of the faults of `machine_checks`
 `spool`      a step's directory on disk
 `main`       command line, daemon life
 
