@@ -6,6 +6,7 @@
 `schema`       pruning, defaults, validation, CEL rules; how lists merge
 `managed`      managed fields and server-side apply
 `admission`    built-in admission and webhooks; `access`: tokens and RBAC
+`nodes`        a default scheduler, and kubelets that run pods as processes of this machine
 `controllers`  owners' garbage collection and the workloads that make pods
 
 What a server must do is stated in tests/kubernetes/contract, which runs against this one and any real one.
