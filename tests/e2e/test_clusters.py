@@ -7,30 +7,30 @@ import base64
 import contextlib
 import os
 import pwd
-import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 import msgspec
-import psutil
 import pytest
 import yaml
+from sqlalchemy import make_url
 from tools import chart
 
 from spritz.k8s.api import APPLY, Api, ApiFailure
-from spritz.k8s.cluster_objects import ACCOUNTING_PORT, CONTROLLER_PORT, ETC, JOIN, REST_PORT, STATE
+from spritz.k8s.cluster_objects import REST_PORT
 from spritz.k8s.clusters import Clusters
-from spritz.k8s.login_sets import HOST_KEYS, USER_KEYS
+from spritz.testing.kubernetes.nodes import Machine, Nodes
 from spritz.testing.kubernetes.server import ADMIN_TOKEN, KubeServer
+from tests.conformance import databases
 from tests.e2e.people import made_people
 from tests.e2e.rest_site import BIN
 from tests.e2e.users import others_can_run
-from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -38,139 +38,6 @@ Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PACKAGED = ROOT / "packaging/kubernetes"
-
-
-class Kubelet:
-    """Runs the commands of all pods as processes of this machine: paths, names and ports are rewritten for it."""
-
-    def __init__(self, api: Api, root: Path, cluster: str) -> None:
-        self._api = api
-        self._root = root
-        self.ports = {str(port): str(free_port()) for port in (CONTROLLER_PORT, ACCOUNTING_PORT, REST_PORT)}
-        self._names = {
-            f"({cluster}-controller)": "(127.0.0.1)",
-            f"{cluster}-controller.default": "127.0.0.1",
-            f"AccountingStorageHost={cluster}-accounting": "AccountingStorageHost=127.0.0.1",
-            "0.0.0.0": "127.0.0.1",
-            # Four nodes that come and go, which share this machine's ports.
-            "State=CLOUD": f"State=CLOUD Port={','.join(str(free_port()) for _ in range(4))}",
-        }
-        #: uid -> processes
-        self.running: dict[str, list[asyncio.subprocess.Process]] = {}
-        #: of the sshd of a pod
-        self.ssh_ports: dict[str, int] = {}
-        #: pods that never start
-        self.broken: set[str] = set()
-
-    def etc(self, pod: str) -> Path:
-        return self._root / pod / "etc"
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        try:
-            while True:
-                pods = (await ask(self._api, "GET", "api/v1/namespaces/default/pods"))["items"]
-                await self._look(pods)
-                await asyncio.sleep(0.1)
-        finally:
-            for processes in self.running.values():
-                for process in processes:
-                    await end(process)
-
-    async def _look(self, pods: list[Json]) -> None:
-        here = {pod["metadata"]["uid"] for pod in pods}
-        for uid in [uid for uid in self.running if uid not in here]:
-            for process in self.running.pop(uid):
-                await end(process)
-        for pod in pods:
-            name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-            path = f"api/v1/namespaces/default/pods/{name}"
-            if "deletionTimestamp" in pod["metadata"]:
-                for process in self.running.pop(uid, ()):
-                    await end(process)
-                with contextlib.suppress(ApiFailure):
-                    await ask(self._api, "DELETE", path, {"gracePeriodSeconds": 0})
-            elif name in self.broken:
-                continue
-            elif uid not in self.running:
-                self.running[uid] = await self._start(name, pod["spec"])
-            elif pod.get("status", {}).get("phase") != "Running":
-                ready = {"type": "Ready", "status": "True"}
-                await ask(self._api, "PATCH", f"{path}/status", {"status": {"phase": "Running", "conditions": [ready]}})
-
-    async def _start(self, name: str, spec: Json) -> list[asyncio.subprocess.Process]:
-        etc, state = self.etc(name), self._root / name / "state"
-        etc.mkdir(parents=True, exist_ok=True)
-        state.mkdir(exist_ok=True)
-        for volume in spec["volumes"]:
-            sources = volume["projected"]["sources"] if "projected" in volume else [volume]
-            for source in sources:
-                await self._files(source, etc, state)
-        return [await self._container(name, container, etc, state) for container in spec["containers"]]
-
-    async def _container(self, name: str, container: Json, etc: Path, state: Path) -> asyncio.subprocess.Process:
-        words = [self._here(word, etc, state).replace("$(NODE_NAME)", name) for word in container["command"]]
-        if "--conf" in words:
-            words[words.index("--conf") + 1] += f" Port={free_port()}"
-        if words[0].endswith("sshd"):
-            port = self.ssh_ports[name] = free_port()
-            words[words.index("-p") + 1] = str(port)
-        env = {key: text for key, text in os.environ.items() if not key.startswith(("SLURM", "SPRITZ"))}
-        env |= {each["name"]: each["value"] for each in container.get("env", ()) if "value" in each}
-        if (etc / "slurm.conf").exists():
-            env["SLURM_CONF"] = str(etc / "slurm.conf")
-        log = (self._root / f"{name}.log").open("ab")
-        with log:
-            return await asyncio.create_subprocess_exec(
-                str(BIN / words[0]), *words[1:], env=env, cwd=state, stdout=log, stderr=log
-            )
-
-    async def _files(self, source: Json, etc: Path, state: Path) -> None:
-        if "configMap" in source:
-            path = f"api/v1/namespaces/default/configmaps/{source['configMap']['name']}"
-            for name, text in (await ask(self._api, "GET", path))["data"].items():
-                write(etc / name, self._here(text, etc, state).encode())
-                if name not in ("slurm.conf", "slurmdbd.conf", "gres.conf"):
-                    (etc / name).chmod(0o644)  # public keys, which sshd reads as their user
-        elif "secret" in source:
-            of = source["secret"]
-            path = f"api/v1/namespaces/default/secrets/{of.get('name') or of['secretName']}"
-            try:
-                data = (await ask(self._api, "GET", path))["data"]
-            except ApiFailure:
-                if not of.get("optional"):
-                    raise
-                return
-            for name in [item["key"] for item in of.get("items", ())] or data:
-                write(etc / name, base64.b64decode(data[name]))
-
-    def _here(self, text: str, etc: Path, state: Path) -> str:
-        for name, ours in {**self._names, **self.ports}.items():
-            text = text.replace(name, ours)
-        places = {**dict.fromkeys((ETC, JOIN, HOST_KEYS, USER_KEYS), str(etc)), STATE: str(state)}
-        for name, ours in places.items():
-            text = re.sub(rf"(?<![\w/]){name}(?![\w.])", ours, text)
-        return text
-
-
-async def end(process: asyncio.subprocess.Process) -> None:
-    """As a container ends: what its first process started ends with it."""
-    started: list[psutil.Process] = []
-    if process.returncode is None:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            started = psutil.Process(process.pid).children(recursive=True)
-        process.terminate()
-    await process.wait()
-    for each in started:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            each.kill()
-    psutil.wait_procs(started, timeout=10)
-
-
-def write(path: Path, data: bytes) -> None:
-    path.unlink(missing_ok=True)
-    path.write_bytes(data)
-    path.chmod(0o600)
 
 
 async def ask(api: Api, method: str, path: str, body: Json | None = None) -> Json:
@@ -212,6 +79,8 @@ async def install(api: Api, *names: str) -> None:
     }
     for name in names:
         for text in yaml.safe_load_all((PACKAGED / f"{name}.yaml").read_text()):
+            if name == "clusters" and text["kind"] == "Deployment":
+                continue  # the operator runs in this process, which finds the services of pods
             path = f"{kinds[text['kind']]}/{text['metadata']['name']}"
             body = msgspec.json.encode(text)
             await api.send("PATCH", path, parameters={"fieldManager": "test"}, body=body, content_type=APPLY)
@@ -249,14 +118,13 @@ def node_set(name: str, **spec: Any) -> Json:
 
 
 class Kube:
-    """The API server, the operator's part for clusters, and a kubelet."""
+    """The API server, the operator's part for clusters, and nodes."""
 
-    def __init__(
-        self, url: str, api: Api, kubelet: Kubelet, root: Path, restart: Callable[[], Awaitable[None]]
-    ) -> None:
+    def __init__(self, url: str, api: Api, nodes: Nodes, root: Path, restart: Callable[[], Awaitable[None]]) -> None:
         self.url = url
         self.api = api
-        self.kubelet = kubelet
+        self.nodes = nodes
+        #: where commands run, and jobs that they submit
         self.root = root
         #: end the operator, and start another
         self.restart = restart
@@ -278,7 +146,7 @@ class Kube:
         try:
             await until(look, f"NodeSet {name} has {nodes} nodes")
         except AssertionError:
-            logs = "\n".join(f"{log.name}: {log.read_text()[-1500:]}" for log in self.root.glob("*.log"))
+            logs = "\n".join(f"{log.name}: {log.read_text()[-1500:]}" for log in self.nodes.root.glob("*/*.log"))
             raise AssertionError(f"{await self.set(name)}\n{logs}") from None
 
     async def gone(self, name: str) -> bool:
@@ -297,8 +165,13 @@ class Kube:
 
         await until(look, f"{jobs} jobs run")
 
+    @property
+    def slurm_conf(self) -> Path:
+        """As slurmctld has it."""
+        return self.nodes.root / "default/lab-controller-0/etc/slurm.conf"
+
     async def command(self, *words: str) -> str:
-        env = {**os.environ, "SLURM_CONF": str(self.kubelet.etc("lab-controller-0") / "slurm.conf")}
+        env = {**os.environ, "SLURM_CONF": str(self.slurm_conf)}
         process = await asyncio.create_subprocess_exec(
             str(BIN / words[0]), *words[1:], env=env, cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
@@ -346,25 +219,27 @@ class Kube:
 
 
 @contextlib.asynccontextmanager
-async def kubernetes() -> AsyncIterator[Kube]:
+async def kubernetes(machines: Sequence[Machine] = (Machine("m0"), Machine("m1"))) -> AsyncIterator[Kube]:
     root = Path(tempfile.mkdtemp(prefix="spritz-clusters-"))
     os.chmod(root, 0o755)  # sshd reads keys as the user that comes
     try:
-        async with KubeServer() as server, Api.connect(server.kubeconfig) as api:
+        async with contextlib.AsyncExitStack() as stack:
+            server = await stack.enter_async_context(KubeServer())
+            nodes = await stack.enter_async_context(Nodes(server, machines))
+            api = await stack.enter_async_context(Api.connect(server.kubeconfig))
             await define(api)
             await install(api, "clusters")
             # With the rights that the packaged role gives, and no others.
-            limited = Api.connect(server.service_account("spritz", "spritz-clusters"))
-            kubelet = Kubelet(api, root, "lab")
+            limited = await stack.enter_async_context(Api.connect(server.service_account("spritz", "spritz-clusters")))
             log: list[Json] = []
 
-            async with limited, asyncio.TaskGroup() as group:
+            async with asyncio.TaskGroup() as group:
 
                 def operator() -> asyncio.Task[None]:
                     clusters = Clusters(
                         limited,
                         lambda event, **fields: log.append({"event": event, **fields}),
-                        address=lambda cluster: f"http://127.0.0.1:{kubelet.ports[str(REST_PORT)]}",
+                        address=lambda cluster: nodes.service_url("default", "lab-rest", REST_PORT),
                     )
                     return group.create_task(clusters.run())
 
@@ -373,14 +248,16 @@ async def kubernetes() -> AsyncIterator[Kube]:
                     await asyncio.wait([running[0]])
                     running[0] = operator()
 
-                running = [operator(), group.create_task(kubelet.run())]
+                running = [operator()]
                 try:
-                    yield Kube(server.url, api, kubelet, root, restart)
+                    yield Kube(server.url, api, nodes, root, restart)
                 finally:
-                    (root / "operator.log").write_text("\n".join(map(str, log)))
-                    for task in running:
-                        task.cancel()
+                    if os.environ.get("KEEP"):
+                        (root / "operator.log").write_text("\n".join(map(str, log)))
+                        shutil.copytree(nodes.root, root / "nodes", ignore_dangling_symlinks=True)
+                    running[0].cancel()
                     assert not [line for line in log if "forbidden" in str(line)]
+                    assert not nodes.failures
     finally:
         if not os.environ.get("KEEP"):
             shutil.rmtree(root, ignore_errors=True)
@@ -484,13 +361,13 @@ def test_a_cluster_of_two_node_sets_runs_jobs_scales_and_is_updated() -> None:
 def test_a_node_set_scales_for_what_waits_and_back_to_nothing() -> None:
     async def journey() -> None:
         async with kubernetes() as kube:
-            kube.kubelet.broken.add("cloud-0")
+            kube.nodes.broken.add("cloud-0")
             scaling = {"minReplicas": 0, "maxReplicas": 4, "idleSeconds": 1, "bootSeconds": 10}
             await ask(kube.api, "POST", f"{SPACE}/spritzclusters", cluster())
             await ask(kube.api, "POST", f"{SPACE}/nodesets", node_set("cloud", autoscaling=scaling))
 
             async def known() -> bool:
-                if not (kube.kubelet.etc("lab-controller-0") / "slurm.conf").exists():
+                if not kube.slurm_conf.exists():
                     return False
                 try:
                     return await kube.command("sinfo", "-h", "-o", "%t %D") == "idle~ 4\n"
@@ -512,7 +389,7 @@ def test_a_node_set_scales_for_what_waits_and_back_to_nothing() -> None:
                 return out.exists() and len(set(out.read_text().split())) == 2
 
             await until(ran, "the job has run", 90)
-            kube.kubelet.broken.clear()
+            kube.nodes.broken.clear()
 
             async def asleep() -> bool:
                 failed = await kube.command("sinfo", "-h", "-n", "cloud-0", "-o", "%t")
@@ -622,6 +499,183 @@ def test_a_cluster_of_the_chart_outlives_its_parts(tmp_path: Path) -> None:
     asyncio.run(journey())
 
 
+CHECK = """\
+#!/bin/sh
+exec {bin}/spritz-health-check --kernel-log {root}/kmsg-$SLURMD_NODENAME
+"""
+
+
+def test_a_faulty_machine_is_drained_rebooted_checked_and_returned() -> None:
+    """slurmd's own program finds an Xid, a condition of the node moves the pods, and idle machines burn in."""
+    taint = {"key": "gpu", "value": "true", "effect": "NoSchedule"}
+    machines = [Machine("m0"), *(Machine(name, {"gpu": "true"}, [taint]) for name in ("g0", "g1"))]
+
+    async def journey() -> None:
+        async with kubernetes(machines) as kube:
+            check = kube.root / "check.sh"
+            check.write_text(CHECK.format(bin=BIN, root=kube.root))
+            check.chmod(0o755)
+            about = {"healthCheck": {"program": str(check), "intervalSeconds": 1}}
+            await ask(kube.api, "POST", f"{SPACE}/spritzclusters", cluster(**about))
+            health = {
+                "onFault": "Reboot",
+                "requeueJobs": True,
+                "drainOn": ["GpuUnhealthy"],
+                "burnIn": {"command": "true", "minutes": 1},
+            }
+            where = {"nodeSelector": {"gpu": "true"}, "tolerations": [{"key": "gpu", "operator": "Exists"}]}
+            await ask(kube.api, "POST", f"{SPACE}/nodesets", node_set("gpu", replicas=2, health=health, **where))
+            await kube.settled("gpu", nodes=2)
+
+            async def events(kind: str, name: str) -> list[str]:
+                found = await ask(kube.api, "GET", "api/v1/namespaces/default/events")
+                about = [each for each in found["items"] if each["involvedObject"]["kind"] == kind]
+                about = [each for each in about if each["involvedObject"]["name"] == name]
+                return [f"{each['reason']}: {each['message']}" for each in sorted(about, key=_version)]
+
+            async def burned_in() -> bool:
+                return sum("BurnInPassed" in line for line in await events("NodeSet", "gpu")) == 2
+
+            await until(burned_in, "idle machines burn in, one after another")
+
+            # A job runs when the GPU falls off the bus.
+            await kube.command("sbatch", "--requeue", "-J", "train", "-o", "/dev/null", "--wrap", "sleep 600")
+            await kube.running(1)
+            name = (await kube.command("squeue", "-h", "-n", "train", "-o", "%N")).strip()
+            machine = (await ask(kube.api, "GET", f"api/v1/namespaces/default/pods/{name}"))["spec"]["nodeName"]
+            log = kube.root / f"kmsg-{name}"
+            kube.nodes.on_boot = lambda _name: log.unlink()
+            boot = (await ask(kube.api, "GET", f"api/v1/nodes/{machine}"))["status"]["nodeInfo"]["bootID"]
+            log.write_text("4,1,2,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=7, GPU has fallen off the bus.\n")
+
+            async def requeued() -> bool:
+                return (await kube.command("squeue", "-h", "-n", "train", "-O", "ExcNodes")).strip() == name
+
+            await until(requeued, "the job queues again, for the other node")
+            await kube.command("scancel", "-n", "train")
+
+            async def returned() -> bool:
+                return any("MachineReturned" in line for line in await events("Node", machine))
+
+            await until(returned, "the machine is in use again")
+            now = await ask(kube.api, "GET", f"api/v1/nodes/{machine}")
+            assert now["status"]["nodeInfo"]["bootID"] != boot
+            assert "spritz.dev/health" not in now["metadata"]["annotations"]
+            found = await events("NodeSet", "gpu")
+            say("\n".join(found))
+            assert [line.split(":")[0] for line in found if "Burn" not in line] == [
+                "MachineFault",
+                "JobRequeued",
+                "Rebooting",
+                "Rebooted",
+                "MachineReturned",
+            ]
+            assert "gpu-xid: Xid 79 on GPU 0000:3b:00 (GPU has fallen off the bus)" in "".join(found)
+
+            async def clean() -> bool:
+                nodes = await kube.command("sinfo", "-h", "-o", "%T %E")
+                return nodes == "idle none\n" and "health" not in await kube.command("scontrol", "show", "reservation")
+
+            await until(clean, "the node serves, and nothing is left")
+
+            # By another policy, and for a condition of the Kubernetes node, another machine gets the pod.
+            await kube.change("gpu", health={"onFault": "Replace"})
+            await kube.nodes.fault(machine, "GpuUnhealthy", reason="Xid48")
+
+            async def moved() -> bool:
+                pods = (await ask(kube.api, "GET", "api/v1/namespaces/default/pods"))["items"]
+                on = [pod["spec"].get("nodeName") for pod in pods if pod["metadata"]["name"].startswith("gpu-")]
+                return bool(on) and machine not in on
+
+            await until(moved, "its pod goes")
+            assert (await ask(kube.api, "GET", f"api/v1/nodes/{machine}"))["metadata"]["labels"]["spritz.dev/unhealthy"]
+            await kube.nodes.fault(machine, "GpuUnhealthy", "False")
+
+            async def allowed() -> bool:
+                node = await ask(kube.api, "GET", f"api/v1/nodes/{machine}")
+                return "spritz.dev/unhealthy" not in node["metadata"]["labels"]
+
+            await until(allowed, "the machine may have pods again")
+
+    asyncio.run(journey())
+
+
+@pytest.mark.skipif(bool(databases.reason("postgresql")), reason=databases.reason("postgresql"))
+def test_a_standby_controller_takes_over_and_a_dashboard_serves() -> None:
+    """Two pods of slurmctld with their journal in PostgreSQL; the machine of the leader loses power."""
+
+    async def journey(server: databases.Server) -> None:
+        async with kubernetes((Machine("m0"), Machine("m1"), Machine("m2"))) as kube:
+            password = {"metadata": {"name": "pg"}, "data": {"password": base64.b64encode(b"none").decode()}}
+            await ask(kube.api, "POST", "api/v1/namespaces/default/secrets", password)
+            # The server listens on a Unix socket; its databases have the names that it gave them.
+            accounting, journal = (make_url(server.url()) for _ in range(2))
+            database = {
+                "host": quote(str(accounting.query["host"]), safe=""),
+                "user": accounting.username,
+                "name": accounting.database,
+                "journal": journal.database,
+                "passwordSecret": {"name": "pg", "key": "password"},
+            }
+            dashboard = {"hosts": ["dash.example.org"], "login": "proxy", "proxy": {"from": "127.0.0.0/8"}}
+            spec = {"controllers": 2, "database": database, "dashboard": dashboard, "metrics": True}
+            await ask(kube.api, "POST", f"{SPACE}/spritzclusters", cluster(**spec))
+            await ask(kube.api, "POST", f"{SPACE}/nodesets", node_set("main"))
+            await kube.settled("main", nodes=1)
+            say(await kube.command("scontrol", "ping"))
+
+            url = kube.nodes.service_url("default", "lab-dashboard", 6860)
+            async with httpx2.AsyncClient(headers={"Host": "dash.example.org"}) as client:
+
+                async def greeted() -> bool:
+                    try:
+                        found = await client.get(f"{url}/", headers={"X-Remote-User": "root"})
+                    except httpx2.HTTPError:
+                        return False
+                    return found.status_code in (200, 303)
+
+                await until(greeted, "the dashboard answers")
+
+                async def measured() -> bool:
+                    metrics = kube.nodes.service_url("default", "lab-metrics", 6817)
+                    return "slurm_" in (await client.get(f"{metrics}/metrics")).text
+
+                await until(measured, "the leader's metrics are served")
+
+            await kube.command("sbatch", "-J", "train", "-o", "/dev/null", "--wrap", "sleep 600")
+            await kube.running(1)
+            pods = (await ask(kube.api, "GET", "api/v1/namespaces/default/pods"))["items"]
+            where = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
+            await kube.nodes.kill("default", "lab-controller-0")
+
+            async def taken_over() -> bool:
+                said = await kube.command("scontrol", "ping")
+                return "lab-controller-1 leads" in said
+
+            assert where["lab-controller-0"] != where["lab-controller-1"]
+            await until(taken_over, "the standby leads")
+            await kube.running(1)
+            await kube.command("scancel", "-n", "train")
+            await kube.command("sbatch", "--wait", "-o", "/dev/null", "--wrap", "true")
+
+            # Parts that the cluster no longer has go.
+            change = {"spec": {"dashboard": None, "metrics": False}}
+            await ask(kube.api, "PATCH", f"{SPACE}/spritzclusters/lab", change)
+
+            async def gone() -> bool:
+                services = (await ask(kube.api, "GET", "api/v1/namespaces/default/services"))["items"]
+                return not {"lab-dashboard", "lab-metrics"} & {each["metadata"]["name"] for each in services}
+
+            await until(gone, "the dashboard is gone")
+
+    with databases.server("postgresql") as server:
+        asyncio.run(journey(server))
+
+
+def _version(each: Json) -> int:
+    return int(each["metadata"]["resourceVersion"])
+
+
 def say(text: str) -> None:
     """For the walk-through of docs/how-to/kubernetes-clusters.md (`pytest -s`)."""
     print(text)
@@ -662,10 +716,10 @@ def test_a_login_set_lets_users_in_and_a_token_is_kept(user: str) -> None:
 
             async def ready() -> bool:
                 found = (await ask(kube.api, "GET", f"{SPACE}/loginsets/team")).get("status", {})
-                return "1 of 1 login hosts serve" in str(found) and bool(kube.kubelet.ssh_ports)
+                return "1 of 1 login hosts serve" in str(found) and bool(kube.nodes.own_ports)
 
             await until(ready, "the login host is ready")
-            ((pod, port),) = kube.kubelet.ssh_ports.items()
+            (((_namespace, pod, _port), port),) = kube.nodes.own_ports.items()
 
             async def sinfo() -> str:
                 options = [
@@ -684,7 +738,8 @@ def test_a_login_set_lets_users_in_and_a_token_is_kept(user: str) -> None:
                 return done.stdout
 
             text = await until(sinfo, "a session by ssh")
-            assert text.split() == ["main*", "1", "idle", str(kube.root / pod / "state/etc/slurm.conf")]
+            conf = kube.nodes.root / "default" / pod / "state/etc/slurm.conf"
+            assert text.split() == ["main*", "1", "idle", str(conf)]
 
             async def kept() -> Json:
                 found = await ask(kube.api, "GET", f"{SPACE}/tokens/team")

@@ -17,6 +17,7 @@
 
 `cluster_objects`  a SpritzCluster -> configuration, keys, workloads and services of its daemons
 `node_sets`        a NodeSet, its pods and nodes -> what to make, drain and delete
+`health`           a machine's fault -> drain, reboot, recheck, burn-in; `machine_health` carries it out
 `login_sets`       a LoginSet -> its pods and keys; a Token -> its Secret
 `control`          slurmrestd, as the owner of a cluster uses it
 `clusters`         carries them out

@@ -2,9 +2,12 @@
 
     NAME-config       ConfigMap     slurm.conf and slurmdbd.conf
     NAME-keys         Secret        the cluster's key, and the key of its tokens; made once, never changed
-    NAME-controller   StatefulSet   slurmctld, and a Service of the same name
-    NAME-accounting   StatefulSet   slurmdbd with SQLite on its volume, and a Service
+    NAME-controller   StatefulSet   slurmctld and its standbys, and a Service of the same name
+    NAME-controllers  Service       headless: the names of slurmctld's pods
+    NAME-accounting   StatefulSet   slurmdbd with SQLite on its volume, or with PostgreSQL, and a Service
     NAME-rest         Deployment    slurmrestd, and a Service
+    NAME-dashboard    Deployment    the dashboard, where the cluster has it, and a Service
+    NAME-metrics      Service       slurmctld's /metrics for scrapers, where the cluster has it
 
 Other configuration is another hash in the pods' template, so that their workload replaces the pods. Jobs run on while
 slurmctld is away. Defaults are the definitions' (packaging/kubernetes/chart/crds), which the API server fills in.
@@ -28,11 +31,14 @@ VERSION: Final = "v1alpha1"
 #: On everything that is made for a cluster: its name.
 CLUSTER: Final = f"{PREFIX}cluster"
 
-CONTROLLER_PORT, ACCOUNTING_PORT, REST_PORT = 6817, 6819, 6820
+CONTROLLER_PORT, ACCOUNTING_PORT, REST_PORT, DASHBOARD_PORT = 6817, 6819, 6820, 6860
 
 #: Directories of slurm.conf and the keys, and of a daemon's data, in every pod.
 ETC: Final = "/etc/slurm"
 STATE: Final = "/var/lib/spritz"
+
+#: Where the dashboard's secret for the identity provider is.
+OIDC: Final = "/run/spritz-oidc"
 
 #: Where the token is in pods that join.
 JOIN: Final = "/run/spritz-join"
@@ -83,13 +89,49 @@ class SecretKey(msgspec.Struct):
 
 
 class Database(msgspec.Struct, rename="camel"):
-    """Accounting in PostgreSQL. The password goes from its Secret to slurmdbd alone."""
+    """PostgreSQL for accounting and, with a standby controller, for the journal. The password goes from its Secret to
+    the daemons that connect, and to no others.
+    """
 
     host: str
     user: str
     password_secret: SecretKey
     name: str = "slurm_acct_db"
+    journal: str = "slurm_journal"
     port: int = 5432
+
+
+class OpenId(msgspec.Struct):
+    """An identity provider. `claim` holds the user's name."""
+
+    issuer: str
+    client: str
+    secret: SecretKey | None = None
+    claim: str = "preferred_username"
+
+
+class Proxy(msgspec.Struct, rename="camel"):
+    """A proxy that says who a viewer is. `from_` is its address or network."""
+
+    from_: str = msgspec.field(name="from")
+    header: str = "X-Remote-User"
+
+
+class Dashboard(msgspec.Struct, rename="camel"):
+    """How viewers log in, and the names by which browsers call it."""
+
+    hosts: list[str]
+    login: str = "pam"
+    oidc: OpenId | None = None
+    proxy: Proxy | None = None
+    image: str = ""
+
+
+class HealthCheck(msgspec.Struct, rename="camel"):
+    """HealthCheckProgram and HealthCheckInterval of all nodes; no program, no check."""
+
+    program: str = "/usr/local/bin/spritz-health-check"
+    interval_seconds: int = 60
 
 
 class ClusterSpec(msgspec.Struct, rename="camel"):
@@ -97,6 +139,10 @@ class ClusterSpec(msgspec.Struct, rename="camel"):
     image_pull_policy: str = "IfNotPresent"
     cluster_name: str = ""
     max_nodes: int = 1024
+    controllers: int = 1
+    metrics: bool = False
+    dashboard: Dashboard | None = None
+    health_check: HealthCheck = msgspec.field(default_factory=HealthCheck)
     storage: Storage = msgspec.field(default_factory=Storage)
     database: Database | None = None
     partitions: list[Partition] = msgspec.field(default_factory=lambda: [Partition(name="main", default=True)])
@@ -118,17 +164,20 @@ class Cluster(msgspec.Struct):
 
 def slurm_conf(cluster: Cluster, nodes: Sequence[str] = ()) -> str:
     """The configuration of every daemon and command of the cluster. `nodes`: lines of those that come and go."""
-    name, spec = cluster.metadata.name, cluster.spec
+    name, space, spec = cluster.metadata.name, cluster.metadata.namespace, cluster.spec
+    parameters = ["enable_configless"]
+    if spec.controllers > 1 and spec.database is not None:
+        parameters.append(f"journal={_url(spec.database, spec.database.journal)}")
     lines = [
         f"ClusterName={spec.cluster_name or name}",
-        f"SlurmctldHost={name}-controller-0({name}-controller)",
+        *(f"SlurmctldHost={host}({host}.{name}-controllers.{space})" for host in controllers(cluster)),
         f"SlurmctldPort={CONTROLLER_PORT}",
         "SlurmUser=root",
-        "SlurmctldParameters=enable_configless",
+        f"SlurmctldParameters={','.join(parameters)}",
         "AuthType=auth/slurm",
         "AuthAltTypes=auth/jwt",
         f"AuthAltParameters=jwt_key={ETC}/jwt.key",
-        f"AccountingStorageHost={name}-accounting",
+        f"AccountingStorageHost={name}-accounting.{space}",
         f"AccountingStoragePort={ACCOUNTING_PORT}",
         "AccountingStorageType=accounting_storage/slurmdbd",
         f"StateSaveLocation={STATE}/state",
@@ -141,6 +190,11 @@ def slurm_conf(cluster: Cluster, nodes: Sequence[str] = ()) -> str:
         "ReturnToService=2",
         f"MaxNodeCount={spec.max_nodes}",
     ]
+    if spec.metrics:
+        lines.append("MetricsType=metrics/openmetrics")
+    check = spec.health_check
+    if check.program:
+        lines += [f"HealthCheckProgram={check.program}", f"HealthCheckInterval={check.interval_seconds}"]
     lines += nodes
     sets = sorted({node_set for partition in spec.partitions for node_set in partition.node_sets or ()})
     lines += [f"NodeSet={node_set} Feature={node_set}" for node_set in sets]
@@ -164,9 +218,18 @@ def slurmdbd_conf(database: Database | None = None) -> str:
     if database is None:
         lines += ["StorageType=accounting_storage/sqlite", f"StorageLoc={STATE}/accounting.db"]
     else:
-        url = f"postgresql://{database.user}@{database.host}:{database.port}/{database.name}"
-        lines.append(f"StorageUrl={url}")
+        lines.append(f"StorageUrl={_url(database, database.name)}")
     return "\n".join(lines) + "\n"
+
+
+def controllers(cluster: Cluster) -> list[str]:
+    """Names of slurmctld's pods: the first leads at first, and any of the others takes over."""
+    return [f"{cluster.metadata.name}-controller-{number}" for number in range(cluster.spec.controllers)]
+
+
+def _url(database: Database, name: str) -> str:
+    """Without the password, which is in the environment of those that connect."""
+    return f"postgresql://{database.user}@{database.host}:{database.port}/{name}"
 
 
 def control_plane(cluster: Cluster, nodes: Sequence[str] = (), devices: Sequence[str] = ()) -> list[Json]:
@@ -179,22 +242,51 @@ def control_plane(cluster: Cluster, nodes: Sequence[str] = (), devices: Sequence
     if devices:
         files["gres.conf"] = "\n".join([*devices, ""])
     config = _object(cluster, "v1", "ConfigMap", "config", data=files)
-    controller = ["slurmctld", "-D", "-N", f"{name}-controller-0"]
+    # A pod's own name says which SlurmctldHost it is.
+    controller = ["slurmctld", "-D", "-N", "$(POD_NAME)"]
     accounting = ["slurmdbd", "-D"]
     rest = ["slurmrestd", "-a", "rest_auth/jwt", f"0.0.0.0:{REST_PORT}"]
-    return [
+    # Before it is ready a controller must be found by its name: it may be the one that is to lead.
+    hosts = {"clusterIP": "None", "publishNotReadyAddresses": True}
+    found = [
         config,
-        _service(cluster, "controller", CONTROLLER_PORT),
-        _service(cluster, "accounting", ACCOUNTING_PORT),
-        _service(cluster, "rest", REST_PORT),
+        _service(cluster, "controllers", "controller", CONTROLLER_PORT, **hosts),
+        _service(cluster, "controller", "controller", CONTROLLER_PORT),
+        *([_service(cluster, "metrics", "controller", CONTROLLER_PORT)] if cluster.spec.metrics else []),
+        _service(cluster, "accounting", "accounting", ACCOUNTING_PORT),
+        _service(cluster, "rest", "rest", REST_PORT),
         _stateful_set(cluster, "accounting", accounting, ACCOUNTING_PORT, files),
-        _stateful_set(cluster, "controller", controller, CONTROLLER_PORT, files),
-        _object(cluster, "apps/v1", "Deployment", "rest", spec={
-            "replicas": 1,
-            "selector": {"matchLabels": labels(name, "rest")},
-            "template": _template(cluster, "rest", rest, REST_PORT, files, stored=False),
-        }),
-    ]  # fmt: skip
+        _stateful_set(cluster, "controller", controller, CONTROLLER_PORT, files, cluster.spec.controllers),
+        _deployment(cluster, "rest", rest, REST_PORT, files),
+    ]
+    if cluster.spec.controllers > 1:
+        selector = {"matchLabels": labels(name, "controller")}
+        budget = {"maxUnavailable": 1, "selector": selector}
+        found.append(_object(cluster, "policy/v1", "PodDisruptionBudget", "controller", spec=budget))
+    if cluster.spec.dashboard is not None:
+        found += [
+            _service(cluster, "dashboard", "dashboard", DASHBOARD_PORT),
+            _deployment(cluster, "dashboard", _dashboard(cluster, cluster.spec.dashboard), DASHBOARD_PORT, files),
+        ]
+    return found
+
+
+def _dashboard(cluster: Cluster, dashboard: Dashboard) -> list[str]:
+    name, space = cluster.metadata.name, cluster.metadata.namespace
+    words = ["spritz", "dashboard", "--serve", "--rest", f"http://{name}-rest.{space}:{REST_PORT}"]
+    words += ["--listen", f"0.0.0.0:{DASHBOARD_PORT}", "--directory", STATE]
+    words += ["--name", cluster.spec.cluster_name or name]
+    words += ["--login", dashboard.login, "--behind-tls"]
+    for host in dashboard.hosts:
+        words += ["--host", host]
+    if dashboard.oidc is not None:
+        oidc = dashboard.oidc
+        words += ["--oidc-issuer", oidc.issuer, "--oidc-client", oidc.client, "--oidc-claim", oidc.claim]
+        if oidc.secret is not None:
+            words += ["--oidc-secret", f"{OIDC}/{oidc.secret.key}"]
+    if dashboard.proxy is not None:
+        words += ["--proxy-header", dashboard.proxy.header, "--proxy-from", dashboard.proxy.from_]
+    return words
 
 
 def controller_address(cluster: Cluster) -> str:
@@ -228,26 +320,47 @@ def _object(cluster: Cluster, api_version: str, kind: str, component: str, **fie
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
 
 
-def _service(cluster: Cluster, component: str, port: int) -> Json:
+def _service(cluster: Cluster, component: str, of: str, port: int, **more: Any) -> Json:
+    """NAME-`component`, of the pods of `of`."""
     spec = {
-        "selector": labels(cluster.metadata.name, component),
-        "ports": [{"name": component, "port": port, "targetPort": port, "protocol": "TCP"}],
+        "selector": labels(cluster.metadata.name, of),
+        "ports": [{"name": of, "port": port, "targetPort": port, "protocol": "TCP"}],
+        **more,
     }
-    return _object(cluster, "v1", "Service", component, spec=spec)
+    found = _object(cluster, "v1", "Service", component, spec=spec)
+    if component == "metrics":
+        marks = {"scrape": "true", "port": str(port), "path": "/metrics"}
+        found["metadata"]["annotations"] = {f"prometheus.io/{name}": value for name, value in marks.items()}
+    return found
 
 
-def _stateful_set(cluster: Cluster, component: str, command: list[str], port: int, files: dict[str, str]) -> Json:
+def _deployment(cluster: Cluster, component: str, command: list[str], port: int, files: dict[str, str]) -> Json:
+    spec = {
+        "replicas": 1,
+        "selector": {"matchLabels": labels(cluster.metadata.name, component)},
+        "template": _template(cluster, component, command, port, files, stored=False),
+    }
+    return _object(cluster, "apps/v1", "Deployment", component, spec=spec)
+
+
+def _stateful_set(
+    cluster: Cluster, component: str, command: list[str], port: int, files: dict[str, str], replicas: int = 1
+) -> Json:
     storage = cluster.spec.storage
     claim: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": storage.size}}}
     if storage.storage_class_name is not None:
         claim["storageClassName"] = storage.storage_class_name
+    name = cluster.metadata.name
     spec = {
-        "replicas": 1,
-        "serviceName": f"{cluster.metadata.name}-{component}",
-        "selector": {"matchLabels": labels(cluster.metadata.name, component)},
+        "replicas": replicas,
+        "serviceName": f"{name}-controllers" if component == "controller" else f"{name}-{component}",
+        "selector": {"matchLabels": labels(name, component)},
         "template": _template(cluster, component, command, port, files, stored=True),
         "volumeClaimTemplates": [{"metadata": {"name": "state"}, "spec": claim}],
     }
+    if replicas > 1:
+        # All start at once: any of them may lead.
+        spec["podManagementPolicy"] = "Parallel"
     return _object(cluster, "apps/v1", "StatefulSet", component, spec=spec)
 
 
@@ -255,37 +368,61 @@ def _template(
     cluster: Cluster, component: str, command: list[str], port: int, files: dict[str, str], *, stored: bool
 ) -> Json:
     name, spec = cluster.metadata.name, cluster.spec
+    probe = {"tcpSocket": {"port": port}}
     container: Json = {
         "name": component,
-        "image": spec.image,
+        "image": (spec.dashboard.image if component == "dashboard" and spec.dashboard else "") or spec.image,
         "imagePullPolicy": spec.image_pull_policy,
         "command": command,
         "ports": [{"name": component, "containerPort": port, "protocol": "TCP"}],
-        "readinessProbe": {"tcpSocket": {"port": port}, "periodSeconds": 5},
+        "readinessProbe": {**probe, "periodSeconds": 5},
         "securityContext": {"allowPrivilegeEscalation": False},
         "volumeMounts": [
             {"name": "etc", "mountPath": ETC, "readOnly": True},
             {"name": "state", "mountPath": STATE},
         ],
     }
+    if component in ("rest", "dashboard"):
+        # They keep nothing: one that hangs is started again. (slurmctld and slurmdbd recover for as long as they need.)
+        container["livenessProbe"] = {**probe, "periodSeconds": 10, "failureThreshold": 6}
     sources = [{"configMap": {"name": f"{name}-config"}}, {"secret": {"name": f"{name}-keys"}}]
     volumes: list[Json] = [{"name": "etc", "projected": {"defaultMode": 0o400, "sources": sources}}]
     if not stored:
         volumes.append({"name": "state", "emptyDir": {}})
+    env: list[Json] = []
     if component == "rest":
         # It reads the cluster's key, which is root's; every caller needs a token.
-        container["env"] = [{"name": "SLURMRESTD_SECURITY", "value": "disable_user_check"}]
-    if component == "accounting" and spec.database is not None:
+        env.append({"name": "SLURMRESTD_SECURITY", "value": "disable_user_check"})
+    if component == "controller":
+        env.append({"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
+    has_journal = component == "controller" and spec.controllers > 1
+    if spec.database is not None and (component == "accounting" or has_journal):
         secret = msgspec.to_builtins(spec.database.password_secret)
-        container["env"] = [{"name": "PGPASSWORD", "valueFrom": {"secretKeyRef": secret}}]
+        env.append({"name": "PGPASSWORD", "valueFrom": {"secretKeyRef": secret}})
+    oidc = spec.dashboard.oidc if component == "dashboard" and spec.dashboard is not None else None
+    if oidc is not None and oidc.secret is not None:
+        volumes.append({"name": "oidc", "secret": {"secretName": oidc.secret.name, "defaultMode": 0o400}})
+        container["volumeMounts"].append({"name": "oidc", "mountPath": OIDC, "readOnly": True})
+    if env:
+        container["env"] = env
     digest = hashlib.sha256("\0".join(files.values()).encode()).hexdigest()[:16]
+    pod: Json = {
+        "containers": [container],
+        "volumes": volumes,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 30,
+    }
+    if component == "controller" and spec.controllers > 1:
+        apart = {
+            "weight": 100,
+            "podAffinityTerm": {
+                "topologyKey": "kubernetes.io/hostname",
+                "labelSelector": {"matchLabels": labels(name, component)},
+            },
+        }
+        pod["affinity"] = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]}}
     return {
         "metadata": {"labels": labels(name, component), "annotations": {f"{PREFIX}config": digest}},
-        "spec": {
-            "containers": [container],
-            "volumes": volumes,
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": 30,
-        },
+        "spec": pod,
     }

@@ -49,6 +49,7 @@ from spritz.k8s.login_sets import (
     secret_of,
 )
 from spritz.k8s.login_sets import join_secret as login_secret
+from spritz.k8s.machine_health import MachineHealth
 from spritz.k8s.node_sets import (
     BUSY,
     FINALIZER,
@@ -172,6 +173,7 @@ class Clusters:
             decode=msgspec.json.Decoder(NodePod).decode,
             on_change=self._pod_changed,
         )
+        self._health = MachineHealth(api, log, self.machines, now)
         #: cluster -> its slurmrestd, the end of our token for it, and the secret's key
         self._slurms: dict[str, tuple[Control, float]] = {}
 
@@ -194,6 +196,9 @@ class Clusters:
         for each in self.pods.values():
             if each.spec.node_name == change.key:
                 self.queue.add(("NodeSet", f"{each.metadata.namespace}/{each.label(NODE_SET)}"))
+        record = change.new.record if change.new is not None else None
+        if record is not None:
+            self.queue.add(("NodeSet", record.node_set))
 
     def _pod_changed(self, change: Change[NodePod]) -> None:
         for found in (change.new, change.old):
@@ -268,6 +273,7 @@ class Clusters:
             have = await self._ensure(wanted)
             if wanted["kind"] in ("StatefulSet", "Deployment"):
                 workloads.append(have)
+        await self._remove_unwanted(cluster)
         away = [
             workload["metadata"]["name"]
             for workload in workloads
@@ -298,6 +304,7 @@ class Clusters:
         forced = FORCE in (metadata.annotations or {})
         if node_set.leaves and (cluster is None or forced):
             # No job is left to wait for, or an administrator has said so.
+            await self._health.forget(node_set)
             for each in have:
                 await self._api.delete(PodResource, each.metadata.name, metadata.namespace, uid=each.metadata.uid)
             await self._hold("nodesets", node_set, held=False)
@@ -315,7 +322,7 @@ class Clusters:
             await self._cannot(node_set, "ClusterAway", f"slurmctld cannot be asked: {failure.message}")
             return _SOON
         template = pod_template(cluster, node_set)
-        faults = {each.metadata.name: fault for each in have if (fault := self._fault(node_set, each))}
+        faults = await self._health.look(cluster, node_set, have, nodes, slurm)
         found = plan(node_set, have, nodes, revision_of(template), self._now(), faults)
         refused = ""
         if not node_set.leaves:
@@ -323,6 +330,7 @@ class Clusters:
             refused = await self._make(cluster, node_set, found, slurm, template)
         await self._carry_out(node_set, found, slurm)
         if node_set.leaves and not have and not found.forget:
+            await self._health.forget(node_set)
             await self._hold("nodesets", node_set, held=False)
             return None
         await self._renew_tokens(node_set, [each for each in have if not is_known(each, nodes)], slurm)
@@ -333,13 +341,8 @@ class Clusters:
         conditions = self._conditions(node_set.status.conditions, found.status.conditions)
         status = {**msgspec.to_builtins(found.status), "conditions": conditions}
         await self._report("nodesets", node_set, status)
-        waits = found.create or found.delete or found.drain or conditions[0]["status"] != "True"
+        waits = faults or found.create or found.delete or found.drain or conditions[0]["status"] != "True"
         return _SOON if waits or node_set.leaves or node_set.spec.autoscaling is not None else _AGAIN
-
-    def _fault(self, node_set: NodeSet, node_pod: NodePod) -> str:
-        """The fault of the pod's machine, by its conditions; "" for none."""
-        machine = self.machines.get(node_pod.spec.node_name) if node_pod.spec.node_name else None
-        return machine.fault(node_set.spec.health.drain_on) if machine is not None else ""
 
     async def _make(self, cluster: Cluster, node_set: NodeSet, found: Plan, slurm: Control, template: Json) -> str:
         """The pods that are missing; why one was refused, or ""."""
@@ -434,7 +437,7 @@ class Clusters:
         path = f"apis/{GROUP}/{VERSION}/namespaces/{resource.metadata.namespace}/{plural}/{resource.metadata.name}"
         change = {"metadata": {"finalizers": wanted, "resourceVersion": resource.metadata.resource_version}}
         try:
-            await self._api.send("PATCH", path, body=msgspec.json.encode(change), content_type=MERGE)
+            await self._merge(path, change)
         except ApiFailure as failure:
             if not failure.not_found:
                 raise
@@ -595,6 +598,20 @@ class Clusters:
         self._log("object.applied", kind=wanted["kind"], name=metadata["name"], namespace=metadata["namespace"])
         return await self._write("PATCH", wanted)
 
+    async def _remove_unwanted(self, cluster: Cluster) -> None:
+        """Delete the parts that the cluster no longer has. What is not the cluster's own stays."""
+        spec, metadata = cluster.spec, cluster.metadata
+        for api_version, kind, part, wanted in (
+            ("apps/v1", "Deployment", "dashboard", spec.dashboard is not None),
+            ("v1", "Service", "dashboard", spec.dashboard is not None),
+            ("v1", "Service", "metrics", spec.metrics),
+        ):
+            name = f"{metadata.name}-{part}"
+            have = None if wanted else await self._find(api_version, kind, metadata.namespace, name)
+            owners = (have or {}).get("metadata", {}).get("ownerReferences") or ()
+            if any(each["uid"] == metadata.uid for each in owners):
+                await self._api.send("DELETE", f"{_path(api_version, kind, metadata.namespace)}/{name}")
+
     async def _write(self, method: str, wanted: Json) -> Json:
         path = _path(wanted["apiVersion"], wanted["kind"], wanted["metadata"]["namespace"])
         parameters: dict[str, str | None] = {"fieldManager": self._api.field_manager}
@@ -608,13 +625,17 @@ class Clusters:
         made: Json = msgspec.json.decode(answer)
         return made
 
+    async def _merge(self, path: str, change: Json) -> None:
+        manager = {"fieldManager": self._api.field_manager}
+        body = msgspec.json.encode(change)
+        await self._api.send("PATCH", path, parameters=manager, body=body, content_type=MERGE)
+
     async def _report(self, plural: str, resource: _Resource, status: Json) -> None:
         if not differs(msgspec.to_builtins(resource.status), status):
             return
         path = f"apis/{GROUP}/{VERSION}/namespaces/{resource.metadata.namespace}/{plural}/{resource.metadata.name}"
-        body = msgspec.json.encode({"status": status})
         try:
-            await self._api.send("PATCH", f"{path}/status", body=body, content_type=MERGE)
+            await self._merge(f"{path}/status", {"status": status})
         except ApiFailure as failure:
             if not failure.not_found:  # deleted meanwhile
                 raise

@@ -1,17 +1,21 @@
-"""slurmrestd as the owner of a cluster uses it: nodes with times, tokens, machines."""
+"""slurmrestd as the owner of a cluster uses it: nodes with times, tokens, machines, batch jobs, reservations."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import hmac
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from spritz.k8s.slurm import Node, Slurm, SlurmFailure
+from spritz.notation.hostlist import compress as compressed
 
 T = TypeVar("T")
+
+_VERSION: Final = "/slurm/v0.0.45"
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -21,9 +25,10 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class ClusterNode(Node, frozen=True):
-    """A node, and since when it has its reason."""
+    """A node, since when it has its reason, and when its slurmd started."""
 
     reason_changed_at: Moment = Moment()
+    slurmd_start_time: Moment = Moment()
 
 
 class _Nodes(msgspec.Struct):
@@ -34,12 +39,29 @@ class _Token(msgspec.Struct):
     token: str
 
 
+class _Job(msgspec.Struct):
+    excluded_nodes: str = ""
+
+
+class _Reservation(msgspec.Struct):
+    name: str
+    node_list: str = ""
+
+
+class _Reservations(msgspec.Struct):
+    reservations: list[_Reservation] = []
+
+
+class _Jobs(msgspec.Struct):
+    jobs: list[_Job] = []
+
+
 class Control(Slurm):
     """With the rights of root."""
 
     async def cluster_nodes(self) -> list[ClusterNode]:
         """All of them."""
-        response = await self._request("GET", "/slurm/v0.0.45/nodes")
+        response = await self._request("GET", f"{_VERSION}/nodes")
         return _decoded(response.content, _Nodes).nodes
 
     async def create_token(self, role: str, seconds: float, *, uses: int = 0, host: str = "") -> str:
@@ -47,6 +69,44 @@ class Control(Slurm):
         body = {"role": role, "lifetime_seconds": seconds, "uses": uses, "host": host}
         response = await self._request("POST", "/spritz/v1/tokens", json=body)
         return _decoded(response.content, _Token).token
+
+    async def submit(self, job: dict[str, Any], key: str) -> int:
+        """Queue a batch job; the same key makes no second one. Its number."""
+        answer = await self._send("POST", f"{_VERSION}/job/submit", json={"job": job}, headers={"Idempotency-Key": key})
+        return answer.job_id
+
+    async def requeue(self, job_id: int, excluded: Sequence[str]) -> bool:
+        """Queue a job again, for other nodes than these; False if it can have no others, and waits for them."""
+        response = await self._request("GET", f"{_VERSION}/job/{job_id}")
+        before = [job.excluded_nodes for job in _decoded(response.content, _Jobs).jobs[:1] if job.excluded_nodes]
+        await self._request("POST", f"{_VERSION}/jobs/requeue", json={"jobs": [str(job_id)]})
+        body = {"excluded_nodes": [*before, *excluded]}
+        try:
+            await self._request("POST", f"{_VERSION}/job/{job_id}", json=body)
+        except SlurmFailure as failure:
+            if failure.passing:
+                raise
+            return False
+        return True
+
+    async def reserve(self, name: str, nodes: Sequence[str], now: float) -> None:
+        """Keep all jobs but root's, which name the reservation, from starting there; jobs that run there go on."""
+        response = await self._request("GET", f"{_VERSION}/reservations")
+        have = {one.name: one.node_list for one in _decoded(response.content, _Reservations).reservations}
+        body: dict[str, Any] = {"name": name, "node_list": list(nodes)}
+        if name not in have:
+            body |= {"users": ["root"], "start_time": int(now), "duration": 525_600, "flags": ["MAINT", "IGNORE_JOBS"]}
+        elif have[name] == compressed(nodes):
+            return
+        await self._request("POST", f"{_VERSION}/reservation", json=body)
+
+    async def unreserve(self, name: str) -> None:
+        """A reservation that there is not is no failure."""
+        try:
+            await self._request("DELETE", f"{_VERSION}/reservation/{name}")
+        except SlurmFailure as failure:
+            if failure.passing or failure.status in (401, 403):
+                raise
 
     async def dismiss_machine(self, host: str) -> None:
         """Its certificate is worth nothing from now on. A machine that has not joined is no failure."""

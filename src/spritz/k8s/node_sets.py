@@ -19,7 +19,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -36,7 +36,10 @@ from spritz.k8s.cluster_objects import (
     owner,
 )
 from spritz.k8s.control import ClusterNode
+from spritz.k8s.health import BURNED, CHECKED, RECORD, UNHEALTHY, Burned, Health, Record
 from spritz.k8s.pods import PREFIX, amount
+
+T = TypeVar("T")
 
 #: On pods: the NodeSet, the hash of the template, and whether a job is on the node.
 NODE_SET: Final = f"{PREFIX}node-set"
@@ -71,13 +74,6 @@ class Autoscaling(msgspec.Struct, rename="camel"):
     min_replicas: int = 0
     idle_seconds: int = 300
     boot_seconds: int = 600
-
-
-class Health(msgspec.Struct, rename="camel"):
-    """Conditions of the machine, besides Ready, that take a node out of use; and whether its pod goes elsewhere."""
-
-    drain_on: list[str] = []
-    replace: bool = False
 
 
 class NodeSetSpec(msgspec.Struct, rename="camel"):
@@ -151,8 +147,13 @@ class NodeCondition(msgspec.Struct):
     message: str = ""
 
 
-class NodeFacts(msgspec.Struct):
+class SystemInfo(msgspec.Struct):
+    boot: str = msgspec.field(name="bootID", default="")
+
+
+class NodeFacts(msgspec.Struct, rename="camel"):
     conditions: list[NodeCondition] = []
+    node_info: SystemInfo = msgspec.field(default_factory=SystemInfo)
 
 
 class MachineNode(msgspec.Struct):
@@ -161,21 +162,61 @@ class MachineNode(msgspec.Struct):
     metadata: Metadata
     status: NodeFacts = msgspec.field(default_factory=NodeFacts)
 
-    def facts(self) -> list[tuple[str, str]]:
-        return [(condition.type, condition.status) for condition in self.status.conditions]
+    @property
+    def boot(self) -> str:
+        """Differs after each start of the machine."""
+        return self.status.node_info.boot
+
+    @property
+    def record(self) -> Record | None:
+        """Of its fault. One that cannot be read is none."""
+        return _read(self.metadata, RECORD, Record)
+
+    @property
+    def burned(self) -> Burned | None:
+        """Its last burn-in."""
+        return _read(self.metadata, BURNED, Burned)
+
+    def facts(self) -> tuple[object, ...]:
+        """What of it a NodeSet goes by."""
+        conditions = [(condition.type, condition.status) for condition in self.status.conditions]
+        return conditions, self.boot, (self.metadata.annotations or {}).get(RECORD)
 
     def fault(self, drain_on: Sequence[str]) -> str:
-        """The first condition that reports a fault."""
+        """Why no job is to start there now: not Ready, or a condition of `drain_on`; "" for none."""
         for condition in self.status.conditions:
-            wrong = (
-                condition.status != "True"
-                if condition.type == "Ready"
-                else condition.type in drain_on and condition.status == "True"
-            )
-            if wrong:
-                name = "NotReady" if condition.type == "Ready" else condition.type
-                return f"{self.metadata.name} {name}" + (f" ({condition.reason})" if condition.reason else "")
+            if condition.type == "Ready" and condition.status != "True":
+                return f"{self.metadata.name} NotReady" + _bracketed(condition.reason)
+        words = self.condition(drain_on)
+        return f"{self.metadata.name} {words}" if words else ""
+
+    def condition(self, drain_on: Sequence[str]) -> str:
+        """The first condition of `drain_on` that it has; "" for none."""
+        for condition in self.status.conditions:
+            if condition.type in drain_on and condition.status == "True":
+                return condition.type + _bracketed(condition.reason)
         return ""
+
+
+def _bracketed(reason: str) -> str:
+    return f" ({reason})" if reason else ""
+
+
+def _read(metadata: Metadata, name: str, kind: type[T]) -> T | None:
+    text = (metadata.annotations or {}).get(name)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.DecodeError:
+        return None
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Of a pod's machine. `moves`: the pod goes once it has no job."""
+
+    cause: str
+    moves: bool = False
 
 
 class NodePod(msgspec.Struct):
@@ -239,7 +280,7 @@ def plan(
     nodes: Mapping[str, ClusterNode],
     revision: str,
     now: float = 0.0,
-    faults: Mapping[str, str] | None = None,
+    faults: Mapping[str, Fault] | None = None,
 ) -> Plan:
     """What to do now. `nodes`: all of the cluster; `revision`: of the template that pods are to have; `now`: epoch.
 
@@ -282,10 +323,10 @@ def plan(
         node = nodes.get(name)
         if name not in faults or pod in stale or node is None:
             continue
-        if spec.health.replace:
-            _retire(found, name, node, f"health: {faults[name]}")
+        if faults[name].moves:
+            _retire(found, name, node, f"health: {faults[name].cause}")
         elif "DRAIN" not in node.state:
-            found.drain[name] = f"{OURS}health: {faults[name]}"
+            found.drain[name] = f"{OURS}health: {faults[name].cause}"
     retired = {*found.drain, *found.delete, *found.down, *faults}
     for pod in wanted:
         node = nodes.get(pod.metadata.name)
@@ -450,7 +491,7 @@ def _is_ours(node: ClusterNode) -> bool:
 
 
 def _is_faulty(node: ClusterNode) -> bool:
-    return _is_ours(node) and node.reason.startswith(f"{OURS}health: ")
+    return "DRAIN" in node.state and node.reason.startswith((f"{OURS}health: ", CHECKED))
 
 
 def _is_named(name: str, node_set: str) -> bool:
@@ -532,6 +573,9 @@ def pod_template(cluster: Cluster, node_set: NodeSet) -> Json:
         "enableServiceLinks": False,
         "restartPolicy": "Always",
     }
+    healthy = {"key": UNHEALTHY, "operator": "DoesNotExist"}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [healthy]}]}
+    found["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     if spec.node_selector:
         found["nodeSelector"] = spec.node_selector
     if spec.tolerations:

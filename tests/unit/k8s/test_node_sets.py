@@ -13,7 +13,7 @@ from spritz.k8s.node_sets import (
     Autoscaling,
     ContainerState,
     ContainerStatus,
-    Health,
+    Fault,
     MachineNode,
     NodeCondition,
     NodeFacts,
@@ -51,7 +51,7 @@ def planned(
     *,
     now: float = 0.0,
     leaves: bool = False,
-    faults: dict[str, str] | None = None,
+    faults: dict[str, Fault] | None = None,
     **more: Any,
 ) -> Plan:
     spec = NodeSetSpec(cluster_ref="lab", cpus=1, memory="1Gi", replicas=replicas, max_unavailable=most, **more)
@@ -184,14 +184,15 @@ def test_a_scaled_set_has_pods_for_the_nodes_that_slurm_wants_up() -> None:
 
 
 def test_a_node_follows_the_health_of_its_machine() -> None:
-    fault = {"gpu-0": "m7 GpuUnhealthy (Xid79)"}
+    fault = {"gpu-0": Fault("m7 GpuUnhealthy (Xid79)")}
     reason = "spritz-operator: health: m7 GpuUnhealthy (Xid79)"
     assert planned(1, [pod(0)], nodes(gpu_0="MIXED"), faults=fault).drain == {"gpu-0": reason}
     known = nodes(gpu_0=f"IDLE+DRAIN {reason}")
     assert planned(1, [pod(0)], known, faults=fault).resume == []
     assert planned(1, [pod(0)], known, faults=fault).delete == []
     assert planned(1, [pod(0)], known).resume == ["gpu-0"], "it is well again"
-    assert planned(1, [pod(0)], known, faults=fault, health=Health(replace=True)).delete == ["gpu-0"]
+    elsewhere = {"gpu-0": Fault("m7 GpuUnhealthy (Xid79)", moves=True)}
+    assert planned(1, [pod(0)], known, faults=elsewhere).delete == ["gpu-0"]
     assert planned(1, [pod(0)], nodes(gpu_0="MIXED+DRAIN fan"), faults=fault).drain == {}, "a drain of others stays"
 
 
