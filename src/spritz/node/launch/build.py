@@ -23,6 +23,7 @@ from spritz.node.launch import environment, mpi, niceness, streams
 from spritz.node.launch.affinity import Topology, cpu_bind_variables, real_cpus
 from spritz.node.launch.environment import NodeFacts
 from spritz.node.launch.gpus import bound_gpus, device_files, gpu_mask, visible
+from spritz.node.launch.latest import for_latest
 from spritz.node.launch.tree import place_in
 from spritz.stepd import oci
 from spritz.stepd.spec import MARKER, SCRIPT, Identity, SupervisorSpec, TaskSpec, marker
@@ -33,6 +34,8 @@ _NO_END: tuple[str, ...] = ()
 _END_SECONDS, _SAVE_SECONDS = 30.0, 1800.0
 #: path of a batch script in its container
 _SCRIPT_INSIDE = "/tmp/slurm_script"
+
+_encoded = for_latest(encode)
 
 
 class MemoryRule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -120,7 +123,7 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
     """The batch script of a job: one task, in all that the job has on this node."""
     job, spec = message.job, message.job.spec
     assert job.allocation is not None, "only jobs with an allocation are launched"
-    node_index = job.allocation.names.index(message.node)
+    node_index = environment.allocated_names(job.allocation).index(message.node)
     share = job.allocation.nodes[node_index]
     variables = environment.batch_variables(job, node_index, message.task_counts, setup.facts, message.components)
     where = streams.batch_streams(job, setup.host or message.node)
@@ -177,14 +180,14 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
         hosts_file=setup.hosts_file,
         end_seconds=_end_seconds(spec.container),
         oci_directory=_oci_directory(job, STEP_BATCH, setup) if _in_runtime(spec.container, setup) else "",
-        job=encode(job),
+        job=_encoded(job),
     )
 
 
 def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> SupervisorSpec:
     """This node's share of a step."""
     job, step, spec = message.job, message.step, message.step.spec
-    node_index = step.node_names.index(message.node)
+    node_index = environment.step_names(step).index(message.node)
     share = step.nodes[node_index]
     variables = environment.step_variables(job, step, node_index, message.task_counts, setup.facts, message.components)
     if spec.preserve_env:
@@ -247,7 +250,7 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
         hosts_file=setup.hosts_file,
         end_seconds=_end_seconds(spec.container),
         oci_directory=_oci_directory(job, step.step_id, setup) if _in_runtime(spec.container, setup) else "",
-        job=encode(job),
+        job=_encoded(job),
     )
 
 

@@ -14,9 +14,10 @@ from spritz.model import het
 from spritz.model.ids import INFINITE
 from spritz.model.job import Component, Job
 from spritz.model.job_variables import array_variables, request_variables
-from spritz.model.resources import NodeAllocation
+from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.step import Step, StepNode
 from spritz.node.launch.gpus import gpu_variables, job_gpu_variables, listed_gpus
+from spritz.node.launch.latest import for_latest
 from spritz.notation import hostlist, taskcounts
 from spritz.notation.dependency import Dependency
 from spritz.notation.dependency import format as format_dependencies
@@ -50,12 +51,29 @@ _listed = lru_cache(maxsize=8)(hostlist.compress)
 _counted = lru_cache(maxsize=8)(taskcounts.format)
 
 
+@for_latest
+def allocated_names(allocation: Allocation) -> tuple[str, ...]:
+    """`Allocation.names`."""
+    return allocation.names
+
+
+@for_latest
+def step_names(step: Step) -> tuple[str, ...]:
+    """`Step.node_names`."""
+    return step.node_names
+
+
+@for_latest
+def _cpus_per_node(allocation: Allocation) -> str:
+    return taskcounts.format(tuple(node.cpu_count for node in allocation.nodes))
+
+
 def job_variables(job: Job, node_index: int, facts: NodeFacts) -> Variables:
     """What a batch script and every step of the job have in common on one node."""
     spec = job.spec
     allocation = job.allocation
     assert allocation is not None, "only jobs with an allocation are launched"
-    names = _listed(allocation.names)
+    names = _listed(allocated_names(allocation))
     count = str(len(allocation.nodes))
     variables = {
         "SLURM_CLUSTER_NAME": facts.cluster_name,
@@ -73,7 +91,7 @@ def job_variables(job: Job, node_index: int, facts: NodeFacts) -> Variables:
         "SLURM_NODELIST": names,
         "SLURM_JOB_NUM_NODES": count,
         "SLURM_NNODES": count,
-        "SLURM_JOB_CPUS_PER_NODE": _counted(tuple(node.cpu_count for node in allocation.nodes)),
+        "SLURM_JOB_CPUS_PER_NODE": _cpus_per_node(allocation),
         "SLURM_JOB_START_TIME": str(int(job.started_at)),
         "SLURM_JOB_END_TIME": str(int(job.ends_at)) if job.ends_at else str(INFINITE),
         "SLURM_NODEID": str(node_index),
@@ -161,10 +179,10 @@ def step_variables(
     components: tuple[Component, ...] = (),
 ) -> Variables:
     """Variables that all tasks of a step have on the node of this index *in the step* (or in a component's part)."""
-    names = step.node_names
+    names = step_names(step)
     share = step.nodes[node_index]
     assert job.allocation is not None, "only jobs with an allocation are launched"
-    variables = job_variables(job, job.allocation.names.index(share.allocation.node), facts)
+    variables = job_variables(job, allocated_names(job.allocation).index(share.allocation.node), facts)
     rank = node_index
     if job.het_job_id and components:
         spanned = [components[number] for number in step.het.groups] if step.het is not None else []
