@@ -284,6 +284,25 @@ def test_an_operator_that_was_away_finds_everything_again(site: Site) -> None:
     asyncio.run(journey())
 
 
+def test_gpus_of_a_device_plugin_that_starts_late_are_given_out(site: Site) -> None:
+    async def journey() -> None:
+        async with kubernetes(site) as (kube, slurm, server), operator(site, server):
+            await kube.node("k5", gpus=0)
+            await kube.pod("before")
+            await kube.bound("before")
+            await kube.pod("late", gpus=2)
+            await kube.until("late", lambda pod: "Unschedulable" in str(pod["status"]))
+            await kube.ready("k5", amounts={"cpu": "8", "memory": "16Gi", "nvidia.com/gpu": "2", "pods": "110"})
+            await kube.phase("before", "Succeeded")  # until then its job keeps the node as it was made
+            bound = await kube.bound("late")
+            assert bound["metadata"]["annotations"]["spritz.dev/gpus"] == "0,1"
+            node = await slurm.node("k5")
+            assert node is not None
+            assert (node.cpus, node.real_memory, node.gres) == (8, 16384, "gpu:2")
+
+    asyncio.run(journey())
+
+
 def test_cordons_and_drains_go_both_ways(site: Site) -> None:
     async def journey() -> None:
         async with kubernetes(site) as (kube, slurm, server):

@@ -1,5 +1,6 @@
 """Kubernetes: the operator and what it stands on. Needs the extra `kubernetes` (lightkube).
 
+`http`       connections, kept, to the API server and slurmrestd
 `api`        requests: server-side apply as our field manager, typed reads, status, binding, eviction; bounded retries
 `watching`   the reflector: a cache of one resource that equals the server's, and every change of it, deletions included
 `workqueue`  keys that wait for a worker: no key with two workers at once, back-off per key
@@ -10,7 +11,7 @@
 `placing`        from pods to a job's description, and from a job's allocation to places for pods
 `claims`         ResourceClaims: how many GPUs they ask for, and the devices that they get
 `slurm`          slurmrestd: external jobs, nodes, events
-`pod_scheduler`  pods wait, start and end as jobs
+`pod_scheduler`  pods wait, start and end as jobs; `reports` tells them why and when
 `admission`      which pods are ours, and which can be no job; `webhooks` serves it, with `certificates` of its own
 `node_sync`      nodes of both sides; cordons and drains
 `operator`       the process

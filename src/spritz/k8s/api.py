@@ -1,8 +1,8 @@
 """Requests to a Kubernetes API server.
 
-A thin layer over lightkube's asyncio client, which brings transport, authentication and typed resources. It adds what
-an operator needs of every request: writes go out as server-side apply under one field manager, requests that can be
-repeated are repeated a bounded number of times, and errors are one type with the server's reason.
+lightkube brings configuration, authentication and typed resources, `http` the transport. This adds what an operator
+needs of every request: writes go out as server-side apply under one field manager, requests that can be repeated are
+repeated a bounded number of times, and errors are one type with the server's reason.
 
 A request is repeated after 429 (when the server's Retry-After has passed), 500, 502, 503 and 504, and after a
 connection that failed. After such a failure it is unknown whether the server has acted, so `create` is repeated only
@@ -15,14 +15,20 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 import httpx2
 import msgspec
-from lightkube import AsyncClient, KubeConfig
+from lightkube import KubeConfig
+from lightkube.config.client_adapter import user_auth, verify_cluster
+from lightkube.config.kubeconfig import PROXY_CONF, SingleConfig
+from lightkube.config.models import User
 from lightkube.core import resource as lightkube_resource
+
+from spritz.k8s.http import Answer, Http, NoAnswer, Stream
 
 Resource = lightkube_resource.Resource
 R = TypeVar("R", bound=Resource)
@@ -145,18 +151,25 @@ class Api:
 
     def __init__(
         self,
-        client: AsyncClient,
+        config: SingleConfig,
         *,
+        timeout: float = 10.0,
         field_manager: str = "spritz-operator",
         retries: Retries | None = None,
         guard: Callable[[], None] | None = None,
         chance: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.client = client
+        user = config.user or User()
+        tls = verify_cluster(config.cluster, user, config.abs_file)
+        #: the namespace that the configuration names
+        self.namespace = config.namespace
+        self.http = Http(config.cluster.server, tls=tls, timeout=timeout)
         self.field_manager = field_manager
         self.guard = guard
-        self._generic: Any = client._client
+        self._auth = user_auth(user)
+        #: the header Authorization; None: not asked for yet
+        self._authorization: str | None = None
         self._retries = retries or Retries()
         self._chance = chance
         self._sleep = sleep
@@ -166,13 +179,14 @@ class Api:
         self.repeated = 0
 
     @classmethod
-    def connect(cls, kubeconfig: Path | str | None = None, *, timeout: float = 10.0, **options: Any) -> Api:
+    def connect(cls, kubeconfig: Path | str | None = None, **options: Any) -> Api:
         """The API server that `kubeconfig` names, or else the pod's own, $KUBECONFIG's or ~/.kube/config's.
 
         `timeout`, in seconds, is for connecting and for each read of an answer.
         """
         config = KubeConfig.from_file(str(kubeconfig)) if kubeconfig is not None else KubeConfig.from_env()
-        return cls(AsyncClient(config=config, timeout=httpx2.Timeout(timeout)), **options)
+        found: SingleConfig = config.get(default=PROXY_CONF)  # type: ignore[assignment]  # None only without a default
+        return cls(found, **options)
 
     async def __aenter__(self) -> Api:
         return self
@@ -181,12 +195,7 @@ class Api:
         await self.close()
 
     async def close(self) -> None:
-        await self.client.close()
-
-    @property
-    def namespace(self) -> str:
-        """The namespace that the configuration names."""
-        return str(self.client.namespace)
+        await self.http.close()
 
     # Reading
 
@@ -445,58 +454,75 @@ class Api:
     async def _send_once(
         self, method: str, path: str, parameters: Mapping[str, str | None] | None, body: bytes | None, content_type: str
     ) -> bytes:
-        request = self.build(method, path, parameters, body, content_type)
-        try:
-            response = await self._generic.send(request)
-        except httpx2.HTTPError as error:
-            raise unanswered(error) from error
-        if response.status_code >= 400:
-            raise failure_of(response.status_code, response.content, response.headers)
-        content: bytes = response.content
-        return content
+        answer = await self.exchange(method, path, parameters, body, {"Content-Type": content_type})
+        if answer.status >= 400:
+            raise failure_of(answer.status, answer.body, answer.headers)
+        return answer.body
 
-    def build(
+    async def exchange(
         self,
         method: str,
         path: str,
         parameters: Mapping[str, str | None] | None = None,
         body: bytes | None = None,
-        content_type: str = "application/json",
-        *,
-        timeout: httpx2.Timeout | None = None,
-    ) -> httpx2.Request:
-        """The request, not yet sent; `stream` sends it."""
-        self.sent[method] = self.sent.get(method, 0) + 1
-        request: httpx2.Request = self._generic._client.build_request(
-            method,
-            path,
-            params={key: value for key, value in (parameters or {}).items() if value is not None},
-            content=body,
-            headers={"Content-Type": content_type} if body is not None else None,
-            timeout=timeout if timeout is not None else httpx2.USE_CLIENT_DEFAULT,
-        )
-        return request
-
-    async def stream(self, request: httpx2.Request) -> httpx2.Response:
-        """Send the request; the caller reads the answer as it comes, and closes it. Raises ApiFailure."""
-        try:
-            response: httpx2.Response = await self._generic.send(request, stream=True)
-        except httpx2.HTTPError as error:
-            raise unanswered(error) from error
-        if response.status_code >= 400:
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """A request, once, and the answer, whatever it says. Raises ApiFailure without an answer."""
+        given = {key: value for key, value in (parameters or {}).items() if value is not None}
+        refused = False
+        while True:
+            self.sent[method] = self.sent.get(method, 0) + 1
+            login = await self._login(refused)
             try:
-                body = await response.aread()
-            except httpx2.HTTPError as error:
+                answer = await self.http.send(
+                    method, path, parameters=given, body=body, headers={**login, **(headers or {})}
+                )
+            except NoAnswer as error:
                 raise unanswered(error) from error
+            if answer.status != 401 or refused or self._auth is None:
+                return answer
+            refused = True
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, parameters: Mapping[str, str | None] | None = None, *, silence: float
+    ) -> AsyncIterator[Stream]:
+        """A GET whose answer is read as it comes. Raises ApiFailure; reading raises NoAnswer."""
+        given = {key: value for key, value in (parameters or {}).items() if value is not None}
+        self.sent["GET"] = self.sent.get("GET", 0) + 1
+        try:
+            async with self.http.stream(
+                path, parameters=given, headers=await self._login(), silence=silence
+            ) as response:
+                if response.status >= 400:
+                    if response.status == 401:
+                        await self._login(refused=True)
+                    raise failure_of(response.status, await response.read(), response.headers)
+                yield response
+        except NoAnswer as error:
+            raise unanswered(error) from error
+
+    async def _login(self, refused: bool = False) -> dict[str, str]:
+        """The header that says who we are; `refused`: other than the server just refused. Raises ConfigError."""
+        if self._auth is None:
+            return {}
+        if self._authorization is None or refused:
+            flow = self._auth.async_auth_flow(httpx2.Request("GET", self.http.base))
+            try:
+                request = await anext(flow)
+                if refused:
+                    request = await flow.asend(httpx2.Response(401, request=request))
+            except StopAsyncIteration:  # there is no other
+                return {"Authorization": self._authorization or ""}
             finally:
-                await response.aclose()
-            raise failure_of(response.status_code, body, response.headers)
-        return response
+                await flow.aclose()
+            self._authorization = request.headers["Authorization"]
+        return {"Authorization": self._authorization}
 
 
-def unanswered(error: httpx2.HTTPError) -> ApiFailure:
+def unanswered(error: NoAnswer) -> ApiFailure:
     """The failure of a request that got no (whole) answer."""
-    return ApiFailure(0, "NoAnswer", f"{type(error).__name__}: {error}")
+    return ApiFailure(0, "NoAnswer", str(error))
 
 
 def _encode(obj: Any) -> bytes:

@@ -61,28 +61,28 @@ class Control(Slurm):
 
     async def cluster_nodes(self) -> list[ClusterNode]:
         """All of them."""
-        response = await self._request("GET", f"{_VERSION}/nodes")
-        return _decoded(response.content, _Nodes).nodes
+        content = await self._request("GET", f"{_VERSION}/nodes")
+        return _decoded(content, _Nodes).nodes
 
     async def create_token(self, role: str, seconds: float, *, uses: int = 0, host: str = "") -> str:
         """A token by which machines join."""
         body = {"role": role, "lifetime_seconds": seconds, "uses": uses, "host": host}
-        response = await self._request("POST", "/spritz/v1/tokens", json=body)
-        return _decoded(response.content, _Token).token
+        content = await self._request("POST", "/spritz/v1/tokens", body)
+        return _decoded(content, _Token).token
 
     async def submit(self, job: dict[str, Any], key: str) -> int:
         """Queue a batch job; the same key makes no second one. Its number."""
-        answer = await self._send("POST", f"{_VERSION}/job/submit", json={"job": job}, headers={"Idempotency-Key": key})
+        answer = await self._send("POST", f"{_VERSION}/job/submit", {"job": job}, headers={"Idempotency-Key": key})
         return answer.job_id
 
     async def requeue(self, job_id: int, excluded: Sequence[str]) -> bool:
         """Queue a job again, for other nodes than these; False if it can have no others, and waits for them."""
-        response = await self._request("GET", f"{_VERSION}/job/{job_id}")
-        before = [job.excluded_nodes for job in _decoded(response.content, _Jobs).jobs[:1] if job.excluded_nodes]
-        await self._request("POST", f"{_VERSION}/jobs/requeue", json={"jobs": [str(job_id)]})
+        content = await self._request("GET", f"{_VERSION}/job/{job_id}")
+        before = [job.excluded_nodes for job in _decoded(content, _Jobs).jobs[:1] if job.excluded_nodes]
+        await self._request("POST", f"{_VERSION}/jobs/requeue", {"jobs": [str(job_id)]})
         body = {"excluded_nodes": [*before, *excluded]}
         try:
-            await self._request("POST", f"{_VERSION}/job/{job_id}", json=body)
+            await self._request("POST", f"{_VERSION}/job/{job_id}", body)
         except SlurmFailure as failure:
             if failure.passing:
                 raise
@@ -91,14 +91,14 @@ class Control(Slurm):
 
     async def reserve(self, name: str, nodes: Sequence[str], now: float) -> None:
         """Keep all jobs but root's, which name the reservation, from starting there; jobs that run there go on."""
-        response = await self._request("GET", f"{_VERSION}/reservations")
-        have = {one.name: one.node_list for one in _decoded(response.content, _Reservations).reservations}
+        content = await self._request("GET", f"{_VERSION}/reservations")
+        have = {one.name: one.node_list for one in _decoded(content, _Reservations).reservations}
         body: dict[str, Any] = {"name": name, "node_list": list(nodes)}
         if name not in have:
             body |= {"users": ["root"], "start_time": int(now), "duration": 525_600, "flags": ["MAINT", "IGNORE_JOBS"]}
         elif have[name] == compressed(nodes):
             return
-        await self._request("POST", f"{_VERSION}/reservation", json=body)
+        await self._request("POST", f"{_VERSION}/reservation", body)
 
     async def unreserve(self, name: str) -> None:
         """A reservation that there is not is no failure."""

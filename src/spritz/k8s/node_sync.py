@@ -1,7 +1,8 @@
 """Synchronises nodes of Kubernetes with nodes of the cluster, including drains requested on either side.
 
 A node that appears becomes a node with State=EXTERNAL, of what it can give to pods, less what pods of others have there
-now. A node on which a slurmd of ours registers is left as slurmd says it is.
+now, as soon as its kubelet has said so. When that changes, as when a device plugin starts late, the node is made again,
+which must wait until no job is there. A node on which a slurmd of ours registers is left as slurmd says it is.
 
     cordoned, or not Ready     DRAIN, with a reason that begins with `kubernetes:`
     uncordoned, and Ready      that drain is lifted; drains of others stay
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -45,6 +47,9 @@ _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 #: Seconds between looks at all nodes of both sides, for what no event told.
 _AGAIN: Final = 30.0
 
+#: Seconds until a node that was made of something else, and has jobs, is looked at again.
+_OUTDATED: Final = 5.0
+
 #: Seconds until the first of these looks is tried again.
 _FIRST_AGAIN: Final = 1.0
 
@@ -71,6 +76,8 @@ class NodeSync:
         self._nodes = nodes
         self._slices = slices
         self._known: dict[str, Node] = {}
+        #: node -> what it could give when it was made, or first seen
+        self._given: dict[str, Mapping[str, str | int]] = {}
         #: Nodes that Kubernetes lost while no operator looked have been removed: jobs can be queued.
         self.cleared = asyncio.Event()
         self.queue: WorkQueue[str] = WorkQueue()
@@ -105,17 +112,49 @@ class NodeSync:
         words = error.message if isinstance(error, SlurmFailure | ApiFailure) else repr(error)
         self._log("node.failed", node=name, error=words, failures=failures, again_seconds=round(delay, 1))
 
-    async def _look(self, name: str) -> None:
+    async def _look(self, name: str) -> float | None:
+        """Seconds until it is looked at again, if it is."""
         node, known = self._nodes.get(name), self._known.get(name)
         if node is None:
             if known is not None and _is_external(known):
                 await self._remove(known)
         elif not _is_managed(node):
-            return
+            return None
         elif known is None:
+            if "cpu" in node.given:
+                await self._add(node)
+        elif not self._has_changed(node, known):
+            await self._agree(node, known)
+        elif await self._removed(name):
             await self._add(node)
         else:
             await self._agree(node, known)
+            return _OUTDATED
+        return None
+
+    def _has_changed(self, node: KubeNode, known: Node) -> bool:
+        """It can give something else to pods than its node in Slurm was made of."""
+        if not _is_external(known) or "cpu" not in node.given:
+            return False
+        had = re.sub(r"\([^)]*\)", "", known.gres)
+        before = self._given.setdefault(node.name, node.given)
+        return had != gres_of(node, self._devices(node)) or any(
+            before.get(name) != node.given.get(name) for name in ("cpu", "memory")
+        )
+
+    async def _removed(self, name: str) -> bool:
+        """So that it is made again. False: it has jobs, so it stays as it is until the next look."""
+        try:
+            await self._slurm.delete_node(name)
+        except SlurmFailure as failure:
+            if failure.passing:
+                raise
+            self._log("node.outdated", node=name, error=failure.message)
+            return False
+        return True
+
+    def _devices(self, node: KubeNode) -> int:
+        return len(gpus_of(node.name, self._slices.values())) if self._slices is not None else 0
 
     async def _add(self, node: KubeNode) -> None:
         others = await self._api.list_as(
@@ -125,13 +164,14 @@ class NodeSync:
             node,
             [pod for pod in others.items if pod.spec.scheduler_name != self._scheduler],
             self._policy,
-            len(gpus_of(node.name, self._slices.values())) if self._slices is not None else 0,
+            self._devices(node),
         )
         try:
             await self._slurm.create_node(line)
         except SlurmFailure as failure:
             if "already" not in failure.message:
                 raise
+        self._given[node.name] = node.given
         self._log("node.added", node=node.name, line=line)
         await self._refresh(node.name)
         known = self._known.get(node.name)
@@ -188,11 +228,7 @@ def node_line(node: KubeNode, others: list[Pod], policy: Policy, devices: int = 
     """What makes it, as `scontrol create` reads it. `others`: pods there that are not ours to place. `devices`: GPUs of
     a driver for dynamic resource allocation.
     """
-    given: Mapping[str, str | int] = node.status.allocatable or {}
-    cpus, memory = amount(given.get("cpu", 0)), amount(given.get("memory", 0)) / 2**20
-    gpus = [(kind, round(amount(value))) for name, value in given.items() if (kind := gpu_type(name)) is not None]
-    if devices and not any(count for _kind, count in gpus):
-        gpus = [("", devices)]
+    cpus, memory = amount(node.given.get("cpu", 0)), amount(node.given.get("memory", 0)) / 2**20
     for pod in others:
         if pod.is_over:
             continue
@@ -202,14 +238,22 @@ def node_line(node: KubeNode, others: list[Pod], policy: Policy, devices: int = 
             continue
         cpus, memory = cpus - shape.cpus, memory - shape.memory_mib
     labels = node.metadata.labels or {}
-    product = labels.get("nvidia.com/gpu.product", "").lower().replace(" ", "-")
     words = [f"NodeName={node.name}", f"CPUs={max(1, math.floor(cpus))}", f"RealMemory={max(1, math.floor(memory))}"]
-    if gpus:
-        kinds = ((f"gpu:{kind or product}" if kind or product else "gpu", count) for kind, count in gpus if count > 0)
-        words.append("Gres=" + ",".join(f"{kind}:{count}" for kind, count in kinds))
+    if gres := gres_of(node, devices):
+        words.append(f"Gres={gres}")
     features = [FEATURE, *(labels[label] for label in policy.feature_labels if labels.get(label))]
     words.append("Feature=" + ",".join(features))
     return " ".join([*words, "State=EXTERNAL"])
+
+
+def gres_of(node: KubeNode, devices: int = 0) -> str:
+    """Its GPUs, as `Gres=` has them; `devices` as in `node_line`."""
+    gpus = [(kind, round(amount(value))) for name, value in node.given.items() if (kind := gpu_type(name)) is not None]
+    if devices and not any(count for _kind, count in gpus):
+        gpus = [("", devices)]
+    product = (node.metadata.labels or {}).get("nvidia.com/gpu.product", "").lower().replace(" ", "-")
+    kinds = ((f"gpu:{kind or product}" if kind or product else "gpu", count) for kind, count in gpus if count > 0)
+    return ",".join(f"{kind}:{count}" for kind, count in kinds)
 
 
 def _is_external(node: Node) -> bool:

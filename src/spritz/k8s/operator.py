@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import uvloop
 from lightkube.core.exceptions import ConfigError
 
 from spritz.k8s.api import Api, Retries
@@ -101,7 +102,8 @@ def main(argv: list[str]) -> int:
         print(f"spritz-operator: {error}", file=sys.stderr)
         return 1
     try:
-        return asyncio.run(_run(arguments, policy, token))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_run(arguments, policy, token))
     except ConfigError as error:
         print(f"spritz-operator: {error}", file=sys.stderr)
         return 1

@@ -60,6 +60,11 @@ class KubeNode(msgspec.Struct, frozen=True):
         return self.metadata.name
 
     @property
+    def given(self) -> Mapping[str, str | int]:
+        """What it can give to pods; empty until its kubelet says so."""
+        return self.status.allocatable or {}
+
+    @property
     def is_ready(self) -> bool:
         return any(
             condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions or ()

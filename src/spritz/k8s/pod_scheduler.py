@@ -30,16 +30,17 @@ from lightkube.resources.core_v1 import Pod as PodResource
 from lightkube.resources.resource_v1 import ResourceClaim, ResourceSlice
 
 from spritz.k8s import claims, placing
-from spritz.k8s.api import STRATEGIC, Api, ApiFailure
+from spritz.k8s.api import Api, ApiFailure
 from spritz.k8s.placing import COMMENT, KubeNode
 from spritz.k8s.pods import GPUS, JOB, SLOT, Pod, Unfit, gang_size, workload_of
 from spritz.k8s.policy import Policy
+from spritz.k8s.reports import Reports
 from spritz.k8s.slurm import Job, Slurm, SlurmFailure
 from spritz.k8s.watching import Change, ChangeKind, Reflector
 from spritz.k8s.workqueue import WorkQueue
 
 #: Workloads looked at side by side.
-WORKERS: Final = 16
+WORKERS: Final = 64
 
 #: A waiting workload is explained again after so many seconds, or where many wait after so many for each of them: an
 #: explanation costs slurmctld about what a placement does.
@@ -138,12 +139,13 @@ class PodScheduler:
         #: workload -> its job, all components; empty: none yet
         self._job_ids: dict[str, tuple[int, ...]] = {}
         self._workloads: dict[int, str] = {}
+        #: Workloads that Slurm refused to queue: a new node may make them possible.
+        self._refused: set[str] = set()
         #: workload -> how many jobs it has had
         self._lives: dict[str, int] = {}
         #: (uid of the pod) -> its task, written but perhaps not seen yet
         self._seats: dict[str, int] = {}
-        #: uid -> what was last said on the pod: the reason, and all of it
-        self._said: dict[str, tuple[str, str]] = {}
+        self._reports = Reports(api, log)
         self.bound = 0
 
     # Following
@@ -155,6 +157,7 @@ class PodScheduler:
             group.create_task(self.nodes.run(), name="nodes")
             group.create_task(self.claims.run(), name="claims")
             group.create_task(self.slices.run(), name="slices")
+            group.create_task(self._reports.run(), name="reports")
             await self.pods.synced.wait()
             await self.nodes.synced.wait()
             followed = asyncio.Event()
@@ -174,6 +177,9 @@ class PodScheduler:
                         followed.set()
                     elif event["type"] == "dropped":
                         break
+                    elif event.get("kind") == "NodesCreated":
+                        for refused in self._refused:
+                            self.queue.add(refused)
                     for number in self._numbers(event):
                         if (workload := self._workloads.get(number)) is not None:
                             self.queue.add(workload)
@@ -214,7 +220,7 @@ class PodScheduler:
         workload = workload_of(pod)
         if change.kind is ChangeKind.DELETED:
             self._members.get(workload, set()).discard(pod.key)
-            self._said.pop(pod.metadata.uid, None)
+            self._reports.forget(pod.metadata.uid)
             self._seats.pop(pod.metadata.uid, None)
         else:
             self._members.setdefault(workload, set()).add(pod.key)
@@ -264,13 +270,14 @@ class PodScheduler:
             pods = [self._with_claims(pod) for pod in pods]
         except Unfit as unfit:
             if not job_ids:
-                await self._say(pods, str(unfit), refused=True)
+                await self._reports.say(pods, str(unfit), refused=True)
                 return None
             raise
         if not job_ids:
             if not pods:
                 self._members.pop(workload, None)
                 self._lives.pop(workload, None)
+                self._refused.discard(workload)
                 return None
             return await self._submit(workload, pods)
         rows = await self._jobs.get(job_ids)
@@ -311,19 +318,19 @@ class PodScheduler:
             return None
         for pod in waiting:
             if self._claims_of(pod) is None:
-                await self._say([pod], "waits for its ResourceClaims to be made")
+                await self._reports.say([pod], "waits for its ResourceClaims to be made")
                 return AGAIN
         user = self._policy.user(waiting[0])
         try:
             if workload.startswith("gang/"):
                 size = gang_size(waiting)
                 if len(waiting) < size:
-                    await self._say(waiting, f"waits for {size - len(waiting)} more pods of its gang of {size}")
+                    await self._reports.say(waiting, f"waits for {size - len(waiting)} more pods of its gang of {size}")
                     return None
                 waiting = waiting[:size]
             components = placing.describe(workload, waiting, self._policy, self._closed)
         except Unfit as unfit:
-            await self._say(waiting, str(unfit), refused=True)
+            await self._reports.say(waiting, str(unfit), refused=True)
             return None
         life = self._lives.get(workload, 0)
         # Of these very pods: those of a gang that is made again under its name are others.
@@ -334,8 +341,10 @@ class PodScheduler:
         except SlurmFailure as failure:
             if failure.passing:
                 raise
-            await self._say(waiting, failure.message, refused=True)
+            await self._reports.say(waiting, failure.message, refused=True)
+            self._refused.add(workload)
             return 4 * AGAIN
+        self._refused.discard(workload)
         self._lives[workload] = life + 1
         self._adopt(workload, tuple(range(job_id, job_id + len(components))))
         return _QUEUED
@@ -347,13 +356,13 @@ class PodScheduler:
         try:
             size = gang_size(pods) if workload.startswith("gang/") and pods else 1
         except Unfit as unfit:  # changed since the job was queued
-            await self._say(waiting, str(unfit), refused=True)
+            await self._reports.say(waiting, str(unfit), refused=True)
             return AGAIN
         if len(waiting) < size:
             await self._slurm.cancel(job_ids[0])
             return 0.1
         why, when = await self._slurm.explain(job_ids[0])
-        await self._say(waiting, why or "waits for its turn", when)
+        await self._reports.say(waiting, why or "waits for its turn", when)
         return max(AGAIN, AGAIN_EACH * len(self._job_ids))
 
     async def _place(self, rows: Sequence[Job], pods: Sequence[Pod]) -> float | None:
@@ -368,11 +377,13 @@ class PodScheduler:
                     continue
                 number = seats.get(pod.metadata.uid, pod.slot)
                 if number is None or number >= len(everywhere):
-                    await self._say([pod], f"job {job.id} has no place left for it")
+                    await self._reports.say([pod], f"job {job.id} has no place left for it")
                     continue
                 if everywhere[number].node not in self.nodes:
                     # It is about to go from Slurm as well, which ends the job; or its name there is another.
-                    await self._say([pod], f"job {job.id} has node {everywhere[number].node}, which is no node here")
+                    await self._reports.say(
+                        [pod], f"job {job.id} has node {everywhere[number].node}, which is no node here"
+                    )
                     again = AGAIN
                     continue
                 await self._bind(pod, job.id, number, everywhere[number])
@@ -395,7 +406,7 @@ class PodScheduler:
         try:
             await self._allocate(pod, place)
         except Unfit as unfit:
-            await self._say([pod], str(unfit), refused=True)
+            await self._reports.say([pod], str(unfit), refused=True)
             return
         try:
             await self._api.bind(meta.name, meta.namespace, place.node, uid=meta.uid, annotations=notes)
@@ -406,7 +417,7 @@ class PodScheduler:
             self._log("pod.not_bound", pod=pod.key, error=failure.message)
             return
         self.bound += 1
-        await self._event(pod, "Scheduled", f"assigned to {place.node} as job {job_id}", "Normal")
+        self._reports.event(pod, "Scheduled", f"assigned to {place.node} as job {job_id}")
 
     async def _allocate(self, pod: Pod, place: placing.Place) -> None:
         """Give the pod's claims the devices of its job. Raises Unfit."""
@@ -452,64 +463,8 @@ class PodScheduler:
         if pod.is_leaving:
             return
         meta = pod.metadata
-        condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": why}
-        try:
-            await self._condition(pod, condition)
-        except ApiFailure as failure:
-            if failure.passing:
-                raise
-        await self._event(pod, "Evicted", why, "Warning")
+        await self._reports.disrupt(pod, why)
         await self._api.delete(PodResource, meta.name, meta.namespace, uid=meta.uid)
-
-    async def _say(self, pods: Iterable[Pod], text: str, when: str = "", *, refused: bool = False) -> None:
-        """Why they wait, and when they start: a condition, and an event where the reason is new."""
-        message = f"{text} {when}".rstrip()
-        for pod in pods:
-            before, said = self._said.get(pod.metadata.uid, ("", ""))
-            if said == message:
-                continue
-            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-            try:
-                await self._condition(pod, condition)
-                if before != text:
-                    kind, reason = ("Warning", "FailedScheduling") if refused else ("Normal", "Waiting")
-                    await self._event(pod, reason, message, kind)
-            except ApiFailure as failure:
-                if failure.passing:
-                    raise
-            self._said[pod.metadata.uid] = text, message
-
-    async def _condition(self, pod: Pod, condition: dict[str, str]) -> None:
-        change = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
-        await self._api.patch(
-            PodResource, pod.metadata.name, pod.metadata.namespace, change, content_type=STRATEGIC, subresource="status"
-        )
-
-    async def _event(self, pod: Pod, reason: str, message: str, kind: str) -> None:
-        meta = pod.metadata
-        digest = hashlib.sha256(f"{meta.uid}{reason}{message}".encode()).hexdigest()[:16]
-        event = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": f"{meta.name[:200]}.{digest}", "namespace": meta.namespace},
-            "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "name": meta.name,
-                "namespace": meta.namespace,
-                "uid": meta.uid,
-            },
-            "reason": reason,
-            "message": message[:1024],
-            "type": kind,
-            "source": {"component": "spritz"},
-        }
-        try:
-            await self._api.send("POST", f"api/v1/namespaces/{meta.namespace}/events", body=msgspec.json.encode(event))
-        except ApiFailure as failure:
-            # An event is a courtesy: it holds nothing up. One with this name has been made before.
-            if not failure.already_exists:
-                self._log("event.failed", pod=pod.key, error=failure.message)
 
 
 def _outline(pod: Pod) -> tuple[object, ...]:

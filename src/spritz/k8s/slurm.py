@@ -7,11 +7,12 @@ done twice.
 from __future__ import annotations
 
 import datetime
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-import httpx2
 import msgspec
+
+from spritz.k8s.http import Http, NoAnswer
 
 _VERSION: Final = "/slurm/v0.0.45"
 _OWN: Final = "/spritz/v1"
@@ -156,21 +157,16 @@ class Slurm:
 
     def __init__(self, address: str, token: str = "") -> None:
         headers = {"X-SLURM-USER-TOKEN": token} if token else {}
-        limits = httpx2.Limits(max_connections=32, max_keepalive_connections=32)
-        if address.startswith("unix:"):
-            transport = httpx2.AsyncHTTPTransport(uds=address.removeprefix("unix:"), limits=limits)
-            self._client = httpx2.AsyncClient(
-                transport=transport, base_url="http://slurmrestd", headers=headers, timeout=_TIMEOUT
-            )
-        else:
-            self._client = httpx2.AsyncClient(base_url=address, headers=headers, timeout=_TIMEOUT, limits=limits)
+        socket = address.removeprefix("unix:") if address.startswith("unix:") else ""
+        base = "http://slurmrestd" if socket else address
+        self._http = Http(base, socket=socket, headers=headers, timeout=_TIMEOUT)
         #: requests sent
         self.sent = 0
         #: called before every request that changes something; raises to stop it, as `Api.guard`
         self.guard: Callable[[], None] | None = None
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await self._http.close()
 
     # Jobs
 
@@ -178,12 +174,12 @@ class Slurm:
         """Queue an external job, of several components a heterogeneous one; its number. Raises SlurmFailure."""
         body: dict[str, Any] = {"job": components[0]} if len(components) == 1 else {"hetjob": list(components)}
         headers = {"Idempotency-Key": key} | ({"X-SLURM-USER-NAME": user} if user else {})
-        return (await self._send("POST", f"{_VERSION}/job/allocate", json=body, headers=headers)).job_id
+        return (await self._send("POST", f"{_VERSION}/job/allocate", body, headers=headers)).job_id
 
     async def complete(self, job_id: int, exit_code: int = 0) -> None:
         """Nothing of the job is left on its nodes. A job that is not known any more is no failure."""
         try:
-            await self._send("POST", f"{_OWN}/job/{job_id}/complete", json={"exit_code": min(exit_code, 255)})
+            await self._send("POST", f"{_OWN}/job/{job_id}/complete", {"exit_code": min(exit_code, 255)})
         except SlurmFailure as failure:
             if failure.status != 404:
                 raise
@@ -202,13 +198,13 @@ class Slurm:
         numbers = ",".join(map(str, ids))
         if numbers:
             query["ids"] = numbers
-        return (await self._send("GET", f"{_OWN}/jobs", params=query)).rows
+        return (await self._send("GET", f"{_OWN}/jobs", parameters=query)).rows
 
     async def explain(self, job_id: int) -> tuple[str, str]:
         """Why it waits, and when and where it starts, a sentence each; "" if unknown."""
         try:
-            response = await self._request("GET", f"{_OWN}/explain/{job_id}")
-            found = msgspec.json.decode(response.content, type=_Explanations).explanations
+            content = await self._request("GET", f"{_OWN}/explain/{job_id}")
+            found = msgspec.json.decode(content, type=_Explanations).explanations
         except (SlurmFailure, msgspec.DecodeError):
             return "", ""
         if not found:
@@ -219,26 +215,26 @@ class Slurm:
     # Nodes
 
     async def nodes(self) -> list[Node]:
-        response = await self._request("GET", f"{_VERSION}/nodes")
-        return msgspec.json.decode(response.content, type=_Nodes).nodes
+        content = await self._request("GET", f"{_VERSION}/nodes")
+        return msgspec.json.decode(content, type=_Nodes).nodes
 
     async def node(self, name: str) -> Node | None:
         """None: there is none."""
         try:
-            response = await self._request("GET", f"{_VERSION}/node/{name}")
+            content = await self._request("GET", f"{_VERSION}/node/{name}")
         except SlurmFailure as failure:
             if failure.passing or failure.status in (401, 403):
                 raise
             return None
-        found = msgspec.json.decode(response.content, type=_Nodes).nodes
+        found = msgspec.json.decode(content, type=_Nodes).nodes
         return found[0] if found else None
 
     async def create_node(self, line: str) -> None:
         """As `scontrol create NodeName=…`."""
-        await self._send("POST", f"{_VERSION}/new/node/", json={"node_conf": line})
+        await self._send("POST", f"{_VERSION}/new/node/", {"node_conf": line})
 
     async def update_node(self, name: str, **fields: Any) -> None:
-        await self._send("POST", f"{_VERSION}/node/{name}", json=fields)
+        await self._send("POST", f"{_VERSION}/node/{name}", fields)
 
     async def delete_node(self, name: str) -> None:
         await self._send("DELETE", f"{_VERSION}/node/{name}")
@@ -248,40 +244,57 @@ class Slurm:
     async def events(self) -> AsyncIterator[dict[str, Any]]:
         """Changes of jobs and nodes from now on. The first is `{"type": "hello"}`. Raises SlurmFailure when it ends."""
         query = {"types": "job,node", "heartbeat": "5"}
-        timeout = httpx2.Timeout(_TIMEOUT, read=_SILENCE)
         try:
-            async with self._client.stream("GET", f"{_OWN}/events", params=query, timeout=timeout) as response:
-                if response.status_code != 200:
-                    raise SlurmFailure(_words(await response.aread()), response.status_code)
+            async with self._http.stream(f"{_OWN}/events", parameters=query, silence=_SILENCE) as stream:
+                if stream.status != 200:
+                    raise SlurmFailure(_words(await stream.read()), stream.status)
                 name = ""
-                async for line in response.aiter_lines():
-                    if line.startswith("event: "):
-                        name = line[7:]
-                    elif line.startswith("data: "):
+                async for line in stream.lines():
+                    if line.startswith(b"event: "):
+                        name = line[7:].decode()
+                    elif line.startswith(b"data: "):
                         event: dict[str, Any] = msgspec.json.decode(line[6:])
                         yield event if "type" in event else {**event, "type": name}
-        except httpx2.HTTPError as error:
-            raise SlurmFailure(f"the event stream failed ({type(error).__name__})") from error
+        except NoAnswer as error:
+            raise SlurmFailure(f"the event stream failed ({error})") from error
         raise SlurmFailure("the event stream has ended")
 
-    async def _send(self, method: str, path: str, **more: Any) -> _Answer:
-        response = await self._request(method, path, **more)
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> _Answer:
+        content = await self._request(method, path, body, parameters=parameters, headers=headers)
         try:
-            return msgspec.json.decode(response.content, type=_Answer)
+            return msgspec.json.decode(content, type=_Answer)
         except msgspec.DecodeError as error:
             raise SlurmFailure(f"slurmrestd's answer cannot be read: {error}") from error
 
-    async def _request(self, method: str, path: str, **more: Any) -> httpx2.Response:
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes:
         if method != "GET" and self.guard is not None:
             self.guard()
         self.sent += 1
+        data = None if body is None else msgspec.json.encode(body)
+        given = {"Content-Type": "application/json", **(headers or {})} if data is not None else headers
         try:
-            response = await self._client.request(method, path, **more)
-        except httpx2.HTTPError as error:
-            raise SlurmFailure(f"slurmrestd does not answer ({type(error).__name__})") from error
-        if response.status_code >= 400:
-            raise SlurmFailure(_words(response.content), response.status_code)
-        return response
+            answer = await self._http.send(method, path, parameters=parameters, body=data, headers=given)
+        except NoAnswer as error:
+            raise SlurmFailure(f"slurmrestd does not answer ({error})") from error
+        if answer.status >= 400:
+            raise SlurmFailure(_words(answer.body), answer.status)
+        return answer.body
 
 
 def _words(content: bytes) -> str:

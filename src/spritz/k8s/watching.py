@@ -16,16 +16,14 @@ changes".
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-import httpx2
 import msgspec
 
-from spritz.k8s.api import Api, ApiFailure, Resource, decoder_of, failure_of, unanswered
+from spritz.k8s.api import Api, ApiFailure, Resource, decoder_of, failure_of
 
 T = TypeVar("T")
 
@@ -242,31 +240,22 @@ class Reflector(Generic[T]):
         loop = asyncio.get_running_loop()
         began = loop.time()
         seconds = int(self._patience.watch * (1 + self._chance()))
-        request = self.api.build(
-            "GET",
-            self.api.path(self.resource, self._namespace),
-            {
-                "watch": "true",
-                "allowWatchBookmarks": "true",
-                "resourceVersion": self.version,
-                "timeoutSeconds": str(max(1, seconds)),
-                "labelSelector": self._labels,
-                "fieldSelector": self._fields,
-            },
-            timeout=httpx2.Timeout(10.0, read=self._patience.silence),
-        )
-        response = await self.api.stream(request)
+        parameters = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self.version,
+            "timeoutSeconds": str(max(1, seconds)),
+            "labelSelector": self._labels,
+            "fieldSelector": self._fields,
+        }
         advanced = False
-        try:
-            async for line in _lines(response):
+        path = self.api.path(self.resource, self._namespace)
+        async with self.api.stream(path, parameters, silence=self._patience.silence) as stream:
+            async for line in stream.lines():
                 self._event(line)
                 if not advanced:
                     advanced = True
                     self._failures = 0
-        finally:
-            # A cancelled or failed read leaves a connection that cannot be used again.
-            with contextlib.suppress(httpx2.HTTPError):
-                await response.aclose()
         if not advanced and loop.time() - began < min(_TOO_SHORT, self._patience.watch):
             raise ApiFailure(0, "WatchEnded", "the watch ended at once")
 
@@ -325,21 +314,3 @@ class Reflector(Generic[T]):
     def _tell(self, change: Change[T]) -> None:
         if self._on_change is not None:
             self._on_change(change)
-
-
-async def _lines(response: httpx2.Response) -> AsyncIterator[bytes]:
-    """The lines of a streamed answer. Raises ApiFailure if the connection fails."""
-    rest = b""
-    chunks: Any = response.aiter_bytes()
-    try:
-        async for chunk in chunks:
-            rest += chunk
-            if b"\n" in chunk:
-                *whole, rest = rest.split(b"\n")
-                for line in whole:
-                    if line:
-                        yield line
-    except httpx2.HTTPError as error:
-        raise unanswered(error) from error
-    if rest:
-        raise ApiFailure(0, "BadEvent", "the watch ended within an event")

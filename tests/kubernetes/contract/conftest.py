@@ -7,14 +7,16 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx2
 import msgspec
 import pytest
 
-from spritz.k8s.api import Api
-from spritz.testing.kubernetes.server import KubeServer
+from spritz.k8s.api import Api, ApiFailure
+
+if TYPE_CHECKING:
+    from spritz.k8s.http import Stream
+    from spritz.testing.kubernetes.server import KubeServer
 
 Json = dict[str, Any]
 
@@ -69,13 +71,12 @@ class Kube:
     ) -> Json:
         """The answer. Raises Refused."""
         sent = None if body is None else msgspec.json.encode(body)
-        request = self.api.build(method, self.path(path), parameters, sent, content_type)
-        request.headers.update(headers or {})
-        response = await self.api._generic.send(request)
-        answer: Json = msgspec.json.decode(response.content)
-        if response.status_code >= 400:
+        given = {"Content-Type": content_type, **(headers or {})}
+        response = await self.api.exchange(method, self.path(path), parameters, sent, given)
+        answer: Json = msgspec.json.decode(response.body)
+        if response.status >= 400:
             assert (answer["kind"], answer["status"]) == ("Status", "Failure")
-            assert answer["code"] == response.status_code
+            assert answer["code"] == response.status
             raise Refused(answer)
         return answer
 
@@ -132,19 +133,12 @@ class Kube:
     @asynccontextmanager
     async def watch(self, path: str, **parameters: str) -> AsyncIterator[AsyncIterator[Json]]:
         """Events as they come, until the server ends the watch."""
-        request = self.api.build(
-            "GET",
-            self.path(path),
-            {"watch": "true", "timeoutSeconds": "60", **parameters},
-            timeout=httpx2.Timeout(PATIENCE),
-        )
-        response = await self.api._generic.send(request, stream=True)
+        given = {"watch": "true", "timeoutSeconds": "60", **parameters}
         try:
-            if response.status_code >= 400:
-                raise Refused(msgspec.json.decode(await response.aread()))
-            yield _events(response)
-        finally:
-            await response.aclose()
+            async with self.api.stream(self.path(path), given, silence=PATIENCE) as stream:
+                yield _events(stream)
+        except ApiFailure as failure:
+            raise Refused({"code": failure.code, "reason": failure.reason, "message": failure.message}) from failure
 
     def forget_history(self) -> None:
         """Resource version 1 is too old from now on. A real server's history begins with its start."""
@@ -156,10 +150,9 @@ class Kube:
             pytest.skip("the cluster has no controller manager")
 
 
-async def _events(response: Any) -> AsyncIterator[Json]:
-    async for line in response.aiter_lines():
-        if line:
-            yield msgspec.json.decode(line)
+async def _events(stream: Stream) -> AsyncIterator[Json]:
+    async for line in stream.lines():
+        yield msgspec.json.decode(line)
 
 
 Scene = Callable[[Kube], Coroutine[Any, Any, None]]
@@ -180,6 +173,8 @@ def play(request: pytest.FixtureRequest) -> Play:
 
 
 async def _tests(scene: Scene) -> None:
+    from spritz.testing.kubernetes.server import KubeServer  # not needed where the cluster is real
+
     async with KubeServer(bookmark_seconds=1.0, tls=False) as server, Api.connect(server.kubeconfig) as api:
         await _in_namespace(scene, Kube(api, f"contract-{secrets.token_hex(4)}", server))
         assert not server.failures

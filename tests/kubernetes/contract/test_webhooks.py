@@ -25,7 +25,7 @@ ADMISSION = "admissionregistration.k8s.io/v1"
 
 def address(kube: Kube) -> str:
     """At which the API server reaches this machine."""
-    host = urllib.parse.urlsplit(str(kube.api.build("GET", "version").url)).hostname or ""
+    host = urllib.parse.urlsplit(kube.api.http.base).hostname or ""
     found = os.environ.get("SPRITZ_CONTRACT_HOST") or ("localhost" if host in ("127.0.0.1", "localhost", "::1") else "")
     if not found:
         pytest.skip("the API server is elsewhere: SPRITZ_CONTRACT_HOST says how it reaches this machine")

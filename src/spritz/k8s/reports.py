@@ -1,0 +1,108 @@
+"""What pods are told: conditions, which say why a pod waits, and events.
+
+Events wait in a queue of their own, so that a server that is slow to take them holds up no binding. The queue is
+bounded: what does not fit, or is refused, is left out.
+
+Source: Kubernetes, "Pod conditions"; Event v1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from lightkube.resources.core_v1 import Pod as PodResource
+
+from spritz.k8s.api import STRATEGIC, Api, ApiFailure
+from spritz.k8s.pods import Pod
+
+#: Events that may wait, and those sent side by side.
+_EVENTS_MAX, _SENDERS = 20_000, 8
+
+
+class Reports:
+    """For pods of one scheduler. `run` sends events until it is cancelled."""
+
+    def __init__(self, api: Api, log: Callable[..., None]) -> None:
+        self._api = api
+        self._log = log
+        #: uid -> what was last said on the pod: the reason, and all of it
+        self._said: dict[str, tuple[str, str]] = {}
+        self._events: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue(_EVENTS_MAX)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(_SENDERS):
+                group.create_task(self._send(), name=f"events-{number}")
+
+    def forget(self, uid: str) -> None:
+        """The pod has gone."""
+        self._said.pop(uid, None)
+
+    async def say(self, pods: Iterable[Pod], text: str, when: str = "", *, refused: bool = False) -> None:
+        """Why they wait, and when they start: a condition, and an event where the reason is new."""
+        message = f"{text} {when}".rstrip()
+        for pod in pods:
+            before, said = self._said.get(pod.metadata.uid, ("", ""))
+            if said == message:
+                continue
+            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+            try:
+                await self._condition(pod, condition)
+            except ApiFailure as failure:
+                if failure.passing:
+                    raise
+            if before != text:
+                kind, reason = ("Warning", "FailedScheduling") if refused else ("Normal", "Waiting")
+                self.event(pod, reason, message, kind)
+            self._said[pod.metadata.uid] = text, message
+
+    async def disrupt(self, pod: Pod, why: str) -> None:
+        """It is about to be evicted."""
+        condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": why}
+        try:
+            await self._condition(pod, condition)
+        except ApiFailure as failure:
+            if failure.passing:
+                raise
+        self.event(pod, "Evicted", why, "Warning")
+
+    async def _condition(self, pod: Pod, condition: dict[str, str]) -> None:
+        change = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
+        await self._api.patch(
+            PodResource, pod.metadata.name, pod.metadata.namespace, change, content_type=STRATEGIC, subresource="status"
+        )
+
+    def event(self, pod: Pod, reason: str, message: str, kind: str = "Normal") -> None:
+        """What happened to the pod. The same is told once only."""
+        meta = pod.metadata
+        digest = hashlib.sha256(f"{meta.uid}{reason}{message}".encode()).hexdigest()[:16]
+        involved = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
+        event: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{meta.name[:200]}.{digest}", "namespace": meta.namespace},
+            "involvedObject": involved,
+            "reason": reason,
+            "message": message[:1024],
+            "type": kind,
+            "source": {"component": "spritz"},
+        }
+        try:
+            self._events.put_nowait((f"api/v1/namespaces/{meta.namespace}/events", msgspec.json.encode(event)))
+        except asyncio.QueueFull:
+            self._log("event.left_out", pod=pod.key, reason=reason)
+
+    async def _send(self) -> None:
+        while True:
+            path, body = await self._events.get()
+            try:
+                await self._api.send("POST", path, body=body)
+            except ApiFailure as failure:
+                # One with this name has been made before.
+                if not failure.already_exists:
+                    self._log("event.failed", path=path, error=failure.message)
