@@ -158,9 +158,12 @@ def test_what_is_missing_altogether_is_said(tmp_path: Path) -> None:
             "BurstBufferType=burst_buffer/lua is not implemented yet; Spritz acts as without",
         ),
         ("JobCompPassScript=/x", "JobCompPassScript is not implemented yet and has no effect"),
-        ("CredType=cred/slurm", "launches on other machines are signed by a key that comes of the cluster's"),
-        ("SchedulerParameters=default_gbytes", "SchedulerParameters=default_gbytes has no effect: Slurm has it no"),
-        ("SchedulerParameters=bf_topopt_enable", "SchedulerParameters=bf_topopt_enable has no effect: no start is put"),
+        ("CredType=cred/slurm", "launches on other machines are signed by a key derived from the cluster's"),
+        ("SchedulerParameters=default_gbytes", "SchedulerParameters=default_gbytes has no effect: removed from Slurm"),
+        (
+            "SchedulerParameters=bf_topopt_enable",
+            "SchedulerParameters=bf_topopt_enable has no effect: no start is delayed",
+        ),
         ("CommunicationParameters=NoCtldInAddrAny", "CommunicationParameters=NoCtldInAddrAny is not implemented yet"),
         ("TaskPluginParam=OOMKillStep", "TaskPluginParam=OOMKillStep is not implemented yet"),
         (

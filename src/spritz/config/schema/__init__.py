@@ -1,4 +1,4 @@
-"""The tables of every key of slurm.conf and related files, built on first use.
+"""The tables of all keys of slurm.conf and related files, built on first use.
 
 `status` says which keys work; `removed` has old keys; `options` the names in option lists.
 """
@@ -38,7 +38,7 @@ def record_keys() -> dict[str, dict[str, Key]]:
 
 @cache
 def gres_keys() -> dict[str, Key]:
-    """Keys of gres.conf."""
+    """Keys of gres.conf, by lower-case name."""
     from spritz.config.schema.devices import GRES_KEYS
     from spritz.config.schema.key import table
 
@@ -47,7 +47,7 @@ def gres_keys() -> dict[str, Key]:
 
 @cache
 def cgroup_keys() -> dict[str, Key]:
-    """Keys of cgroup.conf."""
+    """Keys of cgroup.conf, by lower-case name."""
     from spritz.config.schema.cgroups import CGROUP_KEYS
     from spritz.config.schema.key import table
 
@@ -56,7 +56,7 @@ def cgroup_keys() -> dict[str, Key]:
 
 @cache
 def topology_keys() -> dict[str, Key]:
-    """Keys of topology.conf."""
+    """Keys of topology.conf, by lower-case name."""
     from spritz.config.schema.key import table
     from spritz.config.schema.network import TOPOLOGY_KEYS
 
@@ -65,7 +65,7 @@ def topology_keys() -> dict[str, Key]:
 
 @cache
 def helpers_keys() -> dict[str, Key]:
-    """Keys of helpers.conf."""
+    """Keys of helpers.conf, by lower-case name."""
     from spritz.config.schema.helpers import HELPERS_KEYS
     from spritz.config.schema.key import table
 
@@ -74,7 +74,7 @@ def helpers_keys() -> dict[str, Key]:
 
 @cache
 def container_keys() -> dict[str, Key]:
-    """Keys of job_container.conf."""
+    """Keys of job_container.conf, by lower-case name."""
     from spritz.config.schema.containers import CONTAINER_KEYS
     from spritz.config.schema.key import table
 
@@ -83,7 +83,7 @@ def container_keys() -> dict[str, Key]:
 
 @cache
 def oci_keys() -> dict[str, Key]:
-    """Keys of oci.conf."""
+    """Keys of oci.conf, by lower-case name."""
     from spritz.config.schema.key import table
     from spritz.config.schema.oci import OCI_KEYS
 
@@ -92,7 +92,7 @@ def oci_keys() -> dict[str, Key]:
 
 @cache
 def slurmdbd_keys() -> dict[str, Key]:
-    """Keys of slurmdbd.conf."""
+    """Keys of slurmdbd.conf, by lower-case name."""
     from spritz.config.schema.key import table
     from spritz.config.schema.slurmdbd import DBD_KEYS
 

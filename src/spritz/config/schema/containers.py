@@ -6,11 +6,11 @@ from spritz.config.kinds import BOOL, PATH, PROGRAM, STRING, WORDS
 from spritz.config.schema.key import Key
 
 CONTAINER_KEYS = (
-    Key("AutoBasePath", BOOL, False, "Make BasePath where it is missing."),
-    Key("BasePath", PATH, None, "Directory that holds those of jobs; %h and %n stand for host and node."),
-    Key("Dirs", WORDS, ("/tmp",), "Directories that jobs have of their own, besides /dev/shm."),
-    Key("EntireStepInNS", BOOL, False, "Have the supervisor of a step see them as well."),
-    Key("InitScript", PROGRAM, None, "Run by slurmd, as its user, when a job's directories have been made."),
-    Key("NodeName", STRING, None, "Nodes that the line is for; all, without it."),
-    Key("Shared", BOOL, False, "Show jobs what the machine mounts while they run."),
+    Key("AutoBasePath", BOOL, False, "Create BasePath if it is missing."),
+    Key("BasePath", PATH, None, "Parent of the jobs' directories; %h and %n stand for host and node."),
+    Key("Dirs", WORDS, ("/tmp",), "Directories that are private to each job, in addition to /dev/shm."),
+    Key("EntireStepInNS", BOOL, False, "Put the step's supervisor into the namespace too."),
+    Key("InitScript", PROGRAM, None, "Program that slurmd runs, as its user, once a job's directories exist."),
+    Key("NodeName", STRING, None, "Nodes to which the line applies; all by default."),
+    Key("Shared", BOOL, False, "Show later mounts of the machine to running jobs."),
 )

@@ -6,11 +6,16 @@ from spritz.config.kinds import PROGRAM, WORDS, flags, seconds
 from spritz.config.schema.key import Key
 
 HELPERS_KEYS = (
-    Key("AllowUserBoot", WORDS, (), "Users for whose jobs nodes are changed; all, if it is absent."),
-    Key("BootTime", seconds(2**31), 300, "Time that a node may take to come back changed."),
-    Key("ExecTime", seconds(2**31), 10, "Time that a Helper may take."),
-    Key("Feature", WORDS, (), "Features that nodes can change; Helper stands on the same line."),
-    Key("Flags", flags("rebootless"), (), "rebootless: the features change without a reboot."),
-    Key("Helper", PROGRAM, None, "Prints the active features, one a line; with an argument, sets that one."),
-    Key("MutuallyExclusive", WORDS, (), "Features of which a node has one at most; one line for each group."),
+    Key("AllowUserBoot", WORDS, (), "Users whose jobs may change nodes; all by default."),
+    Key("BootTime", seconds(2**31), 300, "Time limit for a node to reboot with changed features."),
+    Key("ExecTime", seconds(2**31), 10, "Time limit of a Helper."),
+    Key("Feature", WORDS, (), "Features that nodes can change, by the Helper on the same line."),
+    Key("Flags", flags("rebootless"), (), "rebootless: the features can change without a reboot."),
+    Key(
+        "Helper",
+        PROGRAM,
+        None,
+        "Program that prints the active features, one per line; with an argument, it activates that feature.",
+    ),
+    Key("MutuallyExclusive", WORDS, (), "Features of which at most one can be active; a line for each group."),
 )

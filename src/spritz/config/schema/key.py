@@ -1,4 +1,4 @@
-"""One row of a configuration table."""
+"""A row of a configuration table."""
 
 from __future__ import annotations
 

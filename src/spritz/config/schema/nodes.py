@@ -22,7 +22,7 @@ CPU_BIND = choice(
 
 
 def _node_ports(text: str) -> tuple[str, ...]:
-    """`7001`, `[7001-7004]`, `7001-7004`: every port, in order."""
+    """Parse `7001`, `[7001-7004]` or `7001-7004` into all ports, in order."""
     ports = hostlist.expand(text if "[" in text else f"[{text}]")
     if not ports or not all(port.isdigit() and 1 <= int(port) <= PORT_MAX for port in ports):
         raise ValueError
@@ -42,7 +42,7 @@ _NODE_PORTS = Kind(
     write=_node_ports_text,
 )
 
-#: States that a file may give. Other states follow from what the node reports.
+#: States allowed in the file. Other states follow from the node's reports.
 NODE_STATES = ("UNKNOWN", "CLOUD", "DOWN", "DRAIN", "EXTERNAL", "FAIL", "FAILING", "FUTURE")
 
 NODE_KEYS = (
@@ -55,45 +55,45 @@ NODE_KEYS = (
         0,
         "Cores kept for the system, where slurmd and its supervisors run (TaskPluginParam=SlurmdOffSpec: elsewhere).",
     ),
-    Key("CoresPerSocket", _PARTS, None, "Cores of one socket."),
+    Key("CoresPerSocket", _PARTS, None, "Cores of each socket."),
     Key("CpuBind", CPU_BIND, None, "Default binding of tasks on these nodes."),
-    Key("CPUs", _PARTS, None, "Processors that jobs may get: sockets, cores or threads.", ("Procs",)),
+    Key("CPUs", _PARTS, None, "Processors for jobs: sockets, cores or threads.", ("Procs",)),
     Key("CPUSpecList", STRING, None, "CPUs kept for the system, such as 0-1,8."),
-    Key("Features", WORDS, (), "Words that jobs ask for with --constraint.", ("Feature",)),
+    Key("Features", WORDS, (), "Words that jobs request with --constraint.", ("Feature",)),
     Key("Gres", WORDS, (), "Generic resources, `name[:type][:no_consume]:count`."),
     Key("GresConf", STRING, None, "Lines of gres.conf for a dynamic node."),
-    Key("MemSpecLimit", MIB, 0, "Memory that no job gets, MiB. Daemons are not held to it."),
-    Key("NodeAddr", STRING, None, "Addresses, as many as names."),
-    Key("NodeHostname", STRING, None, "Host names, as many as names."),
+    Key("MemSpecLimit", MIB, 0, "Memory reserved for the system, MiB. Daemons are not limited to it."),
+    Key("NodeAddr", STRING, None, "Addresses, one for each node."),
+    Key("NodeHostname", STRING, None, "Host names, one for each node."),
     Key("Parameters", WORDS, (), "Options of these nodes."),
-    Key("Port", _NODE_PORTS, None, "Port of slurmd, or a range with one for each node."),
+    Key("Port", _NODE_PORTS, None, "Port of slurmd, or a range with a port for each node."),
     Key("RealMemory", integer(1, 2**62, name="MiB"), None, "Memory of a node, MiB."),
     Key("Reason", STRING, "", "Why the node is in its state."),
-    Key("RestrictedCoresPerGPU", integer(0, SMALL_MAX), 0, "Cores kept for jobs with GPUs."),
+    Key("RestrictedCoresPerGPU", integer(0, SMALL_MAX), 0, "Cores reserved for jobs with GPUs."),
     Key("Sockets", _PARTS, None, "Sockets of a node."),
-    Key("SocketsPerBoard", _PARTS, None, "Sockets of one board."),
+    Key("SocketsPerBoard", _PARTS, None, "Sockets of each board."),
     Key(
         "State",
         choice(*NODE_STATES, aliases={"idle": "UNKNOWN", "allocated": "UNKNOWN"}),
         "UNKNOWN",
-        "State at first start.",
+        "State at the first start.",
     ),
     Key("SuspendTime", integer(0, 2**31, "sec", unlimited=True), None, "Idle time before power saving."),
-    Key("ThreadsPerCore", _PARTS, None, "Threads of one core."),
+    Key("ThreadsPerCore", _PARTS, None, "Threads of each core."),
     Key("TmpDisk", integer(0, 2**32, name="MiB"), 0, "Size of TmpFS, MiB."),
-    Key("Topology", STRING, None, "Place of a dynamic node in the topology."),
+    Key("Topology", STRING, None, "Position of a dynamic node in the topology."),
     Key("TRESWeights", TRES_WEIGHTS, None, "Weights of resources when nodes are compared."),
     Key("Weight", integer(0, 2**32 - 2), 1, "Nodes with a lower weight are used first."),
 )
 
 DOWN_KEYS = (
     Key("DownNodes", STRING, None, "Nodes that are out of service."),
-    Key("Reason", STRING, "", "Why they are."),
-    Key("State", choice("DOWN", "DRAIN", "FAIL", "FAILING", "FUTURE"), "DOWN", "The state they are in."),
+    Key("Reason", STRING, "", "Why the nodes are out of service."),
+    Key("State", choice("DOWN", "DRAIN", "FAIL", "FAILING", "FUTURE"), "DOWN", "State of the nodes."),
 )
 
 NODESET_KEYS = (
     Key("NodeSet", STRING, None, "Name of the set."),
-    Key("Feature", STRING, None, "All nodes with this feature belong to it."),
-    Key("Nodes", STRING, None, "Nodes that belong to it."),
+    Key("Feature", STRING, None, "Feature whose nodes belong to the set."),
+    Key("Nodes", STRING, None, "Nodes of the set."),
 )

@@ -73,7 +73,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     }.items()
 }
 
-#: options that work and take one of these words ("": the word may be omitted)
+#: Supported options that take one of these words ("": the word may be omitted).
 WORDS: dict[str, tuple[str, ...]] = {
     "Autobind": ("none", "threads", "cores", "sockets"),
     "bf_hetjob_prio": ("min", "avg", "max"),
@@ -81,7 +81,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "bf_predict": ("", "priority", "slowdown"),
 }
 
-#: options that work and take a number: least, greatest
+#: Supported options that take a number: (minimum, maximum).
 INTEGERS: dict[str, tuple[int, int]] = {
     "bf_interval": (1, 43_200),
     "bf_window": (1, 43_200),
@@ -120,8 +120,8 @@ INTEGERS: dict[str, tuple[int, int]] = {
     "suspend_grace_time": (0, 3600),
 }
 
-#: of these, options that also take -1: never
+#: Options among these that also accept -1, which means never.
 OFF: frozenset[str] = frozenset({"bf_interval", "rl_log_freq", "sched_interval"})
 
-#: options that work and take a percentage, such as 97.5
+#: Supported options that take a percentage, such as 97.5.
 PERCENTAGES: frozenset[str] = frozenset({"node_reg_mem_percent"})

@@ -25,7 +25,7 @@ _COUNT = integer(0, 0xFFFFFFFD, unlimited=True)
 
 
 def _share(text: str) -> str:
-    """`NO`, `EXCLUSIVE`, `YES[:n]`, `FORCE[:n]`; without a number Slurm takes 4."""
+    """Parse `NO`, `EXCLUSIVE`, `YES[:n]` or `FORCE[:n]`; the number is 4 by default, as in Slurm."""
     word, colon, number = text.upper().partition(":")
     if word in ("NO", "EXCLUSIVE") and not colon:
         return word
@@ -52,7 +52,7 @@ def _names_or_all(text: str) -> tuple[str, ...]:
 
 
 def _lower_names_or_all(text: str) -> tuple[str, ...]:
-    """Accounts and QOS are kept in lower case, as Slurm does."""
+    """Parse names of accounts or QOS, which are lower case as in Slurm."""
     return _names_or_all(text.lower())
 
 
@@ -60,7 +60,7 @@ def _all_text(value: object) -> str:
     return ",".join(value) if isinstance(value, tuple) and value else "ALL"
 
 
-#: an allow list: empty means all
+#: An allow list; empty means all.
 _ALLOW = Kind(
     name="list", accepted="names separated by commas, or ALL", parse=_names_or_all, show=_all_text, write=_all_text
 )
@@ -75,50 +75,50 @@ _ALLOW_LOWER = Kind(
 PARTITION_KEYS = (
     Key("PartitionName", STRING, None, "Name of the partition; DEFAULT sets values for the lines below."),
     Key("AllocNodes", STRING, None, "Nodes from which jobs may be submitted."),
-    Key("AllowAccounts", _ALLOW_LOWER, (), "Accounts that may use it."),
-    Key("AllowGroups", _ALLOW, (), "Groups that may use it."),
-    Key("AllowQos", _ALLOW_LOWER, (), "QOS that may use it."),
+    Key("AllowAccounts", _ALLOW_LOWER, (), "Accounts that may use the partition."),
+    Key("AllowGroups", _ALLOW, (), "Groups that may use the partition."),
+    Key("AllowQos", _ALLOW_LOWER, (), "QOS that may use the partition."),
     Key("Alternate", STRING, "", "Partition used while this one is DRAIN or INACTIVE."),
     Key("CpuBind", CPU_BIND, None, "Default binding of tasks."),
-    Key("Default", BOOL, False, "Jobs that name no partition go here."),
-    Key("DefaultTime", TIME_MINUTES, None, "Time limit of jobs that give none; MaxTime if not set.", ("DefTime",)),
-    Key("DefCpuPerGPU", integer(0, 2**32), 0, "CPUs given for each GPU if the job does not say."),
-    Key("DefMemPerCPU", MIB, 0, "Memory given for each CPU if the job does not say, MiB."),
-    Key("DefMemPerGPU", MIB, 0, "Memory given for each GPU if the job does not say, MiB."),
-    Key("DefMemPerNode", MIB, 0, "Memory given on each node if the job does not say, MiB."),
-    Key("DenyAccounts", _ALLOW_LOWER, (), "Accounts that may not use it."),
-    Key("DenyGroups", _ALLOW, (), "Groups that may not use it."),
-    Key("DenyQos", _ALLOW_LOWER, (), "QOS that may not use it."),
-    Key("DisableRootJobs", BOOL, None, "User root may run no jobs here."),
-    Key("Exclusive", choice("NO", "NODE", "USER", "TOPO"), "NO", "What of it a job has for itself."),
-    Key("ExclusiveTopo", BOOL, False, "A job has its topology segment for itself."),
-    Key("ExclusiveUser", BOOL, False, "Nodes are one user's at a time."),
+    Key("Default", BOOL, False, "The partition of jobs that name none."),
+    Key("DefaultTime", TIME_MINUTES, None, "Time limit of jobs without one; MaxTime by default.", ("DefTime",)),
+    Key("DefCpuPerGPU", integer(0, 2**32), 0, "CPUs for each GPU of a job that requests none."),
+    Key("DefMemPerCPU", MIB, 0, "Memory for each CPU of a job that requests none, MiB."),
+    Key("DefMemPerGPU", MIB, 0, "Memory for each GPU of a job that requests none, MiB."),
+    Key("DefMemPerNode", MIB, 0, "Memory on each node of a job that requests none, MiB."),
+    Key("DenyAccounts", _ALLOW_LOWER, (), "Accounts that may not use the partition."),
+    Key("DenyGroups", _ALLOW, (), "Groups that may not use the partition."),
+    Key("DenyQos", _ALLOW_LOWER, (), "QOS that may not use the partition."),
+    Key("DisableRootJobs", BOOL, None, "Refuse jobs of user root."),
+    Key("Exclusive", choice("NO", "NODE", "USER", "TOPO"), "NO", "What a job does not share with other jobs."),
+    Key("ExclusiveTopo", BOOL, False, "A job does not share its topology segment."),
+    Key("ExclusiveUser", BOOL, False, "A node runs jobs of a single user at a time."),
     Key("GraceTime", integer(0, 2**32 - 3, "sec"), 0, "Time between the warning and the end of a preempted job."),
-    Key("Hidden", BOOL, False, "Not shown unless asked for."),
-    Key("LLN", BOOL, False, "Least loaded nodes first."),
-    Key("MaxCPUsPerNode", _COUNT, INFINITE, "CPUs of one node that its jobs may have together."),
-    Key("MaxCPUsPerSocket", _COUNT, INFINITE, "CPUs of one socket that its jobs may have together."),
-    Key("MaxMemPerCPU", MIB, 0, "Most memory for each CPU, MiB."),
-    Key("MaxMemPerNode", MIB, 0, "Most memory on a node, MiB."),
-    Key("MaxNodes", _COUNT, INFINITE, "Most nodes of a job."),
-    Key("MaxTime", TIME_MINUTES, INFINITE, "Longest time limit."),
-    Key("MinNodes", integer(0, 0xFFFFFFFD), 0, "Fewest nodes of a job."),
+    Key("Hidden", BOOL, False, "Hidden from commands without --all."),
+    Key("LLN", BOOL, False, "Use the least loaded nodes first."),
+    Key("MaxCPUsPerNode", _COUNT, INFINITE, "CPUs of a node that the partition's jobs may use in total."),
+    Key("MaxCPUsPerSocket", _COUNT, INFINITE, "CPUs of a socket that the partition's jobs may use in total."),
+    Key("MaxMemPerCPU", MIB, 0, "Maximum memory for each CPU, MiB."),
+    Key("MaxMemPerNode", MIB, 0, "Maximum memory on a node, MiB."),
+    Key("MaxNodes", _COUNT, INFINITE, "Maximum nodes of a job."),
+    Key("MaxTime", TIME_MINUTES, INFINITE, "Maximum time limit."),
+    Key("MinNodes", integer(0, 0xFFFFFFFD), 0, "Minimum nodes of a job."),
     Key("Nodes", STRING, "", "Nodes and node sets, or ALL."),
     Key("OverSubscribe", OVERSUBSCRIBE, "NO", "Whether jobs share resources, or get whole nodes.", ("Shared",)),
     Key("OverTimeLimit", minutes(unlimited=True), None, "Minutes a job may exceed its time limit."),
     Key("PowerDownOnIdle", BOOL, False, "Power nodes down as soon as they are idle."),
     Key("PreemptMode", PREEMPT_MODE, None, "What happens to a preempted job."),
     Key("PriorityJobFactor", integer(0, SMALL_MAX), 1, "Factor of job priority."),
-    Key("PriorityTier", integer(0, SMALL_MAX), 1, "Jobs of a higher tier are looked at first."),
-    Key("QOS", STRING, "", "QOS whose limits the partition takes."),
+    Key("PriorityTier", integer(0, SMALL_MAX), 1, "The scheduler considers jobs of a higher tier first."),
+    Key("QOS", STRING, "", "QOS whose limits apply to the partition."),
     Key("ReqResv", BOOL, False, "Jobs must name a reservation."),
-    Key("ResumeTimeout", integer(0, SMALL_MAX, "sec", unlimited=True), None, "Time a node may take to resume."),
+    Key("ResumeTimeout", integer(0, SMALL_MAX, "sec", unlimited=True), None, "Time limit for a node to resume."),
     Key("RootOnly", BOOL, False, "Only root may submit."),
     Key(
         "SelectTypeParameters",
         flags("CR_Core", "CR_Core_Memory", "CR_Socket", "CR_Socket_Memory", upper=True),
         None,
-        "Which parts of a node its jobs get.",
+        "The parts of a node that are allocated to jobs.",
     ),
     Key(
         "State",
@@ -127,7 +127,7 @@ PARTITION_KEYS = (
         "Whether jobs are accepted and started.",
     ),
     Key("SuspendTime", integer(0, 2**31, "sec", unlimited=True), None, "Idle time before power saving."),
-    Key("SuspendTimeout", integer(0, SMALL_MAX, "sec", unlimited=True), None, "Time a node may take to suspend."),
-    Key("Topology", STRING, None, "Name of the topology it uses."),
-    Key("TRESBillingWeights", TRES_WEIGHTS, None, "What each resource costs."),
+    Key("SuspendTimeout", integer(0, SMALL_MAX, "sec", unlimited=True), None, "Time limit for a node to suspend."),
+    Key("Topology", STRING, None, "Name of the partition's topology."),
+    Key("TRESBillingWeights", TRES_WEIGHTS, None, "Billing weight of each resource."),
 )

@@ -1,17 +1,17 @@
-"""Keys that Slurm once had, and spellings that it replaced. They are accepted with a warning that names the new way.
+"""Keys that Slurm has removed, and spellings that it has replaced. They cause a warning that names the replacement.
 
 Source: slurm.conf(5) of 22.05 ("Deprecated option"), NEWS and RELEASE_NOTES of later releases.
 """
 
 from __future__ import annotations
 
-#: old key (lower case) -> its spelling, and the key with its meaning
+#: Old key (lower case) -> its spelling, and the key that replaces it.
 RENAMED: dict[str, tuple[str, str]] = {
     "acctgatherinfinibandtype": ("AcctGatherInfinibandType", "AcctGatherInterconnectType"),
     "cryptotype": ("CryptoType", "CredType"),
 }
 
-#: old key (lower case) -> its spelling and what to write instead.
+#: Old key (lower case) -> its spelling, and what to write instead.
 GONE: dict[str, tuple[str, str]] = {
     "accountingstorageloc": ("AccountingStorageLoc", "StorageLoc in slurmdbd.conf"),
     "accountingstorejobcomment": ("AccountingStoreJobComment", "AccountingStoreFlags=job_comment"),

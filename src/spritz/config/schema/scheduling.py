@@ -22,7 +22,7 @@ from spritz.config.kinds import (
 )
 from spritz.config.schema.key import Key
 
-#: Largest job id of one cluster: 26 bits.
+#: Largest job id of a cluster: 26 bits.
 JOB_ID_MAX = 0x03FFFFFF
 
 SELECT_PARAMETERS = (
@@ -48,11 +48,11 @@ SELECT_PARAMETERS = (
 PREEMPT_MODE = flags("GANG", "OFF", "CANCEL", "REQUEUE", "SUSPEND", "WITHIN", "PRIORITY", empty="OFF")
 
 KEYS = (
-    Key("CompleteWait", seconds(), 0, "How long a completing job holds back the start of others."),
-    Key("DefCpuPerGPU", integer(0, 2**32), 0, "CPUs given for each GPU if the job does not say; 0 none."),
-    Key("DefMemPerCPU", MIB, 0, "Memory given for each CPU if the job does not say, MiB; 0 no limit."),
-    Key("DefMemPerGPU", MIB, 0, "Memory given for each GPU if the job does not say, MiB; 0 no limit."),
-    Key("DefMemPerNode", MIB, 0, "Memory given on each node if the job does not say, MiB; 0 no limit."),
+    Key("CompleteWait", seconds(), 0, "Time for which a completing job delays the start of other jobs."),
+    Key("DefCpuPerGPU", integer(0, 2**32), 0, "CPUs for each GPU of a job that requests none; 0: none."),
+    Key("DefMemPerCPU", MIB, 0, "Memory for each CPU of a job that requests none, MiB; 0: no limit."),
+    Key("DefMemPerGPU", MIB, 0, "Memory for each GPU of a job that requests none, MiB; 0: no limit."),
+    Key("DefMemPerNode", MIB, 0, "Memory on each node of a job that requests none, MiB; 0: no limit."),
     Key("DependencyParameters", OPTIONS, None, "Options of job dependencies."),
     Key(
         "EnforcePartLimits",
@@ -66,21 +66,21 @@ KEYS = (
         "Refuse jobs that exceed their partition's limits at submission.",
     ),
     Key("FairShareDampeningFactor", integer(1, SMALL_MAX), 1, "Dampens classic fair share."),
-    Key("FirstJobId", integer(1, JOB_ID_MAX), 1, "Number of the first job."),
+    Key("FirstJobId", integer(1, JOB_ID_MAX), 1, "Id of the first job."),
     Key("GresTypes", WORDS, None, "Names of the generic resources, such as gpu,shard."),
     Key("Licenses", WORDS, None, "Licenses of the cluster, `name:count`."),
     Key("LicenseParameters", OPTIONS, None, "Options of licenses."),
-    Key("MaxArraySize", integer(0, 4_000_001), 1001, "One more than the largest array index; 0 forbids arrays."),
+    Key("MaxArraySize", integer(0, 4_000_001), 1001, "Largest array index plus one; 0 forbids arrays."),
     Key("MaxBatchRequeue", integer(0, 2**31), 5, "Automatic requeues before a job is held."),
-    Key("MaxJobCount", integer(1, 2**32 - 3), 10_000, "Jobs the controller holds at once."),
-    Key("MaxJobId", integer(1, JOB_ID_MAX), 0x03FF0000, "Number after which job ids begin again at FirstJobId."),
-    Key("MaxMemPerCPU", MIB, 0, "Most memory for each CPU, MiB; 0 no limit."),
-    Key("MaxMemPerNode", MIB, 0, "Most memory on a node, MiB; 0 no limit."),
-    Key("MaxStepCount", COUNT, 40_000, "Steps that one job may start."),
-    Key("MaxTasksPerNode", integer(1, SMALL_MAX), 512, "Tasks that one step may start on one node."),
-    Key("MinJobAge", integer(0, 2**32 - 3, "sec"), 300, "How long an ended job is remembered; 0 for ever."),
+    Key("MaxJobCount", integer(1, 2**32 - 3), 10_000, "Maximum number of jobs in the controller."),
+    Key("MaxJobId", integer(1, JOB_ID_MAX), 0x03FF0000, "Id after which job ids start again at FirstJobId."),
+    Key("MaxMemPerCPU", MIB, 0, "Maximum memory for each CPU, MiB; 0: no limit."),
+    Key("MaxMemPerNode", MIB, 0, "Maximum memory on a node, MiB; 0: no limit."),
+    Key("MaxStepCount", COUNT, 40_000, "Maximum number of steps of a job."),
+    Key("MaxTasksPerNode", integer(1, SMALL_MAX), 512, "Maximum number of a step's tasks on a node."),
+    Key("MinJobAge", integer(0, 2**32 - 3, "sec"), 300, "Time for which the controller keeps ended jobs; 0: for ever."),
     Key("OverTimeLimit", minutes(unlimited=True), 0, "Minutes a job may exceed its time limit."),
-    Key("PreemptExemptTime", TIME_SECONDS, 0, "Run time before which no job is preempted."),
+    Key("PreemptExemptTime", TIME_SECONDS, 0, "Minimum run time of a job before it can be preempted."),
     Key("PreemptMode", PREEMPT_MODE, (), "What happens to a preempted job."),
     Key("PreemptParameters", OPTIONS, None, "Options of preemption."),
     Key(
@@ -91,7 +91,7 @@ KEYS = (
     ),
     Key("PriorityCalcPeriod", TIME_SECONDS, 300, "Time between calculations of decayed usage."),
     Key("PriorityDecayHalfLife", TIME_SECONDS, 7 * 86_400, "Time after which past usage counts half; 0 keeps it."),
-    Key("PriorityFavorSmall", BOOL, False, "Small jobs first."),
+    Key("PriorityFavorSmall", BOOL, False, "Prefer small jobs."),
     Key(
         "PriorityFlags",
         flags(
@@ -113,7 +113,7 @@ KEYS = (
         (),
         "How priorities are calculated.",
     ),
-    Key("PriorityMaxAge", TIME_SECONDS, 7 * 86_400, "Wait after which the age factor is full."),
+    Key("PriorityMaxAge", TIME_SECONDS, 7 * 86_400, "Waiting time after which the age factor is at its maximum."),
     Key("PriorityParameters", STRING, None, "Options of the priority plugin."),
     Key("PrioritySiteFactorParameters", STRING, None, "Options of the site factor plugin."),
     Key("PrioritySiteFactorPlugin", STRING, None, "Plugin that sets the site factor."),
@@ -121,13 +121,13 @@ KEYS = (
         "PriorityType",
         plugin("priority", "basic", "multifactor"),
         "priority/multifactor",
-        "How a job's priority is found.",
+        "How a job's priority is determined.",
     ),
     Key(
         "PriorityUsageResetPeriod",
         choice("NONE", "NOW", "DAILY", "WEEKLY", "MONTHLY", "QUARTERLY", "YEARLY"),
         "NONE",
-        "When past usage is forgotten.",
+        "When past usage is reset.",
     ),
     Key("PriorityWeightAge", COUNT, 0, "Weight of the time a job has waited."),
     Key("PriorityWeightAssoc", COUNT, 0, "Weight of the association's priority."),
@@ -135,25 +135,25 @@ KEYS = (
     Key("PriorityWeightJobSize", COUNT, 0, "Weight of a job's size."),
     Key("PriorityWeightPartition", COUNT, 0, "Weight of the partition's PriorityJobFactor."),
     Key("PriorityWeightQOS", COUNT, 0, "Weight of the QOS's priority."),
-    Key("PriorityWeightTRES", TRES_WEIGHTS, None, "Weight of each resource asked for."),
+    Key("PriorityWeightTRES", TRES_WEIGHTS, None, "Weight of each requested resource."),
     Key("ResvEpilog", PROGRAM, None, "Program run when a reservation ends."),
     Key("ResvOverRun", minutes(unlimited=True), 0, "Minutes a job may outlast its reservation."),
     Key("ResvProlog", PROGRAM, None, "Program run when a reservation begins."),
     Key("RoutePlugin", plugin("route", "default", "topology"), "route/default", "How messages are forwarded."),
     Key("SchedulerParameters", OPTIONS, None, "Options of the scheduler."),
     Key("SchedulerTimeSlice", seconds(low=5), 30, "Time slice of gang scheduling."),
-    Key("SchedulerType", plugin("sched", "backfill", "builtin"), "sched/backfill", "How the queue is worked through."),
+    Key("SchedulerType", plugin("sched", "backfill", "builtin"), "sched/backfill", "Scheduling algorithm."),
     Key(
         "SelectType",
         plugin("select", "cons_tres", "cons_res", "linear", "cray_aries"),
         "select/cons_tres",
-        "Whether jobs get parts of nodes or whole nodes.",
+        "Whether parts of nodes or whole nodes are allocated.",
     ),
     Key(
         "SelectTypeParameters",
         flags(*SELECT_PARAMETERS, upper=True),
         ("CR_Core_Memory",),
-        "Which parts of a node jobs get.",
+        "The parts of a node that are allocated to jobs.",
     ),
     Key(
         "TopologyParam",
@@ -176,6 +176,6 @@ KEYS = (
         "TopologyPlugin",
         plugin("topology", "flat", "default", "none", "tree", "block", "ring", "torus3d", "3d_torus"),
         "topology/flat",
-        "How the network is shaped.",
+        "Type of the network topology.",
     ),
 )

@@ -29,7 +29,7 @@ _PERIOD = re.compile(r"(\d{1,9})(hour|day|month)s?")
 
 
 def _period(text: str) -> str:
-    """`12`, `12month`, `30days`, `6hours` -> `12month` …; a bare number counts months."""
+    """Parse `12`, `12month`, `30days` or `6hours` into `12month` …; a bare number counts months."""
     word = text.lower()
     match = _PERIOD.fullmatch(word if not word.isdigit() else word + "month")
     if match is None or not int(match[1]):
@@ -41,7 +41,7 @@ def _plain(value: Value) -> str:
     return "" if value is None else str(value)
 
 
-#: How long records are kept.
+#: Kind of value for the time for which records are kept.
 PERIOD = Kind(
     name="period",
     accepted='a number of months, or with its unit: "6hours", "30days", "12months"',
@@ -56,7 +56,7 @@ def _archive(what: str) -> Key:
 
 
 def _purge(what: str) -> Key:
-    return Key(f"Purge{what}After", PERIOD, None, "Forget these records when they are older; never, if not set.")
+    return Key(f"Purge{what}After", PERIOD, None, "Delete these records when they are older; never by default.")
 
 
 _DEBUG_FLAGS = (
@@ -65,30 +65,30 @@ _DEBUG_FLAGS = (
 )
 
 DBD_KEYS = (
-    Key("AllResourcesAbsolute", BOOL, False, "Count shared resources in pieces and not in percent."),
-    Key("AllowNoDefAcct", BOOL, False, "Users may be without a default account."),
+    Key("AllResourcesAbsolute", BOOL, False, "Count shared resources in units instead of percent."),
+    Key("AllowNoDefAcct", BOOL, False, "Allow users without a default account."),
     Key("ArchiveDir", PATH, "/tmp", "Directory of archive files."),
     _archive("Events"),
     _archive("Jobs"),
     _archive("Resvs"),
-    Key("ArchiveScript", PROGRAM, None, "Program that archives in place of slurmdbd."),
+    Key("ArchiveScript", PROGRAM, None, "Program that archives instead of slurmdbd."),
     _archive("Steps"),
     _archive("Suspend"),
     _archive("TXN"),
     _archive("Usage"),
-    Key("AuthAltParameters", OPTIONS, None, "Options of further ways to authenticate."),
-    Key("AuthAltTypes", plugins("auth", "jwt"), None, "Further ways to authenticate: auth/jwt, by tokens."),
+    Key("AuthAltParameters", OPTIONS, None, "Options of the alternative authentication types."),
+    Key("AuthAltTypes", plugins("auth", "jwt"), None, "Alternative authentication types: auth/jwt, by tokens."),
     Key("AuthInfo", STRING, None, "Options of authentication."),
     Key("AuthType", plugin("auth", "slurm", "munge", "none"), "auth/slurm", "How daemons authenticate."),
     Key("CommitDelay", seconds(), 0, "Seconds between commits; 0 commits each batch."),
     Key("CommunicationParameters", OPTIONS, None, "Options of connections."),
-    Key("DbdAddr", STRING, None, "Address to listen on; DbdHost's if not set."),
+    Key("DbdAddr", STRING, None, "Address to listen on; that of DbdHost by default."),
     Key("DbdBackupHost", STRING, None, "Host of the backup slurmdbd."),
     Key("DbdHost", STRING, "localhost", "Host that slurmdbd runs on."),
     Key("DbdPort", PORT, 6819, "Port that slurmdbd listens on."),
     Key("DebugFlags", flags(*_DEBUG_FLAGS), (), "Subjects to log more about."),
-    Key("DebugLevel", LOG_LEVEL, "info", "How much is logged."),
-    Key("DebugLevelSyslog", LOG_LEVEL, None, "How much goes to syslog."),
+    Key("DebugLevel", LOG_LEVEL, "info", "Log level."),
+    Key("DebugLevelSyslog", LOG_LEVEL, None, "Log level for syslog."),
     Key("DefaultQOS", STRING, None, "QOS of new clusters."),
     Key("DisableCoordDBD", BOOL, False, "Coordinators may not change users and associations of their accounts."),
     Key("HashPlugin", STRING, None, "How messages are hashed."),
@@ -99,8 +99,8 @@ DBD_KEYS = (
         "iso8601_ms",
         "Form of times in the log.",
     ),
-    Key("MaxQueryTimeRange", TIME_SECONDS, None, "Longest window of time that users may ask about."),
-    Key("MessageTimeout", seconds(low=1), 10, "Seconds within which a message must be answered."),
+    Key("MaxQueryTimeRange", TIME_SECONDS, None, "Longest period that users may query."),
+    Key("MessageTimeout", seconds(low=1), 10, "Time limit of an answer, in seconds."),
     Key("Parameters", OPTIONS, None, "Further options."),
     Key("PidFile", PATH, "/var/run/slurmdbd.pid", "File with the daemon's process id."),
     Key("PluginDir", PATH, None, "Directory of Slurm's C plugins."),
@@ -108,7 +108,7 @@ DBD_KEYS = (
         "PrivateData",
         flags("accounts", "events", "jobs", "reservations", "usage", "users", empty="none"),
         (),
-        "What users may see of others only as administrators.",
+        "Information about other users that only administrators see.",
     ),
     _purge("Event"),
     _purge("Job"),
@@ -120,13 +120,13 @@ DBD_KEYS = (
     _purge("TXN"),
     _purge("Usage"),
     Key("SlurmUser", STRING, "root", "User that slurmdbd runs as."),
-    Key("StorageBackupHost", STRING, None, "Host of the database to use when the first is away."),
+    Key("StorageBackupHost", STRING, None, "Host of the database to use if StorageHost does not answer."),
     Key("StorageHost", STRING, "localhost", "Host of the database."),
     Key("StorageLoc", STRING, None, "Name of the database; for SQLite its file."),
     Key("StorageParameters", OPTIONS, None, "Options of the connection: SSL_CA, SSL_CERT, SSL_KEY."),
-    Key("StoragePass", STRING, None, "Password at the database."),
+    Key("StoragePass", STRING, None, "Password for the database."),
     Key("StoragePassScript", PROGRAM, None, "Program that prints the password."),
-    Key("StoragePort", integer(0, 65535), 0, "Port of the database; 0 is the usual one."),
+    Key("StoragePort", integer(0, 65535), 0, "Port of the database; 0: the database's default."),
     Key(
         "StorageType",
         plugin("accounting_storage", "mysql", "postgresql", "sqlite"),
@@ -137,14 +137,14 @@ DBD_KEYS = (
         "StorageUrl",
         STRING,
         None,
-        "The database as a URL, in place of the other Storage keys: sqlite:////var/lib/acct.db, "
+        "URL of the database, instead of the other Storage keys: sqlite:////var/lib/acct.db, "
         "postgresql://user:password@host/name, mariadb://…",
     ),
-    Key("StorageUser", STRING, "root", "User at the database."),
-    Key("TCPTimeout", seconds(), 2, "Seconds to wait for a connection."),
-    Key("TrackSlurmctldDown", BOOL, False, "Count the time in which slurmctld was away as down."),
+    Key("StorageUser", STRING, "root", "User name for the database."),
+    Key("TCPTimeout", seconds(), 2, "Time limit for making a connection, in seconds."),
+    Key("TrackSlurmctldDown", BOOL, False, "Count time without slurmctld as down time."),
     Key("TLSParameters", OPTIONS, None, "Options of encryption."),
     Key("TLSType", plugin("tls", "none", "s2n"), "tls/none", "Whose certificates daemons have."),
     Key("TrackWCKey", BOOL, False, "Keep workload characterization keys."),
-    Key("MaxPurgeLimit", COUNT, None, "Records purged at once."),
+    Key("MaxPurgeLimit", COUNT, None, "Maximum number of records purged at a time."),
 )

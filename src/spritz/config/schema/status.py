@@ -1,9 +1,9 @@
-"""Which keys work. Change this table when a key is built.
+"""The keys that work. Change this table when a key is implemented.
 
-`DONE`: the value has its effect. `HONOURED`: only these values have. `MOOT`: the key has no meaning in Spritz, and why.
-Every other key of Slurm's is "later": its value is checked, and a warning names it if it differs from what Spritz does
-anyway. Node, partition, device and cgroup keys are named `NodeName.Weight`, `PartitionName.Nodes`, `gres.conf.File`,
-`cgroup.conf.ConstrainCores`; options in lists `SchedulerParameters.bf_window`.
+`DONE`: the value has its effect. `HONOURED`: only these values have. `MOOT`: the key has no meaning in Spritz, with the
+reason. All other keys of Slurm are "later": their values are checked, and cause a warning if they differ from what
+Spritz does without them. Node, partition, device and cgroup keys are named `NodeName.Weight`, `PartitionName.Nodes`,
+`gres.conf.File`, `cgroup.conf.ConstrainCores`; options in lists `SchedulerParameters.bf_window`.
 """
 
 from __future__ import annotations
@@ -142,12 +142,12 @@ DONE: frozenset[str] = (
     | frozenset(_OPTIONS.split())
 )
 
-#: key -> values that have their effect; other values cause a warning
+#: Key -> values that have their effect; other values cause a warning.
 HONOURED: dict[str, frozenset[str]] = {
     "AcctGatherEnergyType": frozenset({"acct_gather_energy/gpu", "acct_gather_energy/none", "acct_gather_energy/rapl"}),
     "AuthAltTypes": frozenset({"auth/jwt"}),
     "slurmdbd.conf.AuthAltTypes": frozenset({"auth/jwt"}),
-    # On one machine the kernel vouches for every caller, whatever the key says.
+    # On a single machine the kernel identifies all callers, whatever the key says.
     "AuthType": frozenset({"auth/slurm", "auth/munge"}),
     "slurmdbd.conf.AuthType": frozenset({"auth/slurm"}),
     "slurmdbd.conf.TLSType": frozenset({"tls/none", "tls/s2n"}),
@@ -232,7 +232,7 @@ HONOURED: dict[str, frozenset[str]] = {
     "gres.conf.AutoDetect": frozenset({"off", "nvml", "nvidia"}),
 }
 
-#: key -> what Spritz does instead; a value causes one warning
+#: Key -> what Spritz does instead, for the warning about the key.
 MOOT: dict[str, str] = {
     "oci.conf.SrunArgs": "scrun is not built",
     "oci.conf.SrunPath": "scrun is not built",
@@ -243,66 +243,66 @@ MOOT: dict[str, str] = {
     "SchedulerParameters.bb_array_stage_cnt": "there are no burst buffers",
     "SchedulerParameters.disable_job_shrink": "running jobs keep their size",
     "SchedulerParameters.bf_allow_magnetic_slot": "starts in magnetic reservations are planned like others",
-    "SchedulerParameters.correspond_after_task_cnt": "each task of an array finds the one that it depends on",
+    "SchedulerParameters.correspond_after_task_cnt": "each array task finds its corresponding task",
     "SchedulerParameters.enable_hetjob_steps": "steps may span components of a heterogeneous job",
     "SchedulerParameters.no_backup_scheduling": "there is one controller",
-    "SchedulerParameters.bf_busy_nodes": "planned starts use nodes that are busy until then anyway",
-    "SchedulerParameters.bf_topopt_enable": "no start is put off for a better place",
-    "SchedulerParameters.bf_topopt_iterations": "no start is put off for a better place",
-    "SchedulerParameters.default_gbytes": "Slurm has it no longer: sizes without a unit are megabytes",
-    "SchedulerParameters.bf_running_job_reserve": "running jobs hold what they have until their limits in every plan",
-    "SchedulerParameters.Ignore_NUMA": "sockets are what the system says",
+    "SchedulerParameters.bf_busy_nodes": "planned starts use nodes that are busy until then",
+    "SchedulerParameters.bf_topopt_enable": "no start is delayed for a better placement",
+    "SchedulerParameters.bf_topopt_iterations": "no start is delayed for a better placement",
+    "SchedulerParameters.default_gbytes": "removed from Slurm: sizes without a unit are megabytes",
+    "SchedulerParameters.bf_running_job_reserve": "in all plans, running jobs keep their resources until their limits",
+    "SchedulerParameters.Ignore_NUMA": "sockets are those that the system reports",
     "SchedulerParameters.enable_job_state_cache": "queries are answered from memory and delay no other request",
     "SchedulerParameters.no_env_cache": "environments come with the job",
     "SchedulerParameters.requeue_setup_env_fail": "environments come with the job",
-    "SchedulerParameters.step_retry_count": "steps wait in the controller, and begin as soon as there is room",
-    "SchedulerParameters.step_retry_time": "steps wait in the controller, and begin as soon as there is room",
+    "SchedulerParameters.step_retry_count": "steps wait in the controller, and start as soon as resources are free",
+    "SchedulerParameters.step_retry_time": "steps wait in the controller, and start as soon as resources are free",
     "PrivateData.accounts": "slurmdbd keeps accounts: slurmdbd.conf has it too",
     "PrivateData.events": "slurmdbd keeps events: slurmdbd.conf has it too",
-    "SelectTypeParameters.OTHER_CONS_RES": "it was for machines that are no longer in Slurm",
-    "SelectTypeParameters.OTHER_CONS_TRES": "it was for machines that are no longer in Slurm",
-    "SchedulerParameters.bf_continue": "a full cycle works on a copy of its own and is never cut short",
-    "SchedulerParameters.bf_max_time": "a full cycle runs in a process of its own; bf_max_job_test bounds its work",
-    "SchedulerParameters.bf_node_space_size": "the profile of free resources grows as it must",
-    "SchedulerParameters.bf_window_linear": "free resources are known to the second, however far ahead",
+    "SelectTypeParameters.OTHER_CONS_RES": "it was for machines that Slurm no longer supports",
+    "SelectTypeParameters.OTHER_CONS_TRES": "it was for machines that Slurm no longer supports",
+    "SchedulerParameters.bf_continue": "a full cycle works on its own copy and is never interrupted",
+    "SchedulerParameters.bf_max_time": "a full cycle runs in its own process; bf_max_job_test limits its work",
+    "SchedulerParameters.bf_node_space_size": "the profile of free resources grows as necessary",
+    "SchedulerParameters.bf_window_linear": "free resources are known to the second over the whole window",
     "SchedulerParameters.bf_yield_interval": "a full cycle runs in its own process and delays no request",
     "SchedulerParameters.bf_yield_rpc_cnt": "a full cycle runs in its own process and delays no request",
     "SchedulerParameters.bf_yield_sleep": "a full cycle runs in its own process and delays no request",
-    "SchedulerParameters.build_queue_timeout": "the queue is kept in order, and not built for each cycle",
+    "SchedulerParameters.build_queue_timeout": "the queue is always in order, and not built for each cycle",
     "SchedulerParameters.max_rpc_cnt": "requests are answered during cycles",
     "SchedulerParameters.max_sched_time": "quick cycles take at most a third of the controller's time",
     "SchedulerParameters.partition_job_depth": "equal requests are tested once, so depth costs nothing",
     "SchedulerParameters.salloc_wait_nodes": "a job waits until all of its nodes are ready",
     "SchedulerParameters.sbatch_wait_nodes": "a job waits until all of its nodes are ready",
-    "SlurmctldParameters.power_save_interval": "nodes are looked at when something of them falls due",
-    "SlurmctldParameters.power_save_min_interval": "nodes are looked at when something of them falls due",
-    "SlurmctldParameters.cloud_dns": "slurmd calls the controller, from whatever address it has",
-    "GroupUpdateForce": "groups are looked up for each submission, and kept with the job",
-    "GroupUpdateTime": "groups are looked up for each submission, and kept with the job",
-    "NodeName.TRESWeights": "it weighs nodes between clusters; siblings start where they can first",
+    "SlurmctldParameters.power_save_interval": "nodes are checked when an action is due",
+    "SlurmctldParameters.power_save_min_interval": "nodes are checked when an action is due",
+    "SlurmctldParameters.cloud_dns": "slurmd connects to the controller, from any address",
+    "GroupUpdateForce": "groups are looked up for each submission, and stored with the job",
+    "GroupUpdateTime": "groups are looked up for each submission, and stored with the job",
+    "NodeName.TRESWeights": "it compares nodes of several clusters; sibling jobs start on the first cluster that can",
     "CommunicationParameters.NoAddrCache": "addresses are looked up when they are needed",
     "AccountingStoragePass": "Spritz authenticates by itself",
-    "AccountingStorageTRES": "every resource that jobs use is accounted",
-    "AccountingStorageUser": "slurmdbd knows its callers by itself",
+    "AccountingStorageTRES": "all resources that jobs use are accounted",
+    "AccountingStorageUser": "slurmdbd authenticates its callers by itself",
     "TCPTimeout": "a connection is made within MessageTimeout",
-    "CredType": "launches on other machines are signed by a key that comes of the cluster's (docs/decisions/0176)",
+    "CredType": "launches on other machines are signed by a key derived from the cluster's (docs/decisions/0176)",
     "PluginDir": "Spritz loads none of Slurm's C plugins",
     "PlugStackConfig": "Spritz runs no SPANK plugins",
     "SlurmctldPlugstack": "Spritz loads none of Slurm's C plugins",
     "TopologyParam.RoutePart": "branches are runs of the allocated nodes, in their order",
     "TopologyParam.RouteTree": "branches are runs of the allocated nodes, in their order",
     "RoutePlugin": "branches are runs of the allocated nodes, in their order",
-    "EpilogMsgTime": "reports are not held back",
-    "HashPlugin": "messages are framed otherwise",
+    "EpilogMsgTime": "reports are not delayed",
+    "HashPlugin": "messages have another format",
     "GetEnvTimeout": "environments come with the job",
     "slurmdbd.conf.AuthInfo": "Spritz authenticates by itself",
-    "slurmdbd.conf.CommitDelay": "every batch is committed before a controller hears that it was stored",
-    "slurmdbd.conf.DbdHost": "slurmdbd serves on the machine that it is started on",
-    "slurmdbd.conf.HashPlugin": "messages are framed otherwise",
-    "slurmdbd.conf.Parameters": "names of users keep their capital letters",
+    "slurmdbd.conf.CommitDelay": "each batch is committed before its acknowledgement",
+    "slurmdbd.conf.DbdHost": "slurmdbd serves on the machine on which it is started",
+    "slurmdbd.conf.HashPlugin": "messages have another format",
+    "slurmdbd.conf.Parameters": "user names keep their capital letters",
     "slurmdbd.conf.PluginDir": "Spritz loads none of Slurm's C plugins",
-    "slurmdbd.conf.TCPTimeout": "controllers connect to slurmdbd, and it to none of them",
-    "slurmdbd.conf.TrackWCKey": "wckeys that jobs have are always kept and reported",
+    "slurmdbd.conf.TCPTimeout": "slurmdbd makes no connections to controllers",
+    "slurmdbd.conf.TrackWCKey": "wckeys of jobs are always stored and reported",
     "cgroup.conf.CgroupMountpoint": "mounted cgroups are found in /proc/self/mountinfo",
     "cgroup.conf.CgroupAutomount": "Spritz mounts nothing",
 }
