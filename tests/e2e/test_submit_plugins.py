@@ -173,7 +173,7 @@ def test_a_job_whose_caller_has_gone_before_its_turn_is_not_queued(make: Make) -
             slow.send(a_job("loop"))
         with controller.connect() as gone:
             gone.send(a_job("told"))
-        until(lambda: "nobody waits for the answer any more" in controller.log, "its turn has come")
+        until(lambda: "the request is gone" in controller.log, "its turn has come")
         with controller.connect() as other:
             assert [one for piece in other.stream(ListJobs(all=True), Jobs) for one in piece.jobs] == []
 

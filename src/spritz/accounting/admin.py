@@ -169,10 +169,10 @@ class AdminRequests:
         operator = await self._is(call, "Operator", "Administrator")
         await self._api.links.catch_up((request.cluster,))
         uid = self._api.uid(call)
-        found = await self._store(
+        labels = await self._store(
             self._changing, lambda: modify_jobs(self._api.engine, request, uid, operator=operator)
         )
-        return model.Changed(names=tuple(found))
+        return model.Changed(names=tuple(labels))
 
     def _changing(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Run `work` on the storing thread, then drop its cached jobs: they may be out of date."""

@@ -283,11 +283,11 @@ def _put(connection: Connection, name: str, rows: list[dict[str, Any]]) -> int:
     # A transaction's number means nothing in another database: all its other columns identify it.
     names = [c.name for c in table.columns if c.name != "id"] if name == "transactions" else _keys(table)
     columns = [table.c[name] for name in names]
-    wanted = {tuple(row[name] for name in names): row for row in rows}
-    there = connection.execute(select(*columns).where(tuple_(*columns).in_(list(wanted))))
+    rows_by_key = {tuple(row[name] for name in names): row for row in rows}
+    there = connection.execute(select(*columns).where(tuple_(*columns).in_(list(rows_by_key))))
     for row in there:
-        wanted.pop(tuple(row), None)
-    fresh = [{key: value for key, value in row.items() if key != "id"} for row in wanted.values()]
+        rows_by_key.pop(tuple(row), None)
+    fresh = [{key: value for key, value in row.items() if key != "id"} for row in rows_by_key.values()]
     if fresh:
         connection.execute(insert(table), fresh)
     return len(fresh)
@@ -299,12 +299,12 @@ def _keys(table: Table) -> list[str]:
 
 def _cluster(connection: Connection, name: str, now: float) -> int:
     table = schema.clusters
-    found = connection.execute(select(table.c.id).where(table.c.name == name)).scalar()
-    if found is None:
+    row_id = connection.execute(select(table.c.id).where(table.c.name == name)).scalar()
+    if row_id is None:
         empty = {column.name: column.type.python_type() for column in table.columns if column.name != "id"}
         connection.execute(insert(table).values(**empty | {"name": name, "created_at": now}))
-        found = connection.execute(select(table.c.id).where(table.c.name == name)).scalar()
-    return int(found or 0)
+        row_id = connection.execute(select(table.c.id).where(table.c.name == name)).scalar()
+    return int(row_id or 0)
 
 
 def _make_room(connection: Connection, cluster_id: int) -> None:

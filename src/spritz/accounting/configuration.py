@@ -41,10 +41,10 @@ def find_slurmdbd_conf() -> str:
 
 def check_permissions(path: str, slurm_uid: int) -> None:
     """Refuse a file that other users can read or write: it may hold a password. Raises SpritzError."""
-    found = os.stat(path)
-    if found.st_uid not in (slurm_uid, 0):
-        raise SpritzError(f"slurmdbd.conf not owned by SlurmUser {found.st_uid}!={slurm_uid}")
-    mode = stat.S_IMODE(found.st_mode)
+    status = os.stat(path)
+    if status.st_uid not in (slurm_uid, 0):
+        raise SpritzError(f"slurmdbd.conf not owned by SlurmUser {status.st_uid}!={slurm_uid}")
+    mode = stat.S_IMODE(status.st_mode)
     if mode & 0o077:
         raise SpritzError(
             f"slurmdbd.conf file {path} should be 600 is {mode:o} accessible for group or others",
@@ -99,8 +99,8 @@ def _socket(settings: DbdSettings, kind: str) -> dict[str, str]:
     if host.startswith("/"):
         return {"unix_socket": host}
     paths = (os.environ.get("MYSQL_UNIX_PORT", ""), *_MYSQL_SOCKETS) if host == "localhost" else ()
-    found = next((path for path in paths if path and os.path.exists(path)), "")
-    return {"unix_socket": found} if found else {}
+    existing = next((path for path in paths if path and os.path.exists(path)), "")
+    return {"unix_socket": existing} if existing else {}
 
 
 def _password(settings: DbdSettings) -> str | None:
@@ -123,10 +123,10 @@ def _encryption(settings: DbdSettings, kind: str) -> dict[str, str]:
         if kind == "mysql"
         else {"ssl_ca": "sslrootcert", "ssl_cert": "sslcert", "ssl_key": "sslkey"}
     )
-    found = {}
+    values = {}
     for word in settings.words("StorageParameters"):
         name, _, value = word.partition("=")
         if name.lower() not in names:
             raise SpritzError(f"StorageParameters={name} is not supported", hint=f"known: {', '.join(names).upper()}")
-        found[names[name.lower()]] = value
-    return found
+        values[names[name.lower()]] = value
+    return values

@@ -25,15 +25,15 @@ _SECONDS = frozenset({"MessageTimeout", "TCPTimeout"})
 
 def rows(settings: DbdSettings, url: URL, started_at: float, slurm_uid: int | None) -> list[tuple[str, str]]:
     """(key, value), in the order of the keys. `slurm_uid`: SlurmUser's number, if it is known."""
-    found = dict(_keys(settings))
-    found["BOOT_TIME"] = format_time(started_at)
-    found["SLURMDBD_CONF"] = settings.path
-    found["SLURMDBD_VERSION"] = SLURM_VERSION
+    values = dict(_keys(settings))
+    values["BOOT_TIME"] = format_time(started_at)
+    values["SLURMDBD_CONF"] = settings.path
+    values["SLURMDBD_VERSION"] = SLURM_VERSION
     name = settings.text("SlurmUser")
-    found["SlurmUser"] = name if slurm_uid is None else f"{name}({slurm_uid})"
+    values["SlurmUser"] = name if slurm_uid is None else f"{name}({slurm_uid})"
     if settings.text("StorageUrl"):
-        found["StorageUrl"] = describe(url)
-    return sorted(found.items(), key=lambda row: row[0].lower())
+        values["StorageUrl"] = describe(url)
+    return sorted(values.items(), key=lambda row: row[0].lower())
 
 
 def _keys(settings: DbdSettings) -> Iterator[tuple[str, str]]:

@@ -83,7 +83,7 @@ class Ledger:
 
     def needed(self, events: Iterable[Event]) -> list[int]:
         """Jobs whose newest life must be loaded before these events are applied."""
-        wanted: dict[int, None] = {}
+        job_ids: dict[int, None] = {}
         created: set[int] = set()
         known = self.jobs
         for event in events:
@@ -92,8 +92,8 @@ class Ledger:
                 continue
             for job_id in _jobs_of(event):
                 if job_id not in known and job_id not in created:
-                    wanted[job_id] = None
-        return list(wanted)
+                    job_ids[job_id] = None
+        return list(job_ids)
 
     def put_job(self, job_id: int, record: JobRecord | None, steps: Iterable[StepRecord] = ()) -> None:
         """Supply a job's newest life and its open steps, as the database has them."""
@@ -236,8 +236,8 @@ def _updated(ledger: Ledger, place: int, event: job_events.JobUpdated) -> None:
 
 def _reserved(ledger: Ledger, record: JobRecord) -> None:
     """Set the reservation's number; of several, that of the first, as in Slurm."""
-    found = ledger.reservations.get(record.reservation.partition(",")[0])
-    record.reservation_id = found.reservation_id if found is not None else 0
+    reservation = ledger.reservations.get(record.reservation.partition(",")[0])
+    record.reservation_id = reservation.reservation_id if reservation is not None else 0
 
 
 def _charged(record: JobRecord) -> tuple[object, ...]:

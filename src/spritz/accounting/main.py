@@ -66,10 +66,10 @@ def _start(options: Options) -> int:
 
 def _stand_by(options: Options, path: str) -> None:
     """Replace this process with a new standby, without threads that wait for the database. Does not return."""
-    given = sys.argv[1:]
+    arguments = sys.argv[1:]
     words = ["--systemd"] if options.systemd else ["-D"]
     words += ["-f", path, *(["-v"] * options.verbose)]
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(given)], *words])
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(arguments)], *words])
 
 
 def _run(options: Options, settings: DbdSettings, membership: Membership | None, startup: Startup, user: User) -> int:

@@ -65,11 +65,11 @@ def _each(nodes: Iterable[NodeConfig]) -> str:
 
 def tres_by_node(record: NodeEventRecord) -> dict[str, tuple[tuple[str, int], ...]]:
     """The resources of each node, from the record of a whole cluster."""
-    found: dict[str, tuple[tuple[str, int], ...]] = {}
+    by_node: dict[str, tuple[tuple[str, int], ...]] = {}
     for item in record.node_tres.split(";") if record.node_tres else ():
         text, _, nodes = item.partition("@")
-        found |= dict.fromkeys(hostlist.expand(nodes), tres.parse(text))
-    return found
+        by_node |= dict.fromkeys(hostlist.expand(nodes), tres.parse(text))
+    return by_node
 
 
 def changed(ledger: Ledger, place: int, event: events.NodeRegistered | events.NodeStateChanged) -> None:

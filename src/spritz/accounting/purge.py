@@ -194,11 +194,11 @@ def _purge_jobs(batch: _Batch) -> int:
             lines: list[Line] = []
             for table in reversed(tables):
                 lines += batch.lines(table, and_(table.c.cluster_id == cluster_id, table.c.number.in_(mine)))
-            found = [row for name, row in lines if name == jobs.name]
-            named = batch.archivist.new_documents(row[c] for row in found for c in ("script_key", "environment_key"))
+            job_rows = [row for name, row in lines if name == jobs.name]
+            named = batch.archivist.new_documents(row[c] for row in job_rows for c in ("script_key", "environment_key"))
             if named:
                 lines += batch.lines(schema.documents, schema.documents.c.key.in_(named))
-            batch.keep(cluster_id, min(row["submitted_at"] for row in found), lines)
+            batch.keep(cluster_id, min(row["submitted_at"] for row in job_rows), lines)
     for table in tables:
         batch.connection.execute(delete(table).where(tuple_(table.c.cluster_id, table.c.number).in_(keys)))
     batch.settle_usage({key[0] for key in keys})
@@ -275,8 +275,8 @@ def _forget_key(column: str) -> Callable[[_Batch], int]:
         chosen = select(jobs.c.cluster_id, jobs.c.number).where(_ended(jobs, batch.before), jobs.c[column] != "")
         keys = [tuple(row) for row in batch.connection.execute(chosen.limit(batch.rows))]
         if keys:
-            found = tuple_(jobs.c.cluster_id, jobs.c.number).in_(keys)
-            batch.connection.execute(update(jobs).where(found).values({column: ""}))
+            same_job = tuple_(jobs.c.cluster_id, jobs.c.number).in_(keys)
+            batch.connection.execute(update(jobs).where(same_job).values({column: ""}))
         return len(keys)
 
     return work

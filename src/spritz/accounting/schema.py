@@ -213,5 +213,5 @@ def revision(connection: Connection) -> str | None:
     """The revision of a database, as Alembic notes it; None for an empty one."""
     if not inspect(connection).has_table("alembic_version"):
         return None
-    found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-    return found
+    revision: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return revision

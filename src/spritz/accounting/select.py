@@ -150,23 +150,23 @@ class _Reading:
         here = _jobs.cluster_id == self._cluster_id
         last = connection.execute(select(func.max(_jobs.job_id)).where(here)).scalar() or 0
         ids = sorted({pick.job_id for pick in self._query.picks if pick.job_id <= last})
-        found: set[tuple[int, int]] = set()
+        numbers: set[tuple[int, int]] = set()
         for column in (_jobs.job_id, _jobs.array_job_id, _jobs.het_job_id):
             for start in range(0, len(ids), NAMED_MAX):
                 some = column.in_(_written(ids[start : start + NAMED_MAX]))
                 rows = connection.execute(select(_jobs.job_id, _jobs.number).where(here, some))
-                found.update((row[0], row[1]) for row in rows)
-        places = [place for _, place in sorted(found)]
+                numbers.update((row[0], row[1]) for row in rows)
+        places = [place for _, place in sorted(numbers)]
         query = replace(self._query, picks=())
         for start in range(0, len(places), PIECE):
             named = _jobs.number.in_(_written(places[start : start + PIECE]))
             yield connection.execute(self._statement(query, named)).all(), start + PIECE < len(places)
 
     def _statement(self, query: SelectJobs, *more: ColumnElement[bool]) -> Select[Any]:
-        found = [*conditions(query, self._cluster_id), *more]
+        clauses = [*conditions(query, self._cluster_id), *more]
         # The "+ 0" keeps SQLite from walking the whole index just to avoid sorting a few rows.
-        order = _jobs.job_id + 0 if len(found) > 1 else _jobs.job_id
-        return select(schema.jobs).where(_jobs.cluster_id == self._cluster_id, *found).order_by(order, _jobs.number)
+        order = _jobs.job_id + 0 if len(clauses) > 1 else _jobs.job_id
+        return select(schema.jobs).where(_jobs.cluster_id == self._cluster_id, *clauses).order_by(order, _jobs.number)
 
     def _blocked(self, jobs: list[JobRecord]) -> None:
         """Set each job's `reason` to the last one other than Priority and Resources, as sacct shows it."""
@@ -238,10 +238,10 @@ def _step_order(step: StepRecord) -> tuple[bool, int]:
 
 
 def _by_job(query: SelectJobs) -> dict[int, list[tuple[int, int | None]]]:
-    found: dict[int, list[tuple[int, int | None]]] = {}
+    picks: dict[int, list[tuple[int, int | None]]] = {}
     for pick in query.picks:
-        found.setdefault(pick.job_id, []).append((mask_of(pick.tasks) if pick.tasks else 0, pick.het_offset))
-    return found
+        picks.setdefault(pick.job_id, []).append((mask_of(pick.tasks) if pick.tasks else 0, pick.het_offset))
+    return picks
 
 
 def _newest_lives(records: list[JobRecord]) -> list[JobRecord]:
@@ -266,7 +266,7 @@ def _newest_lives(records: list[JobRecord]) -> list[JobRecord]:
 
 def conditions(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
     """Conditions that SQL can check, within one cluster."""
-    found = matching(query, cluster_id)
+    clauses = matching(query, cluster_id)
     # In Slurm a requeued job becomes a new record once it may run again, or some seconds later where it is held; until
     # then its last life is shown.
     runnable: ColumnElement[bool] = _jobs.eligible_at > 0.0
@@ -274,23 +274,23 @@ def conditions(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
         runnable = or_(
             _jobs.eligible_at.between(0.1, query.ends_at), _jobs.submitted_at <= query.ends_at - NEW_LIFE_SECONDS
         )
-    found.append(or_(_jobs.state != "PENDING", _jobs.restart_count == 0, runnable))
+    clauses.append(or_(_jobs.state != "PENDING", _jobs.restart_count == 0, runnable))
     if query.reasons:
         table = schema.pending_reasons.c
         waited = select(table.number).where(table.cluster_id == cluster_id, table.reason.in_(query.reasons))
-        found.append(_jobs.number.in_(waited))
+        clauses.append(_jobs.number.in_(waited))
     window = _window(query, cluster_id)
-    return found if window is None else [*found, window]
+    return clauses if window is None else [*clauses, window]
 
 
 def matching(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
     """As `conditions`, without those on time and state."""
-    found: list[ColumnElement[bool]] = []
+    clauses: list[ColumnElement[bool]] = []
     if query.owner is not None:
-        found.append(or_(_jobs.uid == query.owner, _jobs.account.in_(query.owner_accounts)))
+        clauses.append(or_(_jobs.uid == query.owner, _jobs.account.in_(query.owner_accounts)))
     if query.picks:
         ids = sorted({pick.job_id for pick in query.picks})
-        found.append(
+        clauses.append(
             _any_of(
                 cluster_id,
                 lambda job: [one.in_(_written(ids)) for one in (job.job_id, job.array_job_id, job.het_job_id)],
@@ -308,24 +308,24 @@ def matching(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
         (_jobs.scheduler, query.schedulers),
     ):
         if wanted:
-            found.append(column.in_(wanted))
+            clauses.append(column.in_(wanted))
     for column, low, high in (
         (_jobs.cpus, query.cpus_min, query.cpus_max),
         (_jobs.node_count, query.nodes_min, query.nodes_max),
         (_jobs.time_limit_minutes, query.time_limit_min, query.time_limit_max),
     ):
         if low is not None:
-            found.append(column >= low)
+            clauses.append(column >= low)
         if high is not None:
-            found.append(column <= high)
-    return found
+            clauses.append(column <= high)
+    return clauses
 
 
 def _any_of(cluster_id: int, each: Callable[[Any], Iterable[ColumnElement[bool]]]) -> ColumnElement[bool]:
     """`or` written as a union, so that each condition uses its own index; not every planner does that by itself."""
     inner = schema.jobs.alias().c
-    found = [select(inner.number).where(inner.cluster_id == cluster_id, one) for one in each(inner)]
-    return _jobs.number.in_(union(*found))
+    queries = [select(inner.number).where(inner.cluster_id == cluster_id, one) for one in each(inner)]
+    return _jobs.number.in_(union(*queries))
 
 
 def _written(numbers: Sequence[int]) -> Any:
@@ -390,7 +390,7 @@ def _ended_within(start: float | None, end: float | None) -> list[ColumnElement[
 
 def histories(engine: Engine, query: SelectJobs) -> list[JobHistory]:
     """All lives of jobs with all records about them. Raises DatabaseError."""
-    found: list[JobHistory] = []
+    histories: list[JobHistory] = []
     for piece in read_jobs(engine, query):
         numbers = [one.job.number for one in piece]
         with database_errors(), engine.connect() as connection:
@@ -399,7 +399,7 @@ def histories(engine: Engine, query: SelectJobs) -> list[JobHistory]:
             ).scalar()
             reasons = _by_number(connection, schema.pending_reasons, ReasonRecord, cluster, numbers)
             pauses = _by_number(connection, schema.suspensions, SuspensionRecord, cluster, numbers)
-        found += [
+        histories += [
             JobHistory(
                 job=one.job,
                 steps=one.steps,
@@ -408,9 +408,9 @@ def histories(engine: Engine, query: SelectJobs) -> list[JobHistory]:
             )
             for one in piece
         ]
-        if len(found) >= HISTORIES_MAX:
+        if len(histories) >= HISTORIES_MAX:
             break
-    return found[:HISTORIES_MAX]
+    return histories[:HISTORIES_MAX]
 
 
 def _by_number(
@@ -421,16 +421,16 @@ def _by_number(
         .where(table.c.cluster_id == cluster, table.c.number.in_(numbers))
         .order_by(table.c.number, *list(table.primary_key)[2:])
     )
-    found: dict[int, list[Any]] = {}
+    by_job: dict[int, list[Any]] = {}
     for row in rows:
         values = row._mapping
         record = kind(**{name: values[name] for name in kind.__struct_fields__})
-        found.setdefault(record.number, []).append(record)
-    return found
+        by_job.setdefault(record.number, []).append(record)
+    return by_job
 
 
 def document_of(connection: Connection, key: str) -> bytes | None:
     """A script or environment, if it was stored."""
     table = schema.documents
-    found: Any = connection.execute(select(table.c.body).where(table.c.key == key)).scalar()
-    return found if found is None else bytes(found)
+    body: Any = connection.execute(select(table.c.body).where(table.c.key == key)).scalar()
+    return body if body is None else bytes(body)

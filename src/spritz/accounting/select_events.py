@@ -31,10 +31,10 @@ def read_events(engine: Engine, query: SelectEvents) -> Iterator[EventRecords]:
     clusters, table = schema.clusters, schema.node_events
     fields = NodeEventRecord.__struct_fields__
     with database_errors(), engine.connect() as connection:
-        wanted = select(clusters.c.id, clusters.c.name).order_by(clusters.c.name)
+        chosen = select(clusters.c.id, clusters.c.name).order_by(clusters.c.name)
         if query.clusters:
-            wanted = wanted.where(clusters.c.name.in_(query.clusters))
-        for cluster_id, name in connection.execute(wanted).all():
+            chosen = chosen.where(clusters.c.name.in_(query.clusters))
+        for cluster_id, name in connection.execute(chosen).all():
             statement = (
                 select(*(table.c[field] for field in fields))
                 .where(table.c.cluster_id == cluster_id, *_conditions(query))
@@ -86,21 +86,21 @@ def _of_size(event: NodeEventRecord, query: SelectEvents) -> bool:
 
 def _conditions(query: SelectEvents) -> list[ColumnElement[bool]]:
     table = schema.node_events.c
-    found: list[ColumnElement[bool]] = []
+    conditions: list[ColumnElement[bool]] = []
     if query.kind:
-        found.append(table.node != "" if query.kind == "node" else table.node == "")
+        conditions.append(table.node != "" if query.kind == "node" else table.node == "")
     if query.nodes:
-        found.append(table.node.in_(query.nodes))
+        conditions.append(table.node.in_(query.nodes))
     if query.users:
-        found += [table.reason_uid.in_(query.users), table.node != ""]
+        conditions += [table.reason_uid.in_(query.users), table.node != ""]
     if query.reasons:
-        found.append(or_(*(table.reason.contains(text, autoescape=True) for text in query.reasons)))
+        conditions.append(or_(*(table.reason.contains(text, autoescape=True) for text in query.reasons)))
     if query.states:
-        found.append(table.state.in_(query.states))
+        conditions.append(table.state.in_(query.states))
     if query.starts_at is None and query.ends_at is None:
-        found.append(table.ended_at == 0.0)
+        conditions.append(table.ended_at == 0.0)
     if query.starts_at is not None:
-        found.append(or_(table.ended_at == 0.0, table.ended_at >= query.starts_at))
+        conditions.append(or_(table.ended_at == 0.0, table.ended_at >= query.starts_at))
     if query.ends_at is not None:
-        found.append(table.started_at < query.ends_at)
-    return found
+        conditions.append(table.started_at < query.ends_at)
+    return conditions

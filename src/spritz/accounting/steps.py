@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def begin_batch(ledger: Ledger, job: JobRecord, event: job_events.JobStarted) -> None:
     """Open the batch script's step, on the job's first node."""
     first = event.allocation.nodes[0]
-    given = job_tres.pairs_of((first,))
+    pairs = job_tres.pairs_of((first,))
     ledger.begin_step(
         StepRecord(
             number=job.number,
@@ -32,11 +32,11 @@ def begin_batch(ledger: Ledger, job: JobRecord, event: job_events.JobStarted) ->
             name="batch",
             started_at=event.at,
             tasks=1,
-            cpus=given[0][1],
+            cpus=pairs[0][1],
             nodes=first.node,
             node_count=1,
             container=job.container,
-            tres_allocated=tres_text(tuple([pair for pair in given if pair[0] != "billing"])),
+            tres_allocated=tres_text(tuple([pair for pair in pairs if pair[0] != "billing"])),
         )
     )
 

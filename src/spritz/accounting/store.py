@@ -287,23 +287,23 @@ class Store:
     def _load(self, connection: Connection, cluster: Cluster, job_ids: list[int]) -> None:
         ledger, jobs, steps = cluster.ledger, schema.jobs, schema.steps
         for start in range(0, len(job_ids), _IN):
-            wanted = job_ids[start : start + _IN]
+            piece = job_ids[start : start + _IN]
             newest = (
                 select(func.max(jobs.c.number))
-                .where(jobs.c.cluster_id == cluster.id, jobs.c.job_id.in_(wanted), jobs.c.aside.is_(False))
+                .where(jobs.c.cluster_id == cluster.id, jobs.c.job_id.in_(piece), jobs.c.aside.is_(False))
                 .group_by(jobs.c.job_id)
             )
             numbers = [row[0] for row in connection.execute(newest)]
             found = connection.execute(select(jobs).where(jobs.c.cluster_id == cluster.id, jobs.c.number.in_(numbers)))
             open_steps: dict[int, list[StepRecord]] = {}
             running = select(steps).where(
-                steps.c.cluster_id == cluster.id, steps.c.job_id.in_(wanted), steps.c.ended_at == 0.0
+                steps.c.cluster_id == cluster.id, steps.c.job_id.in_(piece), steps.c.ended_at == 0.0
             )
             for row in connection.execute(running):
                 step = step_of(row)
                 open_steps.setdefault(step.job_id, []).append(step)
             records = {record.job_id: record for record in map(job_of, found)}
-            for job_id in wanted:
+            for job_id in piece:
                 ledger.put_job(job_id, records.get(job_id), open_steps.get(job_id, ()))
 
     def _open_node_events(self, connection: Connection, cluster: Cluster) -> dict[str, NodeEventRecord]:

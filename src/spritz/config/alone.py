@@ -1,6 +1,6 @@
 """One configuration file by itself: its kind, and every mistake in it.
 
-slurm.conf is read together with the files beside it (`load.examine`); other files are checked only by their own
+slurm.conf is read together with the files next to it (`load.examine`); other files are checked only by their own
 content.
 
 Source: slurm.conf(5), slurmdbd.conf(5), gres.conf(5), cgroup.conf(5), topology.conf(5), topology.yaml(5),

@@ -1,4 +1,4 @@
-"""Reads the files: slurm.conf with its includes, and the files beside it.
+"""Reads the files: slurm.conf with its includes, and the files next to it.
 
 With `files` the only module of this package that is not pure: it also looks SlurmUser up in the user database. All
 faults of all files are reported together, in one `ConfigError`.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def load(path: str, *, check_users: bool = True) -> LoadedConfig:
-    """The configuration in `path` and the files beside it. Raises ConfigError with every fault of all files.
+    """The configuration in `path` and the files next to it. Raises ConfigError with every fault of all files.
 
     With `check_users`, SlurmUser and SlurmdUser must exist on this machine.
     """
@@ -161,7 +161,7 @@ def _helpers(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diagnos
     place = parsed.settings.places.get("NodeFeaturesPlugins") or Location(path, 0)
     helpers_file = helpers.read(_beside(files, path, helpers.FILE), diagnostics)
     if not helpers_file.helpers and not diagnostics.errors:
-        message = f"NodeFeaturesPlugins={helpers.PLUGIN}: {helpers.FILE} beside this file names no feature"
+        message = f"NodeFeaturesPlugins={helpers.PLUGIN}: {helpers.FILE} next to this file names no feature"
         diagnostics.error(place, message, key="NodeFeaturesPlugins", hint="write Feature=NAME Helper=PROGRAM")
     reboots = any(not helper.rebootless for helper in helpers_file.helpers.values())
     if reboots and not parsed.settings.text("RebootProgram"):
@@ -177,7 +177,7 @@ def _containers(files: Files, path: str, parsed: typed.Parsed, diagnostics: Diag
     place = parsed.settings.places.get("JobContainerType") or Location(path, 0)
     containers_file = containers.read(_beside(files, path, containers.FILE), diagnostics)
     if not any(values.get("BasePath") for _, values in containers_file.lines) and not diagnostics.errors:
-        message = f"JobContainerType={containers.PLUGIN}: {containers.FILE} beside this file names no BasePath"
+        message = f"JobContainerType={containers.PLUGIN}: {containers.FILE} next to this file names no BasePath"
         diagnostics.error(place, message, key="JobContainerType", hint="write BasePath=DIRECTORY")
     return containers_file
 

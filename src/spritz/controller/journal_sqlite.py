@@ -1,4 +1,4 @@
-"""The journal in one SQLite database (WAL, synchronous=FULL), images in files beside it.
+"""The journal in one SQLite database (WAL, synchronous=FULL), images in files next to it.
 
 Layout of the state directory: `journal.db` (tables `meta`, `groups`, `blobs`), `image.SEQUENCE` (whole states), `term`
 (the last term, which must keep rising when the rest is cleared), `slurmctld.lock` (flock, held while open). One row

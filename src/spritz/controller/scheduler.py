@@ -475,7 +475,7 @@ class SchedulerDriver:
                 self._context.log.error("projection.failed", exception=error, error=repr(error))
                 self._distrust()
         if plan.look_again_at:
-            # Slightly late rather than early: just before the end of an exempt time the look would be in vain.
+            # Slightly late rather than early: just before the end of an exempt time the search would fail once more.
             pause = max(0.0, plan.look_again_at - self._context.clock.now()) + CLOCK_SECONDS
             self._note(LookAgain(self._context.clock.monotonic() + pause))
         if plan.forecast is not None:

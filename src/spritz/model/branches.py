@@ -27,8 +27,9 @@ def tree(daemons: Sequence[Branch], width: int) -> Branches:
 
 
 def place(index: int, count: int, width: int) -> tuple[int, int]:
-    """In a tree of `count` daemons: who passes on to the daemon with this index (-1: nobody, it is a head), and to how
-    many it passes on itself."""
+    """In a tree of `count` daemons: the index of the daemon that passes on to this one (-1: none, it is a head), and
+    how many daemons this one passes on to.
+    """
     parent, first, last = -1, 0, count
     while True:
         length = last - first

@@ -92,7 +92,7 @@ class StepSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     limits: tuple[tuple[str, int], ...] = ()
     io_address: str = ""
     io_key: str = ""
-    #: at most so many supervisors connect to the client, and to each other, which it understands (0: TreeWidth); None:
+    #: most supervisors that connect to the client, and to each other, which it understands (0: TreeWidth); None:
     #: all connect to it
     tree_width: int | None = None
     submit_line: str = ""

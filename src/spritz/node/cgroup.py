@@ -171,7 +171,7 @@ def _parent(controller: str, kinds: Kinds, root: str) -> str:
 
 
 def _unified(kinds: Kinds, root: str) -> str:
-    """Where version 2 is mounted, and version 1 nowhere beside it; "" for nowhere."""
+    """Where version 2 is mounted, and version 1 is not mounted; "" for nowhere."""
     mounts = list(_mounts(root, kinds))
     if any(type_name == "cgroup" and "devices" in options for _, type_name, options in mounts):
         return ""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 #: versions of cgroups (`node.cgroup.version`) with restrictions -> the restrictions
 EARLIER = {
     "v1": "cgroups of version 1 hold memory, cores and devices; freezing, killing at once and ssh take version 2",
-    "hybrid": "cgroups of version 1 hold memory, cores and devices; version 2 beside them freezes, kills and adopts",
+    "hybrid": "cgroups of version 1 hold memory, cores and devices; version 2 freezes, kills and adopts",
 }
 
 

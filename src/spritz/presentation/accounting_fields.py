@@ -124,8 +124,8 @@ def _tres(name: str) -> Render:
         text = str(getattr(source, name, ""))
         if row.step is None and name == "tres_requested" and "mem=" not in text:
             # TRES allocated by default count as requested.
-            given = [item for item in row.job.tres_allocated.split(",") if item.startswith("mem=")]
-            text = ",".join([text, *given]) if text else ""
+            memory = [item for item in row.job.tres_allocated.split(",") if item.startswith("mem=")]
+            text = ",".join([text, *memory]) if text else ""
         if not text or (style.convert and not style.unit):
             return ",".join(sorted(text.split(",")))
         from spritz.notation.tres import parse
@@ -143,10 +143,10 @@ def _memory(row: Row, style: Style) -> str:
         return ""
     from spritz.notation.tres import parse
 
-    found = dict(parse(row.job.tres_requested)) if row.job.tres_requested else {}
-    if "mem" not in found:
-        found = dict(parse(row.job.tres_allocated)) if row.job.tres_allocated else {}
-    return style.mib(found.get("mem", 0))
+    amounts = dict(parse(row.job.tres_requested)) if row.job.tres_requested else {}
+    if "mem" not in amounts:
+        amounts = dict(parse(row.job.tres_allocated)) if row.job.tres_allocated else {}
+    return style.mib(amounts.get("mem", 0))
 
 
 def _start(row: Row, style: Style) -> str:

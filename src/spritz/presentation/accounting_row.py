@@ -81,8 +81,8 @@ class Row:
 
     def cpu_seconds(self) -> tuple[float, float]:
         """User and system time, seconds: of the step, or the sum over all steps."""
-        found = self.steps if self.step is None else [self.step]
-        return sum(step.user_cpu_seconds for step in found), sum(step.system_cpu_seconds for step in found)
+        steps = self.steps if self.step is None else [self.step]
+        return sum(step.user_cpu_seconds for step in steps), sum(step.system_cpu_seconds for step in steps)
 
     def job_name(self, length: int = 64) -> str:
         """The job's id in Slurm's forms: `12`, `12_3`, `12_[4-9%2]`, `12+1`."""

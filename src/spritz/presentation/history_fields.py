@@ -30,8 +30,8 @@ def _time(epoch: float) -> str:
 
 
 def _event(row: Row) -> NodeEventRecord:
-    found: NodeEventRecord = row["e"]
-    return found
+    event: NodeEventRecord = row["e"]
+    return event
 
 
 def _state(row: Row) -> str:
@@ -85,8 +85,8 @@ EVENT_FIELDS: dict[str, TableField] = {
 
 
 def _reservation(row: Row) -> ReservationRecord:
-    found: ReservationRecord = row["r"]
-    return found
+    reservation: ReservationRecord = row["r"]
+    return reservation
 
 
 _START = TableField("TimeStart", 19, lambda row: _time(_reservation(row).started_at))

@@ -265,7 +265,7 @@ def standard_paths(job: Job) -> tuple[str, str, str]:
     default = job_paths.default_output(in_array)
     output = job_paths.file_pattern(spec.stdout, spec.work_dir, default=default)
     error = job_paths.file_pattern(spec.stderr, spec.work_dir, default=output)
-    given = job_paths.file_pattern(spec.stdin, spec.work_dir, default="/dev/null")
+    stdin = job_paths.file_pattern(spec.stdin, spec.work_dir, default="/dev/null")
     first = job.allocation.names[0] if job.allocation is not None else ""
 
     def fill(path: str) -> str:
@@ -280,7 +280,7 @@ def standard_paths(job: Job) -> tuple[str, str, str]:
             restarts=job.restart_count,
         )
 
-    return fill(error), fill(given), fill(output)
+    return fill(error), fill(stdin), fill(output)
 
 
 def _more(job: Job) -> list[str]:

@@ -41,8 +41,8 @@ class Unit:
         if word in FORMATS:
             return cls(word)
         plain = ("seconds", "minutes", "hours", "percent")
-        found = next((name for name in plain if word and name.startswith(word)), None)
-        return None if found is None else cls(found)
+        match = next((name for name in plain if word and name.startswith(word)), None)
+        return None if match is None else cls(match)
 
     def usage(self, kind: str) -> str:
         """`CPU Minutes`"""

@@ -35,8 +35,8 @@ def tres_of(book: Book) -> list[tuple[str, str, int]]:
     texts += [t for q in book.qos for t in (q.grp_tres, q.max_tres_pj, q.max_tres_pn, q.max_tres_pu, q.max_tres_pa)]
     named = {name for text in texts for name, _ in tres.parse(text) if "/" in name} - {"fs/disk"}
     named |= {f"license/{resource.name}@{resource.server}" for resource in book.resources}
-    found = list(TRES)
+    names = list(TRES)
     for number, name in enumerate(dict.fromkeys((*book.tres, *sorted(named))), 1001):
         kind, _, rest = name.partition("/")
-        found.append((kind, rest, number))
-    return found
+        names.append((kind, rest, number))
+    return names

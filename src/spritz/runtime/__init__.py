@@ -21,7 +21,7 @@ Map
 `garbage_collection`   `tame()`, `keep_sweeping(clock)`: garbage collection on a schedule
 `limits`       `allow_many_files()`: for the controller
 `daemonize`    `daemonize() -> Startup`, `foreground()`; `Startup.serves()` lets the starting command return
-`systemd`      `ServiceManager`: `ready()`, which `--systemd` promises, and `alive()` for its watchdog
+`systemd`      `ServiceManager`: `ready()`, which `--systemd` requires, and `alive()` for its watchdog
 `privilege`    `become(user)`, `lookup_user`, `is_root()`: drop to SlurmUser
 
 Requests and responses are one layer up, above `wire`: `client.channel` and `client.server` for daemons.

@@ -42,7 +42,7 @@ def _start(options: Options) -> int:
     path, membership, fetched = configuration(options.config_file, options.conf_server, "login", SystemClock().now())
     if membership is None:
         raise SpritzError(
-            f"{path}: there is no key of the cluster beside it",
+            f"{path}: there is no key of the cluster next to it",
             hint="put its slurm.key there, or have the machine join: spritz join HOST --token T",
         )
     return serve_detached("sackd", options, lambda startup: _run(options, path, membership, fetched, startup))

@@ -78,7 +78,7 @@ class Mpi:
 
     @property
     def pid(self) -> int:
-        """A process of ours beside the tasks; 0 if there is none."""
+        """A process of ours next to the tasks; 0 if there is none."""
         return self._pmix.pid if self._pmix is not None else 0
 
     def end(self) -> None:

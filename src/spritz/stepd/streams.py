@@ -57,7 +57,7 @@ class OutputPump:
         self._hand_on(b"", all_of_it=True)
 
     def close(self) -> None:
-        """Give the stream up, whoever may still hold its other end."""
+        """Give the stream up, even if a process still holds its other end."""
         if not self.ended:
             self._end()
 
@@ -153,7 +153,7 @@ class InputPump:
         if ready & WRITABLE:
             self._flush()
         else:
-            self.close()  # nobody holds the reading end
+            self.close()  # no process holds the reading end
 
     def _flush(self) -> None:
         while self._queue:

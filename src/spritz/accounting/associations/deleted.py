@@ -35,12 +35,12 @@ _JOBS = schema.jobs.c
 
 def read_deleted(connection: Connection) -> tuple[Record, ...]:
     """All records marked as deleted."""
-    found: list[Record] = []
+    records: list[Record] = []
     for kind, table in tables.TABLES.items():
         if "deleted" in table.c:
             rows = connection.execute(tables.records_of(kind).where(table.c.deleted).order_by(*table.primary_key))
-            found += (kind(**row._mapping) for row in rows)
-    return tuple(found)
+            records += (kind(**row._mapping) for row in rows)
+    return tuple(records)
 
 
 def split_clusters(
@@ -62,8 +62,8 @@ def number_of(connection: Connection, record: Association | Qos) -> int | None:
     table = tables.TABLES[type(record)]
     names = ("cluster", "account", "user", "partition") if isinstance(record, Association) else ("name",)
     same = and_(table.c.deleted, *(table.c[name] == getattr(record, name) for name in names))
-    found: int | None = connection.execute(select(table.c.id).where(same)).scalar()
-    return found
+    row_id: int | None = connection.execute(select(table.c.id).where(same)).scalar()
+    return row_id
 
 
 def drop(connection: Connection, record: Record, now: float) -> None:

@@ -69,8 +69,8 @@ def _rows(
         )
         .order_by(_JOBS.number)
     )
-    found = connection.execution_options(yield_per=_PIECE).execute(query)
-    for piece in found.partitions():
+    rows = connection.execution_options(yield_per=_PIECE).execute(query)
+    for piece in rows.partitions():
         stopped = [row.number for row in piece if row.suspended_at or row.suspended_seconds]
         stops = _stops(connection, cluster, stopped) if stopped else {}
         for row in piece:
@@ -79,14 +79,14 @@ def _rows(
 
 def _stops(connection: Connection, cluster: int, numbers: list[int]) -> dict[int, list[tuple[float, float]]]:
     table = schema.suspensions.c
-    found: dict[int, list[tuple[float, float]]] = {}
+    spans: dict[int, list[tuple[float, float]]] = {}
     for start in range(0, len(numbers), 500):
         query = select(table.number, table.started_at, table.ended_at).where(
             table.cluster_id == cluster, table.number.in_(numbers[start : start + 500])
         )
         for row in connection.execute(query.order_by(table.number, table.started_at)):
-            found.setdefault(row.number, []).append((row.started_at, row.ended_at))
-    return found
+            spans.setdefault(row.number, []).append((row.started_at, row.ended_at))
+    return spans
 
 
 def _add(

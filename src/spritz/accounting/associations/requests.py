@@ -73,8 +73,8 @@ class BookRequests:
                 raise SpritzError(f"no such level: {request.level[:40]}", code="SLURM_UNEXPECTED_MSG_ERROR")
             await self._api.admin.need(call, *LEVELS[LEVELS.index(request.level) :])
         rights = await self._api.restricted(call, "accounts", "users")
-        found: Book = await self._read(lambda: self._book(request))
-        return found if rights is None else shown(found, rights, self._api.private)
+        book: Book = await self._read(lambda: self._book(request))
+        return book if rights is None else shown(book, rights, self._api.private)
 
     def _book(self, request: GetBook) -> Book:
         return self._as_set(
@@ -89,8 +89,8 @@ class BookRequests:
         """Usage by the records, the newest events included."""
         self._api.need_admin(call)
         await self._api.links.catch_up((request.cluster,))
-        found: Reckoned = await self._read(self._reckoned, request)
-        return found
+        usage: Reckoned = await self._read(self._reckoned, request)
+        return usage
 
     def _reckoned(self, request: ReckonUsage) -> Reckoned:
         return reckon(self._api.engine, request, policy_of(self._as_set(read_book(self._api.engine)), request.cluster))

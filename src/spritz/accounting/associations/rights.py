@@ -80,13 +80,13 @@ def _above(book: Book, name: str) -> frozenset[tuple[str, str]]:
         for association in book.associations
         if not association.user
     }
-    found: set[tuple[str, str]] = set()
+    pairs: set[tuple[str, str]] = set()
     for association in book.associations:
         at = (association.cluster, association.account)
-        while association.user == name and at in parents and at not in found:
-            found.add(at)
+        while association.user == name and at in parents and at not in pairs:
+            pairs.add(at)
             at = parents[at]
-    return frozenset(found)
+    return frozenset(pairs)
 
 
 def _open(record: Record, rights: Rights, private: AbstractSet[str], above: AbstractSet[tuple[str, str]]) -> bool:

@@ -131,13 +131,13 @@ def _check_resources(book: Book) -> None:
     """No resource may be allocated beyond 100 % or its count."""
     unit = "" if "AllResourcesAbsolute" in book.options else "%"
     wholes = {(resource.name, resource.server): 100 if unit else resource.count for resource in book.resources}
-    given = dict.fromkeys(wholes, 0)
+    allocated = dict.fromkeys(wholes, 0)
     for share in book.resource_shares:
         key = (share.name, share.server)
-        if key not in given or not 0 <= share.percent <= wholes[key]:
+        if key not in allocated or not 0 <= share.percent <= wholes[key]:
             raise BookError(f"{share.name}@{share.server} is no resource of which {share.percent}{unit} can be given")
-        given[key] += share.percent
-        if given[key] > wholes[key]:
+        allocated[key] += share.percent
+        if allocated[key] > wholes[key]:
             raise BookError(f"more than {wholes[key]}{unit} of {share.name}@{share.server} would be allocated")
 
 

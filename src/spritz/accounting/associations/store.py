@@ -234,7 +234,7 @@ def _edit(connection: Connection, book: Book, request: EditBook, actor: str, now
         .values(version=book.version + 1, last_id=last)
     )
     if done.rowcount != 1:
-        raise rules.BookError("somebody else has changed the accounts at the same moment; try again")
+        raise rules.BookError("the accounts were changed at the same moment by another request; try again")
     return replace(after, version=book.version + 1)
 
 

@@ -248,7 +248,7 @@ class Window:
 
     def uncounted(self, hour: int) -> dict[Holder, Amounts]:
         """What `counted` leaves out of that hour."""
-        found = {holder: dict(sums) for holder, sums in self._holders.get(hour, {}).items()}
+        holders = {holder: dict(sums) for holder, sums in self._holders.get(hour, {}).items()}
         for one in (one for several in self._reserved.values() for one in several):
             seconds = overlap(one.start, one.end, hour, hour + _HOUR)
             if not seconds or not one.holders:
@@ -258,9 +258,9 @@ class Window:
                 share = max(0, count * seconds - used.get(name, 0)) // len(one.holders)
                 if share and name != "node":
                     for holder in one.holders:
-                        sums = found.setdefault(holder, {})
+                        sums = holders.setdefault(holder, {})
                         sums[name] = sums.get(name, 0) + share
-        return found
+        return holders
 
     def cluster(
         self, hour: int, configured: list[NodeEventRecord], trouble: list[NodeEventRecord], by_node: dict[str, Pairs]
@@ -282,12 +282,12 @@ class Window:
         for one in (one for several in self._reserved.values() for one in several):
             into = planned_down if one.maintenance else allocated
             add(into, one.tres, overlap(one.start, one.end, hour, hour + _HOUR))
-        wanted = self._wanted[(hour - self.start) // _HOUR].get(0, 0)
+        reserved = self._wanted[(hour - self.start) // _HOUR].get(0, 0)
         down: dict[str, int] = {}
         for record in trouble:
             add(down, by_node.get(record.node, ()), self._down_seconds(record, hour))
         return [
-            _divide(name, counts[name], whole, allocated, planned_down, down, wanted) for name, whole in total.items()
+            _divide(name, counts[name], whole, allocated, planned_down, down, reserved) for name, whole in total.items()
         ]
 
     def _seconds_by_tres(self, hour: int) -> dict[str, int]:

@@ -51,8 +51,8 @@ def holders_of(connection: Connection, cluster: str, record: ReservationRecord) 
     chosen = select(table.account, table.user).where(table.cluster == cluster, table.user.in_(users)).distinct()
     if accounts:
         chosen = chosen.where(table.account.in_(accounts))
-    found = [tuple(row) for row in connection.execute(chosen.order_by(table.account, table.user))]
-    return [Holder(account[:NAME_MAX], user[:NAME_MAX]) for account, user in found or [("", user) for user in users]]
+    rows = [tuple(row) for row in connection.execute(chosen.order_by(table.account, table.user))]
+    return [Holder(account[:NAME_MAX], user[:NAME_MAX]) for account, user in rows or [("", user) for user in users]]
 
 
 def node_events(
@@ -146,7 +146,7 @@ def suspensions(connection: Connection, lives: Any, end: int) -> dict[int, tuple
         )
         .where(lives, table.started_at < end)
     )
-    found: dict[int, tuple[tuple[int, int], ...]] = {}
+    intervals: dict[int, tuple[tuple[int, int], ...]] = {}
     for number, began, over in rows:
-        found[number] = (*found.get(number, ()), (int(began), int(over)))
-    return found
+        intervals[number] = (*intervals.get(number, ()), (int(began), int(over)))
+    return intervals

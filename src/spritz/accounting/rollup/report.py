@@ -43,9 +43,9 @@ def usage_of(engine: Engine, query: AskUsage, only_user: str | None = None) -> I
             runs = spans.cover(spans.floor(spans.HOUR, max(86_400, query.starts_at)), min(query.ends_at, rolled))
             yield UsageReport(clusters=list(_whole(connection, cluster_id, name, runs)))
             if query.holders:
-                found = list(_holders(connection, cluster_id, name, runs, only_user))
-                for start in range(0, len(found), PIECE):
-                    yield UsageReport(holders=found[start : start + PIECE])
+                holders = list(_holders(connection, cluster_id, name, runs, only_user))
+                for start in range(0, len(holders), PIECE):
+                    yield UsageReport(holders=holders[start : start + PIECE])
 
 
 def clusters(connection: Connection, names: tuple[str, ...]) -> list[tuple[int, str, int]]:
@@ -116,8 +116,8 @@ def _holders(
 def reservations(engine: Engine, query: AskReservations, now: float) -> list[ReservationUsage]:
     """Reservations that overlap the span, by start time. Raises DatabaseError."""
     table = schema.reservations
-    found: list[ReservationUsage] = []
-    wanted = frozenset(query.nodes)
+    usages: list[ReservationUsage] = []
+    nodes = frozenset(query.nodes)
     with database_errors(), engine.connect() as connection:
         for cluster_id, name, _ in clusters(connection, query.clusters):
             chosen = select(table).where(
@@ -131,10 +131,10 @@ def reservations(engine: Engine, query: AskReservations, now: float) -> list[Res
             for row in connection.execute(chosen.order_by(table.c.started_at, table.c.number)).all():
                 values = row._mapping
                 record = ReservationRecord(**{field: values[field] for field in ReservationRecord.__struct_fields__})
-                if not wanted or wanted.intersection(hostlist.expand(record.nodes) if record.nodes else ()):
+                if not nodes or nodes.intersection(hostlist.expand(record.nodes) if record.nodes else ()):
                     used = _used_of(connection, cluster_id, record, now)
-                    found.append(ReservationUsage(cluster=name, record=record, used=used))
-    return found
+                    usages.append(ReservationUsage(cluster=name, record=record, used=used))
+    return usages
 
 
 def _used_of(connection: Connection, cluster_id: int, record: ReservationRecord, now: float) -> list[tuple[str, int]]:

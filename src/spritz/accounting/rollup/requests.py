@@ -109,5 +109,5 @@ class UsageRequests:
             raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
         await self._api.links.catch_up(request.clusters)
         async with self._api.reading:
-            found = await self._read(reservations, self._api.engine, request, self._api.now())
-        return ReservationReport(reservations=found)
+            usages = await self._read(reservations, self._api.engine, request, self._api.now())
+        return ReservationReport(reservations=usages)

@@ -77,11 +77,11 @@ def _roll_one(engine: Engine, row: Any, due: int) -> int:
 def _first(connection: Connection, cluster_id: int, due: int) -> int:
     """The hour of the cluster's first record."""
     events, jobs = schema.node_events.c, schema.jobs.c
-    found = [
+    first_times = [
         connection.execute(select(func.min(column)).where(owner == cluster_id, column > 0)).scalar()
         for column, owner in ((events.started_at, events.cluster_id), (jobs.submitted_at, jobs.cluster_id))
     ]
-    known = [at for at in found if at]
+    known = [at for at in first_times if at]
     return min(due, spans.floor(spans.HOUR, min(known))) if known else due
 
 

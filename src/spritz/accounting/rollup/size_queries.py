@@ -30,7 +30,7 @@ _FETCH = 2_000
 
 def job_sizes(engine: Engine, query: AskJobSizes, now: float) -> list[JobSize]:
     """Jobs that ran in the span, grouped by size. Raises DatabaseError."""
-    found: list[JobSize] = []
+    sizes: list[JobSize] = []
     table = schema.clusters.c
     chosen = select(table.id, table.name, table.rolled_until, table.sizes_since).order_by(table.name)
     if query.clusters:
@@ -38,7 +38,7 @@ def job_sizes(engine: Engine, query: AskJobSizes, now: float) -> list[JobSize]:
     with database_errors(), engine.connect() as connection:
         for cluster_id, name, rolled, since in connection.execute(chosen).all():
             sums = _Asking(connection, cluster_id, query, int(now)).sums(*_whole_days(query, rolled, since))
-            found += [
+            sizes += [
                 JobSize(
                     cluster=name,
                     account=size.account,
@@ -50,7 +50,7 @@ def job_sizes(engine: Engine, query: AskJobSizes, now: float) -> list[JobSize]:
                 )
                 for size, one in sums.items()
             ]
-    return found
+    return sizes
 
 
 def _whole_days(query: AskJobSizes, rolled: int, since: int) -> tuple[int, int]:
@@ -96,10 +96,10 @@ class _Asking:
             parts.append(sizes_within(self._connection, self._cluster_id, period, begin, end, *self._stored()))
         if after < high:
             parts.append(self._counted(after, high))
-        found: Sums = {}
+        sums: Sums = {}
         for number, part in enumerate(parts):
-            merge(found, part, follows=number > 0)
-        return found
+            merge(sums, part, follows=number > 0)
+        return sums
 
     def _stored(self) -> list[ColumnElement[bool]]:
         table = schema.job_sizes.c
@@ -108,16 +108,16 @@ class _Asking:
 
     def _counted(self, low: int, high: int) -> Sums:
         """Sums counted from the jobs themselves."""
-        found: Sums = {}
-        wanted = and_(self._ran(low, high), *matching(self._chosen, self._cluster_id))
+        sums: Sums = {}
+        condition = and_(self._ran(low, high), *matching(self._chosen, self._cluster_id))
         # Lists of nodes and array tasks cannot be conditions in SQL: they are checked job by job.
         query = self._query
         if not query.nodes and not any(pick.tasks or pick.het_offset is not None for pick in query.picks):
             paused = schema.jobs.c.number.in_(self._paused(low, high))
-            merge(found, self._together(and_(wanted, ~paused), low, high), follows=False)
-            wanted = and_(wanted, paused)
-        merge(found, self._one_by_one(wanted, low, high), follows=False)
-        return found
+            merge(sums, self._together(and_(condition, ~paused), low, high), follows=False)
+            condition = and_(condition, paused)
+        merge(sums, self._one_by_one(condition, low, high), follows=False)
+        return sums
 
     def _ran(self, low: int, high: int) -> Any:
         job = schema.jobs.c

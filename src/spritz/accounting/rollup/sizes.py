@@ -62,10 +62,10 @@ def merge(into: Sums, more: Sums, *, follows: bool) -> None:
 def days_ending(start: int, end: int) -> list[int]:
     """Beginnings of the days that end after `start` and not after `end`, and the end of the last; [] if none does."""
     first = spans.floor(spans.DAY, start)
-    found = [first]
-    while (after := spans.following(spans.DAY, found[-1])) <= end:
-        found.append(after)
-    return found if len(found) > 1 else []
+    bounds = [first]
+    while (after := spans.following(spans.DAY, bounds[-1])) <= end:
+        bounds.append(after)
+    return bounds if len(bounds) > 1 else []
 
 
 class Days:
@@ -112,11 +112,11 @@ class Days:
 
 def summed(rows: Iterable[tuple[tuple[Size, str], Iterable[int]]]) -> Sums:
     """Sums of rows ((size, TRES), (running, begun, seconds)); a size may come several times."""
-    found: Sums = {}
+    sums: Sums = {}
     for (size, tres), (running, begun, seconds) in rows:
-        one = found.setdefault(size, Sum())
+        one = sums.setdefault(size, Sum())
         one.running += running
         one.begun += begun
         one.seconds += seconds
         add(one.used, pairs_of(tres), seconds)
-    return found
+    return sums

@@ -33,12 +33,12 @@ def sizes_within(
             *conditions,
         )
     )
-    found: Sums = {}
+    sums: Sums = {}
     for part in rows.partitions(_FETCH):
         for began, account, wckey, partition, cpus, running, begun, seconds, used in part:
-            one = found.setdefault(Size(account, wckey, partition, cpus), Sum())
+            one = sums.setdefault(Size(account, wckey, partition, cpus), Sum())
             one.running += running if began == first else 0
             one.begun += begun
             one.seconds += seconds
             add_text(one.used, used)
-    return found
+    return sums

@@ -168,7 +168,7 @@ class ScriptHost(asyncio.Protocol):
                 self._began_at = self._loop.time()
             request, then, gone = self._waiting.popleft()
             if gone():
-                self._tell(then, _failed(f"job_submit/{request.plugin}: nobody waits for the answer any more"))
+                self._tell(then, _failed(f"job_submit/{request.plugin}: the request is gone"))
                 continue
             self._sent.append((request, then, gone))
             self._write(encode(self._with_partitions(request)))

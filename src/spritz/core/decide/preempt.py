@@ -70,7 +70,7 @@ def apply_preemption(context: DecisionContext, planned: PlannedPreemption, recla
             return f"victim {victim.job_id}: {refusal}"
     # Two questions. If victims end: could the job start once all of them, and all that are leaving anyway, have left?
     # It starts in a later cycle, and until then claims the place (`awaits_victims_since`). If victims are only
-    # suspended: can it start now, beside jobs that are still leaving?
+    # suspended: can it start now, while other jobs are still leaving?
     ending = frozenset(victim.job_id for victim in planned.victims if victim.mode is not PreemptMode.SUSPEND)
     stopping = frozenset(victim.job_id for victim in planned.victims if victim.mode is PreemptMode.SUSPEND)
     refusal = start_refusal(state, start, context.now, FreedState(state, gone=ending, stopped=stopping, leaving=True))

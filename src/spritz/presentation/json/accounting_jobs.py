@@ -36,26 +36,26 @@ def _times(row: Row) -> Json:
 
 
 def _tres(text: str) -> list[Json]:
-    found = []
+    records = []
     for position, (key, count) in enumerate(parse(text) if text else (), 1):
         kind, _, name = key.partition("/")
-        found.append({"type": kind, "name": name, "id": NUMBERS.get(key, 1000 + position), "count": count})
-    return found
+        records.append({"type": kind, "name": name, "id": NUMBERS.get(key, 1000 + position), "count": count})
+    return records
 
 
 _STARTED_ON = {"Submit": "STARTED_ON_SUBMIT", "Main": "STARTED_ON_SCHEDULE", "Backfill": "STARTED_ON_BACKFILL"}
 
 
 def _usage(text: str, nodes: str = "", tasks: str = "") -> list[Json]:
-    found: list[Json] = []
+    items: list[Json] = []
     for item in text.split(",") if text else ():
         key, _, count = item.partition("=")
         kind, _, name = key.partition("/")
         entry: Json = {"type": kind, "name": name, "id": NUMBERS.get(key, 1000), "count": int(count)}
         if nodes:
             entry |= {"node": value_of(nodes, key), "task": int(value_of(tasks, key) or 0)}
-        found.append(entry)
-    return found
+        items.append(entry)
+    return items
 
 
 def job_json(job_with_steps: JobWithSteps, now: float, window: tuple[float, float]) -> Json:

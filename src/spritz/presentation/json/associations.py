@@ -48,11 +48,11 @@ class View:
         return {name: [record(self, row) for row in rows]}
 
     def _tres(self, value: str | Iterable[tuple[str, int]]) -> list[Json]:
-        found = []
+        items = []
         for key, count in parse(value) if isinstance(value, str) else value:
             kind, _, name = key.partition("/")
-            found.append({"type": kind, "name": name, "id": self._numbers.get(key, 0), "count": count})
-        return found
+            items.append({"type": kind, "name": name, "id": self._numbers.get(key, 0), "count": count})
+        return items
 
     def _flags(self, record: Record | ClusterRow, words: Iterable[str] = ()) -> list[str]:
         return [*words, *(["DELETED"] if record in self._deleted or record in self._deleted_clusters else [])]

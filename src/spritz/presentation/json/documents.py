@@ -53,8 +53,8 @@ def document_bytes(version: str) -> bytes:
 @cache
 def document(version: str) -> Json:
     """A version's document. Shared: must not be changed."""
-    found: Json = json.decode(document_bytes(version))
-    return found
+    document: Json = json.decode(document_bytes(version))
+    return document
 
 
 def operations(version: str) -> list[Operation]:

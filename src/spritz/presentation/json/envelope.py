@@ -147,10 +147,10 @@ def meta(output: Output, version: str) -> dict[str, Any]:
 def _accounting() -> str:
     """AccountingStorageType of the configuration in use, without `accounting_storage/`."""
     try:
-        found = read_keys(frozenset(("accountingstoragetype",)))
+        keys = read_keys(frozenset(("accountingstoragetype",)))
     except ClientError:
         return "none"
-    return found.get("accountingstoragetype", "").lower().removeprefix("accounting_storage/") or "none"
+    return keys.get("accountingstoragetype", "").lower().removeprefix("accounting_storage/") or "none"
 
 
 def _terminal() -> str:

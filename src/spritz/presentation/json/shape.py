@@ -34,12 +34,12 @@ class Shapes:
         name = schema.get("$ref", "")
         if not name:
             return self._compiled(schema)
-        found = self._known.get(name)
-        if found is None:
+        compiled = self._known.get(name)
+        if compiled is None:
             # A schema may contain itself: until it is compiled, it is looked up at the time of use.
             self._known[name] = lambda value: self._known[name](value)
-            found = self._known[name] = self._compiled(resolve(self._version, schema))
-        return found
+            compiled = self._known[name] = self._compiled(resolve(self._version, schema))
+        return compiled
 
     def member(self, answer: Json, name: str) -> dict[str, Convert]:
         """For each key, the conversion in members of the list `name` of an answer."""

@@ -112,7 +112,7 @@ def expected(view: PlanView, record: JobRecord) -> Expected:
             "a rough estimate: when enough jobs under the same limit have ended, which may be before their time limits"
         )
         if fades(view, record):
-            text = "an estimate: when what was used of the limit has faded enough, if nobody uses more"
+            text = "an estimate: when what was used of the limit has faded enough, if no more is used"
         return Expected(sure="forecast", text=text, start_at=start.at, nodes=nodes)
     estimate = _ESTIMATES.get(view.reason(record)[0])
     if estimate is not None:

@@ -113,7 +113,7 @@ def check_whole(specs: Sequence[JobSpec], snapshot: Snapshot) -> Refusal | None:
     apart = parameters_of(snapshot.settings).components_apart
     if fits_empty(snapshot.ideal_table(), choices, snapshot.eligibility, apart=apart):
         return None
-    return (_UNAVAILABLE, "its components do not fit beside each other")
+    return (_UNAVAILABLE, "its components do not fit together")
 
 
 def _requests(spec: JobSpec, snapshot: Snapshot) -> list[Request]:

@@ -54,8 +54,8 @@ class Overtaking:
     ) -> FutureStart:
         """The planned start to keep for the job: this one, or an earlier one for which rivals were dropped.
 
-        `search`: finds the earliest start beside all that is kept. `first`: the job may displace every planned start
-        whose job has not been considered, not only those that it has overtaken.
+        `search`: finds the earliest start that leaves all kept planned starts alone. `first`: the job may displace
+        every planned start whose job has not been considered, not only those that it has overtaken.
         """
         # `place` is the order in which the last full cycle saw the jobs. A job seen now before one with a smaller place
         # has moved up past it since. Comparing ranks would not do: a planned start is not kept with the rank that its

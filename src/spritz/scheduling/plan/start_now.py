@@ -107,7 +107,7 @@ class StartSearch:
             self._no_place.add(fit)
             failures[shape] = Failure(freed)
             return None
-        # The search first ignores planned starts, since most jobs fit beside them and the plain table is quick;
+        # The search first ignores planned starts, since most jobs fit with them in place and the plain table is quick;
         # `_around_planned` then checks the result, and searches the rest of the profile only if it clashes.
         early = self._early_first(self._table, request, self._snapshot.now + request.seconds)
         if early is not None:

@@ -84,5 +84,5 @@ def empty_leaves(table: NodeTable, fabric: Fabric | None) -> Bools:
 def keeping(table: NodeTable, allocation: Allocation, fabric: Fabric | None) -> Allocation:
     """The allocation with all other nodes of its leaves kept free for the job."""
     indexes = [table.index_of[name] for name in allocation.names]
-    beside = np.isin(fabric.leaf_of, fabric.leaf_of[indexes]).nonzero()[0].tolist() if fabric is not None else ()
-    return replace(allocation, kept=tuple(table.rows[index].name for index in beside if index not in set(indexes)))
+    neighbours = np.isin(fabric.leaf_of, fabric.leaf_of[indexes]).nonzero()[0].tolist() if fabric is not None else ()
+    return replace(allocation, kept=tuple(table.rows[index].name for index in neighbours if index not in set(indexes)))

@@ -1,6 +1,6 @@
 """Spritz's own journal as a trace: the jobs submitted to a controller, and how long they ran.
 
-May run beside a controller: takes no lock and writes nothing. Reads the oldest image kept, then applies every later
+May run while a controller runs: takes no lock and writes nothing. Reads the oldest image kept, then applies every later
 event with the core's `apply`. Each finished run of a job is a row, so that a requeued job has several. Jobs that never
 ran, or still run, are left out and counted. Times count from the first submission.
 

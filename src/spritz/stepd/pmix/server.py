@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     Reply = Callable[[int, bytes], None]
 
     class Host(Protocol):
-        """Who answers the library. All but `post` are called by whoever does what was posted."""
+        """Who answers the library. All but `post` are called by the thread that does what was posted."""
 
         def post(self, call: Callable[[], None]) -> None:
             """Have this done soon, by the main thread."""

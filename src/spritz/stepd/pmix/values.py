@@ -48,7 +48,7 @@ class Info(ctypes.Structure):
 
 
 class Published(ctypes.Structure):
-    """What somebody has published."""
+    """What a process has published."""
 
     _fields_ = (("proc", Proc), ("key", ctypes.c_char * _KEY_BYTES), ("value", Value))
 

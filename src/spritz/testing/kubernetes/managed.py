@@ -16,7 +16,7 @@ from spritz.testing.kubernetes.schema import Schema
 
 Fields = dict[str, Any]
 
-#: nobody owns these
+#: these have no owner
 _UNOWNED: Final[Fields] = {
     "f:apiVersion": {},
     "f:kind": {},

@@ -39,8 +39,8 @@ class PodCluster:
         """bool[node]: nodes whose GPU model the pod accepts (`models` empty: any)."""
         mask = self._allowed.get(models)
         if mask is None:
-            wanted = np.array([not models or model in models for model in self.models])
-            mask = self._allowed[models] = wanted[self.model]
+            matches = np.array([not models or model in models for model in self.models])
+            mask = self._allowed[models] = matches[self.model]
         return mask
 
     def feasible(self, pod: Pod) -> NDArray[np.int64]:
