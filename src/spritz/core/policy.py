@@ -28,6 +28,8 @@ def put_policy(state: State, policy: Policy) -> None:
     """Replace accounting's policy."""
     priority = state.settings.priority_policy
     old, state.rules = state.rules, Rules.of(policy, state.partitions, priority, state.nodes)
+    # Rates of use are sums over the charges of running jobs: set all to nothing, and let every charge below add its own
+    # again under the new policy.
     state.usage.idle(state.at)
     state.usage.configure(state.rules.decay(priority), state.at)
     if old.policy is not policy:

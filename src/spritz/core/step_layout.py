@@ -131,7 +131,8 @@ def lay_out(
     try:
         return _place(request, now, node_of)
     except Refused:
-        # refuses with the final reason, if there is one
+        # Tried again as if the job had no other step. If that fails too, waiting would not help, and its refusal is the
+        # answer; if not, srun waits for the other steps (BUSY).
         _place(request, whole, node_of)
         raise Refused(BUSY) from None
 

@@ -53,6 +53,7 @@ _OF_REQUEUES: int = (JobFlag.REQUEUED | JobFlag.REQUEUE_HOLD | JobFlag.SPECIAL_E
 def settle_siblings(context: DecisionContext) -> None:
     """Of all jobs that this turn has changed, or every one if the federation is another now."""
     state = context.state
+    # Recording puts the job into `siblings_due` once more; the second time it is settled, and the loop ends.
     while state.siblings_due:
         job = state.jobs.get(state.siblings_due.popitem()[0])
         if job is None or job.federation is None:
@@ -153,6 +154,9 @@ def sibling_gone(context: DecisionContext, command: SiblingGone) -> Done:
 
 def ask_lock(context: DecisionContext, command: AskLock) -> SiblingAnswer:
     """A copy could start. Only one cluster at a time may."""
+    # The lock is for one life of one copy. Messages between clusters may arrive late, twice, or after a newer one:
+    # `copy` tells an earlier copy on the same cluster apart, `restart_count` an earlier life, and `asked` numbers the
+    # requests of a copy, so that a request from before the lock was returned cannot take it again.
     job, tie, entry = _entry(context.state, command.job_id, command.cluster, command.copy)
     if job is None or tie is None or entry is None:
         return SiblingAnswer(unknown=True)
@@ -170,6 +174,8 @@ def take_lock_back(context: DecisionContext, command: ReturnLock) -> SiblingAnsw
     """A copy with the lock could not start after all."""
     job, tie, entry = _entry(context.state, command.job_id, command.cluster, command.copy)
     if job is not None and tie is not None and entry is not None and command.asked > entry.asked:
+        # Noted in any case, so that a late request with a lower number is refused. The lock itself is freed only if it
+        # is still this cluster's and no job runs on it.
         tie = with_entry(tie, replace(entry, asked=command.asked))
         _put(context, job, replace(tie, lock="") if tie.lock == command.cluster and not tie.runs_on else tie)
     return SiblingAnswer()

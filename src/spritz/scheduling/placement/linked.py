@@ -32,6 +32,9 @@ def linked_devices(pool: GresPool, free: int, count: int, usable: int) -> int:
         outside = sum(pool.link(one, other) for one in chosen_set for other in devices if other not in chosen)
         busy = sum(bool(local) and not local & usable for local in (pool.local.get(one, 0) for one in chosen_set))
         places = len({pool.local.get(one, 0) for one in chosen_set})
+        # Strong links inside come first: they are what the job computes with. Then free CPUs close by, then few
+        # localities. Weak links to the rest come last: they decide between equal sets, so that a single GPU comes from
+        # a group that is broken already.
         return (-inside, busy, places, outside, tuple(sorted(chosen_set)))
 
     sets: Iterable[Sequence[int]] = combinations(devices, count)

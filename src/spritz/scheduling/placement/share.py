@@ -316,6 +316,8 @@ def _choose_cpus(
     if not near and not prefer and not kept:
         return _spread(hardware, request, usable, wanted) if wanted > 0 else 0
     cpus = 0
+    # From the most to the least wanted part, each adding what is still missing; the last part of the last way is
+    # everything usable, so preferences never make a job fail.
     ways = (usable & ~kept, usable) if kept else (usable,)
     for part in (part for way in ways for part in (way & near & prefer, way & near, way & prefer, way)):
         missing = wanted - cpus.bit_count()

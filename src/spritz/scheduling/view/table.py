@@ -132,6 +132,8 @@ class NodeTable:
         other.exclusive_now, other.exclusive_later = set(self.exclusive_now), set(self.exclusive_later)
         other.index_of, other.keeps_gpu_cores = self.index_of, self.keeps_gpu_cores
         other.core_cpus, other.cpus, other.memory = self.core_cpus.copy(), self.cpus.copy(), self.memory.copy()
+        # Columns that a cycle changes are copied; the others are shared. `up` and `freed` change by events alone, and
+        # there are none while a snapshot is in use.
         other.idle, other.up, other.freed = self.idle.copy(), self.up, self.freed
         other.threads, other.weight, other.tmp = self.threads, self.weight, self.tmp
         other.cpus_total, other.memory_total = self.cpus_total, self.memory_total
