@@ -56,6 +56,8 @@ def cpu_masks(
     kind = binding.type or _kind_by_default(tasks * cpus_per_task, cpus, hardware, default)
     if kind == "none" or tasks * cpus_per_task > cpus.bit_count():
         return ()
+    # First threads for each task, by the distribution; then, for coarser bindings, each mask is widened to the cores or
+    # sockets that it touches. Tasks that touch the same socket share it.
     masks = _dealt(tasks, cpus, cpus_per_task, hardware, distributed)
     if kind == "cores":
         return tuple(_widened(mask, cpus, hardware.cores) for mask in masks)
@@ -93,6 +95,7 @@ def _listed_domains(tasks: int, cpus: int, wanted: Binding, hardware: Hardware) 
         value = wanted.values[task % len(wanted.values)]
         domains = mask_ids(value) if wanted.type == "mask_ldom" else (value,)
         mask = reduce(or_, (hardware.sockets[number] for number in domains if number < len(hardware.sockets)), 0)
+        # A domain outside of the step leaves the task with all CPUs of the step.
         masks.append(mask & cpus or cpus)
     return tuple(masks)
 

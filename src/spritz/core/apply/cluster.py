@@ -32,6 +32,7 @@ REBOOT_ISSUED: int = NodeFlag.REBOOT_ISSUED.value
 
 def _configured(state: State, event: events.ClusterConfigured) -> None:
     settings_changed = state.settings != event.settings
+    # A changed FirstJobId counts only while no job has had a number.
     if not state.jobs and state.next_job_id == state.settings.first_job_id:
         state.next_job_id = event.settings.first_job_id
     state.settings = event.settings
@@ -79,6 +80,7 @@ def _configure_node(state: State, config: NodeConfig, at: float) -> None:
     elif node.config != config:
         changed = node.config.features != config.features
         features = active_with(node, config.features) if changed else node.features_active
+        # What an administrator writes replaces what a cloud node had reported.
         if (config.address, config.hostname) != (node.config.address, node.config.hostname):
             node = replace(node, registered_address="", registered_hostname="")
         if node.config.dynamic and not config.dynamic:

@@ -40,8 +40,11 @@ def configure(context: DecisionContext, command: Configure) -> Done:
         and {name: node.config for name, node in state.nodes.items()} == configured
         and tuple(state.partitions.values()) == partitions
     )
+    # `scontrol reconfigure` without a change, and every start of the controller, come here: they must leave no event,
+    # or the journal would grow by a configuration each time.
     if same and not first:
         return Done()
+    # Before the event: afterwards the nodes are gone, and with them what says which jobs hold them.
     for name in [name for name in state.nodes if name not in configured]:
         fail_jobs_on_node(context, name)
     context.record(ClusterConfigured(at=context.now, settings=command.settings, nodes=nodes, partitions=partitions))

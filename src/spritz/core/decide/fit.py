@@ -46,6 +46,7 @@ class NodeGroup:
 
 def node_groups_of(state: State, partition: Partition) -> list[NodeGroup]:
     """The partition's nodes in groups of equals; cached until nodes or partitions change."""
+    # A cluster has thousands of nodes and a handful of kinds; a submission looks at the kinds.
     node_groups = state.node_groups.get(partition.name)
     if node_groups is None:
         groups: dict[tuple[NodeCapacity, tuple[str, ...]], NodeGroup] = {}
@@ -152,6 +153,8 @@ def _total_complaint(spec: JobSpec, available: list[tuple[int, int, NodeGroup]])
     fewest = max(1, spec.nodes_min, len(set(spec.node_list)))
     if fewest > nodes:
         return ""
+    # Optimistic on purpose, kind by kind and sum by sum: a wrong "never" would refuse a job that could run; a wrong
+    # "perhaps" only lets it wait, and `scontrol explain` looks closer.
     most = nodes
     if spec.nodes_given:
         most = min(nodes, spec.nodes_max or spec.nodes_min)

@@ -93,6 +93,8 @@ def update_node(context: DecisionContext, command: UpdateNode) -> Done:
     ]
     if command.resume_after_seconds is not None and word not in ("DOWN", "DRAIN", "FAIL"):
         raise Refused("ESLURM_INVALID_NODE_STATE", hint="ResumeAfter goes with State=DOWN, DRAIN or FAIL")
+    # Everything was checked above for all nodes; from here on nothing refuses, so a list of nodes is changed as a whole
+    # or not at all.
     for node in changed:
         context.record(NodeUpdated(at=context.now, node=node))
     for index, node in enumerate(nodes):
@@ -122,6 +124,8 @@ def _change_state(
     resume_at = None if seconds is None else context.now + seconds if seconds else 0.0
     _set(context, node, state, flags, reason, command.reason_uid, resume_at)
     if state is NodeState.DOWN or command.state.upper() == "POWER_DOWN_FORCE":
+        # An administrator may set a node DOWN that works: then its daemon must end what runs there, or the processes
+        # would meet those of later jobs. A node that does not answer is told when it registers.
         fail_jobs_on_node(context, name, kill=not node.flags & NodeFlag.NOT_RESPONDING)
     elif node.flags & ~context.state.nodes[name].flags & NodeFlag.REBOOT_ISSUED:
         nodes_came_up(context, name)  # its reboot is no longer waited for

@@ -103,6 +103,8 @@ def booted_since(node: Node, report: RegisterNode, moment: float) -> bool:
 
     Decided by the boot id, which does not depend on clocks; without one, by whether it reports a boot after `moment`.
     """
+    # A clock that is wrong (a dead battery, before NTP has run) would make a restarted daemon look like a boot, and the
+    # node's jobs would be failed for it.
     if node.boot_id and report.boot_id:
         return node.boot_id != report.boot_id
     return report.booted_at > moment
@@ -110,6 +112,8 @@ def booted_since(node: Node, report: RegisterNode, moment: float) -> bool:
 
 def after_reboot(node: Node, report: RegisterNode) -> tuple[NodeState, int, str]:
     """Base state, flags and reason of a node that registers while its reboot is pending."""
+    # Some features change without a boot (`rebootless` of helpers.conf); then the daemon names the order that it
+    # carried out.
     changed = bool(node.features_wanted) and report.changed_for == node.reboot_at
     if not node.flags & _ISSUED or not (changed or booted_since(node, report, node.reboot_at)):
         return node.state, node.flags, node.reason

@@ -63,6 +63,8 @@ class NodeBlockers:
             return
         self.start_at, allocation = start
         ends = self._ends()
+        # Two guesses before the search for the fewest: the jobs that hold what the found allocation needs; if that is
+        # not enough (placement may choose otherwise on the changed table), all that have ended by then.
         numbers = [number for number in self._in_the_way(allocation) if ends[number] <= self.start_at]
         if not self._suffices(numbers):
             numbers = [number for number, ends_at in ends.items() if ends_at <= self.start_at]
@@ -120,6 +122,9 @@ class NodeBlockers:
             release(table, self._view, number)
         kept = []
         for number in numbers:
+            # Greedy: put one job back, and leave it there if the request still fits. The result is minimal (no job in
+            # it is superfluous) and perhaps not the fewest. Those that end last are spared first, so the answer names
+            # the jobs that end soonest.
             back = _charge_again(table, self._view, number)
             if not self._fits(table):
                 for index in back:

@@ -104,6 +104,7 @@ def expected(view: PlanView, record: JobRecord) -> Expected:
         text = "at once" if record.id in view.starts else "as soon as the jobs that make room for it have left"
         return Expected(sure="now", text=text, start_at=view.now, nodes=nodes)
     if start.partition:
+        # A planned start: an upper bound, since running jobs are taken to last to their limits.
         text = "at the latest, unless a job of higher priority comes; earlier if running jobs end before their limits"
         text += _spared(view, record, start.at)
         return Expected(sure="promise", text=text, start_at=start.at, nodes=nodes)

@@ -138,6 +138,7 @@ def estimated_starts(shapes: Sequence[Shape], known: Collection[int], lanes: Lan
     seconds = np.repeat(np.array([shape.request.seconds for shape in shapes]), counts)
     job_ids = keys[:, 3].astype(np.int64)
     unknown = ~np.isin(job_ids, np.fromiter(known, np.int64, len(known)))
+    # (np.lexsort takes the most significant key last.)
     order = np.lexsort(keys.T[::-1])
     order = order[unknown[order]]
     # Group by group, each in order of the queue; `turn`: their positions among all jobs.
@@ -153,6 +154,9 @@ def estimated_starts(shapes: Sequence[Shape], known: Collection[int], lanes: Lan
     starts = []
     while waiting:
         _turn, done, first, end, group = waiting[0]
+        # Batches grow with the number of jobs before them: near the front of the queue, where users look, jobs are
+        # estimated in small batches, in true order; far back an error of some jobs does not matter, and few calls serve
+        # many jobs.
         start_at, chosen = lanes.starts(group, seconds[done : min(end, done + max(8, 3 * (done - first)))])
         count = len(start_at)
         starts.append(Starts(job_ids[done : done + count], start_at, chosen))

@@ -90,6 +90,9 @@ def least_counts(table: NodeTable, request: Request, tasks: int) -> dict[int, in
     A node that is up and has enough TmpDisk meets it exactly if `capacity_columns` and `needed` let it serve. None
     where nodes differ in what they need, or where more than counts matters.
     """
+    # The answer is one number for each column, so all nodes must need the same: it exists only on tables whose nodes
+    # are alike in what matters here, as those of large clusters mostly are. Everything else gets None, and the per-node
+    # arrays of `capacity_columns`.
     threads = int(table.threads[0]) if len(table.threads) else 1
     most = min(request.tasks_per_node or PLENTY, request.tasks_per_node_max)
     if (
@@ -107,6 +110,7 @@ def least_counts(table: NodeTable, request: Request, tasks: int) -> dict[int, in
         threads = 1
     gpus = each = 0
     kinds = {kind: place for place, kind in enumerate(table.gres, 4)}
+    # `gpus`: GPUs of the node whatever its tasks; `each`: GPUs of one task.
     least: dict[int, int] = {}
     for need in (*request.gres_node, *request.gres_task):
         if (need.name, need.type) not in kinds:
@@ -174,6 +178,7 @@ def could_hold(table: NodeTable, request: Request, choices: Iterable[Choice]) ->
     for choice in choices:
         able = table.up[choice.nodes]
         for column, least in needed(table, request):
+            # The single columns first: they leave few nodes for the arithmetic below.
             able &= column[choice.nodes] >= least
         tasks, gpus = capacity_columns(table, request, choice.nodes[able])
         enough = tasks >= (target.each if target.tasks is None else 1)

@@ -54,6 +54,8 @@ class LicenseProfile:
         """A job has them from now until `ends_at`. A job past its limit may end at any moment, so it
         returns them now.
         """
+        # A release in the past would never be seen: changes are read from the beginning, and the job would count as
+        # gone although it still has the licenses. So it comes just after now.
         self._add(reservation, needs, -NEVER, max(ends_at, nextafter(self._now, NEVER)))
 
     def hold(self, future_start: FutureStart) -> None:
@@ -106,6 +108,8 @@ class LicenseProfile:
         """
         at, settled = since, 0
         names = [name for name, count in needs.items() if count]
+        # Each license alone may be free at another time, and the later time of one may be a time at which another is
+        # used up again. So go round until all agree; times only grow, so it ends.
         while settled < len(names):
             settled = 0
             for name in names:
@@ -158,6 +162,8 @@ class LicenseProfile:
 
 def _first(changes: Iterable[Change], room: int, since: float, seconds: float) -> float | None:
     """First time, from `since` on, from which no more than `room` are in use for `seconds`."""
+    # One pass: `used` is what is in use before the next change. Too much: the earliest start moves behind that change.
+    # Enough for long enough: found.
     used, start = 0, since
     for at, change in changes:
         if at > start:

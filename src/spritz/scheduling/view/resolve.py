@@ -36,6 +36,7 @@ def resolve(
     spec: JobSpec, partition: Partition, settings: ClusterSettings, qos_flags: frozenset[str] = qos_flag.NONE
 ) -> Request:
     """The request that `spec` makes in `partition`. `qos_flags`: `Rules.placing` of its QOS."""
+    # From here on each GPU is in one option, however many options named it (docs/decisions/0128).
     spec = counted_once(spec)
     gres_task, gres_total = _task_and_total_gres(spec)
     size = size_of(spec, partition, qos_flags)
@@ -58,6 +59,7 @@ def resolve(
         limited=exceeded(spec, partition, settings, qos_flags),
         nodes_min=nodes_min,
         nodes_max=nodes_max,
+        # `--nodes=2-8` means "as many as 8"; without --nodes the maximum only bounds the choice.
         nodes_want_max=spec.nodes_given and not spec.use_min_nodes,
         node_counts=spec.node_counts or _sizes(spec, partition, settings, nodes_min, nodes_max),
         tasks=tasks,
