@@ -20,6 +20,7 @@ from spritz.stepd.usage import group_name
 #: Types of file systems: cgroups of version 1 and 2.
 Kinds = frozenset[str]
 EITHER: Kinds = frozenset({"cgroup", "cgroup2"})
+_V1_LACKS = "only cgroup/v1 is mounted here: it cannot freeze, kill at once, or take sessions by ssh"
 #: CgroupPlugin -> usable versions
 KINDS: dict[str, Kinds] = {
     "autodetect": EITHER,
@@ -137,8 +138,11 @@ def missing(plugin: str, controllers: tuple[str, ...], *, root: str = "") -> str
 
     Source: cgroup.conf(5) CgroupPlugin. slurmd of Slurm does not start then either.
     """
-    if plugin in ("autodetect", "disabled"):
+    if plugin == "disabled":
         return ""
+    if plugin == "autodetect":
+        asked = ", ".join(controllers)
+        return f"{asked} asked for, and {_V1_LACKS}" if asked and version(root=root) == "v1" else ""
     mounts = list(_mounts(root, KINDS[plugin]))
     if not mounts:
         return f"no {plugin} is mounted here"

@@ -168,7 +168,9 @@ def _read(
         mounted = cgroup.version()
         raise SpritzError(
             f"cgroup.conf: CgroupPlugin={plugin}: {reason}" + (f" (it has {mounted})" if mounted else ""),
-            hint="CgroupPlugin=autodetect uses what there is, and slurmd's log says what that cannot hold",
+            hint="CgroupPlugin=cgroup/v1 does without these"
+            if plugin == "autodetect"
+            else "CgroupPlugin=autodetect uses what there is, and slurmd's log says what that cannot hold",
         )
     kinds = cgroup.KINDS[plugin]
     name = cgroup.directory_name(daemon_settings(config, nodes, hardware.topology).nodes[nodes[0].name].spool)

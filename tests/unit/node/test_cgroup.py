@@ -51,6 +51,15 @@ V2 = "41 31 0:38 / {0}/unified rw - cgroup2 cgroup2 rw\n"
         (V2, "cpuset cpu", "v2", "cgroup/v2", "cgroup/v2 has no controller memory here"),
         (V2, "cpuset cpu memory", "v2", "cgroup/v1", "no cgroup/v1 is mounted here"),
         (V1 + V2, "", "hybrid", "autodetect", ""),
+        (
+            V1,
+            "",
+            "v1",
+            "autodetect",
+            "memory, cpuset asked for, and only cgroup/v1 is mounted here: it cannot freeze, kill at once, or take"
+            " sessions by ssh",
+        ),
+        (V1, "", "v1", "cgroup/v1", ""),
         ("", "", "", "autodetect", ""),
         ("", "", "", "disabled", ""),
     ],
@@ -64,6 +73,12 @@ def test_a_version_that_is_asked_for_and_not_here_is_told(
     (tmp_path / "unified/cgroup.controllers").write_text(f"{controllers}\n")
     assert version(root=str(tmp_path)) == found
     assert missing(plugin, ("memory", "cpuset"), root=str(tmp_path)) == reason
+
+
+def test_version_1_is_used_where_no_limit_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text(V1.format(tmp_path))
+    assert missing("autodetect", (), root=str(tmp_path)) == ""
 
 
 def test_none_is_used_where_they_are_disabled(tmp_path: Path) -> None:
