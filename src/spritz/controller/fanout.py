@@ -2,14 +2,16 @@
 
 Pure. A message goes to at most `width` daemons. Each heads a branch, executes the message for its own nodes, and
 forwards it to its branch in the same way. A branch is a run of consecutive nodes in the order of the allocation, which
-is the order of slurm.conf: neighbours share a branch, and its head is one of them.
+is the order of slurm.conf: neighbours share a branch, and its head is one of them. TopologyParam may group the nodes by
+leaf switch or partition first.
 
-Source: slurm.conf(5) TreeWidth; docs/decisions/0193.
+Source: slurm.conf(5) TreeWidth, TopologyParam; docs/decisions/0193.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
@@ -18,6 +20,12 @@ from spritz.core.effects import Effect
 from spritz.model import branches
 from spritz.model.branches import Branches
 from spritz.model.launch import Branch
+
+if TYPE_CHECKING:
+    from spritz.core.state import State
+
+#: the region of a node; nodes of none share None
+Region = Callable[[str], object]
 
 #: Effects that go to many nodes as one message.
 FORWARDED: tuple[type[Effect], ...] = (
@@ -42,13 +50,48 @@ class Daemon(Struct, frozen=True, kw_only=True):
     alone: bool = False
 
 
-def heads(daemons: Sequence[Daemon], width: int) -> list[tuple[Branch, Branches]]:
+def heads(daemons: Sequence[Daemon], width: int, region: Region | None = None) -> list[tuple[Branch, Branches]]:
     """The heads of branches, each with the daemons below it: at most `width`, plus those that other daemons cannot
     reach.
+
+    Daemons of a region have a branch of their own; if there are more regions than branches, a branch has neighbouring
+    regions.
     """
     told = [(Branch(address=daemon.address, port=daemon.port, nodes=daemon.nodes), daemon.alone) for daemon in daemons]
-    tree = branches.tree([branch for branch, alone in told if not alone], max(1, width))
+    regions: dict[object, list[Branch]] = {}
+    for branch, alone in told:
+        if not alone:
+            regions.setdefault(region(branch.nodes[0]) if region is not None else None, []).append(branch)
+    width = max(1, width)
+    if 1 < len(regions) <= width:
+        tree = tuple(branch for members in regions.values() for branch in _below_first(members, width))
+    else:
+        tree = branches.tree([branch for members in regions.values() for branch in members], width)
     return [*((branch, ()) for branch, alone in told if alone), *branches.split(tree)]
+
+
+def _below_first(members: Sequence[Branch], width: int) -> Branches:
+    """A tree with one head."""
+    below = branches.tree(members[1:], width)
+    return (members[0], *(structs.replace(branch, depth=branch.depth + 1) for branch in below))
+
+
+def regions(state: State, words: Sequence[str]) -> Region | None:
+    """What TopologyParam (`words`) makes branches follow: leaf switches, partitions, or None.
+
+    Source: slurm.conf(5) TopologyParam RouteTree, RoutePart.
+    """
+    partitions = state.partitions.values()
+    if "RouteTree" in words and partitions:
+        partition = next((each for each in partitions if not each.topology), next(iter(partitions)))
+        return state.units(partition).get
+    if "RoutePart" in words:
+        found: dict[str, str] = {}
+        for partition in partitions:
+            for name in partition.nodes:
+                found.setdefault(name, partition.name)
+        return found.get
+    return None
 
 
 def orders(effects: Iterable[Effect]) -> list[list[Effect]]:

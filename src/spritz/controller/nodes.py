@@ -280,7 +280,8 @@ class NodeLinks:
 
     def _fan_out(self, effects: Sequence[Effect]) -> None:
         """Send effects that differ only in their node as one message through the tree."""
-        width = self._context.configuration.loaded.settings.integer("TreeWidth")
+        settings = self._context.configuration.loaded.settings
+        width = settings.integer("TreeWidth")
         names: dict[Channel, list[str]] = {}
         direct: list[Effect] = []
         for effect in effects:
@@ -295,7 +296,8 @@ class NodeLinks:
         self._deliver_soon(direct)
         order = _Order(effects[0], tuple(name for nodes in names.values() for name in nodes))
         daemons = [self._daemon(channel, nodes) for channel, nodes in names.items()]
-        for head, below in fanout.heads(daemons, width):
+        region = fanout.regions(self._context.machine.state, settings.words("TopologyParam"))
+        for head, below in fanout.heads(daemons, width, region):
             nodes = all_nodes((head, *below))
             before = {found for name in nodes if (found := self._forwarding.get(name)) is not None}
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

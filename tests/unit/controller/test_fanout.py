@@ -18,8 +18,10 @@ from spritz.controller.node_messages import NodeMessages
 from spritz.controller.nodes import NodeLinks
 from spritz.core.effects import AttachOn, Effect, LaunchBatchOn, SignalOn, TerminateStepOn
 from spritz.model.branches import all_nodes
+from spritz.model.cluster import ClusterSettings
 from spritz.model.launch import Accepted, Forwarded, ForwardOrder, SignalTasks, TerminateStep
 from spritz.model.reports import Registered, RegisterNode
+from spritz.model.topology import Switch, Topology
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 from spritz.runtime.tasks import Supervisor
@@ -71,7 +73,7 @@ class Site:
         writer = SimpleNamespace(
             handle=lambda report, caller, then: then(Registered(term=1)), when_durable=lambda work: work()
         )
-        settings = SimpleNamespace(integer=lambda key: {"TreeWidth": width}[key])
+        settings = SimpleNamespace(integer=lambda key: {"TreeWidth": width}[key], words=lambda key: ())
         context: Any = SimpleNamespace(
             machine=SimpleNamespace(state=world.machine.state, pending_effects=lambda name: []),
             journal=SimpleNamespace(term=1),
@@ -271,3 +273,36 @@ def test_what_cannot_be_together_stays_in_each_nodes_order() -> None:
         *(AttachOn(node=name, job_id=1, restart_count=0, step_id=0, io_address="", io_key="") for name in "ab"),
     ]
     assert fanout.orders(alone) == [[effect] for effect in alone]
+
+
+def _daemons(*names: str) -> list[fanout.Daemon]:
+    return [fanout.Daemon(address=name, port=1, nodes=(name,)) for name in names]
+
+
+def test_each_region_has_a_branch_of_its_own() -> None:
+    region = {"a1": "a", "a2": "a", "a3": "a", "b1": "b", "b2": "b"}.get
+    found = fanout.heads(_daemons("a1", "b1", "x", "a2", "b2", "a3"), 3, region)
+    assert [all_nodes((head, *below)) for head, below in found] == [("a1", "a2", "a3"), ("b1", "b2"), ("x",)]
+
+
+def test_neighbouring_regions_share_a_branch_if_there_are_more_than_the_tree_is_wide() -> None:
+    found = fanout.heads(_daemons("a1", "b1", "c1", "d1", "a2", "b2", "c2", "d2"), 2, lambda name: name[0])
+    assert [all_nodes((head, *below)) for head, below in found] == [("a1", "a2", "b1", "b2"), ("c1", "c2", "d1", "d2")]
+
+
+def test_regions_are_leaf_switches_or_partitions_as_configured() -> None:
+    switches = (
+        Switch(name="s1", nodes="n[1,3]"),
+        Switch(name="s2", nodes="n[2,4]"),
+        Switch(name="top", level=1, nodes="n[1-4]", switches="s1,s2"),
+    )
+    world = World(nodes=4, settings=ClusterSettings(topologies=(Topology(kind="tree", switches=switches),)))
+    state = world.machine.state
+    region = fanout.regions(state, ("RouteTree",))
+    assert region is not None
+    assert region("n1") == region("n3") != region("n2") == region("n4")
+    region = fanout.regions(state, ("RoutePart",))
+    assert region is not None
+    assert {region(name) for name in ("n1", "n2", "n3", "n4")} == {"debug"}
+    assert region("n9") is None
+    assert fanout.regions(state, ("TopoOptional",)) is None

@@ -200,7 +200,15 @@ HONOURED: dict[str, frozenset[str]] = {
         {"topology/flat", "topology/default", "topology/none", "topology/tree", "topology/block"}
     ),
     "TopologyParam": frozenset(
-        {"BlockAsNodeRank", "Dragonfly", "SwitchAsNodeRank", "TopoMaxSizeUnroll", "TopoOptional"}
+        {
+            "BlockAsNodeRank",
+            "Dragonfly",
+            "RoutePart",
+            "RouteTree",
+            "SwitchAsNodeRank",
+            "TopoMaxSizeUnroll",
+            "TopoOptional",
+        }
     ),
     "MCSPlugin": frozenset({"mcs/none", "mcs/account", "mcs/group", "mcs/label", "mcs/user"}),
     "NodeFeaturesPlugins": frozenset({"node_features/helpers"}),
@@ -289,9 +297,7 @@ MOOT: dict[str, str] = {
     "PluginDir": "Spritz loads none of Slurm's C plugins",
     "PlugStackConfig": "Spritz runs no SPANK plugins",
     "SlurmctldPlugstack": "Spritz loads none of Slurm's C plugins",
-    "TopologyParam.RoutePart": "branches are runs of the allocated nodes, in their order",
-    "TopologyParam.RouteTree": "branches are runs of the allocated nodes, in their order",
-    "RoutePlugin": "branches are runs of the allocated nodes, in their order",
+    "RoutePlugin": "TopologyParam=RouteTree makes branches follow the switches",
     "EpilogMsgTime": "reports are not delayed",
     "HashPlugin": "messages have another format",
     "GetEnvTimeout": "environments come with the job",
