@@ -59,16 +59,29 @@ class Kube:
             change["status"] |= {"capacity": amounts, "allocatable": amounts}
         await self.ask("PATCH", f"api/v1/nodes/{name}/status", change, "application/merge-patch+json")
 
-    async def pod(self, name: str, cpu: str = "1", gpus: int = 0, **meta: Any) -> None:
+    async def pod(
+        self, name: str, cpu: str = "1", gpus: int = 0, *, scheduling: Json | None = None, **meta: Any
+    ) -> None:
         asked: Json = {"cpu": cpu} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
-        spec = {
+        spec: Json = {
             "schedulerName": "spritz",
             "restartPolicy": "Never",
             "containers": [{"name": "main", "image": "busybox", "resources": {"requests": asked, "limits": asked}}],
         }
+        if scheduling is not None:
+            spec["schedulingGroup"] = scheduling
         await self.ask("POST", "api/v1/namespaces/default/pods", {
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **meta}, "spec": spec,
         })  # fmt: skip
+
+    async def define(self, group: str, version: str, kind: str) -> None:
+        """A custom resource without a schema."""
+        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        versions = [{"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}]
+        names = {"plural": f"{kind.lower()}s", "singular": kind.lower(), "kind": kind}
+        spec = {"group": group, "scope": "Namespaced", "names": names, "versions": versions}
+        body = {"metadata": {"name": f"{names['plural']}.{group}"}, "spec": spec}
+        await self.ask("POST", "apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)
 
     async def get(self, name: str) -> Json | None:
         try:
@@ -280,6 +293,78 @@ def test_an_operator_that_was_away_finds_everything_again(site: Site) -> None:
                 await job_of(slurm, pod, "COMPLETED")
             jobs = [job for job in await slurm.jobs() if job.comment.startswith("kubernetes:pod/default/")]
             assert sum(job.comment.split("/")[2] in ("runs", "goes", "waits") for job in jobs) == 3, "no job twice"
+
+    asyncio.run(journey())
+
+
+def test_pods_of_a_pod_group_start_together_and_the_rest_by_themselves(site: Site) -> None:
+    """Kubernetes' own, whose minimum is 2 of 3 pods, and with the policy basic; and that of scheduler-plugins."""
+    native = "apis/scheduling.k8s.io/v1alpha3/namespaces/default/podgroups"
+
+    async def group(kube: Kube, name: str, policy: Json) -> None:
+        await kube.ask("POST", native, {"metadata": {"name": name}, "spec": {"schedulingPolicy": policy}})
+
+    async def journey() -> None:
+        async with kubernetes(site) as (kube, slurm, server):
+            await kube.define("scheduling.x-k8s.io", "v1alpha1", "PodGroup")
+            await kube.node("kg", cpus=8)
+            async with operator(site, server):
+                await kube.pod("w-0", "3", scheduling={"podGroupName": "train"})
+                await kube.until("w-0", lambda pod: "waits for its PodGroup train" in str(pod["status"]))
+                await group(kube, "train", {"gang": {"minCount": 2}})
+                await kube.until("w-0", lambda pod: "1 more pods of its gang of 2" in str(pod["status"]))
+                for name in ("w-1", "w-2"):
+                    await kube.pod(name, "3", scheduling={"podGroupName": "train"})
+                pods = [await kube.bound(name) for name in ("w-0", "w-1")]
+                jobs = {pod["metadata"]["annotations"]["spritz.dev/job-id"] for pod in pods}
+                assert len(jobs) == 1
+                # The third is beyond the minimum: it waits as a job of its own, and has the place of what ends.
+                third = await kube.until("w-2", lambda pod: "CPUs are short" in str(pod["status"]))
+                assert not third["spec"].get("nodeName")
+                for name in ("w-0", "w-1"):
+                    await kube.phase(name, "Succeeded")
+                third = await kube.bound("w-2")
+                assert third["metadata"]["annotations"]["spritz.dev/job-id"] not in jobs
+            async with operator(site, server):  # another, which finds it again
+                await kube.phase("w-2", "Succeeded")
+                await job_of(slurm, third, "COMPLETED")
+                await group(kube, "loose", {"basic": {}})
+                await kube.pod("l-0", "1", scheduling={"podGroupName": "loose"})
+                await kube.bound("l-0")
+                plugin = "apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups"
+                body = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "old"}}
+                await kube.ask("POST", plugin, {**body, "spec": {"minMember": 2}})
+                label = {"scheduling.x-k8s.io/pod-group": "old"}
+                await kube.pod("o-0", "1", labels=label)
+                await kube.until("o-0", lambda pod: "1 more pods of its gang of 2" in str(pod["status"]))
+                await kube.pod("o-1", "1", labels=label)
+                pods = [await kube.bound(name) for name in ("o-0", "o-1")]
+                assert len({pod["metadata"]["annotations"]["spritz.dev/job-id"] for pod in pods}) == 1
+
+    asyncio.run(journey())
+
+
+@pytest.mark.slow
+def test_all_pods_of_a_job_set_start_together(site: Site) -> None:
+    """Its labels count Jobs; this one has a leader, and a Job of two workers."""
+
+    async def journey() -> None:
+        async with kubernetes(site) as (kube, _slurm, server):
+            await kube.define("jobset.x-k8s.io", "v1alpha2", "JobSet")
+            await kube.node("kj")
+            async with operator(site, server):
+                workers = {"replicas": 1, "template": {"spec": {"parallelism": 2, "completions": 2}}}
+                jobs = [{"name": "leader", "template": {}}, {"name": "workers", **workers}]
+                body = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "js"}}
+                path = "apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
+                await kube.ask("POST", path, {**body, "spec": {"replicatedJobs": jobs}})
+                labels = {"jobset.sigs.k8s.io/jobset-name": "js", "jobset.sigs.k8s.io/global-replicas": "2"}
+                for name in ("js-leader", "js-worker-0"):
+                    await kube.pod(name, labels=labels)
+                await kube.until("js-leader", lambda pod: "1 more pods of its gang of 3" in str(pod["status"]))
+                await kube.pod("js-worker-1", labels=labels)
+                pods = [await kube.bound(name) for name in ("js-leader", "js-worker-0", "js-worker-1")]
+                assert len({pod["metadata"]["annotations"]["spritz.dev/job-id"] for pod in pods}) == 1
 
     asyncio.run(journey())
 

@@ -9,6 +9,7 @@
 `pods`           pods as far as scheduling goes: what they ask for, and which of them start together
 `policy`         namespaces and priority classes -> accounts, users, QOS
 `placing`        from pods to a job's description, and from a job's allocation to places for pods
+`groups`         PodGroups: how many pods start together
 `claims`         ResourceClaims: how many GPUs they ask for, and the devices that they get
 `slurm`          slurmrestd: external jobs, nodes, events
 `pod_scheduler`  pods wait, start and end as jobs; `reports` tells them why and when

@@ -28,6 +28,7 @@ from spritz.k8s.pods import (
     Unfit,
     annotation,
     gang_size,
+    group_of,
     options_of,
     shape_of,
     workload_of,
@@ -109,6 +110,8 @@ def causes(pod: Pod) -> list[Cause]:
 
 
 def _gang(pod: Pod) -> None:
+    if group_of(pod):
+        return
     if workload_of(pod).startswith("gang/"):
         gang_size([pod])
     elif pod.metadata.note(GANG_SIZE):

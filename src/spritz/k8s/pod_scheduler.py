@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -31,8 +32,9 @@ from lightkube.resources.resource_v1 import ResourceClaim, ResourceSlice
 
 from spritz.k8s import claims, placing
 from spritz.k8s.api import Api, ApiFailure
+from spritz.k8s.groups import Groups
 from spritz.k8s.placing import COMMENT, KubeNode
-from spritz.k8s.pods import GPUS, JOB, SLOT, Pod, Unfit, gang_size, workload_of
+from spritz.k8s.pods import GPUS, JOB, SLOT, Pod, Unfit, alone, gang_size, group_of, job_set_of, workload_of
 from spritz.k8s.policy import Policy
 from spritz.k8s.reports import Reports
 from spritz.k8s.slurm import Job, Slurm, SlurmFailure
@@ -49,8 +51,14 @@ AGAIN, AGAIN_EACH = 30.0, 0.1
 #: A workload that was queued is looked at after so many seconds, unless an event says before that it runs.
 _QUEUED: Final = 1.0
 
+#: A workload whose PodGroup or JobSet is not known yet is looked at again after so many seconds.
+_UNGROUPED: Final = 2.0
+
 #: Rows of jobs asked for while one request is under way are asked for together, so many at most.
 _ROWS_MAX: Final = 500
+
+#: Comments of our jobs: `workload_of` and `alone`.
+_OURS: Final = re.compile(rf"{COMMENT}(gang/[^/]+/[^/]+|pod/[^/]+/[^/]+/[^/]+)")
 
 #: Seconds between attempts to follow slurmrestd's events.
 _RECONNECT: Final = 1.0
@@ -131,6 +139,11 @@ class PodScheduler:
         self.slices: Reflector[claims.Slice] = Reflector(
             api, ResourceSlice, decode=msgspec.json.Decoder(claims.Slice).decode
         )
+        self.groups = Groups(api, self._group_changed)
+        #: PodGroup or JobSet -> its pods' workload
+        self._grouped: dict[str, str] = {}
+        #: uids of pods of a gang that are queued by themselves
+        self._alone: set[str] = set()
         #: claim -> the workload that waits for it
         self._claimants: dict[str, str] = {}
         self._jobs = Jobs(slurm)
@@ -158,6 +171,8 @@ class PodScheduler:
             group.create_task(self.claims.run(), name="claims")
             group.create_task(self.slices.run(), name="slices")
             group.create_task(self._reports.run(), name="reports")
+            for follower in self.groups.reflectors:
+                group.create_task(follower.run(), name="pod-groups")
             await self.pods.synced.wait()
             await self.nodes.synced.wait()
             followed = asyncio.Event()
@@ -195,9 +210,13 @@ class PodScheduler:
 
     async def _find_jobs(self) -> None:
         """Jobs of pods that there are already, and every workload that has pods: all are looked at."""
-        rows = [job for job in await self._slurm.jobs() if job.comment.startswith(COMMENT)]
+        rows = [job for job in await self._slurm.jobs() if _OURS.fullmatch(job.comment)]
         for job in sorted(rows, key=lambda job: job.id):
             workload = job.comment.removeprefix(COMMENT)
+            kind, namespace, name, *uid = workload.split("/")
+            pod = self.pods.get(f"{namespace}/{name}") if kind == "pod" else None
+            if pod is not None and uid == [pod.metadata.uid] and workload_of(pod) != workload and not job.is_gone:
+                self._leave_gang(pod)
             if job.het_job_id and job.het_job_id != job.id:
                 ids = self._job_ids.get(workload, ())
                 if job.id not in ids and job.het_job_id in ids:
@@ -217,9 +236,10 @@ class PodScheduler:
     def _pod_changed(self, change: Change[Pod]) -> None:
         pod = change.new if change.new is not None else change.old
         assert pod is not None, change
-        workload = workload_of(pod)
+        workload = self._workload(pod)
         if change.kind is ChangeKind.DELETED:
             self._members.get(workload, set()).discard(pod.key)
+            self._alone.discard(pod.metadata.uid)
             self._reports.forget(pod.metadata.uid)
             self._seats.pop(pod.metadata.uid, None)
         else:
@@ -232,6 +252,29 @@ class PodScheduler:
         self._closed.clear()
         self.node_changed(change)
 
+    def _workload(self, pod: Pod) -> str:
+        return alone(pod) if pod.metadata.uid in self._alone else workload_of(pod)
+
+    def _leave_gang(self, pod: Pod) -> None:
+        """Queue the pod by itself."""
+        self._members.get(workload_of(pod), set()).discard(pod.key)
+        self._alone.add(pod.metadata.uid)
+        self._members.setdefault(alone(pod), set()).add(pod.key)
+        self.queue.add(alone(pod))
+
+    def _group_changed(self, key: str) -> None:
+        if (workload := self._grouped.get(key)) is not None:
+            self.queue.add(workload)
+
+    def _with_group(self, pod: Pod) -> Pod | None:
+        """With the size of its gang; None: its PodGroup or JobSet is not there yet."""
+        group = group_of(pod) or job_set_of(pod)
+        if not group or pod.metadata.uid in self._alone:
+            return pod
+        self._grouped[f"{pod.metadata.namespace}/{group}"] = workload_of(pod)
+        size = self.groups.size_of(pod)
+        return None if size is None else msgspec.structs.replace(pod, group_size=size)
+
     def _claim_changed(self, change: Change[claims.Claim]) -> None:
         if (workload := self._claimants.get(change.key)) is not None:
             self.queue.add(workload)
@@ -242,7 +285,7 @@ class PodScheduler:
         for name in claims.names_of(pod):
             key = f"{pod.metadata.namespace}/{name}"
             if name:
-                self._claimants[key] = workload_of(pod)
+                self._claimants[key] = self._workload(pod)
             claim = self.claims.get(key)
             if claim is None:
                 return None
@@ -264,7 +307,9 @@ class PodScheduler:
     async def _look(self, workload: str) -> float | None:
         """Compare its pods with its job, and take the next step. Seconds until it is looked at again, if it is."""
         keys = self._members.get(workload, set())
-        pods = [pod for key in sorted(keys) if (pod := self.pods.get(key)) is not None and workload_of(pod) == workload]
+        pods = [
+            pod for key in sorted(keys) if (pod := self.pods.get(key)) is not None and self._workload(pod) == workload
+        ]
         job_ids = self._job_ids.get(workload, ())
         try:
             pods = [self._with_claims(pod) for pod in pods]
@@ -273,6 +318,12 @@ class PodScheduler:
                 await self._reports.say(pods, str(unfit), refused=True)
                 return None
             raise
+        grouped = [with_size for pod in pods if (with_size := self._with_group(pod)) is not None]
+        if len(grouped) < len(pods) and not job_ids:
+            kind = "PodGroup" if group_of(pods[0]) else "JobSet"
+            await self._reports.say(pods, f"waits for its {kind} {group_of(pods[0]) or job_set_of(pods[0])} to be made")
+            return _UNGROUPED
+        pods = grouped if len(grouped) == len(pods) else pods
         if not job_ids:
             if not pods:
                 self._members.pop(workload, None)
@@ -320,6 +371,10 @@ class PodScheduler:
             if self._claims_of(pod) is None:
                 await self._reports.say([pod], "waits for its ResourceClaims to be made")
                 return AGAIN
+        if workload.startswith("gang/") and group_of(waiting[0]) and not waiting[0].group_size:
+            for pod in waiting:  # its policy is basic
+                self._leave_gang(pod)
+            return None
         user = self._policy.user(waiting[0])
         try:
             if workload.startswith("gang/"):
@@ -376,6 +431,9 @@ class PodScheduler:
                 if pod.is_placed or pod.is_leaving or pod.is_over:
                     continue
                 number = seats.get(pod.metadata.uid, pod.slot)
+                if number is None and pod.job_id == 0 and self._is_beyond(pods):
+                    self._leave_gang(pod)
+                    continue
                 if number is None or number >= len(everywhere):
                     await self._reports.say([pod], f"job {job.id} has no place left for it")
                     continue
@@ -388,6 +446,15 @@ class PodScheduler:
                     continue
                 await self._bind(pod, job.id, number, everywhere[number])
         return again
+
+    def _is_beyond(self, pods: Sequence[Pod]) -> bool:
+        """The gang has more pods than start together; a replacement of one that is about to go is none."""
+        if not workload_of(pods[0]).startswith("gang/"):
+            return False
+        try:
+            return sum(not (pod.is_leaving or pod.is_over) for pod in pods) > gang_size(pods)
+        except Unfit:  # its PodGroup has gone, or its pods do not agree any more
+            return False
 
     def _seen(self, pod: Pod) -> Pod:
         """With the task that was written on it, though the watch may not have told yet."""

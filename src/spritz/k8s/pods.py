@@ -1,9 +1,9 @@
 """Pods from the scheduler's point of view: their requests, and their gangs.
 
 A *workload* becomes one job: a single pod, or a gang. Gangs are pods that say so (`spritz.dev/gang` and
-`spritz.dev/gang-size`), and those of a JobSet or a LeaderWorkerSet group. A pod's request is what the kubelet counts:
-its containers together, or its greatest init container, and its overhead. CPUs are whole in a job, so fractions are
-rounded up.
+`spritz.dev/gang-size`), and those of a PodGroup, a JobSet or a LeaderWorkerSet group. A pod's request is what the
+kubelet counts: its containers together, or its greatest init container, and its overhead. CPUs are whole in a job, so
+fractions are rounded up.
 
 Source: Kubernetes, "Resource Management for Pods and Containers", "Init Containers"; labels of JobSet, LeaderWorkerSet.
 """
@@ -32,6 +32,8 @@ _MIG = "nvidia.com/mig-"
 
 _LWS_GROUP, _LWS_SIZE = "leaderworkerset.sigs.k8s.io/group-key", "leaderworkerset.sigs.k8s.io/size"
 _JOBSET, _JOBSET_SIZE = "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/global-replicas"
+#: Of scheduler-plugins' PodGroups.
+GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 _RESTART = "jobset.sigs.k8s.io/restart-attempt"
 
 #: An amount's suffix, and what it multiplies by.
@@ -153,6 +155,12 @@ class ClaimReference(_Camel, frozen=True, rename="camel"):
     resource_claim_name: str | None = None
 
 
+class SchedulingGroup(_Camel, frozen=True, rename="camel"):
+    """The pod's PodGroup, of Kubernetes' own."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(_Camel, frozen=True, rename="camel"):
     """What of it counts here."""
 
@@ -169,6 +177,9 @@ class PodSpec(_Camel, frozen=True, rename="camel"):
     scheduling_gates: list[Gate] | None = None
     active_deadline_seconds: int | None = None
     resource_claims: list[ClaimReference] | None = None
+    scheduling_group: SchedulingGroup | None = None
+    #: of Kubernetes 1.35 alone
+    workload_ref: dict[str, str] | None = None
 
 
 class Terminated(_Camel, frozen=True, rename="camel"):
@@ -215,6 +226,8 @@ class Pod(_Camel, frozen=True, rename="camel"):
     status: PodStatus = PodStatus()
     #: GPUs of its ResourceClaims, which the pod scheduler fills in
     claimed: int = 0
+    #: how many of its PodGroup start together, which the pod scheduler fills in
+    group_size: int = 0
 
     @property
     def key(self) -> str:
@@ -339,17 +352,41 @@ def workload_of(pod: Pod) -> str:
     meta = pod.metadata
     labels = meta.labels or {}
     name = meta.note(GANG)
+    if group := group_of(pod):
+        name = f"{'podgroup' if pod.spec.scheduling_group is not None else 'pod-group'}-{group}"
     if not name and _LWS_GROUP in labels:
         name = f"lws-{labels[_LWS_GROUP]}"
     if not name and _JOBSET in labels:
         name = f"jobset-{labels[_JOBSET]}-{labels.get(_RESTART, '0')}"
-    return f"gang/{meta.namespace}/{name}" if name else f"pod/{pod.key}/{meta.uid}"
+    return f"gang/{meta.namespace}/{name}" if name else alone(pod)
+
+
+def alone(pod: Pod) -> str:
+    """The key of the workload that the pod is by itself."""
+    return f"pod/{pod.key}/{pod.metadata.uid}"
+
+
+def group_of(pod: Pod) -> str:
+    """The name of its PodGroup, which says how many start together; "" without."""
+    if pod.metadata.note(GANG):
+        return ""
+    if pod.spec.scheduling_group is not None:
+        return pod.spec.scheduling_group.pod_group_name
+    return (pod.metadata.labels or {}).get(GROUP_LABEL, "")
+
+
+def job_set_of(pod: Pod) -> str:
+    """The name of its JobSet, whose pods are a gang; "" without."""
+    return (pod.metadata.labels or {}).get(_JOBSET, "") if "/jobset-" in workload_of(pod) else ""
 
 
 def gang_size(pods: Iterable[Pod]) -> int:
     """How many pods must be there before any starts. Raises Unfit where they say nothing, or do not agree."""
     said: set[str] = set()
     for pod in pods:
+        if pod.group_size:
+            said.add(str(pod.group_size))
+            continue
         notes = (GANG_SIZE, _LWS_SIZE, _JOBSET_SIZE)
         said.add(next((text for name in notes if (text := pod.metadata.note(name))), ""))
     if len(said) != 1:
@@ -364,6 +401,9 @@ def gang_size(pods: Iterable[Pod]) -> int:
 
 def options_of(pod: Pod) -> dict[str, Any]:
     """What annotations say of the job: fields of a job of slurmrestd. Raises Unfit."""
+    if pod.spec.workload_ref is not None:
+        text = "the workloadRef of Kubernetes 1.35 is not supported: use a PodGroup (1.36), or spritz.dev/gang"
+        raise Unfit(text, "spec.workloadRef")
     found: dict[str, Any] = {}
     for name in ("account", "partition", "qos", "reservation", "licenses"):
         if text := pod.metadata.note(PREFIX + name):

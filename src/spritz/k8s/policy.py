@@ -1,11 +1,14 @@
-"""An administrator's policy for pods: account, partition, QOS and user of each namespace, and priorities.
+"""An administrator's policy for pods: account, partition, QOS and user by namespace, service account, priority class.
 
-A pod's annotations may request values, but never its user. The user of its job is the namespace's, or the operator's
-own, and whether that user may have the account, partition and QOS Slurm decides as for any job.
+A pod's annotations may request values, but never its user. The user of its job is the service account's, else the
+namespace's, else the operator's own, and whether that user may have the account, partition and QOS Slurm decides as for
+any job.
 
     namespaces:
       research: {user: lab, account: lab, partition: gpu, qos: normal}
       "*": {account: guests}
+    serviceAccounts:
+      research/serving: {account: products, qos: inference}
     priorityClasses:
       inference-critical: {qos: high}
 """
@@ -38,6 +41,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """For all pods."""
 
     namespaces: dict[str, Mapped] = {}
+    #: by NAMESPACE/NAME; they count before the namespace
+    service_accounts: dict[str, Mapped] = {}
     priority_classes: dict[str, Mapped] = {}
     #: labels of nodes that become features `VALUE`, such as nvidia.com/gpu.product
     feature_labels: list[str] = []
@@ -47,6 +52,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         found: dict[str, Any] = {}
         for mapped in (
             self.namespaces.get(pod.metadata.namespace, self.namespaces.get("*")),
+            self._of_account(pod),
             self.priority_classes.get(pod.spec.priority_class_name),
         ):
             if mapped is not None:
@@ -57,7 +63,11 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     def user(self, pod: Pod) -> str:
         """As whom the job is queued; "": as the operator."""
         mapped = self.namespaces.get(pod.metadata.namespace, self.namespaces.get("*"))
-        return mapped.user if mapped is not None else ""
+        own = self._of_account(pod)
+        return (own.user if own is not None else "") or (mapped.user if mapped is not None else "")
+
+    def _of_account(self, pod: Pod) -> Mapped | None:
+        return self.service_accounts.get(f"{pod.metadata.namespace}/{pod.spec.service_account_name or 'default'}")
 
 
 def read(text: str) -> Policy:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from spritz.k8s.placing import ClosedNodes, KubeNode, admits, describe, places, seat
-from spritz.k8s.pods import Pod, Shape, Unfit, amount, gang_size, options_of, shape_of, workload_of
+from spritz.k8s.pods import Metadata, Pod, Shape, Unfit, amount, gang_size, options_of, shape_of, workload_of
 from spritz.k8s.policy import Policy, PolicyError, read
 from spritz.k8s.slurm import Job
 
@@ -147,3 +147,19 @@ def test_tasks_are_places_with_gpus_of_their_own() -> None:
     assert [(place.node, place.gpus) for place in found] == [("n1", (4, 5)), ("n1", (6, 7)), ("n2", (0, 1))]
     first = pod("a", annotations={"spritz.dev/task": "1"})
     assert seat([first, pod("b"), pod("c"), pod("d")], found) == {"u-b": 0, "u-c": 2}
+
+
+def test_a_service_account_counts_before_its_namespace_and_after_a_priority_class() -> None:
+    policy = read(
+        "{namespaces: {research: {user: lab, account: lab, partition: gpu}},"
+        " serviceAccounts: {research/serving: {user: web, account: products, qos: normal}},"
+        " priorityClasses: {critical: {qos: high}}}"
+    )
+
+    plain = msgspec.structs.replace(pod(), metadata=Metadata(name="p", namespace="research"))
+    serving = msgspec.structs.replace(
+        pod(serviceAccountName="serving", priorityClassName="critical"), metadata=plain.metadata
+    )
+    assert policy.fields(plain) == {"account": "lab", "partition": "gpu"}
+    assert policy.fields(serving) == {"account": "products", "partition": "gpu", "qos": "high"}
+    assert (policy.user(plain), policy.user(serving)) == ("lab", "web")

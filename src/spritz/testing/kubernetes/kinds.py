@@ -20,6 +20,7 @@ _MODULES: Final = (
     "policy_v1",
     "scheduling_v1",
     "scheduling_v1beta1",
+    "scheduling_v1alpha3",
     "rbac_authorization_v1",
     "coordination_v1",
     "resource_v1",
