@@ -14,16 +14,16 @@ from pathlib import Path
 from spritz.experiments import slurm
 
 _FIELDS = "JobID,Elapsed,TimelimitRaw,TotalCPU,AllocTRES,MaxRSS,NTasks"
-#: shorter runs are not representative
+#: Seconds; shorter runs are not representative.
 _SECONDS_MIN = 60.0
-#: room above what was used
+#: Advised amount as a multiple of the amount used.
 _MARGIN = 1.25
 _MIB = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """Of a job in all. 0 where accounting does not know: no gatherer of usage, or no time limit."""
+    """The usage of a whole job. 0 if accounting does not know: no usage gathered, or no time limit."""
 
     elapsed_seconds: float
     limit_seconds: float
@@ -31,10 +31,10 @@ class Use:
     nodes: int
     gpus: int
     cpu_seconds: float
-    #: of the node that used most, and as allocated on each
+    #: of the node with the highest usage, and as allocated on each node
     memory_bytes: float
     memory_asked_bytes: float
-    #: mean over all GPUs; None where it was not sampled
+    #: mean over all GPUs; None if it was not sampled
     gpu_percent: float | None = None
 
     @property
@@ -43,7 +43,7 @@ class Use:
 
 
 def measured(job_id: str, directory: Path) -> Use | None:
-    """None where accounting knows nothing of the job."""
+    """The usage of a job, from sacct; None if accounting does not know the job."""
     done = slurm.call(["sacct", "-nP", "-j", job_id, "-o", _FIELDS])
     if done.returncode:
         return None
@@ -51,7 +51,7 @@ def measured(job_id: str, directory: Path) -> Use | None:
 
 
 def parsed(text: str, gpu_percent: float | None = None) -> Use | None:
-    """From sacct's lines: the first is the job's, the others its steps'."""
+    """Parse sacct's lines: the first is the job, the others are its steps."""
     rows = [line.split("|") for line in text.splitlines() if line.count("|") == _FIELDS.count(",")]
     if not rows:
         return None
@@ -61,7 +61,7 @@ def parsed(text: str, gpu_percent: float | None = None) -> Use | None:
     memory = 0.0
     for _, _, _, _, step_tres, rss, tasks in rows[1:]:
         step_nodes = int(dict(part.partition("=")[::2] for part in step_tres.split(",")).get("node") or 1)
-        # MaxRSS is the largest task's: at most so much for all of a node's.
+        # MaxRSS is of the largest task, so the node's usage is at most this times its tasks.
         memory = max(memory, size(rss) * math.ceil(int(tasks or 1) / step_nodes))
     return Use(
         elapsed_seconds=seconds(elapsed),
@@ -77,7 +77,7 @@ def parsed(text: str, gpu_percent: float | None = None) -> Use | None:
 
 
 def seconds(text: str) -> float:
-    """Of [DAYS-][HOURS:]MINUTES:SECONDS[.FRACTION]; 0.0 for anything else."""
+    """Parse [DAYS-][HOURS:]MINUTES:SECONDS[.FRACTION]; 0.0 for any other text."""
     days, dash, clock = text.rpartition("-")
     try:
         parts = [float(part) for part in clock.split(":")]
@@ -90,7 +90,7 @@ def seconds(text: str) -> float:
 
 
 def size(text: str) -> float:
-    """Bytes of 512M, 4G, 90144K; 0.0 for anything else."""
+    """Parse 512M, 4G or 90144K into bytes; 0.0 for any other text."""
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
     try:
         return float(text[:-1]) * units[text[-1]] if text[-1:] in units else float(text or 0)
@@ -99,7 +99,7 @@ def size(text: str) -> float:
 
 
 def gpu_use(directory: Path) -> float | None:
-    """Mean percent over the samples that the run's sampler wrote."""
+    """Mean GPU load in percent, over the samples of the run's sampler; None without samples."""
     values: list[float] = []
     for path in sorted((directory / "usage").glob("*.jsonl")):
         try:
@@ -115,7 +115,7 @@ def gpu_use(directory: Path) -> float | None:
 
 
 def used(use: Use) -> str:
-    """The use of resources, as one line."""
+    """The usage as a line of text."""
     parts = []
     if use.cpu_seconds:
         parts.append(f"{use.cpus_busy:.1f} of {use.cpus} CPU{'s' if use.cpus > 1 else ''}")
@@ -152,7 +152,7 @@ def advised(use: Use, *, state: str, tasks: int = 1) -> list[str]:
 
 
 def _mib(amount: float) -> str:
-    """For --mem: whole steps of 256 MiB, in G where it is even."""
+    """An amount in bytes for --mem, rounded up to 256 MiB; in G if it is a whole number."""
     steps = math.ceil(amount / (256 * _MIB))
     return f"{steps // 4}G" if steps % 4 == 0 else f"{steps * 256}M"
 
@@ -167,10 +167,10 @@ def _clock(amount: float) -> str:
 
 
 def lines(job_id: str, directory: Path, state: str, tasks: int) -> list[str]:
-    """At most two lines: the use, and options for the next run."""
+    """At most two lines: the usage, and options for the next run."""
     use = measured(job_id, directory)
     if use is None:
         return []
-    said = [text for text in [used(use)] if text]
+    usage = [text for text in [used(use)] if text]
     options = advised(use, state=state, tasks=tasks)
-    return [*said, *([f"next time: {', '.join(options)}"] if options else [])]
+    return [*usage, *([f"next time: {', '.join(options)}"] if options else [])]

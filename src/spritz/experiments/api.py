@@ -7,9 +7,9 @@
     model = future.result()
     losses = [each.result() for each in map(train, [1e-2, 1e-3], gpus=1)]
 
-Options are those of `spritz run`, with underscores; everything else goes to the function. Each call is a run as any
-other: `spritz runs`, `spritz show`, `spritz logs`, and the code is a snapshot of the working tree. The job needs the
-interpreter of this process, at the same path, with Spritz and cloudpickle. `executors` has submitit's interface.
+Options are those of `spritz run`, with underscores; all other arguments go to the function. Each call is an ordinary
+run (`spritz runs`, `spritz show`, `spritz logs`), from a snapshot of the working tree. The job needs the interpreter of
+this process, at the same path, with Spritz and cloudpickle. `executors` has submitit's interface.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ __all__ = [
 Result = TypeVar("Result")
 
 _OPTIONS = frozenset(item.name for item in fields(RunOptions))
-#: of this module alone
+#: Options that only this module has.
 _EXTRA = frozenset({"snapshot", "group", "parallel"})
 _LOOK_SECONDS = 0.1
-#: between questions to Slurm, which are for all futures of the process at once
+#: Seconds between two queries to Slurm; a query covers all futures of the process.
 _ASK_SECONDS = 3.0
 
 
@@ -71,7 +71,7 @@ class RunFailed(ExperimentError):
 
 
 class Future(Generic[Result]):
-    """A run that was submitted. `name` is the run's; a future may be pickled, and made again by `future(name)`."""
+    """A submitted run, with its `name`. A future can be pickled, and `future(name)` makes another for the same run."""
 
     def __init__(self, name: str, job_id: str, owner: str = "") -> None:
         self.name = name
@@ -79,7 +79,7 @@ class Future(Generic[Result]):
         self.owner = owner or submission.user()
         self.directory: Path = record.directory_of(home(), name)
         self._known: list[calling.Outcome] = []
-        #: the last known one, which Slurm told
+        #: the last known state
         self._told = "PENDING"
         _watch.add(self)
 
@@ -91,7 +91,7 @@ class Future(Generic[Result]):
 
     @property
     def state(self) -> str:
-        """As in `spritz runs`: PENDING, RUNNING, COMPLETED, FAILED … Asks Slurm, at most every few seconds."""
+        """The state as in `spritz runs`: PENDING, RUNNING, COMPLETED … Queries Slurm at most every few seconds."""
         if self._told not in states.ENDED:
             _watch.ask()
         if outcome := self._outcome():
@@ -99,29 +99,29 @@ class Future(Generic[Result]):
         return self._told
 
     def done(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether the run has ended, with or without success."""
         if self._outcome() is not None:
             return True
         _watch.ask()
         return self._told in states.ENDED
 
     def running(self) -> bool:
-        """Whether it runs now."""
+        """Whether the run is running."""
         return not self.done() and self._told == "RUNNING"
 
     def cancelled(self) -> bool:
-        """Whether it was cancelled."""
+        """Whether the run was cancelled."""
         return self.done() and self._told == "CANCELLED"
 
     def cancel(self) -> bool:
-        """Cancel the job; False if it has ended."""
+        """Cancel the job; False if the run has ended already."""
         if self.done():
             return False
         slurm.cancel(self.job_id)
         return True
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Until it has ended; False after `timeout` seconds."""
+        """Wait until the run has ended; False after `timeout` seconds."""
         end = None if timeout is None else clock.monotonic() + timeout
         while not self.done():
             if end is not None and clock.monotonic() >= end:
@@ -137,7 +137,7 @@ class Future(Generic[Result]):
         return value
 
     def results(self, timeout: float | None = None) -> list[Result]:
-        """What each rank returned; raises as `result` does."""
+        """The return values of all ranks; raises like `result`."""
         if not self.wait(timeout):
             raise TimeoutError(f"{self.name} has not ended after {timeout:g} s")
         outcome = self._outcome()
@@ -150,7 +150,7 @@ class Future(Generic[Result]):
         )
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What `result` would raise; None if it would not. Raises TimeoutError."""
+        """The exception that `result` would raise, None without. Raises TimeoutError."""
         if not self.wait(timeout):
             raise TimeoutError(f"{self.name} has not ended after {timeout:g} s")
         try:
@@ -162,11 +162,11 @@ class Future(Generic[Result]):
         return None
 
     def logs(self, rank: int | None = None) -> str:
-        """The output so far, of all ranks or one."""
+        """The output so far, of all ranks or of `rank`."""
         return "".join(f"{line.text}\n" for line in logs.Tail(self.directory, rank).read(last=True))
 
     def _outcome(self) -> calling.Outcome | None:
-        """Of all ranks: the first that failed, or rank 0's; None while one is missing."""
+        """The outcome of the first rank that failed, else of rank 0; None while an outcome is missing."""
         if not self._known:
             first = calling.read(self.directory)
             if first is None:
@@ -191,7 +191,7 @@ class Future(Generic[Result]):
 
 
 class _Watch:
-    """One question to Slurm for all futures of this process."""
+    """Updates the states of all futures of this process by a single query to Slurm."""
 
     def __init__(self) -> None:
         self._open: WeakSet[Future[Any]] = WeakSet()
@@ -203,7 +203,7 @@ class _Watch:
             self._open.add(future)
 
     def ask(self) -> None:
-        """Bring all states up to date, unless that was done a moment ago."""
+        """Update all states, unless the last update was a moment ago."""
         with self._lock:
             if clock.monotonic() - self._asked_at < _ASK_SECONDS:
                 return
@@ -233,7 +233,7 @@ _watch = _Watch()
 def submit(function: Callable[..., Result], *arguments: Any, **named: Any) -> Future[Result]:
     """Run `function(*arguments, **named)` as a job; options of `spritz run` among `named` are the job's.
 
-    `snapshot=False` runs in this directory in place of a snapshot of it; `group` names runs that belong together.
+    `snapshot=False` runs in this directory instead of a snapshot of it; `group` names runs that belong together.
     Raises ExperimentError.
     """
     options, rest = _split(function, named)
@@ -271,9 +271,10 @@ def _submit(
 
 
 def map(function: Callable[..., Result], items: Iterable[Any], **options: Any) -> list[Future[Result]]:
-    """One job array that calls `function(item)` for each item; one future each, in order.
+    """Submit a job array that calls `function(item)` for each item; return a future for each, in order.
 
-    `parallel` limits how many run at once. Other options as for `submit`. Raises ExperimentError.
+    `parallel` limits the number of calls that run at the same time. Other options as for `submit`. Raises
+    ExperimentError.
     """
     given, rest = _split(function, options, own=False)
     if rest:
@@ -286,7 +287,7 @@ def submit_array(
     functions: Sequence[Callable[..., Any]],
     options: dict[str, Any],
 ) -> list[Future[Any]]:
-    """One job array for calls of `functions` (each has one, or all have one); several beyond Slurm's limit."""
+    """Submit a job array for calls, each of its own function or all of the same; several beyond Slurm's limit."""
     if not calls:
         return []
     directory = Path.cwd()
@@ -347,7 +348,7 @@ def command(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def shown(function: Callable[..., Any]) -> str:
-    """The call for people."""
+    """The call as text for listings."""
     return f"{command(function)[-1].removeprefix('__main__:').replace(':', '.')}(…)"
 
 
@@ -376,7 +377,7 @@ def as_completed(futures: Iterable[Future[Result]], timeout: float | None = None
 
 
 class Executor:
-    """Options once for many calls, with the methods of `concurrent.futures.Executor`.
+    """Submits calls with common options, by the methods of `concurrent.futures.Executor`.
 
     with Executor(gpus=1, time="1h") as executor:
         losses = list(executor.map(train, [1e-2, 1e-3]))
@@ -389,7 +390,7 @@ class Executor:
         self._futures: list[Future[Any]] = []
 
     def submit(self, function: Callable[..., Result], /, *arguments: Any, **named: Any) -> Future[Result]:
-        """As the function `submit`, but all of `named` goes to the function."""
+        """Like the function `submit`, but all of `named` goes to the function."""
         made = _submit(function, arguments, named, dict(self._options))
         self._futures.append(made)
         return made
@@ -397,7 +398,7 @@ class Executor:
     def map(
         self, function: Callable[..., Result], *iterables: Iterable[Any], timeout: float | None = None
     ) -> Iterator[Result]:
-        """The results in order, from one job array."""
+        """The results in order, from a single job array."""
         calls: list[tuple[Sequence[Any], Mapping[str, Any]]] = [(each, {}) for each in zip(*iterables, strict=False)]
         made = submit_array(calls, [function], dict(self._options))
         self._futures += made
@@ -423,7 +424,7 @@ class Executor:
 def _split(
     function: Callable[..., Any] | None, named: Mapping[str, Any], *, own: bool = True
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Options of the run, and the rest. Raises ExperimentError for what could be either."""
+    """(options of the run, arguments of the function). Raises ExperimentError for a name that could be either."""
     options = {name: value for name, value in named.items() if name in _OPTIONS or name in _EXTRA}
     if function is not None and own:
         try:
@@ -440,7 +441,7 @@ def _split(
 
 
 def run_options(options: Mapping[str, Any], found: settings.Settings, name: str) -> RunOptions:
-    """The options over those of spritz.yaml. Raises ExperimentError."""
+    """The options, which override those of spritz.yaml. Raises ExperimentError."""
     given: dict[str, Any] = {}
     for key, value in options.items():
         if key == "env":

@@ -1,4 +1,4 @@
-"""Several runs as one job array: each has its directory and script, and the array's script starts that of its task."""
+"""Several runs as a job array. Each run has a directory and a script; the array's script starts that of its task."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from spritz.experiments.record import Run
 from spritz.experiments.store import Store
 from spritz.experiments.submission import Request
 
-#: of one array: MaxArraySize is 1001 unless a site raises it
+#: Most tasks of an array: MaxArraySize is 1001 unless a site raises it.
 TASKS_MAX = 1000
 
 
 @dataclass
 class Prepared:
-    """Runs that are on disk and not queued, by their index in the array."""
+    """Runs on disk that are not queued yet, by their index in the array."""
 
     runs: dict[int, Run]
     script: Path
     environment: Mapping[str, str]
-    #: further words for sbatch
+    #: further arguments for sbatch
     words: tuple[str, ...] = ()
 
 
@@ -74,7 +74,7 @@ exec bash "$directory/job.sh" >> "$directory/log/job.log" 2>&1
 
 
 def queued(prepared: Prepared, job_id: str, store: Store) -> None:
-    """The array is in the queue."""
+    """Record that the array is queued as job `job_id`."""
     for index, run in prepared.runs.items():
         run.job_id = f"{job_id}_{index}"
         record.write(_directory(run), run, durable=False)
@@ -82,7 +82,7 @@ def queued(prepared: Prepared, job_id: str, store: Store) -> None:
 
 
 def launch(requests: Mapping[int, Request], store: Store, script: Path, *, name: str, parallel: int = 0) -> list[Run]:
-    """Queue the array; nothing is left behind if it cannot be. Raises ExperimentError."""
+    """Queue the array. Raises ExperimentError, and leaves no files then."""
     prepared = prepare(requests, store, script, name=name, parallel=parallel)
     try:
         job_id = slurm.submit(str(prepared.script), prepared.words, environment=prepared.environment)
@@ -101,7 +101,7 @@ def forget(runs: Iterable[Run], store: Store) -> None:
 
 
 def ranges(indices: Iterable[int]) -> str:
-    """`0-3,7` of 0, 1, 2, 3, 7."""
+    """Indexes as ranges: `0-3,7` for 0, 1, 2, 3, 7."""
     parts: list[list[int]] = []
     for index in sorted(indices):
         if parts and index == parts[-1][1] + 1:

@@ -1,7 +1,7 @@
-"""Commands inside a running run: as a step of its job that shares the job's resources (srun --overlap).
+"""Commands inside a running run, as a step of its job that shares the job's resources (srun --overlap).
 
-The command gets the environment and directory of the run's own process on that node, read from that process: this
-includes variables that the job's script set, and nothing is written to disk.
+The command gets the environment and directory of the run's process on that node, read from /proc. So it has the
+variables that the job's script set, without writing them to disk.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ exec "$@"
 
 
 def running(store: Store, name: str, owner: str) -> Entry:
-    """The run, which must have begun. Raises ExperimentError."""
+    """The run, if it is running. Raises ExperimentError if it is not."""
     entry = store.get(name, owner)
     states.refresh(store, [entry])
     entry = store.get(entry.name, entry.owner)
@@ -75,7 +75,7 @@ def node_of(nodes: Sequence[str], *, node: str = "", rank: int | None = None, ta
         if node.isdigit() and node not in nodes and int(node) < len(nodes):
             return nodes[int(node)]
         if node not in nodes:
-            raise ExperimentError(f"{node} is no node of the run", hint=f"its nodes are {', '.join(nodes)}")
+            raise ExperimentError(f"{node} is not a node of the run", hint=f"its nodes are {', '.join(nodes)}")
         return node
     place = (rank or 0) // max(1, tasks_per_node)
     if place >= len(nodes) or place < 0:
@@ -84,7 +84,7 @@ def node_of(nodes: Sequence[str], *, node: str = "", rank: int | None = None, ta
 
 
 def tasks_per_node(directory: Path) -> int:
-    """As the run's script asks."""
+    """Tasks per node that the run's script requests; 1 by default."""
     try:
         lines = (directory / "job.sh").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -114,7 +114,7 @@ def entering(entry: Entry, command: Sequence[str], rank: int | None = None) -> l
 
 
 def environment() -> dict[str, str]:
-    """Ours for srun: an allocation around us, or its options, must not shape the step."""
+    """The environment for srun, without variables of an enclosing allocation, which would change the step."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -123,5 +123,5 @@ def environment() -> dict[str, str]:
 
 
 def shell() -> list[str]:
-    """The user's shell, as a login leaves it."""
+    """The command line of the user's login shell."""
     return [os.environ.get("SHELL") or "/bin/bash", "-i"]

@@ -1,8 +1,8 @@
 """A Python function as a run: the call's file, its execution in the job, and its result.
 
-`call.pkl` in the run's directory holds where modules are found, then the function and its arguments (cloudpickle). Each
-rank writes `result-RANK.pkl`, whole or not at all: how it ended, then the value or the exception. Both are two pickles
-after one another, so that the first can be read where the second cannot.
+`call.pkl` in the run's directory has the module search path, then the function and its arguments (cloudpickle). Each
+rank atomically writes `result-RANK.pkl`: how it ended, then the value or the exception. Each file consists of two
+pickles, so that the first is readable even if the second is not.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from spritz.experiments import secrets
 from spritz.experiments.errors import ExperimentError
 
 CALL = "call.pkl"
-#: bytes of a call that are searched for secrets; the rest is data
+#: Bytes of a call that are searched for secrets; beyond that, it is data.
 _SEARCHED_BYTES = 16 << 20
 _DEPTH = 6
 
 
 class RemoteTraceback(Exception):
-    """The cause of an exception that was raised in a job: where it was raised there."""
+    """The cause of an exception from a job: the traceback there."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -39,7 +39,7 @@ class RemoteTraceback(Exception):
 
 
 class CallFailed(ExperimentError):
-    """The job raised an exception that cannot be brought here; its words."""
+    """The job raised an exception that cannot be unpickled here; the message is the exception's text."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class Outcome:
 
     ok: bool
     ranks: int
-    #: type and words of the exception, and the traceback of the job
+    #: type and message of the exception, and its traceback in the job
     message: str
     traceback: str
     payload: bytes
 
     def value(self) -> Any:
-        """The value. Raises what the function raised, or CallFailed."""
+        """The return value. Raises the function's exception, or CallFailed."""
         if self.ok:
             try:
                 return pickle.loads(self.payload)
@@ -71,7 +71,9 @@ class Outcome:
 
 
 def dumps(value: Any, what: str) -> bytes:
-    """The value pickled, functions and classes of __main__ by their code. Raises ExperimentError naming what cannot."""
+    """Pickle a value, with the code of functions and classes of __main__. Raises ExperimentError naming the part that
+    cannot be pickled.
+    """
     cloudpickle = _cloudpickle()
     try:
         data: bytes = cloudpickle.dumps(value)
@@ -96,7 +98,7 @@ def _cloudpickle() -> Any:
 
 
 def _unpicklable(value: Any, where: str, depth: int) -> tuple[str, Any]:
-    """The innermost part that cannot be pickled, and how to get to it."""
+    """(path to the innermost part that cannot be pickled, that part)."""
     if depth:
         for name, part in _parts(value, where):
             try:
@@ -133,7 +135,7 @@ def written(function: Callable[..., Any], arguments: Sequence[Any], named: Mappi
     except ExperimentError:
         raise
     except Exception:
-        # Once more in parts, to name the one.
+        # Pickle each part again, to name the one that fails.
         dumps(function, f"function {label}")
         for place, value in enumerate(arguments):
             dumps(value, f"argument {place + 1} of {label}")
@@ -157,7 +159,7 @@ def _secret(what: str) -> ExperimentError:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """The function's name, for people."""
+    """The function's qualified name, for messages."""
     inner = getattr(function, "func", function)
     name = str(getattr(inner, "__qualname__", type(inner).__qualname__))
     return "lambda" if "<lambda>" in name else name.rpartition(".")[2]
@@ -175,7 +177,7 @@ def read(directory: Path, rank: int = 0) -> Outcome | None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """The file with this content, or none."""
+    """Write a file atomically."""
     descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
@@ -185,14 +187,14 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def succeeded(payload: bytes) -> bytes:
-    """The content of a result file."""
+    """The content of the result file of a successful call. `payload`: the pickled value."""
     ranks = int(os.environ.get("SLURM_NTASKS") or 1)
     head: bytes = pickle.dumps({"ok": True, "ranks": ranks, "message": "", "traceback": ""})
     return head + payload
 
 
 def failed(error: BaseException) -> bytes:
-    """The content of a result file; secrets of the environment are masked in the words."""
+    """The content of the result file of a failed call. Masks secrets of the environment in its text."""
     known = secrets.secret_values(os.environ)
     words = secrets.without(secrets.masked_text("".join(traceback.format_exception(error))), known)
     message = secrets.without(secrets.masked_text(f"{type(error).__name__}: {error}"), known)
@@ -208,7 +210,7 @@ def failed(error: BaseException) -> bytes:
 
 
 def use_path(path: Sequence[str], root: str, code: Path) -> None:
-    """Find modules where the submitter found them, those of the snapshot in its checkout."""
+    """Set the module search path to the submitter's, with the snapshot's checkout in place of the working tree."""
     for entry in reversed(path):
         place = entry
         if root and (entry == root or entry.startswith(root + os.sep)):
@@ -221,13 +223,13 @@ def use_path(path: Sequence[str], root: str, code: Path) -> None:
 
 
 def main() -> int:
-    """Run the call of this job's directory."""
+    """Run the call in this job's directory. Returns the exit code."""
     directory = Path(os.environ["SPRITZ_RUN_DIR"])
     rank = int(os.environ.get("SLURM_PROCID") or 0)
     target = directory / f"result-{rank}.pkl"
     earlier = read(directory, rank)
     if earlier is not None and earlier.ok:
-        return 0  # requeued after it had ended
+        return 0  # the job was requeued after the call had ended
     try:
         with (directory / CALL).open("rb") as file:
             head = pickle.load(file)

@@ -1,8 +1,8 @@
-"""Connections to ports of a node through one pair of pipes: srun's standard input and output.
+"""Connections to ports of a node through a pair of pipes: srun's standard input and output.
 
-The far end is this file too, started on the node with whatever `python3` there is: the standard library alone. Frames
-are a number of the connection, a kind, a length and bytes. One slow connection holds up the others; that is a price for
-needing no port, and no route, between login host and node.
+This file also runs as the far end, on the node, with any `python3` there: it imports only the standard library. A frame
+has the number of its connection, a kind, a length and bytes. A slow connection delays the others: the price for needing
+no open port and no route between login host and node.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PIECE_BYTES = 1 << 16
 
 
 class Channel:
-    """One end. `open` of the other end connects to a port there."""
+    """An end of the channel. A frame `open` makes the other end connect to a port there."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -28,7 +28,7 @@ class Channel:
         self._next = 0
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
-        """Join an accepted connection to a port of the far end."""
+        """Connect an accepted connection with a port of the far end."""
         self._next += 1
         number = self._next
         self._streams[number] = writer
@@ -36,7 +36,7 @@ class Channel:
         await self._pump(number, reader)
 
     async def run(self) -> None:
-        """Until the pipes close."""
+        """Carry data until the pipes close."""
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 number, kind, length = _HEAD.unpack(await self._reader.readexactly(_HEAD.size))
@@ -69,7 +69,7 @@ class Channel:
             self._half(number)
 
     def _half(self, number: int) -> None:
-        """One direction has ended; with the second the connection has."""
+        """A direction of a connection has ended; with the second, the connection ends."""
         if number not in self._halves:
             self._halves.add(number)
             return
@@ -96,7 +96,7 @@ class Channel:
 
 
 async def far() -> None:
-    """The node's end: on our standard input and output."""
+    """Run the node's end, on standard input and output."""
     loop = asyncio.get_event_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)

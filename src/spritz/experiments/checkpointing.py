@@ -15,13 +15,13 @@ pause`.
         if stop:
             checkpoints.leave()
 
-Every run of `spritz run` finds this file as `spritz_checkpointing` on PYTHONPATH; elsewhere copy it. It needs the
-standard library alone, and no Slurm: without one, checkpoints go to ./checkpoints, and SIGUSR1 or SIGTERM stops. The
-contract with the job is in docs/how-to/pause-and-resume.md.
+Each run of `spritz run` has this file as `spritz_checkpointing` on PYTHONPATH; elsewhere, copy it. It needs only the
+standard library, and no Slurm: without a job, checkpoints go to ./checkpoints, and SIGUSR1 or SIGTERM stops the
+program. The contract with the job is in docs/how-to/pause-and-resume.md.
 
-With several ranks, rank 0 writes, all ranks keep their random state, and all stop at the same step: by
-torch.distributed where it is initialised, else by `agree`, which gets this rank's wish and returns that of any rank (as
-`lambda wish: comm.allreduce(wish, MPI.LOR)`).
+With several ranks, rank 0 writes, all ranks store their random state, and all stop at the same step: by
+torch.distributed if it is initialised, else by `agree`, which gets whether this rank wants to stop and returns whether
+any rank does (such as `lambda wish: comm.allreduce(wish, MPI.LOR)`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from typing import Any, NoReturn
 
 __all__ = ["SAVED", "Checkpointer", "huggingface_callback", "lightning_callback", "resume_from"]
 
-#: the exit status that says "saved; start me again"
+#: Exit status that asks the job to start the program again from its checkpoint.
 SAVED = 75
 _NAME = re.compile(r"step-(\d+)\.ckpt\Z")
 
@@ -49,7 +49,7 @@ _NAME = re.compile(r"step-(\d+)\.ckpt\Z")
 class Checkpointer:
     """Writes and reads checkpoints in `directory` (default: $SPRITZ_CHECKPOINT_DIR), and keeps the newest `keep`.
 
-    Make it before the training starts: from then on the signals set a flag that `should_stop` returns.
+    Create it before the training starts: from then on, the signals set a flag that `should_stop` returns.
     """
 
     def __init__(
@@ -72,20 +72,20 @@ class Checkpointer:
         wanted = os.environ.get("SPRITZ_STOP_SIGNAL", "USR1")
         for name in dict.fromkeys((f"SIG{wanted}", "SIGTERM")):
             signal.signal(getattr(signal, name), self._note)
-        # The job repeats the signal until the program is gone, and Python's exit undoes handlers: it would die of it.
+        # The job repeats the signal until the program has ended, and Python's exit resets handlers: ignore it then.
         atexit.register(signal.signal, getattr(signal, f"SIG{wanted}"), signal.SIG_IGN)
 
     def _note(self, number: int, frame: object) -> None:
         self._asked = True
 
     def should_stop(self) -> bool:
-        """Whether any rank has been asked to stop. All ranks must call it equally often: it may be a collective."""
+        """Whether any rank was asked to stop. All ranks must call it equally often, since it may be a collective."""
         return self._agree(self._asked)
 
     def save(self, step: int, **state: Any) -> Path:
-        """Write `state` with `step`, the next step to do. Objects with a `state_dict` are saved by it.
+        """Write `state` atomically, with `step`, the next step to do. Objects with a `state_dict` are saved by it.
 
-        The file appears whole or not at all. All ranks call it; it is rank 0 that writes `state`.
+        All ranks must call it; rank 0 writes `state`.
         """
         path = self.directory / f"step-{step:010}.ckpt"
         if self._random_state:
@@ -113,12 +113,12 @@ class Checkpointer:
         return None
 
     def leave(self) -> NoReturn:
-        """Exit so that the job starts this program again from the checkpoint. All ranks call it."""
+        """Exit so that the job starts this program again from the checkpoint. All ranks must call it."""
         _barrier()
         saved = os.environ.get("SPRITZ_SAVED_FILE")
         if saved is None:
             sys.exit(SAVED)
-        # By a file: launchers replace the status, and srun ends the other ranks when one exits with another than 0.
+        # Tell the job by a file: launchers replace the status, and srun ends the other ranks at a status other than 0.
         if self.rank == 0:
             Path(saved).touch()
         sys.exit(0)
@@ -150,7 +150,7 @@ class Checkpointer:
 
 
 def resume_from() -> str | None:
-    """The checkpoint to start from, as the job says (SPRITZ_RESUME_FROM); None in a first life."""
+    """The checkpoint from which to start (SPRITZ_RESUME_FROM, set by the job); None at the first start."""
     return os.environ.get("SPRITZ_RESUME_FROM") or None
 
 
@@ -302,7 +302,7 @@ def _read(path: Path) -> Any:
 
 
 def _point(directory: Path, path: Path) -> None:
-    """`latest` names the newest whole checkpoint: the job finds it by that."""
+    """Point the link `latest`, by which the job finds it, to the newest complete checkpoint."""
     scratch = directory / f".latest-{os.getpid()}"
     scratch.unlink(missing_ok=True)
     scratch.symlink_to(os.path.relpath(path, directory))

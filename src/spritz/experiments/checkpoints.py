@@ -1,7 +1,7 @@
-"""A run's checkpoints: found by name below its code and its directory, and chosen for removal by a policy.
+"""A run's checkpoints: found by name below its code and its directory, and removed by a policy.
 
-Files of one step in one directory (ranks' shards, model and optimiser) are one checkpoint, and so is a directory
-checkpoint-N. Files of the snapshot are the user's code, and none.
+Files of the same step in the same directory (shards of ranks, model and optimiser) form a checkpoint, and so does a
+directory checkpoint-N. Files of the snapshot are the user's code, never checkpoints.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ _STEPS = tuple(
 )  # fmt: skip
 _SHARD = re.compile(r"(?:[-_.]?rank[-_]?\d+|-\d{5}-of-\d{5})", re.IGNORECASE)
 _SKIPPED = frozenset({".git", "__pycache__", "node_modules", "venv", ".venv", "log", "usage"})
-#: metrics of which less is better, by a word in their name
+#: Words in the names of metrics for which smaller values are better.
 _LESS = re.compile(r"loss|err|perplexity|ppl|mse|mae|rmse|nll|wer|cer|fid|bpc", re.IGNORECASE)
 _ENTRIES_MAX = 200_000
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Files or a directory that belong together. `step` is None where the name tells none."""
+    """Files, or a directory, that form a checkpoint. `step`: None if the name has none."""
 
     paths: tuple[Path, ...]
     step: int | None
     written_at: float
     size: int
-    #: something points at it, as last.ckpt
+    #: whether a link points to it, such as last.ckpt
     linked: bool = False
 
 
 def find(roots: Iterable[Path], *, tracked: Collection[Path] = (), since: float = 0.0) -> list[Checkpoint]:
-    """Checkpoints below these directories, newest first; not what is `tracked`, nor older than `since`."""
+    """Checkpoints below these directories, newest first, without `tracked` files and files older than `since`."""
     groups: dict[tuple[Path, str], list[Path]] = {}
     targets: set[Path] = set()
     seen: set[Path] = set()
@@ -77,7 +77,7 @@ def find(roots: Iterable[Path], *, tracked: Collection[Path] = (), since: float 
                 groups.setdefault((folder, _SHARD.sub("", name) if step is None else f"\0{step}"), []).append(path)
     found = []
     for paths in groups.values():
-        with suppress(OSError):  # removed by the program meanwhile
+        with suppress(OSError):  # the program has removed it meanwhile
             sizes, times = zip(*[_measure(path) for path in paths], strict=True)
             if max(times) >= since:
                 linked = any(path.resolve() in targets for path in paths)
@@ -86,7 +86,7 @@ def find(roots: Iterable[Path], *, tracked: Collection[Path] = (), since: float 
 
 
 def step_of(name: str) -> int | None:
-    """The step, or else the epoch, that a name tells."""
+    """The step, or else the epoch, in a name; None if there is none."""
     for pattern in _STEPS:
         match = pattern.search(name)
         if match:
@@ -95,7 +95,7 @@ def step_of(name: str) -> int | None:
 
 
 def _measure(path: Path) -> tuple[int, float]:
-    """Bytes, and when it was written to last."""
+    """(size in bytes, time of the last change) of a file or directory."""
     if not path.is_dir():
         status = path.stat()
         return status.st_size, status.st_mtime
@@ -128,9 +128,9 @@ def less_is_better(metric: str) -> bool:
 def to_prune(
     found: list[Checkpoint], *, keep_last: int | None, values: dict[Checkpoint, float], least: bool
 ) -> list[Checkpoint]:
-    """What a policy removes, of checkpoints given newest first; `values` are of the metric whose best is kept.
+    """The checkpoints that a policy removes. `checkpoints`: newest first; `values`: of the metric for keeping the best.
 
-    Never the newest, nor what a link points at, nor what is not one of a series.
+    Never removes the newest, the target of a link, or a checkpoint that is not one of a series.
     """
     kept = set(found[: max(1, keep_last if keep_last is not None else 1)])
     if values:
@@ -139,7 +139,7 @@ def to_prune(
 
 
 def remove(checkpoint: Checkpoint) -> None:
-    """Remove its files. Raises OSError."""
+    """Remove the checkpoint's files. Raises OSError."""
     for path in checkpoint.paths:
         if path.is_dir():
             shutil.rmtree(path)

@@ -1,10 +1,10 @@
-"""Runs in a container: the command of a run is started by `srun --container-image=…`, with what it needs mounted.
+"""Runs in a container: `srun --container-image=…` starts the run's command, with the necessary directories mounted.
 
-Only the command is in the container. The job's script, which checks out the code and notes how the run ends, runs on
-the node as always, so an image needs nothing of ours: the run's directory (with the code, its metrics and checkpoints)
-is mounted under its own name.
+Only the command runs in the container. The job's script, which checks out the code and records the run's end, runs on
+the node as usual. So an image needs nothing of Spritz: the run's directory (with code, metrics and checkpoints) is
+mounted under its own path.
 
-The options are pyxis's, which sites with a real Slurm have.
+The options are those of pyxis, which sites with a real Slurm have.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from spritz.experiments import slurm
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.settings import RunOptions
 
-#: of a SIF file: its magic word, and the identity of its content, which is made when it is built
+#: Offsets in a SIF file: of its magic word, and of the id that it gets when it is built.
 _SIF_MAGIC, _SIF_ID = slice(32, 41), slice(48, 64)
-#: a file up to this size is hashed when it is first used, which takes some seconds; a larger one is known by its time
+#: Files up to this size in bytes are hashed at their first use, which takes seconds; larger ones are known by time.
 _HASHED_BYTES_MAX = 16 << 30
 
 
 def checked(options: RunOptions, directory: Path, environment: Mapping[str, str]) -> RunOptions:
-    """With the image's path made absolute. Raises ExperimentError where the run cannot start in a container."""
+    """The options with an absolute path of the image. Raises ExperimentError if the run cannot use a container."""
     image = options.container_image
     if not image:
         if options.container_mounts:
@@ -86,10 +86,10 @@ def words(options: RunOptions, mounted: Sequence[str]) -> str:
 
 
 def identity(image: str, home: Path, environment: Mapping[str, str]) -> str:
-    """The image, and what says which one it was, as far as that can be known here: its name may come to hold another.
+    """The image's name, and an identity of its content if it can be determined: the name may later mean another image.
 
-    Of a SIF file the identity that its build gave it; of an archive its SHA-256 (kept until the file changes); of a
-    name the digest of the image that podman has. Source: the header of SIF files (sylabs/sif, `pkg/sif`).
+    For a SIF file, the id from its build; for an archive, its SHA-256 (cached until the file changes); for a name, the
+    digest of podman's image. Source: the header of SIF files (sylabs/sif, `pkg/sif`).
     """
     if not image.startswith("/"):
         digest = _of_podman(image, environment)

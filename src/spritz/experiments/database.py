@@ -1,7 +1,7 @@
-"""The database of the index: SQLite by Python's own module, any other by SQLAlchemy.
+"""The database of the index: SQLite through Python's own module, any other through SQLAlchemy.
 
-SQLAlchemy takes 0.15 s to import, half of what `spritz runs` may take; the default does without. Statements are plain
-SQL that both understand, with values as `:name`.
+SQLAlchemy takes 0.15 s to import, half the time budget of `spritz runs`, so the default does not need it. Statements
+are plain SQL that both understand, with values as `:name`.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from spritz.experiments.errors import ExperimentError
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
 
-#: an index on a network file system waits so long for another writer
+#: Seconds to wait for another writer of an index, which may be on a network file system.
 LOCK_SECONDS = 20.0
 _ELSEWHERE = "SPRITZ_RUN_STORE names a database elsewhere, as sqlite:////var/tmp/ME.db, SPRITZ_HOME another directory"
-#: for a server to answer
+#: Seconds to wait for a database server.
 CONNECT_SECONDS = 10
 
 
 class Taken(Exception):
-    """A row with this key is there already."""
+    """A row with this key exists already."""
 
 
 class Transaction(Protocol):
-    """Statements that take effect together."""
+    """Statements in a transaction, which take effect together."""
 
     def execute(self, statement: str, values: Mapping[str, Any]) -> Iterable[Any]:
-        """Its rows, in tuples."""
+        """The rows of the answer, as tuples."""
 
 
 class Database(Protocol):
-    """Where the index is. Raises ExperimentError where it cannot be used, and Taken."""
+    """The database of the index. Methods raise ExperimentError if it cannot be used, and Taken."""
 
-    #: SQL for a number in the JSON text of the column `metrics`; "" where there is none
+    #: SQL for a number in the JSON text of the column `metrics`; "" if the database has no such function
     metric: str
 
     @contextmanager
     def begin(self) -> Iterator[Transaction]:
-        """A transaction: made durable at the end, or undone."""
+        """A transaction: committed at the end of the block, or rolled back on an exception."""
 
     def has_table(self, name: str) -> bool:
-        """Whether there is one."""
+        """Whether the table exists."""
 
     def close(self) -> None:
-        """Give connections back."""
+        """Close all connections."""
 
 
 def connect(url: str) -> Database:
@@ -68,7 +68,7 @@ def connect(url: str) -> Database:
 
 
 class Sqlite:
-    """One connection to a file."""
+    """SQLite: a single connection to a file."""
 
     metric = "CAST(json_extract(metrics, '$.\"' || {name} || '\"') AS REAL)"
 
@@ -119,7 +119,7 @@ class Sqlite:
 
 
 class Server:
-    """By SQLAlchemy."""
+    """Any other database, through SQLAlchemy."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -188,12 +188,12 @@ class _Statements:
 
 
 def _line(error: BaseException | None) -> str:
-    """The error's first line, without secrets; what a server adds are the statement and its values."""
+    """The error's first line, without secrets; the lines after it have the statement and its values."""
     return secrets.masked_text(str(error).strip().partition("\n")[0])
 
 
 def _refuses_locks(url: str) -> bool:
-    """Whether the file system of an SQLite file has no locks: SQLite says that as it says that another holds one."""
+    """Whether the file system of an SQLite file has no locks: SQLite reports that like a lock of another process."""
     place = Path(url.removeprefix("sqlite:///")).parent
     if not url.startswith("sqlite:///"):
         return False
@@ -206,7 +206,7 @@ def _refuses_locks(url: str) -> bool:
 
 
 def unusable(url: str, reason: str) -> ExperimentError:
-    """The error for a database that cannot be used, in words."""
+    """The ExperimentError for a database that cannot be used."""
     url = secrets.masked_text(url)
     if "locked" in reason and _refuses_locks(url):
         return ExperimentError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ExperimentError(Exception):
-    """One line of what is wrong, and what would help."""
+    """An error with a one-line message for users, and an optional hint about the remedy."""
 
     def __init__(self, message: str, *, hint: str = "", exit_code: int = 1) -> None:
         super().__init__(message)

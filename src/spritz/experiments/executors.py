@@ -18,7 +18,7 @@ from spritz.notation.names import nearest
 
 Result = TypeVar("Result")
 
-#: parameter of submitit -> option of a run
+#: Parameter of submitit -> option of a run.
 _SAME = {
     "name": "name",
     "nodes": "nodes",
@@ -29,7 +29,7 @@ _SAME = {
     "slurm_ntasks_per_node": "tasks_per_node",
     **{f"slurm_{name}": name for name in SLURM_OPTIONS},
 }
-#: options of sbatch that a run has none for
+#: Options of sbatch without a corresponding option of a run.
 _PASSED = (
     *("slurm_comment", "slurm_gres", "slurm_exclude", "slurm_exclusive", "slurm_nodelist", "slurm_dependency"),
     *("slurm_gpus_per_task", "slurm_cpus_per_gpu", "slurm_mem_per_gpu", "slurm_mem_per_cpu", "slurm_mail_type"),
@@ -65,33 +65,33 @@ class Job(Generic[Result]):
 
     @property
     def state(self) -> str:
-        """As `spritz runs` tells it."""
+        """The state as in `spritz runs`."""
         return self.future.state
 
     @property
     def num_tasks(self) -> int:
-        """Processes of the job; 1 until it has begun to end."""
+        """Number of the job's processes; 1 until the first has ended."""
         outcome = calling.read(self.future.directory)
         return outcome.ranks if outcome else 1
 
     def done(self, force_check: bool = False) -> bool:
-        """Whether it has ended."""
+        """Whether the job has ended."""
         return self.future.done()
 
     def wait(self) -> None:
-        """Until it has ended."""
+        """Wait until the job has ended."""
         self.future.wait()
 
     def result(self) -> Result:
-        """What the function returned. Raises what it raised."""
+        """The function's return value. Raises the function's exception."""
         return self.future.result()
 
     def results(self) -> list[Result]:
-        """Of all tasks."""
+        """The return values of all tasks."""
         return self.future.results()
 
     def exception(self) -> BaseException | None:
-        """What `result` would raise."""
+        """The exception that `result` would raise."""
         return self.future.exception()
 
     def cancel(self, check: bool = True) -> None:
@@ -112,7 +112,7 @@ class Job(Generic[Result]):
 
     def _is(self, future: api.Future[Result]) -> None:
         self._future = future
-        # Logs and results under the number, as submitit has them in its folder.
+        # Link logs and results under the job's id, as submitit names them in its folder.
         with suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
             (self._folder / future.job_id).symlink_to(future.directory)
@@ -147,7 +147,7 @@ class AutoExecutor:
         return dict(self._parameters)
 
     def update_parameters(self, **given: Any) -> None:
-        """Set parameters by submitit's names. Raises ExperimentError for one that there is not."""
+        """Set parameters by submitit's names. Raises ExperimentError for an unknown name."""
         names = (*_SAME, *_PASSED, *_OTHER)
         for name in given:
             if name not in names:
@@ -156,7 +156,7 @@ class AutoExecutor:
         self._parameters.update(given)
 
     def submit(self, fn: Callable[..., Result], *args: Any, **kwargs: Any) -> Job[Result]:
-        """One job, or one task of the array that the surrounding `batch()` becomes."""
+        """Submit a job; inside `batch()`, a task of the batch's array."""
         job: Job[Result] = Job(self)
         if self._batch is not None:
             self._batch.append((job, fn, args, kwargs))
@@ -165,11 +165,11 @@ class AutoExecutor:
         return job
 
     def map_array(self, fn: Callable[..., Result], *iterable: Iterable[Any]) -> list[Job[Result]]:
-        """One array with a task for each item."""
+        """Submit an array with a task for each item."""
         return self._array([fn], [(each, {}) for each in zip(*iterable, strict=False)])
 
     def submit_array(self, fns: Sequence[Callable[[], Result]]) -> list[Job[Result]]:
-        """One array with a task for each function."""
+        """Submit an array with a task for each function."""
         return self._array(fns, [((), {}) for _ in fns])
 
     def _array(self, functions: Sequence[Callable[..., Any]], calls: list[Any]) -> list[Job[Any]]:
@@ -181,7 +181,7 @@ class AutoExecutor:
 
     @contextmanager
     def batch(self, allow_implicit_submissions: bool = False) -> Iterator[None]:
-        """What is submitted inside becomes one array at the end; nothing if an exception leaves."""
+        """Submit all calls of the block as a single array at its end; none if the block raises an exception."""
         if self._batch is not None:
             raise ExperimentError("batches cannot be inside one another")
         self._batch = []

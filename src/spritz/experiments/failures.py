@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spritz.experiments import logs, record
 
-#: pattern in a log -> what it means and what helps; the first that matches counts, so causes stand before effects
+#: Pattern in a log -> explanation with a remedy. The first match wins, so causes precede their effects.
 _KNOWN: tuple[tuple[str, str], ...] = (
     (r"torch\.(?:cuda\.)?OutOfMemoryError|CUDA out of memory|HIP out of memory|CUDA_ERROR_OUT_OF_MEMORY",
      "a GPU ran out of memory: a smaller batch, gradient accumulation or checkpointing, or GPUs with more memory"),
@@ -47,7 +47,7 @@ _STATES = {
 
 
 def explain(directory: Path, state: str, exit_code: int | None) -> str:
-    """One or two lines; "" if it did not fail."""
+    """The reason of the failure in one or two lines; "" if the run did not fail."""
     events = record.events(directory)
     life = max((event["restart"] for event in events if event["event"] == "started"), default=0)
     guard = [event for event in events if event["event"] == "idle" and event.get("action") == "end"]
@@ -68,7 +68,7 @@ def explain(directory: Path, state: str, exit_code: int | None) -> str:
 
 
 def ending(exit_code: int | None) -> str:
-    """An exit status in words."""
+    """An exit status as text."""
     if exit_code is None:
         return "it failed"
     if exit_code > 128:
@@ -88,7 +88,7 @@ def ending(exit_code: int | None) -> str:
 
 
 def first_cause(directory: Path) -> str:
-    """The earliest known cause in the newest life's logs, with the rank and the line that says it."""
+    """The earliest known cause in the logs since the last restart, with its rank and line."""
     newest = max((restart for restart, _, _ in logs.files(directory)), default=0)
     for pattern, meaning in _PATTERNS:
         for rank, text in _tails(directory, newest):

@@ -1,8 +1,8 @@
-"""Where runs are kept: a directory that login and compute nodes share.
+"""The directory of runs, which login and compute nodes share.
 
     runs.db            the index (`store`); or another database by SPRITZ_RUN_STORE
     snapshots.git      snapshots of code (`snapshot`)
-    runs/NAME/         one run: run.json, job.sh, events.jsonl, log/, code/
+    runs/NAME/         a run: run.json, job.sh, events.jsonl, log/, code/
 
 It is $SPRITZ_HOME, else $XDG_DATA_HOME/spritz, else ~/.local/share/spritz.
 """
@@ -17,12 +17,12 @@ from pathlib import Path
 
 from spritz.experiments.errors import ExperimentError
 
-#: A run is refused where less than this is free: its record and first checkpoint would fail half-way.
+#: Runs are refused if fewer bytes are free: the record and the first checkpoint would fail half-way.
 FREE_BYTES_MIN = 64 << 20
 
 
 def home() -> Path:
-    """The directory, made if it is missing. Raises ExperimentError if it cannot be used."""
+    """The directory, which is created if necessary. Raises ExperimentError if it cannot be used."""
     given = os.environ.get("SPRITZ_HOME")
     base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
     path = Path(given) if given else Path(base) / "spritz"
@@ -48,7 +48,7 @@ def need_space(path: Path, more: int = 0) -> None:
 
 
 def lock_refused(path: Path, error: OSError) -> ExperimentError:
-    """The error for a lock that cannot be taken, though nobody holds it."""
+    """The error for a lock that cannot be acquired although no process holds it."""
     return ExperimentError(
         f"{path}: {error.strerror}",
         hint="its file system refuses locks (NFS: see the mount's options nolock and local_lock); SPRITZ_HOME names "
@@ -57,9 +57,9 @@ def lock_refused(path: Path, error: OSError) -> ExperimentError:
 
 
 def copied_by_content(source: Path, directory: Path, name: str) -> Path:
-    """A copy of `source` that compute nodes see; `{digest}` in its name is that of its content.
+    """A copy of `source` that compute nodes can read; `{digest}` in its name is replaced by that of its content.
 
-    By content, so that a queued run keeps what it was submitted with after an upgrade.
+    The name depends on the content, so that a queued run keeps its copy after an upgrade.
     """
     data = source.read_bytes()
     target = directory / name.format(digest=hashlib.sha256(data).hexdigest()[:16])

@@ -1,13 +1,13 @@
-"""A program that runs next to the command in a job: opens the MLflow run, and samples each rank's usage.
+"""A program in a job, in parallel to the command: opens the MLflow run, and samples each rank's usage.
 
-A program of its own that the job's script starts with whatever `python3` the job has: the standard library alone, and
-no failure of it may harm the job. It is copied below the home of runs, so that nothing of ours need be installed where
-the job runs (`submission`).
+The job's script starts it with any `python3` that the job has, so it imports only the standard library; its failures
+must not harm the job. It is copied below the home of runs, so that Spritz need not be installed where the job runs
+(`submission`).
 
     track    print lines for the shell that point MLflow's clients at the run's MLflow run
-    close    tell MLflow how the run ended, if the program has not
-    mask     overwrite values of the variables named in the run's logs: secrets that the program has printed
-    sample   append a line with the use of CPU, memory, I/O and GPUs to usage/RESTART-NODE.jsonl now and then
+    close    report the run's end to MLflow, unless the program has done so
+    mask     overwrite the named variables' values in the run's logs: secrets that the program has printed
+    sample   periodically append a line with the usage of CPU, memory, I/O and GPUs to usage/RESTART-NODE.jsonl
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-#: A server that is being started is waited for so long, once a life; one that is gone must not hold the job up.
+#: Seconds to wait, once per start, for a server that is being started; a server that is gone must not delay the job.
 WAIT_SECONDS = 45.0
 _REQUEST_SECONDS = 5.0
-#: shorter values are no secrets, and stand in logs by chance (as in `secrets`)
+#: Shorter values are not secrets, and occur in logs by chance (as in `secrets`).
 SECRET_LENGTH_MIN = 8
-#: files of Python that are searched for set_experiment, and bytes of each
+#: Most Python files that are searched for set_experiment, and bytes of each.
 _FILES_MAX = 2000
 _FILE_BYTES_MAX = 1 << 20
 _LOGS_MAX = 64
 
 
 def main(words: list[str]) -> int:
-    """0, whatever happens."""
+    """Run a verb of the command line. Always 0."""
     directory = Path(os.environ["SPRITZ_RUN_DIR"])
     try:
         if words[0] == "track":
@@ -62,7 +62,7 @@ class Client:
     """The few calls of MLflow's REST API that are needed."""
 
     def __init__(self, url: str, user: str = "", password: str = "", token: str = "", direct: bool = False) -> None:
-        """`direct` goes past proxies for the outside world, which do not know the cluster's own hosts."""
+        """`direct`: bypass proxies, which do not know the cluster's own hosts."""
         import base64
 
         self.url = url.rstrip("/")
@@ -94,7 +94,7 @@ class Client:
             raise Unreachable(f"{self.url}: {error}") from error
 
     def experiment_id(self, name: str) -> str:
-        """The experiment's id; it is made if there is none of this name."""
+        """The id of the experiment of this name, which is created if necessary."""
         for _ in range(2):
             try:
                 found = self.call(f"experiments/get-by-name?experiment_name={quoted(name)}")
@@ -131,7 +131,7 @@ def server(known: dict[str, Any]) -> Client:
 
 
 def told(directory: Path) -> dict[str, Any]:
-    """What `spritz` has said of tracking this run. A trial of a sweep, NAME.INDEX, is told what its sweep was."""
+    """The tracking settings that `spritz` wrote for this run; a trial, NAME.INDEX, has those of its sweep."""
     path = directory / "track.json"
     if not path.exists():
         sweep = directory.with_name(directory.name.rpartition(".")[0]) / "track.json"
@@ -145,7 +145,7 @@ def told(directory: Path) -> dict[str, Any]:
 
 
 def track(directory: Path) -> list[tuple[str, str]]:
-    """Variables for the command. A server that does not answer costs the run its tracking, not its life."""
+    """Variables for the command. Without an answer of the server, the run continues untracked."""
     known = told(directory)
     tags = {**known["tags"], "spritz.job": os.environ.get("SLURM_JOB_ID", "")}
     variables = [("MLFLOW_EXPERIMENT_NAME", known["experiment"]), ("MLFLOW_RUN_CONTEXT", json.dumps(tags))]
@@ -162,13 +162,13 @@ def track(directory: Path) -> list[tuple[str, str]]:
                 host = client.url.rpartition("/")[2].partition(":")[0]
                 variables.append((name, ",".join(filter(None, (os.environ.get(name), host)))))
     if sets_experiment(Path(known["code"])):
-        # MLflow refuses a run of another experiment than the one set: the tags alone say whose runs they are.
+        # MLflow refuses a run of another experiment than the selected one, so identify runs only by their tags.
         return variables
     return [*variables, ("MLFLOW_RUN_ID", run_id)]
 
 
 def _opened(directory: Path, known: dict[str, Any], tags: dict[str, str]) -> tuple[Client, str]:
-    """The server and the id of the run's MLflow run, which later lives of the run go on with."""
+    """The server and the id of the run's MLflow run, which later starts of the run continue."""
     deadline = time.monotonic() + float(os.environ.get("SPRITZ_TRACK_WAIT_SECONDS") or WAIT_SECONDS)
     while True:
         try:
@@ -235,7 +235,7 @@ def close(directory: Path, status: int) -> None:
 
 
 def mask(logs: Path, names: list[str]) -> None:
-    """Overwrite in place, with as many characters: who follows the log finds his place again."""
+    """Overwrite in place, with the same number of characters, so that readers keep their position in the log."""
     values = {os.environ.get(name, "") for name in names}
     # Arguments come as --password=VALUE or as the value alone.
     values |= {value.partition("=")[2] for value in values if value.startswith("-")}
@@ -260,16 +260,16 @@ class Processes:
     def __init__(self, job: str, node: str) -> None:
         self._job = job.encode()
         self._node = node.encode()
-        #: pid -> (start, rank or None if it is none of a rank's)
+        #: pid -> (start, rank or None if the process belongs to no rank)
         self._ranks: dict[int, tuple[str, str | None]] = {}
-        #: pid -> what it had used at the last look: CPU seconds, bytes read and written
+        #: pid -> usage at the last sample: CPU seconds, bytes read and written
         self._last: dict[int, tuple[float, float, float]] = {}
         self._looked_at = time.monotonic()
         self._tick = os.sysconf("SC_CLK_TCK")
         self._page = os.sysconf("SC_PAGE_SIZE")
 
     def look(self) -> dict[str, list[float]]:
-        """Rank -> CPUs in use since the last look, bytes resident, bytes a second read and written."""
+        """Rank -> (CPUs in use since the last sample, resident bytes, bytes read and written per second)."""
         now = time.monotonic()
         span = max(now - self._looked_at, 1e-3)
         self._looked_at = now
@@ -297,13 +297,13 @@ class Processes:
             row = found.setdefault(rank, [0.0, 0.0, 0.0, 0.0])
             row[1] += int(words[21]) * self._page
             for place, column in enumerate((0, 2, 3)):
-                # A process that is new has used all of its time since the last look.
+                # A new process has used all of its time since the last sample.
                 row[column] += max(0.0, used[place] - (before[place] if before else 0.0)) / span
         self._ranks, self._last = ranks, last
         return found
 
     def _rank(self, pid: str) -> str | None:
-        """The rank by its environment: torchrun's and its like, else Slurm's task; the script and we are none."""
+        """A process's rank by its environment: torchrun's or similar, else Slurm's task; None for the script and us."""
         if int(pid) == os.getpid():
             return None
         with open(f"/proc/{pid}/environ", "rb") as file:
@@ -330,7 +330,7 @@ def _bytes_moved(pid: str) -> tuple[float, float]:
 
 
 def gpus() -> dict[str, list[float]]:
-    """GPU -> share in use in percent, MiB of memory in use and in all, of those that the job may see."""
+    """GPU -> (load in percent, MiB of memory in use, MiB of memory), for the job's GPUs."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return {}
@@ -353,7 +353,7 @@ def gpus() -> dict[str, list[float]]:
 
 
 def log_sizes(directory: Path) -> dict[str, int]:
-    """Bytes of ranks' logs so far, which tell the time of their lines."""
+    """Bytes of ranks' logs so far, from which the times of their lines follow."""
     found: dict[str, int] = {}
     with os.scandir(directory / "log") as entries:
         for entry in entries:
@@ -363,7 +363,7 @@ def log_sizes(directory: Path) -> dict[str, int]:
 
 
 def sample(directory: Path) -> None:
-    """Sample until the script that started us is gone. Seldom in long runs: a line for each 1/200 of its age."""
+    """Sample until the script that started us has ended; in long runs a line for each 1/200 of the run's age."""
     seconds = os.environ.get("SPRITZ_SAMPLE_SECONDS", "")
     parent = os.getppid()
     # The script may have ended before we began: then our parent never changes. Elsewhere the step ends with the job.
@@ -373,7 +373,7 @@ def sample(directory: Path) -> None:
     folder = directory / "usage"
     folder.mkdir(exist_ok=True)
     processes = Processes(os.environ["SLURM_JOB_ID"], node)
-    processes.look()  # what they used before is of no known time
+    processes.look()  # ignore usage from before the first sample
     begun_at = time.monotonic()
     with open(folder / f"{restart}-{node}.jsonl", "a", encoding="utf-8") as file:
         while True:

@@ -1,4 +1,4 @@
-"""What subcommands need of the terminal; the command line hands it over."""
+"""The terminal as subcommands see it; the command line creates it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spritz.experiments.errors import ExperimentError
 
 
 class Terminal(Protocol):
-    """Standard output and error."""
+    """Standard output and error, and their properties."""
 
     def out(self, text: str) -> None:
         """Print to standard output."""
@@ -27,7 +27,7 @@ Run = Callable[[Namespace, Terminal], int]
 
 
 def reporting(run: Run) -> Run:
-    """`run` with errors told in words and an exit status; Ctrl-C is 130."""
+    """Call `run`; print an ExperimentError and return its exit status. Returns 130 at Ctrl-C."""
 
     @functools.wraps(run)
     def wrapped(arguments: Namespace, terminal: Terminal) -> int:

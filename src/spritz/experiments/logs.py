@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: RESTART-RANK.log, and RESTART-srun.log with what srun says; a task that never started writes none
+#: Names of logs: RESTART-RANK.log, and RESTART-srun.log with srun's messages. A task that never started has none.
 _RANK = re.compile(r"(\d+)-(\d+|srun)\.log\Z")
 _PIECE_BYTES = 1 << 16
-#: what Slurm tells the batch script of a run that it requeues: no error of the run's, `spritz show` has its pauses
+#: Slurm's message in the log of a requeued run, which is not an error of the run: `spritz show` lists its pauses.
 _REQUEUED = re.compile(r"slurmstepd: error: \*\*\* JOB \S+ ON .* DUE TO JOB REQUEUE \*\*\*")
 
 
 @dataclass(frozen=True, order=True)
 class Line:
-    """One line of a log, without its end. `rank` is None for the batch script's."""
+    """A line of a log, without its newline. `rank` is None for the batch script."""
 
     restart: int
     rank: int | None
@@ -24,7 +24,7 @@ class Line:
 
 
 def files(directory: Path) -> list[tuple[int, int | None, Path]]:
-    """(restart, rank, file). The batch script's has restart -1; it and srun's have no rank. In the order to read."""
+    """(restart, rank, file) in reading order. The batch script has restart -1; it and srun have rank None."""
     found: list[tuple[int, int | None, Path]] = []
     folder = directory / "log"
     if (folder / "job.log").exists():
@@ -39,13 +39,13 @@ def files(directory: Path) -> list[tuple[int, int | None, Path]]:
 
 
 def ranks(directory: Path) -> set[int]:
-    """Ranks that have written something, in any life."""
+    """Ranks with output, since the first start."""
     return {rank for _, rank, _ in files(directory) if rank is not None}
 
 
 @dataclass
 class Tail:
-    """Reads what has been added to a run's logs since it was last asked."""
+    """Reads the additions to a run's logs since the last call."""
 
     directory: Path
     rank: int | None = None
@@ -53,7 +53,7 @@ class Tail:
     _rest: dict[Path, bytes] = field(default_factory=dict)
 
     def read(self, *, last: bool = False) -> Iterator[Line]:
-        """New whole lines; with `last` also one without an end."""
+        """New complete lines; with `last` also a final line without newline."""
         for restart, rank, path in files(self.directory):
             if self.rank is not None and rank is not None and rank != self.rank:
                 continue
@@ -77,7 +77,7 @@ class Tail:
 
 
 def printer(write: Callable[[str], None], *, labels: Callable[[], bool]) -> Callable[[Line], None]:
-    """Prints lines, with the rank before them where there are several."""
+    """Prints lines, preceded by their rank if there are several ranks."""
 
     def show(line: Line) -> None:
         label = f"{line.rank}: " if line.rank is not None and labels() else ""

@@ -5,7 +5,7 @@ The contract for programs: each line of `$SPRITZ_RUN_DIR/metrics.jsonl` is a JSO
 
     {"step": 100, "loss": 0.31, "accuracy": 0.87}
 
-The last value of a name is the run's. A line that is being written, or is no object, is left out.
+The last value of a name is the run's. Incomplete lines, and lines that are not objects, are ignored.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from spritz.experiments import inside, tracking
 
 FILE = "metrics.jsonl"
 _PLACES = frozenset({"step", "time"})
-#: of a long file, the state of a run that goes on is read from its end
+#: Bytes read from the end of a long file, for the state of a running run.
 _TAIL_BYTES = 1 << 20
 _RUNS_ASKED_MAX = 200
 
 
 @dataclass(frozen=True)
 class Point:
-    """A value. `at` is in seconds since the epoch, 0.0 if it is not known."""
+    """A value. `at` is in seconds since the epoch, 0.0 if unknown."""
 
     name: str
     value: float
@@ -37,7 +37,7 @@ class Point:
 
 
 def written(directory: Path, *, tail: bool = False) -> Iterator[Point]:
-    """What the program has written; with `tail` no more than the file's end."""
+    """The values that the program has written; with `tail` only those at the file's end."""
     try:
         with (directory / FILE).open("rb") as file:
             if tail:
@@ -71,7 +71,7 @@ def _number(value: Any) -> float | None:
 
 
 def latest(home: Path, directories: Sequence[tuple[str, Path, float]], *, whole: bool) -> dict[str, dict[str, float]]:
-    """Run -> last values, of runs given as (name, directory, creation). A server that is away costs what it knew."""
+    """Run -> last values, for runs given as (name, directory, creation). Without its server, values are missing."""
     found: dict[str, dict[str, float]] = {}
     servers: dict[str, tuple[inside.Client, list[str], float]] = {}
     for name, directory, created_at in directories[:_RUNS_ASKED_MAX]:
@@ -89,14 +89,14 @@ def latest(home: Path, directories: Sequence[tuple[str, Path, float]], *, whole:
     for name, directory, _ in directories:
         for point in written(directory, tail=not whole):
             found.setdefault(name, {})[point.name] = point.value
-    # Databases have no JSON for what is no number.
+    # JSON in databases has no NaN and infinity.
     return {
         name: {key: value for key, value in values.items() if math.isfinite(value)} for name, values in found.items()
     }
 
 
 def history(home: Path, name: str, directory: Path) -> list[Point]:
-    """All values that are known, in order of time."""
+    """All known values, in order of time."""
     points = list(written(directory))
     server = tracking.server_of(home, directory)
     if server is not None:

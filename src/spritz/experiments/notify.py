@@ -2,8 +2,8 @@
 
     python -m spritz.experiments.notify EVENT [TEXT]
 
-is what a run's job calls on its node, with addresses in $SPRITZ_NOTIFY and the run in $SPRITZ_RUN_DIR; what it prints
-says what was not sent, and is kept in the run's log/notify.log. Addresses hold secrets: none is ever printed.
+is the command that a run's job calls on its node, with addresses in $SPRITZ_NOTIFY and the run in $SPRITZ_RUN_DIR. It
+prints failures, which the job stores in the run's log/notify.log. Addresses contain secrets and are never printed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAME = re.compile(r"\$(\w+)|\$\{(\w+)\}")
 
 
 def addresses(configured: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """Those of spritz.yaml, `$NAME` in them replaced, and those of $SPRITZ_NOTIFY. Raises ExperimentError."""
+    """Addresses of spritz.yaml, with `$NAME` replaced, and of $SPRITZ_NOTIFY. Raises ExperimentError."""
 
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[2]
@@ -40,20 +40,20 @@ def addresses(configured: Sequence[str], environment: Mapping[str, str]) -> list
 
 
 def names(configured: Sequence[str]) -> list[str]:
-    """Variables that addresses of spritz.yaml are made of."""
+    """Variables that addresses in spritz.yaml contain."""
     return [match[1] or match[2] for text in configured for match in _NAME.finditer(text)]
 
 
 def send(urls: Sequence[str], title: str, text: str) -> list[str]:
-    """What could not be sent, and why, in words without secrets."""
+    """Send a notification; return a message about failures, without secrets, or ""."""
     try:
         import apprise
     except ImportError:
         return [f"not sent: {_EXTRA}"]
-    import logging  # not above: whatever submits a run imports this module
+    import logging  # not above: all code that submits runs imports this module
 
     class Heard(logging.Handler):
-        """What Apprise says of a failure."""
+        """Keeps Apprise's message about a failure."""
 
         def __init__(self) -> None:
             super().__init__(logging.WARNING)
@@ -77,7 +77,7 @@ def send(urls: Sequence[str], title: str, text: str) -> list[str]:
                 continue
             else:
                 reason = "; ".join(heard.lines[-2:]) or "the service refused it"
-        except Exception as error:  # a plug-in's own: a notification that fails must not harm the run
+        except Exception as error:  # of a plug-in: a notification that fails must not harm the run
             reason = f"{type(error).__name__}: {error}"
         finally:
             logger.removeHandler(heard)
@@ -86,13 +86,13 @@ def send(urls: Sequence[str], title: str, text: str) -> list[str]:
 
 
 def hidden(text: str, urls: Sequence[str]) -> str:
-    """The text without the addresses, or parts of them that may be secrets."""
+    """The text without addresses, and without parts of them that may be secrets."""
     parts = {part for url in urls for part in re.split(r"[/:@?&=,]+", url.partition("://")[2]) if len(part) >= 6}
     return secrets.masked_text(secrets.without(text, [*urls, *sorted(parts, key=len, reverse=True)]))
 
 
 def message(directory: Path, event: str, text: str = "") -> tuple[str, str]:
-    """Title and text for what has happened to a run."""
+    """Title and text of the notification about an event of a run."""
     run = record.read(directory)
     where = f"job {os.environ.get('SLURM_JOB_ID', run.job_id)} on {os.uname().nodename.partition('.')[0]}"
     if event == "ended":

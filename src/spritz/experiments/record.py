@@ -1,8 +1,8 @@
-"""One run on disk: how it was started, and the events that its job reports.
+"""A run on disk: its record, and the events that its job reports.
 
-`run.json` is written once, before the job is queued, and again when the job's number is known. `events.jsonl` is
-appended to by the job: lines as {"event": "started", "at": 1700000000.0, "restart": 0, …}. Files, not a database: the
-job may run where nothing of ours is installed, and lines of a few hundred bytes are appended whole on any file system.
+`run.json` is written before the job is queued, and again once the job's id is known. The job appends to `events.jsonl`
+lines such as {"event": "started", "at": 1700000000.0, "restart": 0, …}. These are files instead of a database because
+the job may run without Spritz, and because all file systems append lines of a few hundred bytes atomically.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from spritz.experiments.errors import ExperimentError
 
-#: of run.json; a newer one is refused
+#: Version of run.json; a newer version is refused.
 FORMAT = 1
 
 
@@ -30,7 +30,7 @@ class Run:
     created_at: float
     command: list[str]
     options: dict[str, Any] = field(default_factory=dict)
-    #: `Snapshot` as a mapping; empty where the run uses its directory in place
+    #: `Snapshot` as a mapping; empty if the run uses its directory in place
     code: dict[str, Any] = field(default_factory=dict)
     surroundings: dict[str, Any] = field(default_factory=dict)
     tags: list[str] = field(default_factory=list)
@@ -38,42 +38,42 @@ class Run:
     parent: str = ""
     group: str = ""
     job_id: str = ""
-    #: of a trial of a sweep
+    #: parameters of a sweep's trial
     parameters: dict[str, Any] = field(default_factory=dict)
-    #: a file with the values that all runs of a group have in common; `read` puts them in place
+    #: file with the values that all runs of a group share; `read` inserts them
     shared: str = ""
-    #: what people read in place of the command, where that is a program of ours
+    #: text shown instead of the command, if the command is a program of Spritz
     shown: str = ""
     format: int = FORMAT
 
     @property
     def command_line(self) -> str:
-        """The command for people."""
+        """The command as text for users."""
         return self.shown or shlex.join(self.command)
 
 
 def directory_of(home: Path, name: str) -> Path:
-    """Where the run is."""
+    """The directory of a run."""
     return home / "runs" / name
 
 
-#: what runs of a group have in common
+#: Fields that runs of a group share.
 SHARED = ("options", "code", "surroundings", "tags", "data")
 
 
 def write(directory: Path, run: Run, *, durable: bool = True) -> None:
-    """Replace the record as a whole; without the values that stand in its shared file."""
+    """Replace the record atomically, without the values in its shared file."""
     values = {name: getattr(run, name) for name in Run.__dataclass_fields__ if not (run.shared and name in SHARED)}
     write_json(directory / "run.json", values, durable=durable)
 
 
 def dumps(data: Any) -> str:
-    """JSON for a file or a column."""
+    """Values as JSON text, for a file or a column."""
     return json.dumps(data, ensure_ascii=False)
 
 
 def write_json(path: Path, data: Any, *, durable: bool = True) -> None:
-    """Replace the file as a whole; without `durable` a crash of the machine may lose it."""
+    """Replace a file atomically; without `durable`, a crash of the machine may lose it."""
     text = json.dumps(data, indent=1, ensure_ascii=False)
     descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""What would have been accepted, after sbatch has refused a script: names that exist, and what nodes have."""
+"""Hints after sbatch has refused a script: existing names, and the resources of nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from subprocess import CompletedProcess
 from spritz.experiments.errors import ExperimentError
 from spritz.notation.names import nearest
 
-#: sbatch's words, of ours and of 22.05 -> the option that they are about
+#: Messages of sbatch (of Spritz and of 22.05) -> the option that they concern.
 _ABOUT = (
     (re.compile(r"partition", re.IGNORECASE), "partition"),
     (re.compile(r"invalid account", re.IGNORECASE), "account"),
@@ -28,12 +28,12 @@ _ABOUT = (
 _SHOWN_MAX = 6
 
 
-#: runs one of Slurm's commands; raises ExperimentError where it does not answer (`slurm.call`)
+#: Runs a command of Slurm; raises ExperimentError if it does not answer (`slurm.call`).
 Call = Callable[[Sequence[str]], CompletedProcess[str]]
 
 
 def hint(message: str, script: str, call: Call) -> str:
-    """A line for people; "" where nothing helps, or Slurm does not answer."""
+    """A hint for the user; "" if there is none, or if Slurm does not answer."""
     asked = _asked(script)
     about = next((name for pattern, name in _ABOUT if pattern.search(message)), "")
     if "account/partition" in message.lower():

@@ -1,7 +1,7 @@
 """Runs that stop and start again from a checkpoint: at a pause, a preemption, a time limit, a failed node.
 
-The contract with the command is in docs/how-to/pause-and-resume.md. The job's side of it is `resume.sh` in the run's
-directory, which job.sh reads: bash and Slurm's commands, as nothing of ours need be installed where the job runs.
+The contract with the command is in docs/how-to/pause-and-resume.md. The job's side is `resume.sh` in the run's
+directory, which job.sh reads. It uses only bash and Slurm's commands, so Spritz need not be installed there.
 
 A *life* is one start of the job; Slurm counts them in SLURM_RESTART_COUNT.
 """
@@ -19,31 +19,31 @@ from spritz.experiments.home import copied_by_content
 from spritz.experiments.settings import RunOptions
 from spritz.notation import duration
 
-#: options of a run that belong here
+#: Options of a run that concern restarts.
 OPTIONS = ("resumable", "max_time", "grace", "stop_signal", "max_stalls", "checkpoint", "checkpoint_dir")
-#: the exit status that says "saved; start me again" (EX_TEMPFAIL)
+#: Exit status that asks for a restart from the checkpoint (EX_TEMPFAIL).
 SAVED = 75
-#: of job.sh, where restarts made no progress, and where --max-time is used up
+#: Exit statuses of job.sh if restarts made no progress, and if --max-time is used up.
 STALLED, TIME_UP = 76, 124
 
-#: file in the run's directory: a pause is wanted
+#: File in the run's directory that requests a pause.
 PAUSE = "pause"
 GRACE_SECONDS = 60
 _STALLS_MAX = 3
 _SIGNALS = ("USR1", "USR2")
 _SHELLS = ("bash", "dash", "ksh", "sh", "zsh")
 _SHEBANG = re.compile(r"#!.*\b(?:ba|da|k|z)?sh\b")
-#: characters of a script in which its traps are looked for
+#: Most characters of a script that are searched for traps.
 _SCRIPT_CHARACTERS = 1 << 20
 
 
 def is_resumable(options: RunOptions) -> bool:
-    """Whether the run restarts; a total time has no other meaning."""
+    """Whether the run can restart; --max-time implies it."""
     return options.resumable or bool(options.max_time)
 
 
 def check(options: RunOptions) -> None:
-    """Raises ExperimentError for values that mean nothing."""
+    """Raises ExperimentError for invalid values."""
     if options.checkpoint == "criu":
         raise ExperimentError(
             "--checkpoint=criu is not supported: CRIU restores a job's processes only with privileges that a user's"
@@ -66,7 +66,7 @@ def check(options: RunOptions) -> None:
 
 
 def grace_seconds(options: RunOptions) -> int:
-    """Between the signal and the end."""
+    """Seconds between the signal and the end."""
     return int(options.grace or GRACE_SECONDS)
 
 
@@ -76,7 +76,7 @@ def stop_signal(options: RunOptions) -> str:
 
 
 def total_seconds(text: str) -> int:
-    """`7d`, `36h`, `90m`, or Slurm's forms. Raises ExperimentError."""
+    """Parse `7d`, `36h`, `90m` or Slurm's forms into seconds. Raises ExperimentError."""
     try:
         seconds = duration.parse_span(text)
     except duration.DurationError:
@@ -109,8 +109,8 @@ def script_lines(options: RunOptions, directory: str) -> str:
 
 
 def handles_signal(command: Sequence[str], directory: Path, options: RunOptions) -> bool:
-    """Whether the command is a shell script that traps the signal itself: a shell cannot trap what it was started to
-    ignore. Source: POSIX, `trap`.
+    """Whether the command is a shell script that traps the signal itself. Such a script must not start with the signal
+    ignored, because a shell cannot trap a signal that was ignored at its start. Source: POSIX, `trap`.
     """
     if not is_resumable(options):
         return False
@@ -133,9 +133,9 @@ def handles_signal(command: Sequence[str], directory: Path, options: RunOptions)
 def guard(options: RunOptions, *, handled: bool = False) -> str:
     """The prefix of a command that ignores the signal until the program handles it.
 
-    The signal reaches every process of a step: launchers (torchrun, shells) that know nothing of it, and programs that
-    are not ready for it yet, would be killed. A program that sets a handler of its own replaces this. `handled`:
-    nothing stands there (`handles_signal`).
+    The signal reaches all processes of a step: without the prefix it would kill launchers (torchrun, shells), and
+    programs that have not installed their handler yet. A program's own handler replaces this. `handled`: the prefix is
+    empty (`handles_signal`).
     """
     if not is_resumable(options) or handled:
         return ""
@@ -143,14 +143,14 @@ def guard(options: RunOptions, *, handled: bool = False) -> str:
 
 
 def checkpoint_directory(directory: Path, name: str, options: RunOptions) -> Path:
-    """The checkpoint directory, shared by all lives of the run."""
+    """The checkpoint directory, which all starts of the run share."""
     if options.checkpoint_dir:
         return Path(options.checkpoint_dir).expanduser().absolute() / name
     return directory / "checkpoints"
 
 
 def environment_line(options: RunOptions) -> str:
-    """Variables of the contract, for all runs: a line of the shell, after SPRITZ_RUN and SPRITZ_RUN_DIR are set."""
+    """A line of the shell with the variables of the contract; SPRITZ_RUN and SPRITZ_RUN_DIR must be set before."""
     place = '"$SPRITZ_RUN_DIR"/checkpoints'
     if options.checkpoint_dir:
         place = f'{shlex.quote(str(Path(options.checkpoint_dir).expanduser().absolute()))}/"$SPRITZ_RUN"'
@@ -158,16 +158,16 @@ def environment_line(options: RunOptions) -> str:
 
 
 def install_module(home: Path) -> Path:
-    """The directory for PYTHONPATH with `spritz_checkpointing`, which needs nothing else of ours.
+    """The directory for PYTHONPATH with `spritz_checkpointing`, which needs no other module of Spritz.
 
-    By content, so that a queued run keeps the module that it was submitted with.
+    Its name depends on the content, so that a queued run keeps the module with which it was submitted.
     """
     source = Path(__file__).with_name("checkpointing.py")
     return copied_by_content(source, home / "modules", "{digest}/spritz_checkpointing.py").parent
 
 
 def latest_checkpoint(directory: Path) -> Path | None:
-    """As job.sh chooses SPRITZ_RESUME_FROM."""
+    """The checkpoint that job.sh chooses for SPRITZ_RESUME_FROM."""
     latest = directory / "latest"
     if latest.exists():
         return latest.resolve()
@@ -179,7 +179,7 @@ def latest_checkpoint(directory: Path) -> Path | None:
 
 
 def ask_to_stop(directory: Path, job_id: str, signal: str) -> None:
-    """Leave the wish and signal the batch script. Raises ExperimentError."""
+    """Write the request to pause, and signal the batch script. Raises ExperimentError."""
     (directory / PAUSE).touch()
     done = slurm.call(["scancel", "--batch", f"--signal={signal}", job_id])
     if done.returncode:

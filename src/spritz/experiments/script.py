@@ -1,10 +1,10 @@
 """The batch script of a run: checks out the code, sets the rendezvous, runs the command, records how it ended.
 
-Plain bash and git, so that nothing of ours must be installed where the job runs. Templates say how the command becomes
-processes:
+Plain bash and git, so that Spritz need not be installed where the job runs. Templates determine the processes of the
+command:
 
-    plain       the command once on each node (one node: once)
-    tasks       the command as `--tasks-per-node` tasks a node (Lightning and MPI-less SPMD programs)
+    plain       the command once on each node
+    tasks       the command as `--tasks-per-node` tasks on each node (Lightning and SPMD programs without MPI)
     torchrun    torchrun on each node, a process for each GPU
     accelerate  accelerate launch on each node, a process for each GPU
     deepspeed   deepspeed's launcher on each node, a process for each GPU
@@ -27,11 +27,11 @@ from spritz.experiments.errors import ExperimentError
 from spritz.experiments.settings import RunOptions, per_node_gpus, sbatch_options
 from spritz.notation.names import nearest
 
-#: templates that start the command's processes on each node by a launcher of their own
+#: Templates with a launcher that starts the command's processes on each node.
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed")
 TEMPLATES = ("plain", "tasks", "torchrun", "accelerate", "deepspeed", "lightning", "ray", "mpi")
 
-#: modules for a template, one of which the command's Python must have
+#: Modules for a template; the command's Python must have one of them.
 MODULES = {
     "torchrun": ("torch",),
     "accelerate": ("accelerate",),
@@ -40,7 +40,7 @@ MODULES = {
     "ray": ("ray",),
 }
 
-#: variables that carry arguments which must not be written down
+#: Prefix of variables that carry secret arguments.
 SECRET_VARIABLE = "SPRITZ_ARGUMENT_{}"
 
 #: Weights & Biases reads these itself, Aim's are for `Run(run_hash=os.environ["AIM_RUN_HASH"])`.
@@ -50,8 +50,8 @@ export WANDB_NAME=${{WANDB_NAME:-$SPRITZ_RUN}}
 printf -v AIM_RUN_HASH '%s%08x' {mark:.16} "${{SLURM_ARRAY_TASK_ID:-0}}"; export AIM_RUN_HASH
 """
 
-#: A second late, so as to be in nobody's way, and on one node without Slurm's help, which costs less. The sampler ends
-#: with the script that started it.
+#: Starts a second late, in order not to delay the command, and on a single node without srun, which costs less. The
+#: sampler ends with the script that started it.
 _SAMPLING = """\
 if [ "${{SPRITZ_SAMPLE_SECONDS:-1}}" != 0 ]; then
     [ "$SLURM_NNODES" = 1 ] || across="srun --overlap --ntasks-per-node=1 --ntasks=$SLURM_NNODES --output=/dev/null"
@@ -60,7 +60,7 @@ fi
 """
 
 
-#: Errors of notifications are stored next to the logs; its addresses come in $SPRITZ_NOTIFY.
+#: Errors of notifications are stored next to the logs; $SPRITZ_NOTIFY has the addresses.
 _NOTIFYING = """\
 export SPRITZ_PYTHON={python}
 notify() {{{once}
@@ -78,7 +78,7 @@ _ENDING = """
 _GUARDING = """\
 ( export SPRITZ_SAMPLER=1; exec python3 {program} guard ) < /dev/null &
 """
-#: {NAME} in a command of a sweep
+#: {NAME} in a command of a sweep.
 _PLACE = re.compile(r"\{([^{}]+)\}")
 
 
@@ -90,24 +90,24 @@ class Job:
     directory: Path
     options: RunOptions
     command: Sequence[str]
-    #: places of `command` whose value comes in a variable
+    #: indexes in `command` of arguments whose value is in a variable
     hidden: Mapping[int, str]
     #: git tree, and the repository that has it; "" runs in `work_directory`
     tree: str
     repository: Path
     #: below the code, or absolute without a snapshot
     work_directory: str
-    #: whether somebody is to be told of what happens, by which interpreter, and whether idle GPUs are watched
+    #: whether to send notifications, by which interpreter, and whether to watch for idle GPUs
     notifier: str = ""
     guarded: bool = False
-    #: the program that runs next to the command (`inside`), and whether the run is tracked
+    #: the program in parallel to the command (`inside`), and whether the run is tracked
     inside: Path
     tracked: bool
-    #: hexadecimal, and no other run's: other trackers go on with what is made of it in each life of the run
+    #: hexadecimal and unique: other trackers continue the record of this id at each start of the run
     mark: str
     #: variables whose values are masked in the logs
     secret_names: Sequence[str] = ()
-    #: on PYTHONPATH of the command
+    #: for the command's PYTHONPATH
     modules: Path | None = None
     #: the command is a shell script with a trap for the signal (`resuming.handles_signal`)
     handles_signal: bool = False
@@ -232,7 +232,7 @@ first=$(grep -m 1 -oE 'Exited with exit code [0-9]+' "$errors" 2>/dev/null)
 
 
 def _word(word: str, trials: Trials | None) -> str:
-    """The word for the shell, with variables in the places of parameters."""
+    """The word quoted for the shell, with variables in place of parameters."""
     if trials is None:
         return shlex.quote(word)
     parts = _PLACE.split(word)
@@ -246,11 +246,11 @@ def _word(word: str, trials: Trials | None) -> str:
 
 
 def _life(trials: Trials | None) -> str:
-    """Which life of the run this is: Slurm counts those of a job, but a trial also goes on in another job."""
+    """Lines that count the run's starts: Slurm counts restarts of a job, but a trial may continue in another job."""
     if trials is None:
         return "restart=${SLURM_RESTART_COUNT:-0}"
     return """\
-# A trial belongs to one array: a task that finds another's claim has nothing to do.
+# A trial belongs to a single array: a task that finds another array's claim has nothing to do.
 array=$SLURM_ARRAY_JOB_ID
 ln -s "$array" "$SPRITZ_RUN_DIR/claim" 2>/dev/null
 [ "$(readlink "$SPRITZ_RUN_DIR/claim")" = "$array" ] || { echo "spritz: another job has this trial" >&2; exit 0; }
@@ -340,7 +340,7 @@ def launcher_words(template: str, command: Sequence[str], processes: str, variab
 
 
 def _launcher(template: str, command: Sequence[str]) -> tuple[list[str], int]:
-    """The launcher's first words, and the place where the command's words follow its options.
+    """The launcher's first words, and the words of the command that follow its options.
 
     A Python program is launched by its own interpreter, so that no launcher of another environment on PATH is taken.
     """
@@ -359,7 +359,7 @@ def _launcher(template: str, command: Sequence[str]) -> tuple[list[str], int]:
 
 
 def _rendezvous(template: str, processes: str, total: str, variables: Mapping[str, str], *, several: bool) -> list[str]:
-    """Options that say which node this is, and that the first one has the rendezvous.
+    """Options with the node's number, and the first node as the rendezvous.
 
     A rendezvous by host names (c10d) takes a node for the first one if its host name is MASTER_ADDR, which depends on
     how names are resolved; the number of the node does not.
@@ -379,9 +379,10 @@ def _rendezvous(template: str, processes: str, total: str, variables: Mapping[st
 
 
 def _accelerate_defaults(several: bool) -> list[str]:
-    """What `accelerate config` would have written: else nodes with one GPU each, or none, would train apart.
+    """Options that `accelerate config` would have written: without them, nodes with a GPU each would train separately.
 
-    A file that the user has made says it, and more (FSDP, DeepSpeed), and these options would override it.
+    They are left out if the user has a configuration file, which may set more (FSDP, DeepSpeed) and which they would
+    override.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface"
     folder = Path(os.environ.get("HF_HOME") or cache) / "accelerate"
@@ -403,7 +404,7 @@ def _mounted(job: Job) -> list[str]:
 
 
 def _launch(template: str, job: Job, quoted: Sequence[str]) -> str:
-    """The lines that start the command; the last is put into the background. `quoted` are its words for the shell."""
+    """The lines that start the command, the last in the background. `quoted`: its words, quoted for the shell."""
     options, command = job.options, job.command
     srun = 'srun --kill-on-bad-exit=1 --output="$log" --error="$log" --open-mode=append'
     srun += containers.words(options, _mounted(job))
@@ -429,11 +430,11 @@ def _launch(template: str, job: Job, quoted: Sequence[str]) -> str:
 
 
 PYTHON = re.compile(r"(?:.*/)?python[0-9.]*")
-#: flags of the interpreter that take no value
+#: Flags of the interpreter without value.
 _PYTHON_FLAGS = re.compile(r"-[bBEIOPqsuv]+")
 _IN_SHELL = {name: f"${name}" for name in ("SLURM_NNODES", "SLURM_NODEID", "MASTER_ADDR", "MASTER_PORT")}
 
-#: Open MPI speaks PMIx with Slurm, MPICH and its kin PMI-2; without an mpirun the site's MpiDefault is taken.
+#: Open MPI uses PMIx with Slurm, MPICH and its derivatives PMI-2; without an mpirun, the site's MpiDefault applies.
 _MPI = """\
 mpi=$SPRITZ_MPI
 [ -n "$mpi" ] || case $(mpirun --version 2>/dev/null) in
@@ -441,8 +442,8 @@ mpi=$SPRITZ_MPI
     ?*) mpi=pmi2 ;;
 esac
 """
-#: Each job has its own directory and ports: two jobs on one node do not meet, neither do two lives. Ray's server for
-#: clients outside the job is there where its package is, and then needs a port of its own.
+#: Each start of a job has its own directory and ports, so that jobs on the same node do not collide. Ray's server for
+#: clients outside the job runs if its package is installed, and then needs its own port.
 _RAY = """\
 ray={ray}; [ -x "$ray" ] || ray=ray
 export SPRITZ_RAY_COMMAND=$ray RAY_ADDRESS=$MASTER_ADDR:$MASTER_PORT RAY_USAGE_STATS_ENABLED=0

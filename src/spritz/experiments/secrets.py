@@ -1,4 +1,4 @@
-"""What must not be written down: values of variables and arguments that are secrets by name or by shape."""
+"""Find and mask secrets: values of variables and arguments that look like secrets by name or by shape."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _NAME = re.compile(
     r"private[_-]?key|auth[_-]?key|apikey|cookie|session[_-]?key|dsn)(?:$|[_\-.0-9])",
     re.IGNORECASE,
 )
-#: `pwd` alone is the working directory
+#: `pwd` alone is the working directory.
 _NOT = frozenset({"PWD", "OLDPWD"})
-#: addresses of notifications hold tokens in their paths
+#: Addresses of notifications have tokens in their paths.
 _ALSO = frozenset({"SPRITZ_NOTIFY"})
 
-#: tokens by their shape: GitHub, GitLab, Hugging Face, OpenAI and Anthropic, AWS, Slack, Google, JWT, PEM
+#: Tokens by their shape: GitHub, GitLab, Hugging Face, OpenAI and Anthropic, AWS, Slack, Google, JWT, PEM.
 _SHAPE = re.compile(
     r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{15,}|hf_[A-Za-z0-9]{20,}|sk-[\w-]{16,}|"
     r"(?:AKIA|ASIA)[A-Z0-9]{16}|xox[abprs]-[\w-]{10,}|AIza[\w-]{30,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,})|"
@@ -34,12 +34,12 @@ def is_secret_name(name: str) -> bool:
 
 
 def masked_text(text: str) -> str:
-    """The text without tokens that are known by their shape, and without passwords in addresses."""
+    """The text with masked tokens of known shape, and masked passwords in URLs."""
     return _ADDRESS.sub(rf"\1:{MASK}@", _SHAPE.sub(MASK, text))
 
 
 def masked_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables, secrets masked."""
+    """The variables with masked secrets."""
     return {
         name: MASK if is_secret_name(name) and value else masked_text(value)
         for name, value in sorted(environment.items())
@@ -47,7 +47,7 @@ def masked_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def names(environment: Mapping[str, str]) -> list[str]:
-    """Variables that hold secrets, by name or by the shape of their values; such as a shell can name."""
+    """Names of variables that hold secrets, by name or by the shape of their values, if a shell can use the name."""
     return sorted(name for name, value in environment.items() if value and _is_secret(name, value))
 
 
@@ -57,7 +57,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def secret_values(environment: Mapping[str, str]) -> list[str]:
-    """Values of secret variables, longest first: they may occur in arguments as well. Short ones are no secrets."""
+    """Values of secret variables, longest first, since arguments may contain them. Short values are not secrets."""
     values = {value for name, value in environment.items() if is_secret_name(name) and len(value) >= 8}
     return sorted(values, key=len, reverse=True)
 
@@ -65,7 +65,7 @@ def secret_values(environment: Mapping[str, str]) -> list[str]:
 def split_arguments(
     arguments: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> tuple[list[str], dict[int, str]]:
-    """The arguments as they may be written down, and those that hold secrets: place -> the argument as given."""
+    """(arguments with masked secrets, original arguments that contain secrets by position)."""
     known = secret_values(environment or {})
     written: list[str] = []
     hidden: dict[int, str] = {}

@@ -1,7 +1,7 @@
-"""Dev sessions: a run that holds a job for a person, and ways to reach it from the login host.
+"""Dev sessions: a run that holds a job for a user, and connections to it from the login host.
 
-VS Code comes in through an sshd that each connection starts as a step of the session's job, with a host key and a
-configuration of the session's own; nothing listens, and no route to the node is needed.
+VS Code connects through an sshd that each connection starts as a step of the session's job, with the session's own host
+key and configuration. No process listens on a port, and no route to the node is needed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ set -- @WORDS@ "$@"
 
 
 def options(kind: str, idle_seconds: float, environment: dict[str, str]) -> str:
-    """session.json. Raises ExperimentError if a program that the session needs is missing here."""
+    """The text of session.json. Raises ExperimentError if a program that the session needs is missing here."""
     program = ""
     if kind == "jupyter":
         beside = str(Path(sys.executable).with_name("jupyter-lab"))
@@ -67,7 +67,7 @@ def options(kind: str, idle_seconds: float, environment: dict[str, str]) -> str:
 
 
 def files(kind: str, idle_seconds: float) -> dict[str, str]:
-    """Files for the job of a session."""
+    """Files for a session's job, by name."""
     here = Path(__file__)
     return {
         "session.json": options(kind, idle_seconds, dict(os.environ)),
@@ -85,12 +85,12 @@ def is_session(entry: Entry) -> bool:
 
 
 def kind_of(directory: Path) -> str:
-    """shell, jupyter or vscode."""
+    """The session's kind: shell, jupyter or vscode."""
     return str(json.loads((directory / "session.json").read_text(encoding="utf-8"))["kind"])
 
 
 def wait_ready(entry: Entry, tell: Callable[[str], None]) -> None:
-    """Until the session can be used. Raises ExperimentError if it ends before."""
+    """Wait until the session is ready. Raises ExperimentError if it ends before."""
     directory, told, asked_at = Path(entry.directory), "", 0.0
     while not any(event["event"] == "ready" for event in record.events(directory)):
         if time.monotonic() - asked_at > 1.0:
@@ -125,7 +125,7 @@ def jupyter_url(directory: Path) -> tuple[int, str, str]:
 
 
 async def forward(entry: Entry, port: int, local: int, ready: Callable[[int], None]) -> None:
-    """Carry connections of a port here to one of the session's node, until the step ends."""
+    """Forward a local port to a port of the session's node, until the step ends."""
     directory = Path(entry.directory)
     node = attach.nodes_of(entry.job_id)[0]
     words = [*attach.step(entry.job_id, node, directory, "--unbuffered"), "python3", str(directory / "channel.py")]
@@ -241,7 +241,7 @@ def add_host(name: str, lines: str, home: Path | None = None) -> list[str]:
     config = folder / "config"
     text = config.read_text(encoding="utf-8") if config.exists() else ""
     if _INCLUDE not in text.splitlines():
-        # At the top: below a Host line it would hold for that host alone.
+        # At the top: below a Host line it would apply only to that host.
         _replace(config, f"{_MARK}\n{_INCLUDE}\n\n{text}")
         done.append(f"added `{_INCLUDE}` to {config} (`spritz dev stop` of the last session removes it)")
     return done
@@ -316,5 +316,5 @@ def extend(entry: Entry, minutes: int) -> str:
 
 
 def owner() -> str:
-    """Who we are."""
+    """The present user's name."""
     return submission.user()

@@ -42,11 +42,11 @@ FILE = "spritz.yaml"
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Options of a run. Those that Slurm has are handed to it as they are."""
+    """Options of a run. Options of Slurm are passed to it unchanged."""
 
     name: str = ""
     template: str = ""
-    #: the command runs in it: a path, or a name; and SRC:DST[:ro],… of what it needs more (`containers`)
+    #: image in which the command runs, a path or a name; and additional mounts SRC:DST[:ro],… (`containers`)
     container_image: str = ""
     container_mounts: str = ""
     nodes: str = ""
@@ -61,7 +61,7 @@ class RunOptions:
     qos: str = ""
     constraint: str = ""
     reservation: str = ""
-    #: further options for sbatch, one a string
+    #: further options for sbatch, each a string
     slurm: tuple[str, ...] = ()
     #: shell lines before the command, on the first node
     setup: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class RunOptions:
     experiment: str = ""
     #: the command saves its state on request, and can restart from it (`resuming`)
     resumable: bool = False
-    #: of all lives together, as `7d`; "" has no end
+    #: limit over all starts together, such as `7d`; "" for none
     max_time: str = ""
     #: seconds between the signal and the end: before the time limit, and for `spritz pause`
     grace: str = ""
@@ -83,11 +83,11 @@ class RunOptions:
     #: restarts in a row without a new checkpoint
     max_stalls: str = ""
     checkpoint: str = ""
-    #: where checkpoints go, in a directory with the run's name; "" means the run's own directory
+    #: parent directory of the run's checkpoints (DIR/RUN); "" means the run's own directory
     checkpoint_dir: str = ""
 
 
-#: options of ours -> option of sbatch
+#: Our option -> option of sbatch.
 SLURM_OPTIONS = {
     "nodes": "--nodes",
     "gpus": "--gpus",
@@ -109,7 +109,7 @@ _FLAGS = frozenset({"resumable"})
 
 @dataclass(frozen=True)
 class Settings:
-    """`spritz.yaml`, checked."""
+    """The checked contents of `spritz.yaml`."""
 
     path: Path | None = None
     run: dict[str, Any] = field(default_factory=dict)
@@ -189,9 +189,9 @@ def _guard(path: Path, value: Any) -> dict[str, Any]:
 
 
 def _duration(path: Path, key: str, value: Any) -> float:
-    """Seconds of 90s, 15m, 2h; a plain number is minutes, as in Slurm."""
+    """Parse 90s, 15m or 2h into seconds; a plain number is minutes, as in Slurm. Raises ExperimentError."""
     try:
-        # A number of YAML may have a fraction: of a minute.
+        # A number in YAML may have a fraction, of a minute.
         seconds = duration.parse_span(f"{value}m" if isinstance(value, float) else str(value))
     except duration.DurationError:
         seconds = 0
@@ -201,7 +201,7 @@ def _duration(path: Path, key: str, value: Any) -> float:
 
 
 def time_limit(text: str) -> str:
-    """`90m`, `2h` and `3d` as Slurm writes them, in minutes; Slurm's own forms as they are. Raises ExperimentError."""
+    """Convert `90m`, `2h` and `3d` to minutes for Slurm; Slurm's own forms stay unchanged. Raises ExperimentError."""
     try:
         seconds = duration.parse_span(text) if text else 0
     except duration.DurationError as error:
@@ -279,7 +279,7 @@ def _bytes(path: Path, snapshot: dict[str, Any], key: str) -> int | None:
 
 
 def parse_bytes(text: str, what: str) -> int:
-    """`200M` and its like in bytes. Raises ExperimentError."""
+    """Parse a size such as `200M` into bytes. Raises ExperimentError."""
     number, unit = text.strip().upper().removesuffix("B"), 1
     for letter, factor in (("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40)):
         if number.endswith(letter):
@@ -287,11 +287,11 @@ def parse_bytes(text: str, what: str) -> int:
     try:
         return int(float(number) * unit)
     except ValueError:
-        raise ExperimentError(f"{what}: {text!r} is no size, as 200M or 2G") from None
+        raise ExperimentError(f"{what}: {text!r} is not a size such as 200M or 2G") from None
 
 
 def merged(settings: Settings, given: dict[str, Any]) -> RunOptions:
-    """The file's options with those of the command line over them; lists are joined. Raises ExperimentError."""
+    """The file's options, overridden by those of the command line; lists are joined. Raises ExperimentError."""
     values = dict(settings.run)
     for name, value in given.items():
         if value in (None, "", (), {}, False):
@@ -310,7 +310,7 @@ def merged(settings: Settings, given: dict[str, Any]) -> RunOptions:
 
 
 def sbatch_options(options: RunOptions) -> list[str]:
-    """The options that Slurm has, as words for sbatch."""
+    """Arguments for sbatch from the options that Slurm has."""
     words = [f"{word}={getattr(options, name)}" for name, word in SLURM_OPTIONS.items() if getattr(options, name)]
     return [*words, *options.slurm]
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from spritz.experiments.errors import ExperimentError
 
-#: states in which a job will not change any more
+#: Final states of a job.
 FINAL = frozenset(
     ["BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"]
 ) | {"REVOKED", "TIMEOUT"}
 _SECONDS = 60.0
-#: sbatch's words where the controller is busy or restarting; a submission that was refused so was not queued
+#: Messages of sbatch if the controller is busy or restarting; the submission was not queued then.
 _TRANSIENT = ("Unable to contact slurm controller", "temporarily unable to accept job")
 
 
@@ -62,7 +62,7 @@ def call(
 
 
 def said(done: subprocess.CompletedProcess[str]) -> str:
-    """The command's complaint, without its name."""
+    """The command's error message, without its name."""
     lines = [line.partition(": ")[2] or line for line in done.stderr.strip().splitlines()]
     return "; ".join(line.removeprefix("error: ") for line in lines if line) or f"exit status {done.returncode}"
 
@@ -82,12 +82,12 @@ def submit(script: str, options: Iterable[str] = (), *, environment: Mapping[str
 
 
 def is_transient(message: str) -> bool:
-    """Whether an error of these commands may be gone in a while: the controller is away or busy."""
+    """Whether an error of these commands is temporary: the controller is busy or does not answer."""
     return any(words in message for words in (*_TRANSIENT, "did not answer", "timed out", "Connection refused"))
 
 
 def cancel(*job_ids: str, signal: str = "") -> None:
-    """Cancel or signal jobs. Raises ExperimentError; jobs that have ended already are no error."""
+    """Cancel or signal jobs; ignores jobs that have ended already. Raises ExperimentError."""
     if not job_ids:
         return
     options = ["--signal", signal] if signal else []
@@ -104,7 +104,7 @@ def hold(job_id: str, *, requeue: bool = False) -> None:
 
 
 def release(job_id: str) -> None:
-    """Release a held job. A requeued one waits two minutes otherwise. Raises ExperimentError."""
+    """Release a held job. For a requeued job this also skips its delay of two minutes. Raises ExperimentError."""
     done = call(["scontrol", "release", job_id])
     if done.returncode:
         raise ExperimentError(f"scontrol: {said(done)}")
@@ -112,7 +112,7 @@ def release(job_id: str) -> None:
 
 
 def queued(job_ids: Iterable[str]) -> dict[str, JobState]:
-    """Jobs that the controller knows, by id. Array tasks stand under `ID_INDEX`; asked for one, it tells of all."""
+    """Jobs that the controller knows, by id; array tasks by `ID_INDEX`. For an array's task, returns all its tasks."""
     wanted = _whole(job_ids)
     found: dict[str, JobState] = {}
     for at in range(0, len(wanted), 500):
@@ -128,7 +128,7 @@ def queued(job_ids: Iterable[str]) -> dict[str, JobState]:
 
 
 def accounted(job_ids: Iterable[str]) -> dict[str, JobState]:
-    """Jobs that accounting has records of, by id; empty where there is no accounting."""
+    """Jobs in accounting, by id; empty without accounting."""
     wanted = _whole(job_ids)
     found: dict[str, JobState] = {}
     for at in range(0, len(wanted), 500):
@@ -153,12 +153,12 @@ def accounted(job_ids: Iterable[str]) -> dict[str, JobState]:
 
 
 def _whole(job_ids: Iterable[str]) -> list[str]:
-    """The ids without index: a thousand tasks of an array are one question."""
+    """The ids without index: a single query covers all tasks of an array."""
     return list(dict.fromkeys(job_id.partition("_")[0] for job_id in job_ids))
 
 
 def of_script(name: str, path: str) -> set[str]:
-    """Jobs of ours with this name and batch script that the controller knows, without index."""
+    """Ids, without index, of the user's jobs with this name and batch script that the controller knows."""
     done = call(["squeue", "-h", "-t", "all", "--me", "-n", name, "-o", "%F %o"])
     if done.returncode:
         raise ExperimentError(f"squeue: {said(done)}")
@@ -167,7 +167,7 @@ def of_script(name: str, path: str) -> set[str]:
 
 
 def scripts() -> dict[str, str]:
-    """Batch script -> number of the newest job of ours with it that the controller knows, without index."""
+    """Batch script -> id, without index, of the user's newest job with it that the controller knows."""
     done = call(["squeue", "-h", "-t", "all", "--me", "-o", "%F %o"])
     if done.returncode:
         raise ExperimentError(f"squeue: {said(done)}")

@@ -1,12 +1,12 @@
-"""Snapshots of the working tree, stored by content: a job runs from one, unaffected by later edits.
+"""Snapshots of the working tree, stored by content, so that later edits do not affect a job that runs from one.
 
-A snapshot is a git tree in a bare repository of our own, with a commit that keeps it. The user's repository is read and
-never written: its index is copied, so that only files that have changed since are read, and new objects go into our
-repository. Objects that the user's repository has are packed into ours as well, so a snapshot outlives it. Without git
-in the directory the same is done from an empty index, which is kept for the next time.
+A snapshot is a git tree in a bare repository of Spritz, with a commit that keeps it. The user's repository is only
+read: its index is copied, so that only files that have changed since are read, and new objects go into Spritz's
+repository. Objects of the user's repository are copied too, so a snapshot outlives it. For a directory without git, the
+same is done from an empty index, which is kept for the next snapshot.
 
-Tracked files and untracked ones that are not ignored are in it; `.spritzignore` (patterns as in .gitignore) leaves out
-more. Submodules are in it with their files. Files under Git LFS are in it with their content, not as pointers.
+A snapshot contains tracked files, and untracked files that are not ignored; `.spritzignore` (patterns as in .gitignore)
+excludes more. It contains the files of submodules, and the contents of files under Git LFS instead of pointers.
 
 Source: git-add(1), git-write-tree(1), git-pack-objects(1), gitattributes(5).
 """
@@ -28,13 +28,13 @@ from pathlib import Path
 from spritz.experiments.errors import ExperimentError
 
 IGNORE_FILE = ".spritzignore"
-#: a snapshot holds code: larger files and amounts are refused unless the caller raises the limit
+#: Limits of a file and of a snapshot in bytes: a snapshot is for code. The caller may raise them.
 FILE_BYTES_MAX = 100 << 20
 TREE_BYTES_MAX = 1 << 30
-#: changed and untracked ones; each costs time at submission, and again in each job's checkout
+#: Most changed and untracked files; each costs time at submission, and again in each job's checkout.
 FILES_MAX = 20_000
 
-#: content goes in and out as it is: no clean or smudge filter, no line endings, no hooks
+#: Options with which git stores contents unchanged: no clean or smudge filter, no line endings, no hooks.
 _PLAIN = (
     *("-c", "filter.lfs.clean=", "-c", "filter.lfs.smudge=", "-c", "filter.lfs.process="),
     *("-c", "filter.lfs.required=false", "-c", "core.autocrlf=false", "-c", "core.hooksPath=/dev/null"),
@@ -46,7 +46,7 @@ _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Code as it was."""
+    """A snapshot of the code."""
 
     #: git object name of the tree in our repository
     tree: str
@@ -54,7 +54,7 @@ class Snapshot:
     root: str
     #: the working directory, relative to `root`
     directory: str
-    #: of the user's repository; "" without one
+    #: commit of the user's repository; "" without one
     commit: str = ""
     branch: str = ""
     remote: str = ""
@@ -74,7 +74,7 @@ def take(
     tree_bytes_max: int = TREE_BYTES_MAX,
     files_max: int = FILES_MAX,
 ) -> Snapshot:
-    """Keep the tree around `directory` in the repository `store`.
+    """Store the tree around `directory` in the repository `store`.
 
     Raises ExperimentError if git is missing or fails, and, naming them, for files that are too large.
     """
@@ -121,12 +121,12 @@ def names(store: Path, tree: str) -> list[str]:
 
 
 def diff(store: Path, old: str, new: str, *options: str) -> str:
-    """What changed between two trees, as `git diff` shows it."""
+    """The changes between two trees, as `git diff` shows them."""
     return _git(store, "--git-dir", str(store), "diff", *options, old, new)
 
 
 def checkout_lines(store: Path, tree: str, target: str) -> str:
-    """Shell commands that lay the tree down in `$target`, complete or not at all."""
+    """Shell commands that atomically check the tree out into `$target`."""
     plain = " ".join(f"'{word}'" if "=" in word else word for word in _PLAIN)
     return f"""\
 if [ ! -e {target}/.git-snapshot-done ]; then
@@ -200,7 +200,7 @@ def _make_store(store: Path) -> None:
     if (store / "HEAD").exists():
         return
     store.parent.mkdir(parents=True, exist_ok=True)
-    # Two first runs at once: each makes its own, one of them gets the name.
+    # If two first runs start at the same time, each creates a repository, and one of them gets the name.
     made = Path(tempfile.mkdtemp(prefix="snapshots-", dir=store.parent))
     _git(made, "init", "-q", "--bare", str(made))
     try:
@@ -213,7 +213,7 @@ def _make_store(store: Path) -> None:
 
 @dataclass(frozen=True)
 class _Repository:
-    """A work tree of the user's."""
+    """A work tree of the user."""
 
     root: Path
     #: the git directory with the objects: of linked work trees the one that they share
@@ -230,7 +230,7 @@ class _Repository:
 
 
 def _repository_of(directory: Path) -> _Repository | None:
-    """The repository around the directory, by one call of git: each costs a submission some milliseconds."""
+    """The repository around the directory, by a single call of git, since each call costs some milliseconds."""
     done = _run(directory, ("rev-parse", "--show-toplevel", "--git-common-dir", "--git-path", "index"))
     if done.returncode == 0:
         root, common, index, *_ = (os.fsdecode(line) for line in done.stdout.split(b"\n"))
@@ -287,7 +287,7 @@ def _tree_of(root: Path, store: Path, limits: _Limits, repository: _Repository |
         new = _names(git("ls-files", "-z", "-o", "--exclude-standard"))
         changed = _names(git("diff-files", "-z", "--name-only", "--ignore-submodules=all"))
         limits.need(root, (name for name in {*new, *changed} if not name.endswith("/")))
-        if new or changed:  # of 50,000 files that are as they were, it would look at each once more
+        if new or changed:  # git would check all files again, even if 50,000 are unchanged
             git("add", "-A", "--ignore-errors", ".")
         submodules = _add_submodules(git, root, store, limits) if repository is not None else {}
         if repository is not None:
@@ -311,7 +311,7 @@ def _add_submodules(git: _Git, root: Path, store: Path, limits: _Limits) -> dict
         found[name] = commit
         inside = _repository_of(root / name) if (root / name / ".git").exists() else None
         if inside is None:
-            continue  # not checked out: there are no files of it
+            continue  # not checked out: it has no files
         found[name] = _git(root / name, "rev-parse", "--verify", "-q", "HEAD", check=False).strip() or commit
         tree, inner = _tree_of(root / name, store, limits, inside)
         _keep(store, tree, (inside.common / "objects",))
@@ -322,7 +322,7 @@ def _add_submodules(git: _Git, root: Path, store: Path, limits: _Limits) -> dict
 
 
 def _add_lfs(git: _Git, root: Path, limits: _Limits) -> None:
-    """Files under Git LFS with their content, where the index has a pointer and the work tree the content."""
+    """Replace pointers of Git LFS in the index by the files' contents, if the work tree has them."""
     if not (root / ".gitattributes").exists():
         return
     names = _names(git("ls-files", "-z", "--", ":(attr:filter=lfs)"))
@@ -354,14 +354,14 @@ def _keep(store: Path, tree: str, objects: Sequence[Path]) -> None:
     git = _Git(store, environment, at)
     commit = git("commit-tree", "-m", "snapshot", tree).strip()
     if objects:
-        # What earlier snapshots have is here already; the rest is one pack, whoever holds it now.
+        # Our repository has the objects of earlier snapshots; the others go into a single pack.
         wanted = "\n".join([commit, *(f"^{one}" for one in ours.split())]) + "\n"
         git("pack-objects", "--revs", "-q", "--window=0", str(store / "objects" / "pack" / "pack"), given=wanted)
     git("update-ref", reference, commit)
 
 
 class _Git:
-    """git with an index of its own."""
+    """git with a separate index."""
 
     def __init__(self, cwd: Path, environment: Mapping[str, str], base: tuple[str, ...] = ()) -> None:
         self._cwd = cwd
@@ -369,13 +369,13 @@ class _Git:
         self.base = base
 
     def __call__(self, *words: str, then: tuple[str, ...] = (), given: str = "") -> str:
-        """Its output; with `then`, that of a second command that reads it. Raises ExperimentError."""
+        """The output of git; with `then`, of a second git command that reads it. Raises ExperimentError."""
         output = self._checked(words, os.fsencode(given))
         return os.fsdecode(self._checked(then, output) if then else output)
 
     def _checked(self, words: tuple[str, ...], given: bytes) -> bytes:
         done = _run(self._cwd, (*self.base, *words), self._environment, given)
-        # `git add --ignore-errors` says 1 for files that it may not read or that vanished: told, the rest is in.
+        # `git add --ignore-errors` returns 1 for unreadable and vanished files: report them; all others are added.
         if done.returncode and not (words[:1] == ("add",) and done.returncode == 1):
             raise _failed(words, done)
         if done.returncode:
@@ -389,7 +389,7 @@ class _Git:
         return done.stdout
 
     def exclude_file(self, scratch: Path, home: Path) -> Path | None:
-        """The user's own excludes, .spritzignore, and the home of runs where it is inside; None without these two."""
+        """A file with the user's excludes, .spritzignore, and the home of runs if inside; None without the last two."""
         own = self._cwd / IGNORE_FILE
         root, inside = os.path.realpath(self._cwd), os.path.realpath(home)
         lines = f"/{os.path.relpath(inside, root)}/\n" if inside.startswith(f"{root}{os.sep}") else ""
@@ -416,7 +416,7 @@ def _git(cwd: Path, *words: str, check: bool = True) -> str:
 def _run(
     cwd: Path, words: Sequence[str], environment: Mapping[str, str] | None = None, given: bytes = b""
 ) -> subprocess.CompletedProcess[bytes]:
-    # A caller inside a hook or an alias of git has these set, for another repository.
+    # Inside a hook or an alias of git, these variables are set for another repository.
     inherited = {
         key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key == "GIT_SSH_COMMAND"
     }

@@ -1,4 +1,4 @@
-"""What became of runs: from the events that their jobs wrote, and from Slurm for those that could not."""
+"""States of runs: from the events that their jobs wrote, or else from Slurm."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from spritz.experiments.errors import ExperimentError
 from spritz.experiments.interface import Terminal
 from spritz.experiments.store import Entry, Store
 
-#: states of runs that will not change any more
+#: Final states of runs.
 ENDED = slurm.FINAL | {"LOST", "PRUNED"}
 
-#: accounting may lag behind the queue; a job that neither knows after this is lost
+#: Seconds after which a job that neither queue nor accounting knows is lost: accounting may lag behind the queue.
 _FORGOTTEN_SECONDS = 120.0
-#: events between which a run is paused or not
+#: Events that begin and end a pause.
 _TURNS = frozenset({"started", "paused", "resumed", "ended"})
 
 
 def refresh_or_tell(store: Store, entries: Iterable[Entry], terminal: Terminal) -> None:
-    """`refresh` for listings: while the controller is away, they show the last known states, with a message."""
+    """`refresh` for listings: without the controller, keeps the last known states and prints a message."""
     try:
         refresh(store, entries)
     except ExperimentError as error:
@@ -35,7 +35,7 @@ def refresh_or_tell(store: Store, entries: Iterable[Entry], terminal: Terminal) 
 
 
 def refresh(store: Store, entries: Iterable[Entry]) -> None:
-    """Bring the index up to date for these runs, with one question to Slurm for all of them."""
+    """Update the index for these runs, with a single query to Slurm."""
     every = list(entries)
     asked = [entry for entry in every if entry.job_id]
     asked += adopted(store, [entry for entry in every if not entry.job_id])
@@ -53,7 +53,7 @@ def refresh(store: Store, entries: Iterable[Entry]) -> None:
     changes: dict[tuple[str, str], dict[str, Any]] = {}
     for entry in asked:
         values = values_of(entry, queue.get(entry.job_id), past.get(entry.job_id))
-        # What a server that is away has told before stays.
+        # Keep earlier values of a server that does not answer.
         measured = {**entry.metrics, **known.get(entry.name, {})}
         if any(getattr(entry, key) != value for key, value in values.items()):
             changes[entry.name, entry.owner] = values
@@ -63,7 +63,7 @@ def refresh(store: Store, entries: Iterable[Entry]) -> None:
 
 
 def adopted(store: Store, entries: list[Entry]) -> list[Entry]:
-    """Those of the runs that have a job after all: who submitted it was killed before its number was written down.
+    """Runs without recorded job that have one: their submitter was killed before it recorded the id.
 
     The others were never queued: they are LOST, unless they may be in submission now.
     """
@@ -96,7 +96,7 @@ def _array_task(home: Path, name: str, scripts: Mapping[str, str]) -> str:
 
 
 def values_of(entry: Entry, queued: slurm.JobState | None, past: slurm.JobState | None) -> dict[str, Any]:
-    """Columns of the index by the current state."""
+    """Columns of the index for the current state."""
     said = record.events(Path(entry.directory))
     starts = [event for event in said if event["event"] == "started"]
     ends = [event for event in said if event["event"] == "ended"]
@@ -128,7 +128,7 @@ def values_of(entry: Entry, queued: slurm.JobState | None, past: slurm.JobState 
 def _is_paused(said: list[dict[str, Any]], queued: slurm.JobState) -> bool:
     last: dict[str, Any] = {}
     for event in said:
-        # Whoever forces a pause says so before the life that is killed may say that it has ended.
+        # A forced pause writes its event before the killed job can write that it has ended.
         if event["event"] in _TURNS and not (event["event"] == "ended" and last.get("forced")):
             last = event
     # Slurm's reasons: JobHeldUser, JobHeldAdmin, "job requeued in held state".
@@ -141,7 +141,7 @@ def _code(known: slurm.JobState) -> int:
 
 
 def seconds(text: str) -> float:
-    """Slurm's time of day since the epoch; 0.0 for Unknown and its like."""
+    """Slurm's local time as seconds since the epoch; 0.0 for Unknown and similar words."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:

@@ -22,12 +22,12 @@ from spritz.experiments.errors import ExperimentError
 if TYPE_CHECKING:
     from spritz.experiments.record import Run
 
-#: of the tables; a newer one is refused
+#: Version of the tables; a newer version is refused.
 LAYOUT = 1
 
 _NEWEST = 50
 
-#: states that may change: ours, and those of squeue
+#: States that may change: ours, and those of squeue.
 OPEN = (
     "CREATED", "PENDING", "RUNNING", "PAUSED", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_FED",
     "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED",
@@ -47,7 +47,7 @@ _TABLES = (
 
 @dataclass(frozen=True)
 class Entry:
-    """A run as the index knows it."""
+    """A run's row in the index."""
 
     name: str
     owner: str
@@ -89,7 +89,7 @@ class Query:
 
 
 class Store:
-    """Raises ExperimentError where the database is locked, read-only, full, damaged or of a later release."""
+    """The index. Raises ExperimentError if the database is locked, read-only, full, damaged or of a later release."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -98,7 +98,7 @@ class Store:
         self._checked = False
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the database."""
         self._database.close()
         self._checked = False
 
@@ -138,13 +138,13 @@ class Store:
         raise ExperimentError(f"no free name for runs {clean}")
 
     def hold(self, name: str, owner: str, created_at: float, directory: Path, command: str) -> None:
-        """A row for a run whose name the caller has made; one that was left by a submission cut short is replaced."""
+        """Add a row for a run whose name the caller has chosen; replaces the row of an interrupted submission."""
         with self._begin() as connection:
             _execute(connection, "DELETE FROM runs WHERE owner = :o AND name = :n AND job_id = ''", o=owner, n=name)
             self._insert(connection, name, owner, created_at, str(directory / name), command)
 
     def _free_numbers(self, base: str, owner: str, directory: Path) -> Iterator[int]:
-        """Numbers to try: after the newest runs' largest, after the index's, then those that no directory has either.
+        """Numbers to try: after the largest of the newest runs, after the largest in the index, then after directories.
 
         Directories without a row are another user's, or those of an index that was lost.
         """
@@ -174,7 +174,7 @@ class Store:
             return _largest(base, (name for (name,) in rows))
 
     def add_missing(self, runs: Iterable[Path], owner: str) -> int:
-        """Rows of the runs in these directories that the index does not know, as after it was lost; how many."""
+        """Add rows for runs in these directories that the lost index had; returns their number."""
         known = {entry.name for entry in self.find(Query(owner=owner))}
         added = 0
         for directory in runs:
@@ -183,7 +183,7 @@ class Store:
             try:
                 run = record.read(directory)
             except ExperimentError:
-                continue  # not a run, or its submission was cut short
+                continue  # not a run, or its submission was interrupted
             if run.user == owner:
                 with self._begin() as connection:
                     self._insert(connection, run.name, owner, run.created_at, str(directory), run.command_line)
@@ -192,7 +192,7 @@ class Store:
         return added
 
     def add(self, runs: Sequence[tuple[Run, str]]) -> None:
-        """Rows of runs (run, directory) whose names the caller has made; all or none.
+        """Add rows for runs (run, directory) whose names the caller has chosen; all or none.
 
         Raises ExperimentError if a name is taken.
         """
@@ -214,7 +214,7 @@ class Store:
         _execute(connection, f"INSERT INTO runs ({names}) VALUES ({', '.join(f':{key}' for key in values)})", **values)
 
     def queued(self, *runs: Run, state: str = "PENDING") -> None:
-        """The runs' jobs are in the queue."""
+        """Record that the runs' jobs are queued."""
         self.change_all({(run.name, run.user): {"state": state, **_known(run)} for run in runs})
 
     def change(self, name: str, owner: str, **values: Any) -> None:
@@ -222,7 +222,7 @@ class Store:
         self.change_all({(name, owner): values})
 
     def change_all(self, changes: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
-        """Set columns of several runs, (name, owner) -> columns, at once."""
+        """Set columns of several runs, (name, owner) -> columns, in a single transaction."""
         if not changes:
             return
         with self._begin() as connection:
@@ -234,12 +234,12 @@ class Store:
         _execute(connection, f"UPDATE runs SET {given} WHERE owner = :o AND name = :n", o=owner, n=name, **values)
 
     def remove_group(self, group: str, owner: str) -> None:
-        """Forget the runs of the group."""
+        """Delete the rows of a group's runs."""
         with self._begin() as connection:
             _execute(connection, "DELETE FROM runs WHERE owner = :o AND run_group = :g", o=owner, g=group)
 
     def remove(self, name: str, owner: str) -> None:
-        """Forget the run."""
+        """Delete a run's row."""
         with self._begin() as connection:
             _execute(connection, "DELETE FROM runs WHERE owner = :o AND name = :n", o=owner, n=name)
 
@@ -297,7 +297,7 @@ class Store:
             yield transaction
 
     def _check(self) -> None:
-        """Make the tables if there are none. Raises ExperimentError if a later release made them."""
+        """Create the tables if they are missing. Raises ExperimentError if a later release created them."""
         if not self._database.has_table("layout"):
             try:
                 with self._database.begin() as transaction:
@@ -306,7 +306,7 @@ class Store:
                     if not list(_execute(transaction, "SELECT number FROM layout")):
                         _execute(transaction, "INSERT INTO layout (number) VALUES (:number)", number=LAYOUT)
             except (Taken, ExperimentError):
-                # PostgreSQL's IF NOT EXISTS does not wait for another process that makes them at the same moment.
+                # PostgreSQL's IF NOT EXISTS fails if another process creates them at the same moment.
                 if not self._database.has_table("layout"):
                     raise
         with self._database.begin() as transaction:
@@ -318,14 +318,14 @@ class Store:
 
 
 def _largest(base: str, names: Iterable[str]) -> int:
-    """The largest number N among names BASE-N; runs of an array have two, BASE-N-0."""
+    """The largest number N among names BASE-N and, for runs of an array, BASE-N-INDEX."""
     begin = len(base) + 1
     ends = (re.match(r"(\d+)(?:-\d+)?\Z", name[begin:]) for name in names if name[:begin] == f"{base}-")
     return max((int(end[1]) for end in ends if end), default=0)
 
 
 def _known(run: Run) -> dict[str, Any]:
-    """Columns by the run's record."""
+    """Columns of a run's row, from its record."""
     return {
         "job_id": run.job_id,
         "branch": run.code.get("branch", ""),

@@ -1,4 +1,4 @@
-"""From a command to a queued run."""
+"""Submit a command as a run: snapshot, record, script, and queue."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from spritz.experiments.store import Store
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A run that is wanted."""
+    """A requested run."""
 
     command: tuple[str, ...]
     directory: Path
@@ -45,30 +45,30 @@ class Request:
     take_snapshot: bool = True
     parent: str = ""
     group: str = ""
-    #: code of an earlier run, in place of a new snapshot
+    #: code of an earlier run, instead of a new snapshot
     code: snapshot.Snapshot | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     #: a name that the caller has reserved
     reserved: str = ""
     #: name -> content, written into the run's directory before the job is queued
     files: Mapping[str, str | bytes] = field(default_factory=dict)
-    #: collected already, where many runs are launched at once
+    #: collected already, if many runs are launched together
     surroundings: Mapping[str, Any] | None = None
-    #: the file with `shared_values`, where many runs have them in common; their records are not synced one by one
+    #: the file with `shared_values`, if many runs share them; their records are not synced individually
     shared: str = ""
-    #: what people read in place of the command (`record.Run`)
+    #: text shown instead of the command (`record.Run`)
     shown: str = ""
-    #: queues a script with an environment; its answer is the job's number, "" if it is not queued yet
+    #: queues a script with an environment; returns the job's id, "" if it is not queued yet
     queue: Callable[[Path, Mapping[str, str]], str] | None = None
 
 
 def user() -> str:
-    """Who we are, for the index."""
+    """The present user's name, for the index."""
     return getpass.getuser()
 
 
 def launch(request: Request, store: Store) -> Run:
-    """Queue the run; nothing is left behind if it cannot be. Raises ExperimentError."""
+    """Queue the run. Raises ExperimentError, and leaves no files then."""
     if not request.command:
         raise ExperimentError("no command given", hint="spritz run [options] -- python train.py", exit_code=2)
     resuming.check(request.options)
@@ -166,7 +166,7 @@ def launch(request: Request, store: Store) -> Run:
 
 
 def _cancel_left(name: str, directory: Path) -> None:
-    """Cancel the job that sbatch may have queued before it, or we, were stopped.
+    """Cancel the job that sbatch may have queued before it, or this process, was stopped.
 
     Raises ExperimentError if Slurm does not answer: the run stays then, and `states` finds its job.
     """
@@ -176,7 +176,7 @@ def _cancel_left(name: str, directory: Path) -> None:
 
 
 def shared_values(request: Request) -> dict[str, Any]:
-    """What records of runs with these options, code and surroundings have in common (`record.SHARED`)."""
+    """The values that records of runs with these options, code and environment share (`record.SHARED`)."""
     around = dict(request.surroundings or collected(home(), request))
     around["variables"] = dict(around.get("variables", {}))
     hide(around, notify.addresses(request.settings.notify, request.environment), request)
@@ -190,7 +190,7 @@ def shared_values(request: Request) -> dict[str, Any]:
 
 
 def in_container(request: Request) -> Request:
-    """With its options checked. Raises ExperimentError."""
+    """The request with checked options. Raises ExperimentError."""
     options = containers.checked(request.options, request.directory, request.environment)
     return replace(request, options=options)
 
@@ -262,7 +262,7 @@ def write_track(directory: Path, run: Run, tracked: tracking.Plan, request: Requ
 
 
 def program(base: Path) -> Path:
-    """`inside` where compute nodes see it; under its content's name, as queued jobs may be older than we are."""
+    """A copy of `inside` that compute nodes can read, named by its content, since queued jobs may need an older one."""
     return copied_by_content(Path(__file__).with_name("inside.py"), base / "inside", "{digest}.py")
 
 
@@ -273,14 +273,14 @@ def tracked_by(request: Request, base: Path) -> tracking.Plan | None:
 
 def environment_of(request: Request, hidden: Mapping[int, str]) -> tuple[dict[str, str], dict[str, str]]:
     """(variables for sbatch with the hidden arguments, variables that the script may show)."""
-    # An allocation around us must not shape the new job: sbatch reads SBATCH_* only, srun in the job SLURM_*.
+    # An enclosing allocation must not influence the new job: sbatch reads SBATCH_*, srun in the job SLURM_*.
     environment = {
         key: value
         for key, value in request.environment.items()
         if not key.startswith(("SLURM_", "SPRITZ_RUN")) or key in ("SLURM_CONF", "SPRITZ_RUN_STORE")
     }
     if "SPRITZ_RUN" in request.environment:
-        # A run that submits runs: their identities are their own.
+        # If a run submits runs, they must not inherit its identity.
         for key in tracking.INJECTED:
             environment.pop(key, None)
     environment |= {script.SECRET_VARIABLE.format(place): value for place, value in hidden.items()}
@@ -290,7 +290,7 @@ def environment_of(request: Request, hidden: Mapping[int, str]) -> tuple[dict[st
 
 
 def options_mapping(options: RunOptions) -> dict[str, Any]:
-    """The options for a record: those that were given, secrets masked."""
+    """The options for a record: those that differ from the defaults, with masked secrets."""
     found = {name: value for name in RunOptions.__dataclass_fields__ if (value := getattr(options, name))}
     if "env" in found:
         found["env"] = secrets.masked_environment(found["env"])
@@ -325,7 +325,7 @@ def need_program(request: Request) -> None:
     if request.options.container_image:
         return
     program = request.command[0]
-    # With setup lines or a module the program may be found in the job alone.
+    # With setup lines or a module, the program may exist only in the job.
     path = request.environment.get("PATH")
     if not request.options.setup and "/" not in program and shutil.which(program, path=path) is None:
         hint = "setup: lines of spritz.yaml run before the command, in the job"

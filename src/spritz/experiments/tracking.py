@@ -1,9 +1,9 @@
 """The user's MLflow server, and its settings for runs.
 
-`mlflow/` in the home of runs holds the database, the artifacts, and `server.json`: address, token, and the process that
-keeps the server alive on the host where it was started (`tracking_server`). The file is there from the first start
-until `spritz track stop`; as long as it is, runs are tracked, and a server found dead is started again. MLflow is never
-imported here: submitting a run must cost no more than reading one small file.
+`mlflow/` in the home of runs has the database, the artifacts, and `server.json`: address, token, and the process that
+keeps the server alive on the host where it was started (`tracking_server`). The file exists from the first start until
+`spritz track stop`. While it exists, runs are tracked, and a server that has died is started again. This module never
+imports MLflow: submitting a run must cost no more than reading a small file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Server:
     """The state file."""
 
     url: str
-    #: where its keeper runs, the address it listens on, and the keeper's process
+    #: host of its keeper, the address on which it listens, and the keeper's process
     host: str
     address: str
     pid: int
@@ -43,14 +43,14 @@ class Server:
     token: str
 
     def kept(self) -> bool:
-        """Whether the keeper lives; of another host, whether the server answers."""
+        """Whether the keeper runs; on another host, whether the server answers."""
         if self.host != socket.gethostname():
             return answers(self)
         return bool(self.started) and process_start(self.pid) == self.started
 
 
 def process_start(pid: int) -> str:
-    """When the process began, in the kernel's ticks: numbers are used again. "" if there is none, or it has ended."""
+    """Start of a process in the kernel's ticks, because pids are reused. "" if it has ended or does not exist."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         return "" if words[0] in "ZX" else words[19]
@@ -59,12 +59,12 @@ def process_start(pid: int) -> str:
 
 
 def state_path(home: Path) -> Path:
-    """Where the state is."""
+    """Path of the state file."""
     return home / "mlflow" / "server.json"
 
 
 def known(home: Path) -> Server | None:
-    """What the state file says; None if no server is wanted."""
+    """The server of the state file; None without the file."""
     try:
         data = json.loads(state_path(home).read_text(encoding="utf-8"))
         return Server(**{name: data[name] for name in Server.__dataclass_fields__})
@@ -86,7 +86,7 @@ def answers(server: Server, seconds: float = 1.0) -> bool:
 
 
 def client(server: Server) -> inside.Client:
-    """Its REST API."""
+    """A client of the server's REST API."""
     return inside.Client(server.url, token=server.token, direct=True)
 
 
@@ -108,7 +108,7 @@ def ensure(home: Path) -> None:
 
 
 def start(home: Path, address: str | None) -> Server:
-    """Start the server unless it runs, and wait until it answers. Raises ExperimentError with its last words."""
+    """Start the server unless it runs, and wait until it answers. Raises ExperimentError with its last log line."""
     server = known(home)
     begun = None
     if server is None or not server.kept():
@@ -152,7 +152,7 @@ def _last_words(path: Path) -> str:
 
 
 def stop(home: Path) -> bool:
-    """Stop the server, and track no further runs; whether there was one. Raises ExperimentError from another host."""
+    """Stop the server and the tracking of runs; False without server. Raises ExperimentError on another host."""
     server = known(home)
     if server is None:
         return False
@@ -168,7 +168,7 @@ def stop(home: Path) -> bool:
 
 
 def binding() -> str:
-    """The address to listen on: loopback where all nodes are this machine, else all interfaces."""
+    """The address to listen on: loopback if all nodes are this machine, else all interfaces."""
     done = slurm.call(["sinfo", "-h", "-N", "-o", "%o"])
     ours = {"localhost", "127.0.0.1", socket.gethostname(), socket.getfqdn()}
     for name in list(dict.fromkeys(done.stdout.split()))[:_NODES_MAX]:
@@ -194,18 +194,18 @@ def _is_local(address: str) -> bool:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a run is tracked: by the user's own server, whose state file is `state`, or by the one in the variables."""
+    """How a run is tracked: by the user's own server, with state file `state`, or by the server in the variables."""
 
     state: str
 
 
 def plan(home: Path, mode: str, environment: Mapping[str, str]) -> Plan | None:
-    """Whether and how to track. A server that is wanted is started, but not waited for. Raises ExperimentError."""
+    """Whether and how to track. Starts the server if necessary, without waiting for it. Raises ExperimentError."""
     if mode == "off":
         return None
     given = environment.get("MLFLOW_TRACKING_URI", "")
     if given:
-        # Somebody's server: ours stays out of it, and of other kinds of stores altogether.
+        # Another server, or another kind of store: do not interfere.
         return Plan("") if mode == "mlflow" and given.startswith(("http://", "https://")) else None
     if mode != "mlflow" and not state_path(home).exists():
         return None
@@ -218,7 +218,7 @@ def plan(home: Path, mode: str, environment: Mapping[str, str]) -> Plan | None:
     return Plan(str(state_path(home)))
 
 
-#: variables of a run that must not reach the runs that it submits
+#: Variables of a run that must not reach the runs that it submits.
 INJECTED = (
     *("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_TOKEN", "MLFLOW_RUN_ID", "MLFLOW_RUN_CONTEXT", "MLFLOW_EXPERIMENT_NAME"),
     *("WANDB_RUN_ID", "WANDB_RESUME", "WANDB_NAME", "AIM_RUN_HASH"),
@@ -228,7 +228,7 @@ INJECTED = (
 def last_values(
     server: inside.Client, names: Sequence[str], since: float, seconds: float = 2.0
 ) -> dict[str, dict[str, float]]:
-    """Run -> last values of its metrics, of all MLflow runs that bear its tag. Raises Unreachable or ValueError."""
+    """Run -> last values of its metrics, from all MLflow runs with its tag. Raises Unreachable or ValueError."""
     experiments = [
         experiment["experiment_id"]
         for experiment in server.call("experiments/search", {"max_results": 1000}, timeout=seconds).get(

@@ -1,10 +1,10 @@
-"""The tracking server's processes: MLflow on SQLite, behind a token, and a keeper that starts it again when it dies.
+"""The tracking server's processes: MLflow on SQLite, protected by a token, and a keeper that restarts it.
 
     python -m spritz.experiments.tracking_server keep HOME [ADDRESS]
 
-The keeper holds a lock for as long as it lives, so that no home has two servers; it chooses a port, writes the state
-file (`tracking`), and keeps port and token when it starts the server again, so that jobs find it as they left it. The
-server is MLflow's own application in one process: `mlflow server` starts three, and asks for no token.
+The keeper holds a lock while it runs, so that no home has two servers. It chooses a port and writes the state file
+(`tracking`). A restarted server keeps port and token, so that jobs still reach it. The server is MLflow's own
+application in a single process: `mlflow server` starts three, and requires no token.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from typing import Any
 
 from spritz.experiments.tracking import process_start
 
-#: A server that lives shorter than this is started again later and later.
+#: Seconds; a server that runs shorter is restarted with growing delays.
 _HEALTHY_SECONDS = 60.0
 _PAUSE_SECONDS_MAX = 30.0
-#: Of this many failures in a row, the last leaves it down.
+#: After this many failures in a row, the server is not started again.
 _FAILURES_MAX = 8
-#: A server whose keeper was killed is about to end.
+#: Seconds to wait for the end of a server whose keeper was killed.
 _PORT_SECONDS = 3.0
 _PR_SET_PDEATHSIG = 1
 
@@ -52,7 +52,7 @@ def keep(home: Path, address: str) -> int:
         print("another keeper has this home", flush=True)
         return 0
     path = folder / "server.json"
-    # Kept when the server is stopped: jobs that outlive it find it where it was.
+    # Kept when the server stops, so that a later server is at the same address for jobs that still run.
     kept_path = folder / "address.json"
     before = _state(kept_path)
     token = before.get("token") or secrets.token_urlsafe(24)
@@ -93,10 +93,10 @@ def keep(home: Path, address: str) -> int:
 
 def serve(home: Path, address: str, port: int, host: str) -> int:
     """Run MLflow's application in this process."""
-    # It must not hold the port when its keeper has been killed.
+    # The server must release the port if its keeper is killed.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     folder = home / "mlflow"
-    # Set before MLflow is imported: it reads them once. It looks for jobs of its own and for telemetry otherwise.
+    # Set before the import of MLflow, which reads them once: they turn off its job runner and telemetry.
     os.environ |= {
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -126,7 +126,7 @@ def serve(home: Path, address: str, port: int, host: str) -> int:
 
 
 def guarded(application: Application, token: str) -> Application:
-    """The application behind the token: as a bearer's, or as the password of a browser's user `spritz`."""
+    """The application, with the token as a bearer token, or as the password of a browser's user `spritz`."""
     basic = base64.b64encode(f"spritz:{token}".encode())
     accepted = (b"Bearer " + token.encode(), b"Basic " + basic)
 
@@ -149,7 +149,7 @@ def guarded(application: Application, token: str) -> Application:
 
 
 def free_port(address: str, wanted: int, seconds: float) -> int:
-    """The port wanted if it comes free within `seconds`, else another. Raises OSError for an address not of here."""
+    """The wanted port if it becomes free within `seconds`, else another. Raises OSError if the address is not local."""
     deadline = time.monotonic() + seconds
     while True:
         late = not wanted or time.monotonic() > deadline
@@ -165,7 +165,7 @@ def free_port(address: str, wanted: int, seconds: float) -> int:
 
 
 def write(path: Path, state: dict[str, Any]) -> None:
-    """Replace the state file; its token is for its owner alone."""
+    """Replace the state file, readable only by its owner because of the token."""
     scratch = path.with_suffix(f".{os.getpid()}")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""A run's usage, on one time axis with its metrics, events and log: from samples taken in its job (`inside`)."""
+"""A run's usage on a common time axis with its metrics, events and log, from samples taken in its job (`inside`)."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from spritz.experiments.metrics import Point
 _FILE = re.compile(r"(\d+)-(\d+)\.jsonl\Z")
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 48
-#: lines of a log that are marked where no pattern is given
+#: Lines of a log that are marked by default.
 NOTABLE = re.compile(r"\b(?:[Ee]rror|ERROR|Exception|Traceback|[Ww]arning|WARN(?:ING)?)\b|out of memory")
 _MARKS_MAX = 200
 
-#: rank's columns: name, unit, decimals
+#: A rank's columns: name, unit, decimals.
 COLUMNS = (("CPUs", ""), ("memory", "B"), ("read", "B/s"), ("written", "B/s"))
 GPU_COLUMNS = (("GPU", "%"), ("GPU memory", "MiB"))
 
 
 @dataclass(frozen=True)
 class Series:
-    """Values over time. `owner` is a rank, a GPU or a metric; `what` a column."""
+    """Values over time. `owner`: a rank, a GPU or a metric; `what`: a column."""
 
     owner: str
     what: str
@@ -42,7 +42,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that happened at a time."""
+    """An event, or a marked line of the log, with its time."""
 
     at: float
     text: str
@@ -50,14 +50,14 @@ class Mark:
 
 @dataclass
 class Usage:
-    """All that is drawn."""
+    """The contents of the figures."""
 
     series: list[Series] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
 
     @property
     def span(self) -> tuple[float, float]:
-        """First and last time."""
+        """(first, last) time of all contents."""
         times = [at for item in self.series for at in item.times] + [mark.at for mark in self.marks]
         return (min(times), max(times)) if times else (0.0, 0.0)
 
@@ -113,7 +113,7 @@ def _event(event: dict[str, Any]) -> str:
 
 
 def _log_marks(directory: Path, samples: Sequence[dict[str, Any]], pattern: re.Pattern[str]) -> list[Mark]:
-    """Lines of ranks' logs with the time of the first sample that found the log so long: lines have no times."""
+    """Lines of ranks' logs, with the time of the first sample that saw the log at that length: lines have no times."""
     marks: list[Mark] = []
     for _, rank, path in logs.files(directory):
         if rank is None:
@@ -136,7 +136,7 @@ def _log_marks(directory: Path, samples: Sequence[dict[str, Any]], pattern: re.P
 
 
 def chart(name: str, found: Usage, *, width: int = _WIDTH) -> str:
-    """For the terminal: a line of bars for each series, all on one time axis."""
+    """Lines for the terminal: a row of bars for each series, on a common time axis."""
     if not found.series:
         return f"No samples of {name}: its job is too short, has not begun, or SPRITZ_SAMPLE_SECONDS is 0 in it.\n"
     begin, end = found.span
@@ -167,9 +167,9 @@ def chart(name: str, found: Usage, *, width: int = _WIDTH) -> str:
 
 
 def bars(item: Series, begin: float, end: float, width: int) -> str:
-    """The mean of each column of time, from the least value (metrics) or 0 to the most; blank where there is none.
+    """Bars with the mean of each interval, scaled from the minimum (metrics) or 0 to the maximum; blank without values.
 
-    A value holds until the next one, unless that is unusually late: the run was queued again, or its node stood still.
+    A value holds until the next one, unless that is unusually late: the run was requeued, or its node was suspended.
     """
     sums: list[list[float]] = [[] for _ in range(width)]
     gaps = sorted(later - earlier for earlier, later in pairwise(item.times))
@@ -199,12 +199,12 @@ def _place(at: float, begin: float, end: float, width: int) -> int:
 
 
 def clock(at: float) -> str:
-    """The time of day."""
+    """A time as hours and minutes."""
     return datetime.fromtimestamp(at).strftime("%H:%M:%S")
 
 
 def scaled(value: float, unit: str) -> str:
-    """With a prefix where the unit is bytes."""
+    """A value with its unit; bytes with a prefix."""
     if unit not in ("B", "B/s"):
         return f"{value:.3g}{unit and ' ' + unit}"
     for prefix in ("", "Ki", "Mi", "Gi"):
@@ -215,7 +215,7 @@ def scaled(value: float, unit: str) -> str:
 
 
 def html(name: str, found: Usage) -> str:
-    """One page that needs nothing from outside. Raises ExperimentError without Plotly."""
+    """An HTML page that loads nothing from the network. Raises ExperimentError without Plotly."""
     try:
         from plotly.graph_objects import Scatter
         from plotly.subplots import make_subplots

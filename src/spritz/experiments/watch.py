@@ -1,10 +1,10 @@
 """A program in a job that detects idleness: holds a dev session, or guards a run.
 
-A program of its own that the job starts with whatever `python3` it has: the standard library alone. It is copied into
-the run's directory, so that nothing of ours need be installed where the job runs.
+The job starts it with any `python3` that it has, so it imports only the standard library. It is copied into the run's
+directory, so that Spritz need not be installed where the job runs.
 
-    session    start JupyterLab if session.json asks for it, and end when told to, or after a time without activity
-    guard      warn of a run whose GPUs (or CPUs) do nothing, then end it or only say so, as guard.json asks
+    session    start JupyterLab if session.json asks for it; end on request, or after a time without activity
+    guard      warn about a run whose GPUs (or CPUs) are idle, then end it or only report it, by guard.json
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-#: less of one CPU, or of a GPU, is nobody's work
+#: Load of a CPU, or of a GPU, below which it counts as idle.
 BUSY_CPUS = 0.05
 BUSY_GPU_PERCENT = 5.0
 _STOP_SECONDS = 0.5
-#: between the signal to a guarded run's command and the cancellation of its job
+#: Seconds between the signal to a guarded run's command and the cancellation of its job.
 _GRACE_SECONDS = 60.0
 
 
 def main(words: list[str]) -> int:
-    """The session's exit status; a guard's is nobody's business."""
+    """The session's exit status; a guard's has no meaning."""
     directory = Path(os.environ["SPRITZ_RUN_DIR"])
     if words == ["session"]:
         return session(directory)
@@ -52,9 +52,9 @@ def say(directory: Path, event: str, **values: Any) -> None:
 
 
 def tell(directory: Path, text: str, last: bool = False) -> None:
-    """To the log, and by notification where the run has any; what keeps it from being sent is in log/notify.log.
+    """Write to the log, and send a notification if the run has addresses; log/notify.log has errors.
 
-    The `last` words are waited for: they would end with the job.
+    Waits for the `last` notification, which would end with the job.
     """
     sys.stderr.write(f"spritz: {text}\n")
     sys.stderr.flush()
@@ -72,7 +72,7 @@ def tell(directory: Path, text: str, last: bool = False) -> None:
 
 
 def job_id() -> str:
-    """Of this job alone: the last task of an array has the array's number, which means all tasks."""
+    """The id of this job for commands: the last task of an array has the array's id, which would mean all tasks."""
     array = os.environ.get("SLURM_ARRAY_JOB_ID")
     return f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}" if array else os.environ["SLURM_JOB_ID"]
 
@@ -86,7 +86,7 @@ def span(seconds: float) -> str:
 
 
 class Processes:
-    """CPU time and terminals of the job's processes on this node, but for those of its keepers."""
+    """CPU time and terminals of the job's processes on this node, without the watching processes themselves."""
 
     def __init__(self, job: str, node: str) -> None:
         self._job, self._node = job.encode(), node.encode()
@@ -95,7 +95,7 @@ class Processes:
         self.terminals: set[str] = set()
 
     def look(self, but: frozenset[int] = frozenset()) -> float:
-        """CPUs in use since the last look."""
+        """CPUs in use since the last sample."""
         now, used, last = time.monotonic(), 0.0, {}
         self.terminals = set()
         for name in filter(str.isdigit, os.listdir("/proc")):
@@ -123,7 +123,7 @@ class Processes:
 
     def _ours(self, pid: str, head: bytes) -> bool:
         if head.endswith((b"(sshd", b"(sshd-session")):
-            return False  # it has overwritten its environment; that there is a connection is known otherwise
+            return False  # sshd has overwritten its environment; connections are detected by their files
         with open(f"/proc/{pid}/environ", "rb") as file:
             variables = dict(item.partition(b"=")[::2] for item in file.read().split(b"\0"))
         return (
@@ -135,7 +135,7 @@ class Processes:
 
 
 def gpu_percent() -> list[float]:
-    """Use of each GPU that the job may see; none where there is no nvidia-smi."""
+    """Load of each of the job's GPUs in percent; empty without nvidia-smi."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
@@ -151,7 +151,7 @@ def gpu_percent() -> list[float]:
             try:
                 found.append(float(words[2]))
             except ValueError:
-                continue  # [N/A]: a GPU that does not tell
+                continue  # [N/A]: the GPU does not report its load
     return found
 
 
@@ -159,7 +159,7 @@ def gpu_percent() -> list[float]:
 
 
 class Jupyter:
-    """A JupyterLab server of this session, on this node's own address; its token is in a file of its own."""
+    """A JupyterLab server of this session, on this node's own address; its token is in a separate file."""
 
     def __init__(self, directory: Path, command: str) -> None:
         self.runtime = directory / "jupyter"
@@ -172,7 +172,7 @@ class Jupyter:
         self.process = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL)
 
     def url(self) -> str:
-        """Its address; "" while it starts."""
+        """The server's address; "" while it starts."""
         try:
             with (self.runtime / f"jpserver-{self.process.pid}.json").open(encoding="utf-8") as file:
                 return str(json.load(file)["url"])
@@ -180,7 +180,7 @@ class Jupyter:
             return ""
 
     def active_at(self) -> float:
-        """When something was last done in it, since the epoch; now if a kernel is busy."""
+        """Time of the last activity in seconds since the epoch; now if a kernel is busy."""
         try:
             if any(kernel.get("execution_state") == "busy" for kernel in self._get("api/kernels")):
                 return time.time()
@@ -190,7 +190,7 @@ class Jupyter:
             return 0.0
 
     def _get(self, path: str) -> Any:
-        # `no_track_activity`: our question is no activity.
+        # `no_track_activity`: this request must not count as activity.
         request = urllib.request.Request(
             f"{self.url()}{path}?no_track_activity=1", headers={"Authorization": f"token {self._token}"}
         )
@@ -200,7 +200,7 @@ class Jupyter:
 
 
 def unused_port() -> int:
-    """A port of this node's own address that nobody listens at now; Jupyter takes another if it is gone by then."""
+    """A free port of this node's own address; Jupyter takes another if it is in use by then."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
@@ -213,12 +213,12 @@ def connections(directory: Path) -> int:
         if os.path.exists(f"/proc/{path.name}"):
             count += 1
         else:
-            path.unlink()  # it was killed
+            path.unlink()  # the connection's process was killed
     return count
 
 
 def session(directory: Path) -> int:
-    """Hold the job until it is told to stop, its server ends, or nobody has done anything for the idle time."""
+    """Hold the job until it is told to stop, its server ends, or there is no activity for the idle time."""
     with (directory / "session.json").open(encoding="utf-8") as file:
         options = json.load(file)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -268,7 +268,7 @@ def session(directory: Path) -> int:
 
 
 def last_activity(directory: Path, processes: Processes, server: Jupyter | None) -> float:
-    """When something was last done, as far as this look tells."""
+    """Time of the last activity that is visible now."""
     found = 0.0
     but = frozenset() if server is None else frozenset([server.process.pid])
     if processes.look(but) > BUSY_CPUS or any(use > BUSY_GPU_PERCENT for use in gpu_percent()):
@@ -277,7 +277,7 @@ def last_activity(directory: Path, processes: Processes, server: Jupyter | None)
         found = time.time()
     for terminal in processes.terminals:
         try:
-            found = max(found, os.stat(terminal).st_atime)  # what was typed
+            found = max(found, os.stat(terminal).st_atime)  # time of the last input
         except OSError:
             continue
     try:
@@ -288,7 +288,7 @@ def last_activity(directory: Path, processes: Processes, server: Jupyter | None)
 
 
 def write_to(terminal: str, text: str) -> None:
-    """Say something to who sits there, as wall does."""
+    """Write a message to the session's terminals, as wall does."""
     try:
         descriptor = os.open(terminal, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError:
@@ -305,7 +305,7 @@ def write_to(terminal: str, text: str) -> None:
 
 
 class Samples:
-    """Use as the run's sampler writes it (usage/RESTART-NODE.jsonl), and as we see it where there is no sampler."""
+    """Usage, from the run's sampler (usage/RESTART-NODE.jsonl), or without a sampler from our own samples."""
 
     def __init__(self, directory: Path, what: str) -> None:
         self._directory, self._what = directory, what
@@ -314,7 +314,7 @@ class Samples:
         self._at: dict[Path, int] = {}
 
     def greatest(self) -> float | None:
-        """The greatest use since the last look, in percent of one GPU or CPU; None if nothing is known of it."""
+        """The highest load since the last check, in percent of a GPU or CPU; None if it is unknown."""
         values = self._written()
         if values:
             return max(values)
@@ -348,7 +348,7 @@ class Samples:
 
 
 def guard(directory: Path) -> None:
-    """Until the script that started us is gone."""
+    """Watch until the script that started us has ended."""
     with (directory / "guard.json").open(encoding="utf-8") as file:
         options = json.load(file)
     parent, what = os.getppid(), str(options["watch"])
@@ -362,7 +362,7 @@ def guard(directory: Path) -> None:
             return
         use = samples.greatest()
         if use is None or use >= below:
-            # None: no GPU to look at, and so nothing to hold against the run.
+            # None: the load is unknown, so the run does not count as idle.
             busy_at, warned, told = time.monotonic(), False, False
             continue
         idle = time.monotonic() - busy_at
@@ -378,14 +378,14 @@ def guard(directory: Path) -> None:
             if options["action"] != "end":
                 tell(directory, f"{directory.name}: the {name} have been idle for {span(idle)}")
                 continue
-            # No notification: that of the end says why.
+            # No notification here: that of the run's end has the reason.
             sys.stderr.write(f"spritz: {directory.name}: the {name} have been idle for {span(idle)}: its job ends\n")
             grace = _GRACE_SECONDS
             if os.environ.get("SPRITZ_SAVED_FILE"):
-                # A run that starts again from its checkpoint would do so: it is paused instead, and may take its time.
+                # A resumable run would start again from its checkpoint, so it is paused instead.
                 (directory / "pause").touch()
                 grace = 10 * _GRACE_SECONDS
-            os.kill(parent, signal.SIGTERM)  # the script hands it to the command, which may save its state
+            os.kill(parent, signal.SIGTERM)  # the script passes it to the command, which may save its state
             deadline = time.monotonic() + grace
             while os.getppid() == parent and time.monotonic() < deadline:
                 time.sleep(0.2)

@@ -41,7 +41,7 @@ def test_the_nearest_file_up_to_the_repositorys_root_counts(tmp_path: Path) -> N
         ("rnu: {}\n", r"unknown key 'rnu' \(did you mean run\?\)"),
         ("run: [1]\n", "run: a mapping is expected"),
         ("run: {nodes: [1]}\n", "run: nodes: a single value is expected"),
-        ("snapshot: {max_file: many}\n", "snapshot: max_file: 'many' is no size"),
+        ("snapshot: {max_file: many}\n", "snapshot: max_file: 'many' is not a size"),
         ("run: {a: : b}\n", "spritz.yaml: while parsing a flow node"),
     ],
 )

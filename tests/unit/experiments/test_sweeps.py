@@ -38,17 +38,17 @@ def test_a_grid_has_the_points_that_are_written() -> None:
     ("given", "words"),
     [
         ({"values": []}, "at least one value"),
-        ({"values": [1, 1]}, "1 stands twice"),
+        ({"values": [1, 1]}, "1 occurs twice"),
         ({"min": 2, "max": 1}, "min 2 is above max 1"),
         ({"min": 0, "max": 1, "log": True}, "starts above 0"),
         ({"min": 0, "max": 1, "step": 0}, "step must be above 0"),
-        ({"min": 0, "max": "much"}, "'much' is no number"),
+        ({"min": 0, "max": "much"}, "'much' is not a number"),
         ({"max": 1}, "min and max"),
         ({"min": 0, "max": 1, "setp": 1}, "did you mean step?"),
         ({"distribution": "normal", "mean": 0, "sd": 0}, "sd must be above 0"),
         ({"distribution": "normal", "min": 0}, "normal has no min"),
         ({"values": ["hf_abcdefghijklmnopqrstuvwxyz"]}, "a secret would be written down"),
-        ({"values": [[1, 2]]}, "no single value"),
+        ({"values": [[1, 2]]}, "not a single value"),
     ],
 )
 def test_a_range_that_is_none_is_told_with_its_parameter(given: dict[str, Any], words: str) -> None:
@@ -236,7 +236,7 @@ def test_words_of_a_multirun() -> None:
     assert multirun.values("range(1,4)") == ["1", "2", "3"]
     with pytest.raises(ExperimentError, match="NAME=A,B"):
         multirun.plan(["train.py"], ["x"])
-    with pytest.raises(ExperimentError, match="given twice"):
+    with pytest.raises(ExperimentError, match="occurs twice"):
         multirun.plan(["train.py"], ["x=1", "x=2"])
 
 

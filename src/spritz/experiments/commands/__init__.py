@@ -1,1 +1,1 @@
-"""Subcommands of `spritz` that deal with runs; each has `add_arguments` and `run`."""
+"""Subcommands of `spritz` for runs. Each module has `add_arguments` and `run`, which returns the exit code."""

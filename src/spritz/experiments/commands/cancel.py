@@ -13,13 +13,13 @@ from spritz.experiments.store import Store
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line."""
     parser.add_argument(
-        "names", nargs="+", metavar="NAME", help="of a run (or its beginning: the newest counts), sweep or pipeline"
+        "names", nargs="+", metavar="NAME", help="name of a run (or its beginning: the newest match), sweep or pipeline"
     )
 
 
 @reporting
 def run(arguments: Namespace, terminal: Terminal) -> int:
-    """0; a run that has ended already is no error."""
+    """0, even if a run has ended already."""
     base = home()
     store = Store(base)
     for name in arguments.names:

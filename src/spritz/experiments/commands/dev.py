@@ -1,12 +1,12 @@
 """Work on a compute node: a shell, JupyterLab, or VS Code over ssh, in a job that ends when it is idle.
 
 spritz dev --gpus 1                a shell; the session ends with it
-spritz dev --gpus 1 --jupyter      JupyterLab, its address printed, its port forwarded to here
+spritz dev --gpus 1 --jupyter      JupyterLab: prints its address, forwards its port to this machine
 spritz dev --gpus 1 --vscode       a host for VS Code's Remote-SSH, and for ssh and rsync
 spritz dev list
-spritz dev open NAME               a shell or JupyterLab of a session that runs
-spritz dev forward NAME PORT       a port of its node, here
-spritz dev extend NAME 2h          more time, and the idle time anew
+spritz dev open NAME               a shell or JupyterLab of a running session
+spritz dev forward NAME PORT       forward a port of its node to this machine
+spritz dev extend NAME 2h          more time; also restarts the idle time
 spritz dev stop NAME
 """
 
@@ -31,7 +31,7 @@ from spritz.experiments.interface import Terminal, reporting
 from spritz.experiments.store import Entry, Store
 from spritz.notation import duration
 
-#: options that say how a program is started, and started again
+#: Options about starting and restarting a program, which sessions do not have.
 _OF_RUNS = ("template", "tasks_per_node", *resuming.OPTIONS)
 _ACTIONS = {"list": 0, "open": 1, "forward": 2, "extend": 2, "stop": 1}
 
@@ -67,7 +67,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     action, *words = arguments.words
     if action not in _ACTIONS or len(words) != _ACTIONS[action]:
         raise ExperimentError(
-            f"spritz dev {' '.join(arguments.words)}: what is meant?", hint="see `spritz dev --help`", exit_code=2
+            f"spritz dev {' '.join(arguments.words)}: not understood", hint="see `spritz dev --help`", exit_code=2
         )
     if action == "list":
         entries = [entry for entry in store.open_runs(submission.user()) if sessions.is_session(entry)]
@@ -92,7 +92,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         return 0
     if action == "forward":
         if not words[1].isdigit():
-            raise ExperimentError(f"{words[1]}: a port is a number", exit_code=2)
+            raise ExperimentError(f"{words[1]}: a port number is expected", exit_code=2)
         return _forward(entry, int(words[1]), arguments.port, terminal, "")
     return _open(entry, arguments, terminal)
 
@@ -122,7 +122,7 @@ def _start(arguments: Namespace, store: Store, terminal: Terminal) -> int:
     said = [f"--{name.replace('_', '-')}" for name in _OF_RUNS if getattr(arguments, name)]
     if said:
         raise ExperimentError(f"{said[0]}: a dev session runs no program that this could shape", exit_code=2)
-    # Of spritz.yaml they are for the project's runs.
+    # In spritz.yaml these options are for the project's runs.
     mine = {name: value for name, value in found.run.items() if name not in _OF_RUNS}
     found = replace(found, run=mine)
     given = run_command.options_of(arguments, found)

@@ -13,7 +13,7 @@ from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
 from spritz.experiments.store import Store
 
-#: variables that differ between any two shells
+#: Variables that differ between any two shells, and are not shown.
 _PASSING = ("SSH_", "XDG_", "TERM", "SHLVL", "OLDPWD", "_", "WINDOWID", "DBUS_", "TMUX")
 
 
@@ -66,7 +66,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
 
 @dataclass(frozen=True)
 class Change:
-    """What differs; "" where a run has none."""
+    """Names with the differing values of both runs; "" if a run has no value."""
 
     name: str
     old: str
@@ -106,7 +106,7 @@ def _environment(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
 
 
 def _conda(line: str) -> tuple[str, str]:
-    """(name, version-build) of a package's address …/numpy-2.1.0-py312_0.conda#MD5."""
+    """(name, version-build) from a package's URL …/numpy-2.1.0-py312_0.conda#MD5."""
     name, version, build = [*line.partition("#")[0].rpartition("/")[2].rsplit("-", 2), "", ""][:3]
     return name, f"{version}-{build.partition('.')[0]}"
 

@@ -16,7 +16,7 @@ from spritz.experiments.store import Entry, Store
 
 
 def add_options(parser: ArgumentParser) -> None:
-    """Where in the run."""
+    """Add options that select a rank or node of the run."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--rank", type=int, metavar="N", help="with the environment of this task, on its node")
     where.add_argument("--node", default="", metavar="NODE", help="a node by its name or number (default: the first)")
@@ -35,7 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace, terminal: Terminal) -> int:
     """The command's exit status."""
     name, *words = arguments.words or [""]
-    # Options between RUN and the command: argparse leaves them with the command.
+    # Parse options between RUN and the command, which argparse leaves with the command.
     rest = ArgumentParser(prog="spritz exec", add_help=False)
     add_options(rest)
     if "--" in words:
@@ -49,7 +49,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
 
 
 def inside(entry: Entry, words: list[str], *, rank: int | None = None, node: str = "", terminal: bool = False) -> int:
-    """Run the words as a step of the run's job, on our standard input and output; their exit status."""
+    """Run a command as a step of the run's job, on our standard input and output; return its exit status."""
     nodes = attach.nodes_of(entry.job_id)
     directory = Path(entry.directory)
     place = attach.node_of(nodes, node=node, rank=rank, tasks_per_node=attach.tasks_per_node(directory))
@@ -67,5 +67,5 @@ def inside(entry: Entry, words: list[str], *, rank: int | None = None, node: str
 
 
 def has_terminal() -> bool:
-    """Whether a person sits there."""
+    """Whether standard input and output are a terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty()

@@ -1,7 +1,7 @@
 """Save a run's state and release its nodes until `spritz resume`.
 
-The run must be resumable (`spritz run --resumable`). A run that does not answer goes on running: nothing is stopped
-without a checkpoint unless --force is given.
+The run must be resumable (`spritz run --resumable`). A run that does not answer keeps running: without --force, no run
+is stopped without a checkpoint.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 @reporting
 def run(arguments: Namespace, terminal: Terminal) -> int:
-    """0 once the run is paused; 1 if it did not answer, or ended before it could be paused."""
+    """0 once the run is paused. Raises ExperimentError if it does not answer, or ends first."""
     store = Store(home())
     entry = _now(store, store.get(arguments.run, submission.user()))
     directory = Path(entry.directory)
@@ -97,7 +97,7 @@ def _now(store: Store, entry: Entry) -> Entry:
 
 
 def _wait(store: Store, entry: Entry, seconds: float | None) -> Entry:
-    """Until it is paused or over, at most so long."""
+    """Wait until the run is paused or has ended, at most for the grace time."""
     deadline = None if seconds is None else time.monotonic() + seconds
     while True:
         entry = _now(store, entry)

@@ -1,4 +1,4 @@
-"""Run run steps that use each other's results, as jobs with dependencies; see how they fare; go on after a failure."""
+"""Run steps that use each other's results, as jobs with dependencies; show their state; continue after a failure."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     run.add_argument("file", metavar="FILE")
     run.add_argument("--set", action="append", default=[], dest="parameters", metavar="NAME=VALUE",
                      help="a parameter of the pipeline")  # fmt: skip
-    run.add_argument("--name", default="", help="default: the pipeline's own")
-    run.add_argument("--no-cache", action="store_true", help="run every step, also those that ran before with the same")
+    run.add_argument("--name", default="", help="name of this execution (default: the pipeline's name)")
+    run.add_argument("--no-cache", action="store_true", help="run all steps, even if their results are cached")
     run.add_argument("--no-snapshot", action="store_true", help="run in this directory in place of a snapshot of it")
     run.add_argument("--json", action="store_true", help="one JSON object in place of the name")
     run.add_argument("-w", "--wait", action="store_true", help="until it has ended; 1 if it failed")
@@ -111,7 +111,7 @@ def _run(arguments: Namespace, store: Store, terminal: Terminal) -> int:
 
 
 def _left_behind(base: Path, name: str, digest: str) -> Pipeline | None:
-    """The newest pipeline of this name, if it is the same and its submission did not come to its end."""
+    """The newest pipeline of this name, if it is the same pipeline and its submission was interrupted."""
     for path, _ in state.numbered(base / "pipelines", name)[-1:]:
         if (path / "pipeline.json").exists() and not (path / "submitted").exists():
             pipeline = state.Pipeline.load(path)
@@ -121,7 +121,7 @@ def _left_behind(base: Path, name: str, digest: str) -> Pipeline | None:
 
 
 def _forget(pipeline: Pipeline, store: Store) -> None:
-    """Nothing of it was queued."""
+    """Remove a pipeline of which no job was queued."""
     for batch in pipeline.batches():
         for name in batch.runs.values():
             store.remove(name, pipeline.user)
@@ -130,7 +130,7 @@ def _forget(pipeline: Pipeline, store: Store) -> None:
 
 
 def _told(pipeline: Pipeline, store: Store, terminal: Terminal, *, as_json: bool) -> None:
-    """Its name, or all of it."""
+    """Print the pipeline's name, or with --json its whole state."""
     if as_json:
         terminal.out(json.dumps(graph.plain(pipeline, *graph.fares(pipeline, store)), indent=1) + "\n")
     else:

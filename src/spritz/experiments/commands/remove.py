@@ -1,7 +1,7 @@
 """Remove runs that have ended: their records, logs, code and checkpoints.
 
-Without --yes the command only says what it would remove. Runs of a sweep or pipeline are removed with all of it.
-Checkpoints elsewhere (--checkpoint-dir), MLflow's records and snapshots of code, which runs share, stay.
+Without --yes the command only prints what it would remove. Runs of a sweep or pipeline are removed only together.
+Checkpoints elsewhere (--checkpoint-dir), MLflow's records, and snapshots of code, which runs share, stay.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _SUBMISSION_SECONDS = 600.0
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command line."""
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of a run, sweep or pipeline, in full")
-    parser.add_argument("--before", metavar="TIME", help="all that were submitted before: a date, or 30d, 4w ago")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="full name of a run, sweep or pipeline")
+    parser.add_argument("--before", metavar="TIME", help="all runs submitted before a date, or more than 30d, 4w ago")
     parser.add_argument("-y", "--yes", action="store_true", help="remove them")
 
 
@@ -83,7 +83,7 @@ def _named(store: Store, names: Iterable[str]) -> list[tuple[str, list[Entry]]]:
 
 
 def _old(store: Store, before: float) -> list[tuple[str, list[Entry]]]:
-    """The same for all runs of that age; a group counts if all of it has ended and is as old."""
+    """Like `_named`, for all runs of that age, and groups whose runs have all ended and are that old."""
     found: list[tuple[str, list[Entry]]] = []
     for entry in store.find(Query(owner=submission.user(), until=before)):
         group = entry.run_group if _places(entry.run_group) else ""
@@ -97,13 +97,13 @@ def _old(store: Store, before: float) -> list[tuple[str, list[Entry]]]:
 
 
 def _over(entry: Entry) -> bool:
-    # A submission takes seconds: one that has no job after so long was cut short.
+    # A submission takes seconds: a run that still has no job was interrupted.
     cut_short = entry.state == "CREATED" and time.time() - entry.created_at > _SUBMISSION_SECONDS
     return entry.state in states.ENDED or cut_short
 
 
 def _places(group: str) -> list[Path]:
-    """Directories of the sweep or pipeline."""
+    """The directories of a sweep or pipeline."""
     if not group or "/" in group or group.startswith("."):
         return []
     files = (home() / "sweeps" / group / "sweep.json", home() / "pipelines" / group / "pipeline.json")

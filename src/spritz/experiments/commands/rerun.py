@@ -47,7 +47,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     if old.parameters:
         from spritz.experiments.sweeps import space
 
-        # A trial's command may read them from its environment alone.
+        # A trial's command may read its parameters from the environment only.
         before["env"] |= {space.variable(name): space.written(value) for name, value in old.parameters.items()}
     if missing := [name for name in masked if name not in os.environ]:
         terminal.err(
@@ -81,7 +81,9 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
 
 
 def _files(old: record.Run, directory: Path, changes: list[str]) -> dict[str, str | bytes]:
-    """What our own programs need in the new run's directory. Raises ExperimentError for what cannot run again so."""
+    """The files that Spritz's own programs need in the new run's directory. Raises ExperimentError for runs that cannot
+    be repeated this way.
+    """
     if (directory / "session.json").exists():
         raise ExperimentError(f"{old.name} is a dev session", hint="`spritz dev` starts another")
     if old.shown and old.group and (directory.parent.parent / "pipelines" / old.group).is_dir():
@@ -98,7 +100,7 @@ def _files(old: record.Run, directory: Path, changes: list[str]) -> dict[str, st
 
 
 def changed(command: list[str], changes: list[str]) -> list[str]:
-    """The command with these settings. Raises ExperimentError for a change without a name."""
+    """The command with changed settings (NAME=VALUE). Raises ExperimentError for a change without a name."""
     words = list(command)
     for change in changes:
         name, equals, value = change.partition("=")

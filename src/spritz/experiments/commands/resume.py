@@ -20,7 +20,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 @reporting
 def run(arguments: Namespace, terminal: Terminal) -> int:
-    """0 when the run is in the queue again."""
+    """0 once the run is queued again."""
     store = Store(home())
     entry = store.get(arguments.run, submission.user())
     states.refresh(store, [entry])

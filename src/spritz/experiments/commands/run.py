@@ -29,18 +29,18 @@ _GIVEN = (
     *settings.SLURM_OPTIONS,
     *("name", "template", "tasks_per_node", "track", "experiment", "container_image", "container_mounts"),
 )
-#: Hydra's own
+#: Hydra's options for a sweep.
 _MULTIRUN = ("-m", "--multirun")
-#: Slurm's reasons for jobs that ask for more than there is
+#: Slurm's reasons for jobs that request more than the cluster has.
 _UNFIT = ("PartitionConfig", "PartitionNodeLimit", "BadConstraints")
-#: how often new output is looked for, at first and after some seconds, and Slurm is asked
+#: Seconds between reads of new output, at first and later, and between queries to Slurm.
 _LOOK_SECONDS = (0.02, 0.1)
 _SOON_SECONDS = 5.0
 _ASK_SECONDS = 5.0
 
 
 def add_options(parser: ArgumentParser) -> None:
-    """Options of a run, which other subcommands have too."""
+    """Add the options of a run, which other subcommands share."""
     group = parser.add_argument_group("the job, as in sbatch")
     group.add_argument("-J", "--name", metavar="NAME", help="name of the run (default: from the command)")
     group.add_argument("-N", "--nodes", metavar="N")
@@ -84,8 +84,10 @@ def add_options(parser: ArgumentParser) -> None:
         "--resumable", action="store_true",
         help="the command saves its state when it gets the signal, exits with status 75, and is started again",
     )  # fmt: skip
-    group.add_argument("--max-time", metavar="TIME", help="of all lives together, as 7d; --time is that of each life")
-    group.add_argument("--grace", metavar="SECONDS", help="for saving, before the time limit or a pause (default 60)")
+    group.add_argument(
+        "--max-time", metavar="TIME", help="limit over all restarts together, such as 7d; --time limits each start"
+    )
+    group.add_argument("--grace", metavar="SECONDS", help="time to save before the time limit or a pause (default 60)")
     group.add_argument("--stop-signal", metavar="NAME", help="USR1 (default) or USR2")
     group.add_argument("--max-stalls", metavar="N", help="restarts in a row without a new checkpoint (default 3)")
     group.add_argument("--checkpoint-dir", metavar="DIR", help="checkpoints go to DIR/RUN (default: with the run)")
@@ -106,7 +108,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def options_of(arguments: Namespace, found: settings.Settings) -> settings.RunOptions:
-    """The options said, over those of spritz.yaml. Raises ExperimentError."""
+    """The options of the command line, which override those of spritz.yaml. Raises ExperimentError."""
     env: dict[str, str] = {}
     for item in arguments.env:
         name, equals, value = item.partition("=")
@@ -147,7 +149,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
 
 
 def _multirun(arguments: Namespace, words: list[str], directory: Path, terminal: Terminal) -> Plan | None:
-    """The sweep that is meant, by our -m or by that of a Hydra program; None for a single run."""
+    """The sweep of our -m, or of a Hydra program's -m; None for a single run."""
     found: Plan | None = None
     if arguments.multirun or any(word in _MULTIRUN for word in words):
         from spritz.experiments.sweeps import multirun
@@ -210,12 +212,12 @@ def follow(queued: Run, store: Store, terminal: Terminal) -> int:
     return status
 
 
-#: sooner, an answer of accounting would cost more than it says
+#: Seconds; after shorter runs, accounting is not queried, since its answer would say little.
 _ADVICE_SECONDS = 60.0
 
 
 def advise(directory: Path, entry: Entry, state: str, terminal: Terminal) -> None:
-    """Options that would have been enough, after a run that was long enough to tell."""
+    """Print options that would have been sufficient, after a run that was long enough."""
     if (time.time() - (entry.started_at or time.time()) < _ADVICE_SECONDS) and state not in (
         "TIMEOUT",
         "OUT_OF_MEMORY",
@@ -228,7 +230,7 @@ def advise(directory: Path, entry: Entry, state: str, terminal: Terminal) -> Non
 
 
 def _ended(directory: Path) -> int | None:
-    """The exit status that the job's script has told for its newest life."""
+    """The exit status that the job's script reported since its last start."""
     said = record.events(directory)
     if said and said[-1]["event"] == "ended":
         return int(said[-1]["status"])
@@ -236,7 +238,7 @@ def _ended(directory: Path) -> int | None:
 
 
 class _Waiting:
-    """Asks Slurm now and then: why the job waits, and whether it has ended without a word."""
+    """Queries Slurm periodically: why the job waits, and whether it has ended without a report."""
 
     def __init__(self, job_id: str, terminal: Terminal) -> None:
         self._job_id = job_id
@@ -245,11 +247,11 @@ class _Waiting:
         self._told = ""
 
     def over(self) -> None:
-        """There is output."""
+        """Note that there is output."""
         self._told = "running"
 
     def look(self) -> int | None:
-        """The exit status to leave with if the job is gone; None while it lives."""
+        """The exit status to return if the job is gone; None while it exists."""
         if time.monotonic() - self._asked_at < (_ASK_SECONDS if self._told else 1.0):
             return None
         self._asked_at = time.monotonic()

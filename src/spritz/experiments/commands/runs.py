@@ -25,7 +25,7 @@ _METRIC = re.compile(r"([\w./-]+)(>=|<=|=|>|<)(-?[\d.eE+-]+)\Z")
 _METRICS_SHOWN = 2
 _LIMIT = 20
 _STATES = sorted({*OPEN, *states.ENDED})
-#: of a command: at most, and where a terminal is narrow
+#: Columns for a command: the maximum, and the width on a narrow terminal.
 _COMMAND_MAX, _COMMAND_MIN = 60, 16
 
 
@@ -121,15 +121,15 @@ def since(text: str, option: str = "--since") -> float:
 
 
 def _shown(entry: Entry, wanted: Sequence[str]) -> list[tuple[str, float]]:
-    """Metrics that were searched for, else the first few."""
+    """The metrics of the search, else the first few."""
     names = [name for name in wanted if name in entry.metrics] or sorted(entry.metrics)[:_METRICS_SHOWN]
     return [(name, entry.metrics[name]) for name in names]
 
 
 def table(entries: list[Entry], wanted: Sequence[str] = ()) -> str:
-    """Columns as wide as their values, two blanks between them; of metrics those that are `wanted`.
+    """A table with columns as wide as their values, separated by two blanks; only the `wanted` metrics.
 
-    On a terminal the command is cut, so that a run is one line.
+    On a terminal the command is cut, so that a run takes a single line.
     """
     rows: list[tuple[str, ...]] = [("RUN", "STATE", "JOB", "STARTED", "TIME", "CODE", "METRICS", "COMMAND")]
     for entry in entries:
@@ -159,6 +159,6 @@ def table(entries: list[Entry], wanted: Sequence[str] = ()) -> str:
 
 
 def clock(duration: float) -> str:
-    """Hours, minutes and seconds."""
+    """A duration as hours, minutes and seconds."""
     whole = max(0, int(duration))
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

@@ -28,7 +28,7 @@ from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
 from spritz.experiments.store import Entry, Store
 
-#: clocks that differ by more are told of
+#: Seconds; a larger difference between clocks is reported.
 _CLOCK_SECONDS = 60.0
 
 

@@ -86,7 +86,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
 
 
 def changed(plan: Plan, arguments: Namespace) -> Plan:
-    """The plan with what the command line says."""
+    """The plan, with the command line's overrides."""
     for name in ("trials", "concurrency"):
         value = getattr(arguments, name)
         if value is not None and value < 1:
@@ -115,8 +115,7 @@ def start(plan: Plan, arguments: Namespace, store: Store, terminal: Terminal, *,
 
 
 def launch(plan: Plan, request: submission.Request, store: Store, terminal: Terminal, *, detach: bool) -> int:
-    """Queue the sweep and, unless detached, wait for its end; the exit status. Ctrl-C stops a sweep that is waited
-    for."""
+    """Queue the sweep and, unless detached, wait for its end; return the exit status. Ctrl-C stops the sweep."""
     sweep = queue.launch(plan, request, store)
     terminal.out(f"{sweep.name}\n")
     terminal.err(
@@ -134,7 +133,7 @@ def launch(plan: Plan, request: submission.Request, store: Store, terminal: Term
 
 
 def follow(sweep: Sweep, store: Store, terminal: Terminal) -> int:
-    """Until each trial has ended; what becomes of them is told on the way."""
+    """Wait until all trials have ended; print their results on the way."""
     told = ""
     while True:
         entries = queue.entries_of(sweep, store)

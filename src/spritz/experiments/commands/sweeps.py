@@ -1,4 +1,4 @@
-"""List sweeps, newest first: states of their trials, and the best one."""
+"""List sweeps, newest first: states of their trials, and the best trial."""
 
 from __future__ import annotations
 

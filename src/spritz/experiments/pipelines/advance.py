@@ -1,9 +1,9 @@
-"""Submits what can be submitted: idempotent, so it may be killed and called again at any time, from anywhere.
+"""Submits all steps that can be submitted. Idempotent: it may be killed and called again at any time, on any host.
 
-A step can be submitted when it is known how many units it has and every job that it waits for has a number. The user's
-process submits all steps up to the first fan-out; the job of a step that is mapped over calls `advance` at its end, for
-what follows. A batch is written down before its job is queued, and a job claims its batch before it does anything: so a
-submitter that is killed loses no step, and a step whose job was queued twice runs once (state.Pipeline.claim).
+A step can be submitted once its number of units is known and all jobs that it waits for have ids. The user's process
+submits all steps up to the first fan-out; the job of a step that is mapped over calls `advance` at its end, for its
+successors. A batch is recorded before its job is queued, and a job claims its batch before it does any work. So no step
+is lost if the submitter is killed, and a step whose job was queued twice runs once (state.Pipeline.claim).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from spritz.experiments.submission import Request
 
 @dataclass
 class _Jobs:
-    """What is known of the queue while the lock is held."""
+    """The state of the queue, while the lock is held."""
 
     batches: list[Batch]
     #: batch -> job
@@ -48,14 +48,14 @@ class _Jobs:
         return job_id if unit is None else f"{job_id}_{unit % arrays.TASKS_MAX}"
 
     def count(self, step: str, unit: Unit) -> int:
-        """How often the unit was submitted."""
+        """Number of submissions of the unit."""
         return sum(1 for batch in self.batches if batch.step == step and unit in batch.units)
 
 
 def advance(
     pipeline: Pipeline, store: Store, *, retry: bool = False, environment: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Submit every step that can be; with `retry` also units whose jobs ended without a value.
+    """Submit all steps that can be submitted; with `retry` also units whose jobs ended without a value.
 
     Returns names of the steps that jobs were submitted for. Raises ExperimentError.
     """
@@ -93,7 +93,7 @@ def _run_name(pipeline: Pipeline, jobs: _Jobs, step: StepRecord, unit: Unit) -> 
 
 
 def _jobs(pipeline: Pipeline, store: Store, environment: Mapping[str, str]) -> _Jobs:
-    """The batches, those that a killed submitter left without a job mended, and what is alive of them."""
+    """The batches and their living jobs. Repairs batches that a killed submitter left without a job."""
     batches = pipeline.batches()
     job_ids = {}
     for batch in batches:
@@ -119,7 +119,7 @@ def _jobs(pipeline: Pipeline, store: Store, environment: Mapping[str, str]) -> _
 
 
 def _named(batch: Batch, pipeline: Pipeline) -> str:
-    """The job that was queued for the batch by a process that could not write down its number; "" if there is none."""
+    """The job that was queued for the batch by a process that was killed before it recorded the id; "" if none."""
     done = slurm.call(["squeue", "-h", "-t", "all", "-n", _job_name(pipeline, batch), "-o", "%F|%k"])
     if done.returncode:
         raise ExperimentError(f"squeue: {slurm.said(done)}")
@@ -135,7 +135,7 @@ def _job_name(pipeline: Pipeline, batch: Batch) -> str:
 
 
 def _groups(pipeline: Pipeline, jobs: _Jobs, step: StepRecord, retry: bool) -> list[tuple[list[Unit], str]]:
-    """Units to submit now, by what they wait for."""
+    """Units to submit now, by the jobs that they wait for."""
     units = pipeline.units(step.name)
     if units is None:
         return []
@@ -199,7 +199,7 @@ def _waits(pipeline: Pipeline, jobs: _Jobs, source: str) -> list[str] | None:
 
 
 def _queue(pipeline: Pipeline, batch: Batch, store: Store, environment: Mapping[str, str]) -> None:
-    """Queue the batch's job, and write down its number."""
+    """Queue the batch's job, and record its id."""
     requests = _requests(pipeline, batch, store, environment)
     words = [f"--job-name={_job_name(pipeline, batch)}", f"--comment={pipeline.mark}", "--kill-on-invalid-dep=yes"]
     if batch.dependency:
@@ -211,7 +211,7 @@ def _queue(pipeline: Pipeline, batch: Batch, store: Store, environment: Mapping[
         prepared = arrays.prepare(requests, store, path, name=batch.name)
         job_id = slurm.submit(str(path), [*prepared.words, *words], environment=prepared.environment)
     if pipeline.claim(batch.name, job_id) != job_id:
-        slurm.cancel(job_id)  # an earlier one, of a submitter that was killed, has started meanwhile
+        slurm.cancel(job_id)  # an earlier job, of a killed submitter, has started meanwhile
     _record(pipeline, batch, pipeline.claimed(batch.name), store)
 
 
@@ -220,14 +220,14 @@ def _submit_one(request: Request, store: Store, words: list[str]) -> str:
 
     def submit(path: Path, environment: Mapping[str, str]) -> str:
         queued.append(slurm.submit(str(path), words, environment=environment))
-        return ""  # written down with the claim
+        return ""  # the claim records the id
 
     submission.launch(replace(request, queue=submit), store)
     return queued[0]
 
 
 def _requests(pipeline: Pipeline, batch: Batch, store: Store, environment: Mapping[str, str]) -> dict[int, Request]:
-    """By task of the array. Names are held, and what a killed submitter left under them is removed."""
+    """The runs by task of the array. Reserves their names, and removes what a killed submitter left under them."""
     step = pipeline.definition.step(batch.step)
     base = pipeline.directory.parent.parent
     found = settings.Settings(run=_options(pipeline.defaults))
@@ -269,7 +269,7 @@ def _requests(pipeline: Pipeline, batch: Batch, store: Store, environment: Mappi
 
 
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Lists of JSON as tuples; names are ours."""
+    """Options from JSON, with lists as tuples."""
     return {key: tuple(value) if isinstance(value, list) else value for key, value in given.items() if key != "name"}
 
 
@@ -288,7 +288,7 @@ def _record(pipeline: Pipeline, batch: Batch, job_id: str, store: Store) -> None
 
 
 def stop(pipeline: Pipeline) -> list[str]:
-    """Submit no more, and cancel what waits or runs; the jobs."""
+    """Stop the pipeline: submit no more jobs, and cancel those that wait or run. Returns their ids."""
     (pipeline.directory / "stopped").touch()
     with pipeline.locked():
         ids = []
@@ -302,6 +302,6 @@ def stop(pipeline: Pipeline) -> list[str]:
 
 
 def retry(pipeline: Pipeline, store: Store) -> list[str]:
-    """Go on from what failed, was stopped, or was never submitted. Returns names of steps."""
+    """Continue from steps that failed, were stopped, or were never submitted. Returns names of steps."""
     (pipeline.directory / "stopped").unlink(missing_ok=True)
     return advance(pipeline, store, retry=True)

@@ -1,4 +1,4 @@
-"""Values of earlier steps, by the content that they came from.
+"""Values of earlier steps, by the content from which they were computed.
 
 The key is over the function's source or the command, its arguments, the digests of the values that it uses, the files
 that it names (or the whole snapshot), and the environment and setup lines that it asks for.
@@ -21,7 +21,7 @@ from spritz.experiments.pipelines.definition import StepRecord, references
 from spritz.experiments.pipelines.state import Pipeline, Unit
 from spritz.experiments.snapshot import Snapshot
 
-#: a list longer than this has one digest for all its items
+#: A longer list has a single digest for all its items.
 _ITEMS_MAX = 100_000
 
 
@@ -87,7 +87,7 @@ def take(pipeline: Pipeline, step: StepRecord, unit: Unit) -> bool:
 
 
 def keep(pipeline: Pipeline, step: StepRecord, unit: Unit, data: bytes, known: dict[str, Any]) -> None:
-    """Keep a value for later pipelines; without it nothing is lost."""
+    """Store a value for later pipelines. A failure is ignored, because the cache only saves time."""
     name = key(pipeline, step, unit)
     if not name:
         return
@@ -130,7 +130,7 @@ def file_digests(code: Snapshot, repository: Path, steps: Sequence[StepRecord]) 
 
 
 def pickled(value: Any, what: str) -> bytes:
-    """By the standard pickle where it can, which is the same bytes for the same value; else by cloudpickle."""
+    """Pickle a value: by the standard pickle if possible (equal bytes for equal values), else by cloudpickle."""
     try:
         return pickle.dumps(value, protocol=4)
     except Exception:

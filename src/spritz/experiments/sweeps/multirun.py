@@ -1,8 +1,8 @@
 """`spritz run -m lr=0.1,0.01 …` as a sweep, and the `-m` of a Hydra program.
 
-A word `-m` after the program's script may be Hydra's multirun or an option of the program's own. It is taken for
-Hydra's only where the script itself imports hydra; then the combinations become trials in place of one job that runs
-them one after another. Where that cannot be known, the command runs as it was typed.
+A word `-m` after the program's script may be Hydra's multirun or the program's own option. It counts as Hydra's only if
+the script itself imports hydra; then the combinations become trials, instead of a job that runs them one after another.
+If that is unknown, the command runs unchanged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def plan(command: Sequence[str], settings: Sequence[str], arguments: str = "flag
                 f"-m {setting}: NAME=A,B is expected", hint="spritz run -m lr=0.1,0.01 -- python train.py", exit_code=2
             )
         if name in parameters:
-            raise ExperimentError(f"-m {setting}: {name} is given twice", exit_code=2)
+            raise ExperimentError(f"-m {setting}: {name} occurs twice", exit_code=2)
         parameters[name] = values(text)
     if not command:
         raise ExperimentError("no command given", hint="spritz run -m lr=0.1,0.01 -- python train.py", exit_code=2)
@@ -42,7 +42,7 @@ def plan(command: Sequence[str], settings: Sequence[str], arguments: str = "flag
 
 
 def values(text: str) -> list[str]:
-    """The alternatives of Hydra's simple forms: a,b; choice(a,b); range(1,4). Commas in brackets divide nothing."""
+    """The alternatives of Hydra's simple forms: a,b; choice(a,b); range(1,4). Commas in brackets do not separate."""
     if match := _CHOICE.match(text):
         return split(match[1])
     if match := _RANGE.match(text):
@@ -55,7 +55,7 @@ def values(text: str) -> list[str]:
 
 
 def split(text: str) -> list[str]:
-    """The parts between commas that stand in no bracket or quotes."""
+    """The parts between commas that are outside brackets and quotes."""
     parts, depth, quote = [""], 0, ""
     for letter in text:
         if quote:
@@ -74,7 +74,7 @@ def split(text: str) -> list[str]:
 
 
 def of_hydra(command: Sequence[str], directory: Path) -> tuple[Plan | None, str]:
-    """(the sweep that a Hydra program's -m means, or None, what to tell the user)."""
+    """(the sweep of a Hydra program's -m or None, message for the user)."""
     script = next((place for place, word in enumerate(command) if word.endswith(".py")), None)
     if script is None or not any(word in _FLAGS for word in command[script + 1 :]):
         return None, ""

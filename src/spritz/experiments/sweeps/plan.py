@@ -32,9 +32,9 @@ from spritz.experiments.sweeps.stopping import Policy
 from spritz.notation.names import nearest
 
 METHODS = ("grid", "random", "tpe")
-#: how parameters without a place in the command are added to it
+#: Form in which parameters without a place in the command are added to it.
 STYLES = {"flags": "--{name}={value}", "hydra": "{name}={value}", "none": ""}
-#: A grid of more points is run only when that was said.
+#: A larger grid needs confirmation (--yes).
 POINTS_MAX = 1000
 _KEYS = (
     *("command", "parameters", "method", "metric", "direction", "trials", "concurrency", "early_stopping", "retries"),
@@ -45,7 +45,7 @@ _PLACE = re.compile(r"\{([^{}]+)\}")
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A sweep as wanted."""
+    """A requested sweep."""
 
     command: tuple[str, ...]
     parameters: tuple[Parameter, ...]
@@ -54,22 +54,22 @@ class Plan:
     maximize: bool = False
     #: 0: all points of the grid
     trials: int = 0
-    #: 0: as many as the cluster runs at once
+    #: maximum number of concurrent trials; 0: no limit
     concurrency: int = 0
     early_stopping: Policy = field(default_factory=Policy)
-    #: how often the command of a trial is started again after it failed
+    #: how many times a trial's command is started again after a failure
     retries: int = 0
     seed: int = 0
     name: str = ""
     arguments: str = "flags"
-    #: the interpreter that draws parameters and stops trials in the job; "" is the one that submits
+    #: the interpreter that draws parameters and stops trials in the job; "" is that of the submitting process
     python: str = ""
     #: options of `spritz run`, as in spritz.yaml
     run: dict[str, Any] = field(default_factory=dict)
 
     @property
     def watched(self) -> bool:
-        """Whether a process next to each trial may stop it."""
+        """Whether a process in parallel to each trial may stop it."""
         return bool(self.early_stopping.method)
 
     def words(self) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ class Plan:
         return [filled(word, {name: space.written(value) for name, value in point.items()}) for word in self.words()]
 
     def points(self) -> list[dict[str, Value]] | None:
-        """The parameters of all trials; None where they depend on earlier trials. Raises ExperimentError."""
+        """The parameters of all trials; None if they depend on earlier trials. Raises ExperimentError."""
         if self.method == "tpe":
             return None
         if self.method == "random":
@@ -97,7 +97,7 @@ class Plan:
 
 
 def filled(word: str, values: Mapping[str, str]) -> str:
-    """The word with {NAME} replaced where NAME is a parameter; other braces stay."""
+    """The word with {NAME} replaced if NAME is a parameter; other braces stay."""
     return _PLACE.sub(lambda match: values.get(match[1], match[0]), word)
 
 
@@ -115,7 +115,7 @@ def read(path: Path) -> Plan:
 
 
 def parse(data: Any, where: str) -> Plan:
-    """The same from a mapping; `where` leads messages."""
+    """The sweep that a mapping describes. `where`: start of error messages. Raises ExperimentError."""
     if not isinstance(data, dict):
         raise ExperimentError(f"{where}: a mapping is expected")
     need_known(data, _KEYS, where)
@@ -155,7 +155,7 @@ def parse(data: Any, where: str) -> Plan:
 
 
 def need_complete(plan: Plan, where: str) -> None:
-    """Raises ExperimentError for what cannot be a sweep."""
+    """Raises ExperimentError for contradictory values."""
     if plan.method == "grid":
         space.grid_size(plan.parameters)
     elif not plan.trials:
@@ -174,14 +174,14 @@ def need_complete(plan: Plan, where: str) -> None:
 
 
 def need_reasonable(plan: Plan, *, confirmed: bool) -> None:
-    """Raises ExperimentError for a grid that is larger than most people mean."""
+    """Raises ExperimentError for a grid so large that it is probably a mistake."""
     if plan.method != "grid" or confirmed or plan.trials:
         return
     size = space.grid_size(plan.parameters)
     if size > POINTS_MAX:
         raise ExperimentError(
             f"the grid has {size} points",
-            hint=f"--trials {POINTS_MAX // 10} runs so many of them, chosen by chance; --yes runs them all",
+            hint=f"--trials {POINTS_MAX // 10} runs a random selection of this size; --yes runs all of them",
         )
 
 

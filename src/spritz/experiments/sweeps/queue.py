@@ -1,7 +1,7 @@
-"""Submit a sweep as a job array, submit again what did not come to its end, and stop it.
+"""Submit a sweep as a job array, submit unfinished trials again, and stop it.
 
 The order makes each step safe to repeat: sweep.json, then the trials' directories, their rows in the index, then the
-array. A command that was killed in between is completed by `resume`: it finds the array by the sweep's name in Slurm.
+array. `resume` completes a command that was killed in between: it finds the array by the sweep's name in Slurm.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from spritz.experiments.sweeps import sweep as sweeps
 from spritz.experiments.sweeps.plan import Plan
 from spritz.experiments.sweeps.sweep import Sweep
 
-#: Slurm's default is 1001, which is one more than the largest index
+#: Slurm's default of MaxArraySize is 1001, the largest index plus one.
 _ARRAY_SIZE = 1000
-#: states in which a trial came to its end, or is on its way there
+#: States of trials that have finished, or are queued or running.
 _DONE = frozenset({"COMPLETED", "PRUNED"})
 _OPEN = frozenset({"PENDING", "RUNNING", "PAUSED", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "STOPPED"})
 
 
 def launch(plan: Plan, request: Request, store: Store) -> Sweep:
-    """Queue the sweep; nothing is left behind if it cannot be. Raises ExperimentError."""
+    """Queue the sweep. Raises ExperimentError, and leaves no files then."""
     resuming.check(request.options)
     points = plan.points()
     size = plan.trials if points is None else len(points)
@@ -138,7 +138,7 @@ def launch(plan: Plan, request: Request, store: Store) -> Sweep:
 
 
 def prepare(sweep: Sweep, store: Store) -> None:
-    """Make the trials' directories and rows, as far as they are missing."""
+    """Create missing directories and rows of the trials."""
     points = sweep.plan.points()
     entries = {entry.name for entry in store.find(Query(owner=sweep.user, group=sweep.name))}
     missing: list[tuple[Run, str]] = []
@@ -169,7 +169,7 @@ def prepare(sweep: Sweep, store: Store) -> None:
 
 
 def entries_of(sweep: Sweep, store: Store) -> list[Entry]:
-    """The trials' rows, up to date, by index; jobs that a killed command had queued are adopted."""
+    """The trials' current rows, by index. Adopts jobs that a killed command had queued."""
     query = Query(owner=sweep.user, group=sweep.name)
     entries = store.find(query)
     if any(not entry.job_id for entry in entries):
@@ -192,15 +192,15 @@ def entries_of(sweep: Sweep, store: Store) -> list[Entry]:
 
 
 def index_of(name: str) -> int:
-    """The trial's number by its run's name."""
+    """A trial's index, from its run's name."""
     return int(name.rpartition(".")[2])
 
 
 def adopt(sweep: Sweep, store: Store) -> None:
-    """Record arrays that were queued by a command which died before it could.
+    """Record arrays that were queued by a command that was killed before it recorded them.
 
-    Tasks that wait are found by their script in the queue, tasks that have started by their claims. A name alone would
-    not do: a sweep in another home may have the same.
+    Finds waiting tasks by their script in the queue, and started tasks by their claims. The name is not sufficient: a
+    sweep in another home may have the same.
     """
     claimed: dict[str, list[int]] = {}
     for index in sweep.indices:
@@ -227,7 +227,7 @@ def adopt(sweep: Sweep, store: Store) -> None:
 
 
 def resume(sweep: Sweep, store: Store) -> list[int]:
-    """Queue trials again that failed or were stopped, with their parameters; their numbers. Raises ExperimentError."""
+    """Queue failed and stopped trials again, with their parameters; return their indexes. Raises ExperimentError."""
     if any(secrets.MASK in word for word in sweep.plan.command):
         raise ExperimentError(
             f"{sweep.name} had secrets in its arguments, which are not kept", hint="pass them in a variable"
@@ -257,7 +257,7 @@ def resume(sweep: Sweep, store: Store) -> list[int]:
 
 
 def stop(sweep: Sweep, store: Store) -> None:
-    """Cancel what waits or runs."""
+    """Cancel waiting and running trials."""
     with sweep.locked():
         adopt(sweep, store)
         if sweep.arrays:
@@ -265,12 +265,12 @@ def stop(sweep: Sweep, store: Store) -> None:
 
 
 def remove(sweep: Sweep, store: Store) -> None:
-    """Undo a launch that did not get its array, or cancel an array that could not be recorded."""
+    """Undo a launch whose array could not be queued, or cancel an array that could not be recorded."""
     try:
         if (sweep.directory / "sweep.json").exists():
             slurm.cancel(*slurm.of_script(sweep.name, str(sweep.directory / "job.sh")))
     except ExperimentError:
-        pass  # Slurm is the likely reason for being here
+        pass  # Slurm probably caused the failure that led here
     store.remove_group(sweep.name, sweep.user)
     for index in sweep.indices:
         shutil.rmtree(record.directory_of(sweep.home, trials.name_of(sweep.name, index)), ignore_errors=True)
@@ -296,7 +296,7 @@ def _submit(sweep: Sweep, store: Store, indices: Iterable[int], environment: dic
 
 
 def ranges(indices: list[int]) -> str:
-    """1,2,3,7 as sbatch reads it: 1-3,7."""
+    """Indexes in sbatch's form: 1,2,3,7 as 1-3,7."""
     parts: list[list[int]] = []
     for index in sorted(indices):
         if parts and index == parts[-1][-1] + 1:
@@ -325,7 +325,7 @@ def _requeued(options: RunOptions) -> RunOptions:
 
 
 def _split(plan: Plan, request: Request) -> tuple[list[str], dict[int, str]]:
-    """The command as it may be written down, and its secrets. Words with a parameter's place hold none."""
+    """(command with masked secrets, its secrets). Words with a parameter's place contain none."""
     words = plan.words()
     written, hidden = secrets.split_arguments(words, request.environment)
     for place, word in list(hidden.items()):

@@ -22,7 +22,7 @@ _WIDTH = 48
 
 @dataclass(frozen=True)
 class Row:
-    """A trial as its files and the index tell."""
+    """A trial, from its files and the index."""
 
     entry: Entry
     trial: trials.Trial
@@ -33,7 +33,7 @@ class Row:
 
 
 def rows(sweep: Sweep, entries: Iterable[Entry]) -> list[Row]:
-    """All trials: the best first, then those without a value."""
+    """All trials: the best first, trials without a value last."""
     found = [
         Row(entry, trials.read(sweep.runs, sweep.name, int(entry.name.rpartition(".")[2]), sweep.plan.metric))
         for entry in entries
@@ -48,12 +48,12 @@ def rows(sweep: Sweep, entries: Iterable[Entry]) -> list[Row]:
 
 
 def best(found: Sequence[Row]) -> Row | None:
-    """The best of the complete trials."""
+    """The best complete trial, None if there is none."""
     return next((row for row in found if row.state == "COMPLETED" and row.trial.value is not None), None)
 
 
 def text(sweep: Sweep, found: Sequence[Row], limit: int) -> str:
-    """The report."""
+    """The report as text."""
     plan = sweep.plan
     count = Counter(row.state for row in found)
     counts = ", ".join(
@@ -93,7 +93,7 @@ def short(text: str) -> str:
 
 
 def silence(sweep: Sweep, found: Sequence[Row]) -> str:
-    """A warning where trials are complete and none has reported the metric; "" otherwise."""
+    """A warning if trials are complete and none has reported the metric; else ""."""
     metric = sweep.plan.metric
     complete = [row for row in found if row.state == "COMPLETED"]
     if not metric or not complete or any(row.trial.value is not None for row in complete):
@@ -104,7 +104,7 @@ def silence(sweep: Sweep, found: Sequence[Row]) -> str:
 
 
 def axes(sweep: Sweep, found: Sequence[Row]) -> list[str]:
-    """Parallel coordinates on their side: an axis a line, each with all trials; the best is #, the best quarter o."""
+    """Horizontal parallel coordinates: a line per axis with all trials; the best is #, the best quarter o."""
     plan = sweep.plan
     with_value = [row for row in found if row.trial.value is not None and row.trial.parameters]
     if not plan.metric or len(with_value) < 2:
@@ -128,7 +128,7 @@ def axes(sweep: Sweep, found: Sequence[Row]) -> list[str]:
 
 
 def positions(values: Sequence[Any], *, log: bool) -> tuple[list[int], str, str]:
-    """Where the values stand on an axis of `_WIDTH` columns, and the words at its ends."""
+    """Positions of the values on an axis of `_WIDTH` columns, and the texts at its ends."""
     numbers = [_number(value) for value in values]
     if any(number is None for number in numbers):
         choices = sorted({space.written(value) for value in values})
@@ -151,7 +151,7 @@ def _number(value: Any) -> float | None:
 
 
 def as_json(sweep: Sweep, found: Sequence[Row]) -> dict[str, Any]:
-    """The report for programs."""
+    """The report of --json."""
     winner = best(found)
     return {
         "sweep": sweep.name,
@@ -176,7 +176,7 @@ def as_json(sweep: Sweep, found: Sequence[Row]) -> dict[str, Any]:
 
 
 def write_html(sweep: Sweep, found: Sequence[Row], path: Path) -> int:
-    """Parallel coordinates of the trials with a value, in a page that needs no network; how many. Raises
+    """Write parallel coordinates of trials with a value into an HTML page; return their number. Raises
     ExperimentError."""
     if find_spec("plotly") is None:
         raise ExperimentError("--html needs Plotly", hint="pip install 'spritz[experiments]'")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def need_optuna() -> None:
-    """Raises ExperimentError naming the extra."""
+    """Raises ExperimentError, with the extra to install, if Optuna is missing."""
     if find_spec("optuna") is None:
         raise ExperimentError("method: tpe needs Optuna", hint="pip install 'spritz[experiments]'")
 
@@ -76,7 +76,7 @@ def _state(trial: Trial) -> tuple[Any, float | None]:
 
 
 def distributions(parameters: Iterable[Parameter]) -> dict[str, Any]:
-    """The space as Optuna has it."""
+    """The space as Optuna's distributions."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     found: dict[str, Any] = {}
@@ -84,7 +84,7 @@ def distributions(parameters: Iterable[Parameter]) -> dict[str, Any]:
         if parameter.values:
             found[parameter.name] = CategoricalDistribution(parameter.values)
             continue
-        # Optuna warns where the step does not divide the range; a grid of ours ends at the last whole step too.
+        # Optuna warns if the step does not divide the range; like Optuna's, our grid ends at the last whole step.
         high = (
             parameter.low + parameter.step * int((parameter.high - parameter.low) / parameter.step + 1e-9)
             if parameter.step

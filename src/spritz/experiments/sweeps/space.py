@@ -1,4 +1,4 @@
-"""Parameters of a sweep: the points of a grid, random draws, and how a value is written in a command."""
+"""Parameters of a sweep: the points of a grid, random draws, and the form of a value in a command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spritz.notation.names import nearest
 Value = str | int | float | bool | None
 
 _KEYS = ("values", "min", "max", "log", "step", "count", "distribution", "mean", "sd")
-#: distribution -> the keys that it takes
+#: Distribution -> its keys.
 _DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
     "uniform": ("min", "max", "step", "count"),
     "log_uniform": ("min", "max", "count"),
@@ -27,13 +27,13 @@ _DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
     "log_normal": ("mean", "sd"),
     "choice": ("values",),
 }
-#: Hydra's forms too: +model.lr, db@source
+#: Names, including Hydra's forms: +model.lr, db@source.
 _NAME = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@:-]*\Z")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """One axis. `values` for a choice; otherwise a range, or a normal distribution with `low` its mean, `high` its sd.
+    """A parameter. `values` for a choice; else a range, or a normal distribution with mean `low` and deviation `high`.
 
     `low` and `high` are both inside the range. A range of integers gives integers.
     """
@@ -44,7 +44,7 @@ class Parameter:
     high: float = 0.0
     log: bool = False
     step: float = 0.0
-    #: points of a grid over the range; 0 if not said
+    #: number of grid points over the range; 0 if not set
     count: int = 0
     integer: bool = False
     normal: bool = False
@@ -76,7 +76,7 @@ class Parameter:
         )
 
     def draw(self, chance: random.Random) -> Value:
-        """A value by chance."""
+        """A random value."""
         if self.values:
             return chance.choice(self.values)
         if self.normal:
@@ -85,7 +85,7 @@ class Parameter:
         if self.step:
             return self._number(self.low + self.step * chance.randrange(self._steps()))
         if self.log:
-            # Half a unit on either side, so that the ends of a range of integers are as likely as the others.
+            # Half a unit on either side, so that the ends of an integer range are as likely as the other values.
             margin = 0.5 if self.integer else 0.0
             drawn = math.exp(chance.uniform(math.log(self.low - margin), math.log(self.high + margin)))
             return self._number(min(max(drawn, self.low), self.high))
@@ -173,13 +173,13 @@ def _values(given: Any, where: str) -> tuple[Value, ...]:
         raise ExperimentError(f"{where}: values: a list with at least one value is expected")
     for value in given:
         if not isinstance(value, str | int | float | bool | None):
-            raise ExperimentError(f"{where}: values: {value!r} is no single value")
+            raise ExperimentError(f"{where}: values: {value!r} is not a single value")
         if written(value) != secrets.masked_text(written(value)):
             raise ExperimentError(f"{where}: values: a secret would be written down; pass it in a variable")
     texts = [written(value) for value in given]
     for place, text in enumerate(texts):
         if text in texts[:place]:
-            raise ExperimentError(f"{where}: values: {text} stands twice")
+            raise ExperimentError(f"{where}: values: {text} occurs twice")
     return tuple(given)
 
 
@@ -191,7 +191,7 @@ def _number(given: Mapping[str, Any], key: str, where: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise ExperimentError(f"{where}: {key}: {value!r} is no number")
+        raise ExperimentError(f"{where}: {key}: {value!r} is not a number")
     return number
 
 
@@ -203,24 +203,24 @@ def _truth(given: Mapping[str, Any], key: str, where: str) -> bool:
 
 
 def grid_size(parameters: Sequence[Parameter]) -> int:
-    """How many points the grid has. Raises ExperimentError as `Parameter.points` does."""
+    """Number of points of the grid. Raises ExperimentError like `Parameter.points`."""
     return math.prod(len(parameter.points()) for parameter in parameters)
 
 
 def grid(parameters: Sequence[Parameter]) -> Iterator[dict[str, Value]]:
-    """All points; the last parameter varies fastest."""
+    """All points of the grid; the last parameter varies fastest."""
     for values in itertools.product(*(parameter.points() for parameter in parameters)):
         yield {parameter.name: value for parameter, value in zip(parameters, values, strict=True)}
 
 
 def draw(parameters: Sequence[Parameter], seed: int, index: int) -> dict[str, Value]:
-    """The parameters of trial `index` by chance: the same for the same seed."""
+    """Random parameters of trial `index`: the same for the same seed."""
     chance = random.Random(f"{seed}:{index}")
     return {parameter.name: parameter.draw(chance) for parameter in parameters}
 
 
 def sample_of_grid(parameters: Sequence[Parameter], number: int, seed: int) -> list[dict[str, Value]]:
-    """`number` different points of the grid by chance, in the grid's order; all of it if it has no more."""
+    """`number` random points of the grid, in its order; all points if the grid has no more."""
     axes = [parameter.points() for parameter in parameters]
     size = math.prod(len(axis) for axis in axes)
     places = range(size) if size <= number else sorted(random.Random(f"{seed}").sample(range(size), number))
@@ -236,7 +236,7 @@ def sample_of_grid(parameters: Sequence[Parameter], number: int, seed: int) -> l
 
 
 def written(value: Value) -> str:
-    """The value as a word of a command."""
+    """A value as a word of a command."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,8 +1,8 @@
 """Early stopping of trials: ASHA and the median rule, on reported metrics.
 
-The rules are Optuna's SuccessiveHalvingPruner and MedianPruner (tests hold them against each other). They are written
-here on plain values, so that the process next to a trial only needs Python, and so that no trial has to write into
-another's records: which rungs a trial has reached follows from its own reports.
+The rules are those of Optuna's SuccessiveHalvingPruner and MedianPruner (tests compare them). This implementation works
+on plain values, so that the process in parallel to a trial only needs Python, and so that no trial must write into
+another's records: the rungs that a trial has reached follow from its own reports.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-#: step -> value of the metric
+#: Step -> value of the metric.
 Reports = Mapping[int, float]
 
 
@@ -23,7 +23,7 @@ class Policy:
     method: str = ""
     #: asha: the first rung, in steps
     min_steps: int = 1
-    #: asha: one in so many goes on at each rung, and the next rung is so many times further
+    #: asha: fraction 1/reduction continues at each rung, and the next rung is this many times further
     reduction: int = 4
     #: median: complete trials before any is stopped
     startup_trials: int = 5
@@ -40,10 +40,9 @@ class Peer:
 
 
 def stop(policy: Policy, own: Reports, peers: Iterable[Peer], *, maximize: bool, judged: int = -1) -> str:
-    """Why the trial should stop now; "" if it should go on.
+    """Why the trial should stop now; "" if it should continue.
 
-    Reports up to step `judged` have been judged before: a rung that a trial has passed is not taken from it by later
-    trials.
+    Reports up to step `judged` were judged before: once a trial has passed a rung, later trials do not change that.
     """
     if not own or max(own) <= judged:
         return ""
@@ -58,7 +57,7 @@ def stop(policy: Policy, own: Reports, peers: Iterable[Peer], *, maximize: bool,
 
 
 def _asha(policy: Policy, own: Reports, peers: list[Reports], judged: int) -> str:
-    """The trial goes on if it is in the best 1/reduction of those that have reached its rung before it."""
+    """The trial continues if it is among the best 1/reduction of the trials that reached its rung before it."""
     last, at = max(own), policy.min_steps
     while at <= last:
         if at <= judged:
@@ -77,12 +76,12 @@ def _asha(policy: Policy, own: Reports, peers: list[Reports], judged: int) -> st
 
 
 def _at_rung(reports: Reports, at: int) -> float:
-    """What the trial had reported when it reached the rung: its first value from there on."""
+    """The trial's value at the rung: its first report from there on."""
     return reports[min(step for step in reports if step >= at)]
 
 
 def _median(policy: Policy, own: Reports, complete: list[Reports]) -> str:
-    """The trial goes on while its best value so far is no worse than the median of complete trials at this step."""
+    """The trial continues while its best value so far is not worse than the median of complete trials at this step."""
     step = max(own)
     if len(complete) < policy.startup_trials or step < policy.warmup_steps:
         return ""

@@ -1,7 +1,7 @@
 """A sweep on disk: `sweeps/NAME` in the home directory.
 
-sweep.json    what it is to do, and the arrays that were queued for it
-shared.json   what the records of all trials have in common: code, surroundings, options
+sweep.json    its plan, and the arrays that were queued for it
+shared.json   values that the records of all trials share: code, environment, options
 job.sh        the script of the arrays
 lock          held while a command changes the sweep
 """
@@ -25,13 +25,13 @@ from spritz.experiments.sweeps import plan as plans
 from spritz.experiments.sweeps import space, trials
 from spritz.experiments.sweeps.plan import Plan
 
-#: of sweep.json; a newer one is refused
+#: Version of sweep.json; a newer version is refused.
 FORMAT = 1
 
 
 @dataclass(kw_only=True)
 class Sweep:
-    """A sweep that has a name. `plan` has no secrets; `size` is the number of its trials."""
+    """A named sweep. `plan` has no secrets; `size`: number of trials."""
 
     name: str
     user: str
@@ -54,7 +54,7 @@ class Sweep:
         return range(1, self.size + 1)
 
     def read_trials(self) -> list[trials.Trial]:
-        """All trials as their files tell."""
+        """All trials, from their files."""
         return [trials.read(self.runs, self.name, index, self.plan.metric) for index in self.indices]
 
     def write(self) -> None:
@@ -111,7 +111,7 @@ def names(home: Path) -> list[str]:
 
 
 def create(home: Path, base: str, at: float, user: str, plan: Plan, size: int) -> Sweep:
-    """A sweep with a free name BASE-1, BASE-2 …; its directory is there, sweep.json is not yet."""
+    """A sweep with a free name BASE-1, BASE-2 …; creates its directory, but not yet sweep.json."""
     folder = home / "sweeps"
     folder.mkdir(exist_ok=True)
     numbers = [path.name.removeprefix(f"{base}-") for path in folder.glob(f"{base}-*")]
@@ -129,6 +129,6 @@ def create(home: Path, base: str, at: float, user: str, plan: Plan, size: int) -
 
 
 def assignments(plan: Plan, point: Mapping[str, Any]) -> str:
-    """The parameters of a trial as a line of the shell."""
+    """The parameters of a trial as a shell line."""
     words = [f"{space.variable(name)}={shlex.quote(space.written(value))}" for name, value in point.items()]
     return f"export {' '.join(words)}\n"

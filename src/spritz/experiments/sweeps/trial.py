@@ -1,10 +1,10 @@
-"""A program next to a trial, in its job: `python -P -E -m spritz.experiments.sweeps.trial VERB SWEEP-DIRECTORY INDEX …`
+"""A program in a trial's job: `python -P -E -m spritz.experiments.sweeps.trial VERB SWEEP-DIRECTORY INDEX …`
 
-ask                        draw the trial's parameters from what the others have reported
-watch … RESTART PROCESS    stop PROCESS when the trial is not worth going on
-notify … EVENT             tell somebody that the sweep has ended, or what happened to the trial
+ask                        draw the trial's parameters, from the reports of the other trials
+watch … RESTART PROCESS    stop PROCESS once early stopping decides against the trial
+notify … EVENT             send a notification about the sweep's end, or about an event of the trial
 
-They write into the trial's own directory alone. A trial that is started again keeps its parameters.
+They write only into the trial's own directory. A restarted trial keeps its parameters.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spritz.experiments.sweeps import sweep as sweeps
 from spritz.experiments.sweeps.sweep import Sweep
 
 _LOOK_SECONDS = 0.5
-#: srun is asked again, then killed
+#: Seconds until srun gets a second signal, and until it is killed.
 _ASK_AGAIN_SECONDS = 5.0
 _KILL_SECONDS = 20.0
 
@@ -51,7 +51,7 @@ def main(words: list[str]) -> int:
 
 
 def ask(sweep: Sweep, index: int) -> None:
-    """Draw the parameters and write them down."""
+    """Draw the parameters and store them."""
     directory = sweep.runs / trials.name_of(sweep.name, index)
     point = next(trials.lines(directory / "params.json"), None)
     if point is None:
@@ -67,7 +67,7 @@ def ask(sweep: Sweep, index: int) -> None:
 
 
 def tell(sweep: Sweep, index: int, event: str) -> int:
-    """0 if everybody with an address in $SPRITZ_NOTIFY was told."""
+    """0 if all addresses in $SPRITZ_NOTIFY were notified."""
     if event == "ended":
         title, text = summary(sweep)
     else:
@@ -79,7 +79,7 @@ def tell(sweep: Sweep, index: int, event: str) -> int:
 
 
 def summary(sweep: Sweep) -> tuple[str, str]:
-    """Title and text of a sweep whose trials have all ended."""
+    """Title and text of the notification about a sweep's end."""
     found = sweep.read_trials()
     count = Counter(trial.state for trial in found)
     lines = [", ".join(f"{number} {state.lower()}" for state, number in sorted(count.items()))]
@@ -93,10 +93,10 @@ def summary(sweep: Sweep) -> tuple[str, str]:
 
 
 def watch(sweep: Sweep, index: int, restart: int, process: int) -> None:
-    """Look at the trial's reports until the policy stops it or its command ends."""
+    """Watch the trial's reports until the policy stops it or its command ends."""
     plan, parent = sweep.plan, os.getppid()
     own = trials.Reports(sweep.runs / trials.name_of(sweep.name, index) / "metrics.jsonl", plan.metric)
-    # What an earlier life of the trial has reported was judged then.
+    # Reports from before the last restart were judged before it.
     judged = max(own.read(), default=-1) if restart else -1
     files = {
         other: trials.Reports(sweep.runs / trials.name_of(sweep.name, other) / "metrics.jsonl", plan.metric)
@@ -132,7 +132,7 @@ def _peers(sweep: Sweep, files: dict[int, trials.Reports]) -> list[stopping.Peer
 
 
 def _end(process: int) -> None:
-    """End srun, which takes its tasks with it; its GPUs are free then."""
+    """End srun, which ends its tasks and frees their GPUs."""
     begin = asked_at = time.monotonic()
     _send(process, signal.SIGTERM)
     while _alive(process):
@@ -152,7 +152,7 @@ def _send(process: int, number: signal.Signals) -> None:
 
 
 def _alive(process: int) -> bool:
-    """Whether it runs; a process that has ended but not been waited for does not."""
+    """Whether the process runs; a zombie does not."""
     try:
         text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

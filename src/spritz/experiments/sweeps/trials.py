@@ -1,12 +1,12 @@
 """Files of a sweep's trials, each in its own run's directory.
 
-    params.json     its parameters, once they are drawn; never changed again
+    params.json     its parameters, once they are drawn; never changed afterwards
     params.sh       the same as variables of the shell
     metrics.jsonl   {"step": 1, "loss": 0.5} a line, appended by the user's program; the last value of a metric is final
     events.jsonl    started, retried, pruned, ended …, appended by the job's script and by `trial`
     claim           a link to the id of the array whose task runs the trial
 
-Standard library alone, as this is read in jobs as well.
+Imports only the standard library, because jobs import it too.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A trial as its files tell. `state` is WAITING, RUNNING, COMPLETED, PRUNED or FAILED."""
+    """A trial, from its files. `state` is WAITING, RUNNING, COMPLETED, PRUNED or FAILED."""
 
     index: int
     directory: Path
     state: str
     parameters: dict[str, Any] = field(default_factory=dict)
     reports: dict[int, float] = field(default_factory=dict)
-    #: final value of the sweep's metric; None if it has not been reported
+    #: final value of the sweep's metric; None if it was not reported
     value: float | None = None
     started_at: float = 0.0
     ended_at: float = 0.0
@@ -42,7 +42,7 @@ def name_of(sweep: str, index: int) -> str:
 
 
 def read(runs: Path, sweep: str, index: int, metric: str) -> Trial:
-    """The trial. What is damaged or not there yet is left out."""
+    """Read a trial. Ignores damaged and missing files."""
     directory = runs / name_of(sweep, index)
     parameters = _json(directory / "params.json")
     said = [event for event in lines(directory / "events.jsonl") if "event" in event]
@@ -74,7 +74,7 @@ def read(runs: Path, sweep: str, index: int, metric: str) -> Trial:
 
 
 def metrics_of(directory: Path) -> dict[str, float]:
-    """The final value of every metric that a run has reported."""
+    """The final values of all metrics that a run has reported."""
     found: dict[str, float] = {}
     for line in lines(directory / "metrics.jsonl"):
         for name, value in line.items():
@@ -84,7 +84,7 @@ def metrics_of(directory: Path) -> dict[str, float]:
 
 
 class Reports:
-    """The values of one metric, read again only when its file has grown."""
+    """The values of a metric, read again only if its file has grown."""
 
     def __init__(self, path: Path, metric: str) -> None:
         self._path = path
@@ -94,7 +94,7 @@ class Reports:
         self.last: float | None = None
 
     def read(self) -> dict[int, float]:
-        """step -> value; NaN where the program reported none that is a number. A line without step counts on."""
+        """Step -> value; NaN for a value that is not a number. A line without step gets the next one."""
         try:
             size = self._path.stat().st_size
         except OSError:
@@ -112,7 +112,7 @@ class Reports:
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The mappings of a file of JSON lines; others, and a line that is being written, are left out."""
+    """The mappings of a file of JSON lines, without incomplete and other lines."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -127,7 +127,7 @@ def lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def write_parameters(directory: Path, point: Mapping[str, Any], assignments: str) -> None:
-    """Put the trial's parameters down, complete or not at all. `params.sh` comes last: the script looks for it."""
+    """Store the trial's parameters atomically. `params.sh` is written last, because the script waits for it."""
     for name, text in (("params.json", json.dumps(dict(point)) + "\n"), ("params.sh", assignments)):
         scratch = directory / f".{name}-{os.getpid()}"
         scratch.write_text(text, encoding="utf-8")
