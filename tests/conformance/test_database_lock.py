@@ -9,6 +9,7 @@ import pytest
 from spritz.accounting.database_lock import DatabaseLock
 from spritz.accounting.engine import DatabaseError, open_engine, parse_url
 from tests.conformance.databases import reason, server
+from tests.e2e.cluster import until
 
 
 def test_a_file_is_refused(tmp_path: Path) -> None:
@@ -30,12 +31,12 @@ def test_one_holds_it_until_its_session_ends(kind: str) -> None:
         assert not second.take()
         first.hold()
         first.drop()
-        assert second.take()
+        until(second.take, "the server has noticed the end of the first session")
         assert not first.take()
         second.drop()
         with pytest.raises(DatabaseError):
             second.hold()
-        assert first.take()
+        until(first.take, "the server has noticed the end of the second session")
         database.stop()
         with pytest.raises(DatabaseError):
             first.hold()

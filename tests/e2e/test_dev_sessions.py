@@ -101,7 +101,7 @@ def test_more_time_is_given_where_it_may_be(lab: Lab) -> None:
     job = str(lab.run_json(name)["index"]["job_id"])  # type: ignore[index]  # JSON
     lab("dev", "extend", name, "2h")
     assert "TimeLimit=02:30:00" in lab.slurm("scontrol", "show", "job", job)
-    assert "idle time begins anew" in lab("dev", "extend", name, "0")
+    assert "idle time starts again" in lab("dev", "extend", name, "0")
     lab("dev", "extend", name, "soon", status=2)
     lab("dev", "stop", name)
     until(lambda: lab.state(name) == "COMPLETED", "the session ends")

@@ -143,7 +143,8 @@ def test_a_reader_that_stops_stops_all_tasks_and_loses_nothing(cluster: Cluster)
             pids = cluster.job_processes(view.step.job_id)
             return [Path(f"/proc/{pid}/wchan").read_text() for pid in pids if command_name(pid) == "seq"]
 
-        until(lambda: len(where := waiting()) == 12 and all("pipe_write" in one for one in where), "all tasks wait")
+        # The supervisors between a task and srun hold a bounded part of the output: some tasks may have written all.
+        until(lambda: (where := waiting()) and all("pipe_write" in call for call in where), "all tasks wait")
         lines = (first + srun.stdout.read()).splitlines()
         assert srun.wait(60) == 0
     assert Counter(lines) == dict.fromkeys((b"%d" % number for number in range(1, 400001)), 12)

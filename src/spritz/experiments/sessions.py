@@ -299,10 +299,10 @@ def extend(entry: Entry, minutes: int) -> str:
     """Record activity, and request more time. Returns the result as text. Raises ExperimentError."""
     (Path(entry.directory) / "extended").touch()
     if not minutes:
-        return f"{entry.name}: the idle time begins anew"
+        return f"{entry.name}: the idle time starts again"
     known = slurm.shown(entry.job_id)
     if known.get("TimeLimit") == "UNLIMITED":
-        return f"{entry.name} has no time limit; the idle time begins anew"
+        return f"{entry.name} has no time limit; the idle time starts again"
     job = known.get("JobId", entry.job_id)
     done = slurm.call(["scontrol", "update", f"JobId={job}", f"TimeLimit=+{minutes}"])
     if done.returncode:
@@ -310,7 +310,7 @@ def extend(entry: Entry, minutes: int) -> str:
         raise ExperimentError(
             f"{entry.name} was not given more time: {slurm.said(done)}",
             hint=f"On most clusters only administrators may raise a time limit. The session ends at {end}; "
-            "its idle time begins anew.",
+            "its idle time starts again.",
         )
     return f"{entry.name} ends at {slurm.shown(entry.job_id).get('EndTime', '?')}"
 
