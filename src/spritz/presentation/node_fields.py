@@ -285,6 +285,14 @@ def _timestamp(view: NodeView) -> str:
     return clock_text(view.node.reason_at)
 
 
+def _resumes(view: NodeView) -> str:
+    if not view.node.resume_at:
+        return "None"
+    from spritz.presentation.local_time import clock_text
+
+    return clock_text(view.node.resume_at)
+
+
 def _shape(view: NodeView) -> str:
     capacity = view.node.config.capacity
     return f"{capacity.sockets}:{capacity.cores_per_socket}:{capacity.threads_per_core}"
@@ -382,8 +390,8 @@ FIELDS: tuple[NodeField, ...] = (
         "PRIO_TIER", lambda p: str(p.priority_tier), lambda p: p.priority_tier, letter="p", name="prioritytier"
     ),
     _of_node("REASON", _reason, NONE, letter="E", name="reason"),
-    NodeField("RESERVATION", refused="a node may be in several; see sinfo -T", name="reservation"),
-    NodeField("RESUMEAFTER", refused="nodes resume when they are told to", name="resumeafter"),
+    _of_node("RESERVATION", lambda view: view.reservation, "", name="reservation"),
+    _of_node("RESUMEAFTER", _resumes, "None", name="resumeafter"),
     _of_partition("ROOT", lambda p: "yes" if p.root_only else "no", letter="r", name="root"),
     _of_partition("JOB_SIZE", _job_size, letter="s", name="size"),
     _of_node("S:C:T", _shape, exact=True, letter="z", name="socketcorethread"),

@@ -6,6 +6,7 @@ import pytest
 
 from spritz.cli.sinfo import main
 from spritz.model.commands.cluster import CreatePartition, UpdateNode
+from spritz.model.commands.reservation import CreateReservation, ReservationRequest
 from spritz.model.partition import Partition
 from spritz.model.reports import NodeSilent
 from spritz.testing.builders import World, capacity
@@ -140,6 +141,18 @@ def test_summaries_and_long_forms(site: Site) -> None:
         "PARTITION AVAIL  TIMELIMIT   JOB_SIZE ROOT OVERSUBS     GROUPS  NODES       STATE NODELIST",
         "debug*       up   infinite 1-infinite   no       NO        all      4        idle n[1-4]",
     ]
+
+
+def test_nodes_tell_their_reservation_and_when_they_resume(site: Site) -> None:
+    reserved = ReservationRequest(
+        name="maintenance", start_at=site.world.now, duration_seconds=600, nodes=("n1", "n2"), users=("root",)
+    )
+    site.world.ok(CreateReservation(request=reserved))
+    assert site.run(main, "-h", "-O", "reservation:12,nodelist:8").lines == ["maintenance n[1-2]  ", f"{'':12}n[3-4]  "]
+    site.world.ok(UpdateNode(names=("n3",), state="down", reason="x", resume_after_seconds=60))
+    lines = site.run(main, "-h", "-O", "resumeafter:20,nodelist:8").lines
+    assert [line.split()[1] for line in lines if line.startswith("None ")] == ["n[1-2,4]"]
+    assert [line[4:5] for line in lines if line.endswith("n3      ")] == ["-"]  # a date
 
 
 def test_every_letter_and_name_shows_something(site: Site) -> None:

@@ -202,7 +202,8 @@ _NOUNS |= {"Federation": "Federations", "FederationMember": "Clusters"}
 
 def action(verb: str, record: Record) -> str:
     """`Add Users`, as the transaction list of sacctmgr words it."""
-    return f"{verb} {_NOUNS[type(record).__name__]}"
+    words = f"{verb} {_NOUNS[type(record).__name__]}"
+    return f"{words}s" if words == "Remove Account Coord" else words
 
 
 def difference(old: Record | None, new: Record) -> str:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from spritz import SLURM_VERSION
 from spritz.cli.manager.arguments import match
 from spritz.client.errors import ClientError, RemoteHost
-from spritz.client.locate import locate_database
+from spritz.client.locate import locate_database, read_keys
 from spritz.client.sync import connect_address
 from spritz.model import accounting_admin as model
 from spritz.model.commands.job import Done
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.notation.times import format_time
-from spritz.presentation.users import name_of
+from spritz.presentation.users import name_of, uid_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from spritz.cli.manager.arguments import Word
     from spritz.client.sync import Connection
 
+#: keys of slurm.conf that `show configuration` prints as they are there
+_KEYS = frozenset(
+    (
+        "accountingstorageparameters", "accountingstoragepass", "accountingstorageuser", "authtype", "plugindir",
+        "privatedata", "tcptimeout", "trackwckey",
+    )
+)  # fmt: skip
 _STARS = "*" * 67
 
 
@@ -33,14 +40,25 @@ def show_configuration(connection: Connection, context: Context) -> int:
     """Print the accounting keys of slurm.conf, then slurmdbd's configuration. Always 0."""
     configuration = connection.call(model.GetDatabaseConfiguration(), model.DatabaseConfiguration)
     config = locate_database()
+    said = read_keys(_KEYS, config.path)
+    owner, owner_id = config.slurm_user, uid_of(config.slurm_user)
     ours = (
-        ("AccountingStorageHost", config.host),
-        ("AccountingStoragePort", str(config.port)),
-        ("AccountingStorageType", f"accounting_storage/{config.kind}"),
+        ("AccountingStorageBackupHost ", config.backup_host or "(null)"),
+        ("AccountingStorageHost ", config.host),
+        ("AccountingStorageParameters", said.get("accountingstorageparameters", "(null)")),
+        ("AccountingStoragePass ", said.get("accountingstoragepass", "(null)")),
+        ("AccountingStoragePort ", str(config.port)),
+        ("AccountingStorageType ", f"accounting_storage/{config.kind}"),
+        ("AccountingStorageUser ", said.get("accountingstorageuser", "N/A")),
+        ("AuthType", said.get("authtype", "auth/slurm")),
         ("MessageTimeout", f"{config.message_timeout_seconds:g} sec"),
-        ("SlurmUser", config.slurm_user),
+        ("PluginDir", said.get("plugindir", "(null)")),
+        ("PrivateData", said.get("privatedata", "none").lower()),
+        ("SlurmUserId", f"{owner if owner_id is None else name_of(owner_id)}({owner_id})"),
         ("SLURM_CONF", config.path),
         ("SLURM_VERSION", SLURM_VERSION),
+        ("TCPTimeout", f"{said.get('tcptimeout', '2')} sec"),
+        ("TrackWCKey", "Yes" if said.get("trackwckey", "no").lower() in ("yes", "1", "true", "up") else "No"),
     )
     context.out(f"Configuration data as of {format_time(configuration.now)}\n")
     for key, text in ours:

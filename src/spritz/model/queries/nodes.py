@@ -33,6 +33,8 @@ class NodeView(Struct, frozen=True, kw_only=True):
     #: the user, and the MCS label, whose jobs have the node for themselves
     owner: str = ""
     mcs_label: str = ""
+    #: the active reservation of the whole node that starts first
+    reservation: str = ""
 
 
 class Nodes(Struct, frozen=True, kw_only=True):

@@ -79,7 +79,7 @@ def node_json(view: NodeView) -> Json:
         "reason": node.reason,
         "reason_changed_at": moment(node.reason_at),
         "reason_set_by_user": name_of(node.reason_uid) if node.reason else "",
-        "reservation": "",
+        "reservation": view.reservation,
         "resume_after": number(int(node.resume_at) or None),
         "slurmd_start_time": moment(node.daemon_started_at),
         "sockets": capacity.sockets,
