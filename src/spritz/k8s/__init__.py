@@ -1,4 +1,4 @@
-"""Kubernetes: the operator and what it stands on. Needs the extra `kubernetes` (lightkube).
+"""Kubernetes: the operator and its parts. Needs the extra `kubernetes` (lightkube).
 
 `http`       connections, kept, to the API server and slurmrestd
 `api`        requests: server-side apply as our field manager, typed reads, status, binding, eviction; bounded retries
@@ -6,19 +6,19 @@
 `workqueue`  keys that wait for a worker: no key with two workers at once, back-off per key
 `election`   leader election by a Lease, with a fence that closes before another leader can open its own
 
-`pods`           pods as far as scheduling goes: what they ask for, and which of them start together
+`pods`           pods for scheduling: their requests, and the gangs that start together
 `policy`         namespaces and priority classes -> accounts, users, QOS
 `placing`        from pods to a job's description, and from a job's allocation to places for pods
 `groups`         PodGroups: how many pods start together
-`claims`         ResourceClaims: how many GPUs they ask for, and the devices that they get
+`claims`         ResourceClaims: the number of GPUs that they request, and the devices that they get
 `slurm`          slurmrestd: external jobs, nodes, events
 `pod_scheduler`  pods wait, start and end as jobs; `reports` tells them why and when
-`admission`      which pods are ours, and which can be no job; `webhooks` serves it, with `certificates` of its own
+`admission`      assigns pods to this scheduler, and refuses those that cannot be jobs; `webhooks` serves it
 `node_sync`      nodes of both sides; cordons and drains
 `operator`       the process
 
 `cluster_objects`  a SpritzCluster -> configuration, keys, workloads and services of its daemons
-`node_sets`        a NodeSet, its pods and nodes -> what to make, drain and delete
+`node_sets`        a NodeSet, its pods and nodes -> pods to create, nodes to drain, pods to delete
 `health`           a machine's fault -> drain, reboot, recheck, burn-in; `machine_health` carries it out
 `login_sets`       a LoginSet -> its pods and keys; a Token -> its Secret
 `control`          slurmrestd, as the owner of a cluster uses it

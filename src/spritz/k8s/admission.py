@@ -1,10 +1,10 @@
 """Admission of pods: assigns pods to this scheduler, and refuses those that cannot become a job.
 
-Pods of a namespace with the label `spritz.dev/schedule=true` are in the queue with unchanged manifests: those that name
-no scheduler get ours. Pods of a DaemonSet stay with the default scheduler, since each has its node already.
+In a namespace with the label `spritz.dev/schedule=true`, pods without a scheduler's name get this scheduler, so their
+manifests need no change. Pods of a DaemonSet stay with the default scheduler, since each has its node already.
 
-A pod that asks for what no job can be is refused here with the field's path and a way out; otherwise its owner would
-have to look for an event. Pods that were stored while no operator answered are refused by such an event.
+A pod that cannot be a job is refused here, with the field's path and a remedy, so that its owner need not search for an
+event. Pods that were stored while no operator answered are refused by such an event.
 
 Source: Kubernetes, "Dynamic Admission Control" (AdmissionReview v1).
 """
@@ -46,7 +46,7 @@ _SAID: Final = frozenset(
 )
 _WRITTEN: Final = frozenset({JOB, SLOT, GPUS})
 
-#: What the server writes for a pod that names no scheduler.
+#: The scheduler's name that the server sets for pods without one.
 _DEFAULT: Final = "default-scheduler"
 
 
@@ -65,7 +65,7 @@ def answer(path: str, review: Json, scheduler: str) -> Json:
     try:
         pod = msgspec.convert(request["object"], Pod)
     except msgspec.ValidationError:
-        pod = None  # the server refuses it itself
+        pod = None  # the server itself refuses it
     if pod is not None:
         response |= {"/mutate": _mutated, "/validate": _validated}[path](pod, scheduler)
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
@@ -90,7 +90,7 @@ def _validated(pod: Pod, scheduler: str) -> Json:
 
 
 def causes(pod: Pod) -> list[Cause]:
-    """Everything for which the pod cannot be a job."""
+    """All reasons why the pod cannot be a job."""
     found = []
     for name in sorted(pod.metadata.annotations or {}):
         if not name.startswith(PREFIX) or name in _SAID:

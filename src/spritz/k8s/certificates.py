@@ -1,7 +1,7 @@
-"""Certificates of the operator's webhooks: an authority of its own, and short certificates that it signs.
+"""Certificates of the operator's webhooks: a private authority, and short-lived certificates that it signs.
 
-The authority is good for ten years, a certificate for ninety days; it is replaced when thirty are left. The API server
-trusts the authority, so it need not be told about a new certificate.
+The authority is valid for ten years. A certificate is valid for ninety days, and replaced when thirty are left. The API
+server trusts the authority, so a new certificate needs no change there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AUTHORITY, AUTHORITY_KEY, CERTIFICATE, KEY = "ca.crt", "ca.key", "tls.crt", "tls
 
 _DAY: Final = 86400.0
 _AUTHORITY_DAYS, _DAYS = 3650.0, 90.0
-#: Days that must be left.
+#: Days of validity at which a certificate is replaced.
 _AUTHORITY_SPARE, _SPARE = 365.0, 30.0
 
 
@@ -51,7 +51,7 @@ def current(files: Mapping[str, bytes], names: Sequence[str], now: float) -> dic
 
 
 def _left(pem: bytes | None, now: float) -> float:
-    """Seconds for which the certificate is good yet."""
+    """Seconds for which the certificate remains valid."""
     if not pem:
         return 0.0
     try:

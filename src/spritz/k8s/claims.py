@@ -1,9 +1,9 @@
-"""Claims of devices (DRA): how many GPUs they ask for, and which devices they get.
+"""Claims of devices (DRA): the number of GPUs that they request, and the devices that they get.
 
-With a device plugin the kubelet chooses a pod's GPUs, and may choose one that a job has. With a driver for dynamic
-resource allocation the scheduler chooses: the job's GPU numbers become devices in the allocation of the pod's
-ResourceClaims, and the driver prepares these and no others. The GPUs of a node are numbered by their driver's attribute
-`index` or `minor`, or else by name, over the ResourceSlices of its newest generation; NVML and slurmd count alike.
+With a device plugin, the kubelet chooses a pod's GPUs, and may choose a GPU that a job holds. With a driver for dynamic
+resource allocation, the scheduler chooses: the job's GPU numbers become devices in the allocation of the pod's
+ResourceClaims, and the driver prepares exactly these. The GPUs of a node are numbered by their driver's attribute
+`index` or `minor`, or else by name, over the ResourceSlices of its newest generation; NVML and slurmd number alike.
 
 Source: Kubernetes, "Dynamic Resource Allocation"; resource.k8s.io/v1.
 """
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 #: Device classes, and drivers, of GPUs.
 GPU_CLASSES: Final = frozenset({"gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com"})
 
-#: Keeps an allocated claim until its pod has gone; the controller manager takes it off.
+#: Finalizer that keeps an allocated claim until its pod has gone; the controller manager removes it.
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 
 
@@ -71,7 +71,7 @@ class Claim(msgspec.Struct):
     status: ClaimStatus = msgspec.field(default_factory=ClaimStatus)
 
     def is_for(self, pod: Pod) -> bool:
-        """It is allocated, and reserved for the pod."""
+        """Whether the claim is allocated, and reserved for the pod."""
         users = {user.uid for user in self.status.reserved_for or ()}
         return self.status.allocation is not None and pod.metadata.uid in users
 
@@ -81,7 +81,7 @@ class Device(msgspec.Struct):
     attributes: dict[str, Json] | None = None
 
     def order(self) -> tuple[int, list[int | str]]:
-        """Its place among the node's."""
+        """Sort key that orders a node's devices like NVML."""
         for wanted in ("index", "minor"):
             for name, value in (self.attributes or {}).items():
                 if name.rpartition("/")[2] == wanted and "int" in value:
@@ -115,7 +115,7 @@ def names_of(pod: Pod) -> list[str]:
 
 
 def asked(claims: Iterable[Claim]) -> int:
-    """GPUs that the claims ask for. Raises Unfit for what no job can be."""
+    """Number of GPUs that the claims request. Raises Unfit for requests that a job cannot express."""
     count = 0
     for claim in claims:
         where = f"ResourceClaim {claim.metadata.name}"
@@ -135,7 +135,7 @@ def asked(claims: Iterable[Claim]) -> int:
 
 
 def gpus_of(node: str, slices: Iterable[Slice]) -> list[tuple[Slice, Device]]:
-    """The node's GPUs, each at its number."""
+    """The node's GPUs, in the order of their numbers."""
     mine = [each for each in slices if each.spec.node_name == node and each.spec.driver in GPU_CLASSES]
     newest: dict[tuple[str, str], int] = {}
     for each in mine:

@@ -28,7 +28,7 @@ Json = dict[str, Any]
 GROUP: Final = "spritz.dev"
 VERSION: Final = "v1alpha1"
 
-#: On everything that is made for a cluster: its name.
+#: Label with the cluster's name, on all objects that are created for a cluster.
 CLUSTER: Final = f"{PREFIX}cluster"
 
 CONTROLLER_PORT, ACCOUNTING_PORT, REST_PORT, DASHBOARD_PORT = 6817, 6819, 6820, 6860
@@ -290,7 +290,7 @@ def _dashboard(cluster: Cluster, dashboard: Dashboard) -> list[str]:
 
 
 def controller_address(cluster: Cluster) -> str:
-    """Where machines join."""
+    """The address at which machines join."""
     return f"{cluster.metadata.name}-controller.{cluster.metadata.namespace}:{CONTROLLER_PORT}"
 
 
@@ -305,7 +305,7 @@ def labels(cluster: str, component: str) -> dict[str, str]:
 
 
 def owner(kind: str, metadata: Metadata) -> list[Json]:
-    """The reference by which what we made goes with the resource that it was made for."""
+    """The owner reference with which an object is deleted together with its resource."""
     reference = {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "name": metadata.name, "uid": metadata.uid}
     return [{**reference, "controller": True, "blockOwnerDeletion": True}]
 

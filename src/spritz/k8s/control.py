@@ -1,4 +1,4 @@
-"""slurmrestd as the owner of a cluster uses it: nodes with times, tokens, machines, batch jobs, reservations."""
+"""slurmrestd for the owner of a cluster: nodes with times, tokens, machines, batch jobs, reservations."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Control(Slurm):
         return _decoded(content, _Nodes).nodes
 
     async def create_token(self, role: str, seconds: float, *, uses: int = 0, host: str = "") -> str:
-        """A token by which machines join."""
+        """Create a token with which machines join."""
         body = {"role": role, "lifetime_seconds": seconds, "uses": uses, "host": host}
         content = await self._request("POST", "/spritz/v1/tokens", body)
         return _decoded(content, _Token).token
@@ -109,7 +109,7 @@ class Control(Slurm):
                 raise
 
     async def dismiss_machine(self, host: str) -> None:
-        """Its certificate is worth nothing from now on. A machine that has not joined is no failure."""
+        """Revoke a machine's certificate. Succeeds if the machine has not joined."""
         await self._request("DELETE", f"/spritz/v1/machines/{host}")
 
 

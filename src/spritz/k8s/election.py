@@ -1,4 +1,4 @@
-"""Leader election by a Lease: of the operators that run, one works.
+"""Leader election by a Lease: only one of the running operators works.
 
 An operator that has the Lease renews it. Another takes it when it has not changed for `seconds` by its own clock, or
 when it was let go; so clocks of machines need not agree. Both write with the version that they have read, so one of

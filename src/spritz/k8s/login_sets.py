@@ -1,4 +1,4 @@
-"""LoginSets and Tokens: login hosts as pods, and Secrets with a token by which machines join.
+"""LoginSets and Tokens: login hosts as pods, and Secrets with a token with which machines join.
 
 A LoginSet is a Deployment of pods with two containers, sackd (which joins the cluster as a login host) and sshd, a
 Service, the hosts' key, and a Secret with a token for pods that come. Users and their homes come with the image or
@@ -199,7 +199,7 @@ def host_key() -> bytes:
 
 
 def asked_for(role: str, lifetime: int, uses: int, host: str) -> str:
-    """Differs when a token would."""
+    """A hash that differs if a new token would."""
     return hashlib.sha256(repr((role, lifetime, uses, host)).encode()).hexdigest()[:10]
 
 

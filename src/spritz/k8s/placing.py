@@ -19,10 +19,10 @@ from spritz.k8s.pods import Condition, Expression, Metadata, Pod, Shape, Term, d
 from spritz.k8s.policy import Policy
 from spritz.k8s.slurm import Job
 
-#: Feature of the nodes on which pods can run: other nodes of the cluster are no nodes of Kubernetes.
+#: Feature of the nodes on which pods can run: other nodes of the cluster are not nodes of Kubernetes.
 FEATURE = "kubernetes"
 
-#: The comment of a job says whose pods it has, so that an operator that starts finds its jobs again.
+#: Prefix of a job's comment, which names its workload, so that a restarted operator finds its jobs.
 COMMENT = "kubernetes:"
 
 
@@ -79,7 +79,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def admits(node: KubeNode, pod: Pod) -> bool:
-    """May the pod run there, by selector, required affinity, taints and kinds of devices?"""
+    """Whether the pod may run on the node, by selector, required affinity, taints and kinds of devices."""
     if not devices_of(pod) <= (node.status.allocatable or {}).keys():
         return False
     labels = {**(node.metadata.labels or {}), "metadata.name": node.name}
@@ -181,9 +181,9 @@ def describe(workload: str, pods: Sequence[Pod], policy: Policy, closed_nodes: C
 
 
 def components(pods: Sequence[Pod], jobs: Iterable[Job]) -> list[tuple[Shape, list[Pod], Job]]:
-    """Which component has the pods of which shape: that on which some of them are already, else the next free one.
+    """The component for each shape of pods: that in which some of them are placed already, else the next free one.
 
-    Pods that have ended count too: where a leader has ended, a new worker is a worker still.
+    Pods that have ended count too, so that a new worker stays a worker after its leader has ended.
     """
     left = {job.id: job for job in sorted(jobs, key=lambda job: job.id)}
     shapes = by_shape(pods)

@@ -5,8 +5,8 @@ whenever one of its pods or its job changes, and when the operator starts; each 
 step, so missed events, and steps done by an earlier operator, do not matter:
 
     pods there, no job          queue a job (under a key, so a lost answer does no harm)
-    job waits                   say why on the pods; pods gone meanwhile: cancel
-    job runs, pods not placed   bind each pod, with its job, task and GPUs written on it
+    job waits                   write the reason on the pods; cancel it if the pods have gone
+    job runs, pods not placed   bind each pod, with annotations for its job, task and GPUs
     all pods over or gone       report the job's end, with the pods' exit code
     job ends from its side      evict the pods; report when they are gone, which frees the nodes
     (scancel, limit)
@@ -41,7 +41,7 @@ from spritz.k8s.slurm import Job, Slurm, SlurmFailure
 from spritz.k8s.watching import Change, ChangeKind, Reflector
 from spritz.k8s.workqueue import WorkQueue
 
-#: Workloads looked at side by side.
+#: Workloads processed concurrently.
 WORKERS: Final = 64
 
 #: A waiting workload is explained again after so many seconds, or where many wait after so many for each of them: an
@@ -63,7 +63,7 @@ _OURS: Final = re.compile(rf"{COMMENT}(gang/[^/]+/[^/]+|pod/[^/]+/[^/]+/[^/]+)")
 #: Seconds between attempts to follow slurmrestd's events.
 _RECONNECT: Final = 1.0
 
-#: What a log line gets: a word for what happened, and details.
+#: Writes a log line: the event's name, and details.
 Log = Callable[..., None]
 
 

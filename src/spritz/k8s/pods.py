@@ -19,11 +19,11 @@ import msgspec
 from spritz.notation.duration import INFINITE, parse_minutes
 from spritz.notation.errors import NotationError
 
-#: What pods and nodes carry for us.
+#: Prefix of Spritz's labels and annotations on pods and nodes.
 PREFIX = "spritz.dev/"
 
 GANG, GANG_SIZE = f"{PREFIX}gang", f"{PREFIX}gang-size"
-#: What is said on a pod when it is placed: its job, which of the job's tasks it is, and its GPUs on the node.
+#: Annotations of a placed pod: its job, the number of its task, and its GPUs on the node.
 JOB, SLOT, GPUS = f"{PREFIX}job-id", f"{PREFIX}task", f"{PREFIX}gpus"
 
 #: Resources that are GPUs, and the type that each stands for ("": any).
@@ -61,7 +61,7 @@ class _Camel(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Owner(_Camel, frozen=True, rename="camel"):
-    """Who made an object."""
+    """A reference to an object's owner."""
 
     kind: str = ""
     name: str = ""
@@ -69,7 +69,7 @@ class Owner(_Camel, frozen=True, rename="camel"):
 
 
 class Metadata(_Camel, frozen=True, rename="camel"):
-    """Of any object."""
+    """Metadata of any object."""
 
     name: str = ""
     namespace: str = ""
@@ -236,22 +236,22 @@ class Pod(_Camel, frozen=True, rename="camel"):
 
     @property
     def is_over(self) -> bool:
-        """It has run, and holds nothing any more."""
+        """Whether the pod has ended, so that it holds no resources."""
         return self.status.phase in ("Succeeded", "Failed")
 
     @property
     def is_leaving(self) -> bool:
-        """It is being deleted."""
+        """Whether the pod is being deleted."""
         return self.metadata.deletion_timestamp is not None
 
     @property
     def is_placed(self) -> bool:
-        """It has a node."""
+        """Whether the pod has a node."""
         return bool(self.spec.node_name)
 
     @property
     def is_gated(self) -> bool:
-        """Whether a scheduling gate makes it wait."""
+        """Whether a scheduling gate prevents its scheduling."""
         return bool(self.spec.scheduling_gates)
 
     @property
@@ -266,19 +266,19 @@ class Pod(_Camel, frozen=True, rename="camel"):
 
     @property
     def job_id(self) -> int:
-        """The job that it is a part of; 0: not placed yet."""
+        """Id of its job; 0 if it is not placed yet."""
         text = (self.metadata.annotations or {}).get(JOB, "")
         return int(text) if text.isascii() and text.isdigit() else 0
 
     @property
     def slot(self) -> int | None:
-        """Which task of the job it is."""
+        """Number of its task in the job."""
         text = (self.metadata.annotations or {}).get(SLOT, "")
         return int(text) if text.isascii() and text.isdigit() else None
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What one pod takes of its node."""
+    """The resources that a pod takes on its node."""
 
     cpus: int
     memory_mib: int
@@ -328,7 +328,7 @@ def shape_of(pod: Pod) -> Shape:
 
 
 def gpu_type(resource: str) -> str | None:
-    """The type of GPU that a resource of nodes stands for, "" for any; None: it is no GPU."""
+    """The type of GPU that a resource of nodes stands for, "" for any; None if it is not a GPU."""
     return resource.removeprefix(_MIG) if resource.startswith(_MIG) else GPU_RESOURCES.get(resource)
 
 
@@ -381,7 +381,7 @@ def job_set_of(pod: Pod) -> str:
 
 
 def gang_size(pods: Iterable[Pod]) -> int:
-    """How many pods must be there before any starts. Raises Unfit where they say nothing, or do not agree."""
+    """Number of pods that must exist before any starts. Raises Unfit if the pods do not state it, or disagree."""
     said: set[str] = set()
     for pod in pods:
         if pod.group_size:
@@ -400,7 +400,7 @@ def gang_size(pods: Iterable[Pod]) -> int:
 
 
 def options_of(pod: Pod) -> dict[str, Any]:
-    """What annotations say of the job: fields of a job of slurmrestd. Raises Unfit."""
+    """Fields of slurmrestd's job from the pod's annotations. Raises Unfit."""
     if pod.spec.workload_ref is not None:
         text = "the workloadRef of Kubernetes 1.35 is not supported: use a PodGroup (1.36), or spritz.dev/gang"
         raise Unfit(text, "spec.workloadRef")

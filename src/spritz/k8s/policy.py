@@ -24,7 +24,7 @@ from spritz.k8s.pods import Pod
 
 
 class PolicyError(Exception):
-    """The file cannot be used; the words name what is wrong."""
+    """The file is invalid; the message names the mistake."""
 
 
 class Mapped(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,7 +48,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     feature_labels: list[str] = []
 
     def fields(self, pod: Pod) -> dict[str, Any]:
-        """Fields of the job that the pod does not say itself."""
+        """Fields of the job that the pod does not set itself."""
         found: dict[str, Any] = {}
         for mapped in (
             self.namespaces.get(pod.metadata.namespace, self.namespaces.get("*")),
@@ -61,7 +61,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         return found
 
     def user(self, pod: Pod) -> str:
-        """As whom the job is queued; "": as the operator."""
+        """The user of the job; "" means the operator's."""
         mapped = self.namespaces.get(pod.metadata.namespace, self.namespaces.get("*"))
         own = self._of_account(pod)
         return (own.user if own is not None else "") or (mapped.user if mapped is not None else "")

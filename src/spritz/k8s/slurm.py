@@ -1,7 +1,7 @@
-"""slurmrestd, as far as pods need it: external jobs, nodes, explanations, and the event stream.
+"""The parts of slurmrestd that pods need: external jobs, nodes, explanations, and the event stream.
 
-Submissions carry a key, so one whose answer was lost is made again without a second job. Everything else here may be
-done twice.
+Submissions carry a key, so repeating one whose answer was lost creates no second job. All other requests may be
+repeated.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ class SlurmFailure(Exception):
 
     @property
     def passing(self) -> bool:
-        """Nobody has decided: the daemons did not answer."""
+        """Whether the request is undecided: the daemons did not answer."""
         return self.status in (0, 502, 503, 504)
 
 
 class Gres(msgspec.Struct, frozen=True):
-    """What a job has of a kind of devices on a node; `indexes` is a mask in hexadecimal."""
+    """A job's devices of a kind on a node; `indexes`: hexadecimal mask."""
 
     name: str = ""
     count: int = 0
     indexes: str = ""
 
     def numbers(self) -> list[int]:
-        """The devices, as the node counts them."""
+        """The devices' numbers on the node."""
         mask = int(self.indexes or "0", 16)
         return [number for number in range(mask.bit_length()) if mask >> number & 1]
 
 
 class Share(msgspec.Struct, frozen=True):
-    """What a job has of a node; `cpus` is a mask in hexadecimal."""
+    """A job's resources on a node; `cpus`: hexadecimal mask."""
 
     node: str
     cpus: str = "0"
@@ -60,12 +60,12 @@ class Share(msgspec.Struct, frozen=True):
         return int(self.cpus or "0", 16).bit_count()
 
     def gpus(self) -> list[int]:
-        """Numbers of its GPUs."""
+        """Numbers of the job's GPUs on the node."""
         return [number for gres in self.gres if gres.name == "gpu" for number in gres.numbers()]
 
 
 class Allocation(msgspec.Struct, frozen=True):
-    """By node."""
+    """A job's resources, by node."""
 
     nodes: list[Share] = []
 
@@ -93,12 +93,12 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_withdrawn(self) -> bool:
-        """It was ended on request, so pods that wait for it are not queued again. (A node may have failed too.)"""
+        """Whether it was ended on request, so that its pods are not queued again. (A node may have failed too.)"""
         return self.state in ("CANCELLED", "DEADLINE")
 
     @property
     def is_gone(self) -> bool:
-        """It has ended, and nothing waits for its pods."""
+        """Whether it has ended, and Slurm does not wait for its pods."""
         return not self.is_pending and not self.is_running and not self.completing
 
 
@@ -177,7 +177,7 @@ class Slurm:
         return (await self._send("POST", f"{_VERSION}/job/allocate", body, headers=headers)).job_id
 
     async def complete(self, job_id: int, exit_code: int = 0) -> None:
-        """Nothing of the job is left on its nodes. A job that is not known any more is no failure."""
+        """Report that the job's nodes are free. Succeeds for an unknown job."""
         try:
             await self._send("POST", f"{_OWN}/job/{job_id}/complete", {"exit_code": min(exit_code, 255)})
         except SlurmFailure as failure:
@@ -185,7 +185,7 @@ class Slurm:
                 raise
 
     async def cancel(self, job_id: int) -> None:
-        """End it. One that has ended, or is not known any more, is no failure."""
+        """Cancel the job. Succeeds if it has ended or is unknown."""
         try:
             await self._send("DELETE", f"{_VERSION}/job/{job_id}")
         except SlurmFailure as failure:
@@ -193,7 +193,7 @@ class Slurm:
                 raise
 
     async def jobs(self, ids: Iterable[int] = ()) -> list[Job]:
-        """These jobs, as far as they are known; all without ids."""
+        """The known jobs of these ids; without ids, all jobs."""
         query = {"fields": ",".join(Job.__struct_fields__)}
         numbers = ",".join(map(str, ids))
         if numbers:
@@ -201,7 +201,7 @@ class Slurm:
         return (await self._send("GET", f"{_OWN}/jobs", parameters=query)).rows
 
     async def explain(self, job_id: int) -> tuple[str, str]:
-        """Why it waits, and when and where it starts, a sentence each; "" if unknown."""
+        """(why the job waits, when and where it starts), a sentence each; "" if unknown."""
         try:
             content = await self._request("GET", f"{_OWN}/explain/{job_id}")
             found = msgspec.json.decode(content, type=_Explanations).explanations

@@ -103,7 +103,7 @@ class Webhooks:
     # The certificate
 
     async def _look(self) -> bool:
-        """Have a good certificate, and the API server trust it. False: not yet."""
+        """Ensure a valid certificate that the API server trusts. False if that is not yet done."""
         try:
             files = await self._files()
             if files[certificates.CERTIFICATE] != self._served:
@@ -116,7 +116,7 @@ class Webhooks:
         return True
 
     async def _files(self) -> dict[str, bytes]:
-        """The Secret's, made or replaced if need be. Raises ApiFailure."""
+        """The certificate of the Secret, which is created or replaced if necessary. Raises ApiFailure."""
         path = f"api/v1/namespaces/{self._namespace}/secrets"
         secret: Json = {
             "apiVersion": "v1",
@@ -138,13 +138,13 @@ class Webhooks:
         if wanted == found:
             return found
         secret["data"] = {name: base64.b64encode(data).decode() for name, data in wanted.items()}
-        # Another replica that is quicker makes this a conflict: the next look takes what that has made.
+        # If another replica is quicker, this is a conflict, and the next check takes the other's certificate.
         await self._api.send(method, place, body=msgspec.json.encode(secret), repeatable=False)
         self._log("webhooks.certificate", secret=f"{self._namespace}/{self._name}")
         return wanted
 
     def _load(self, files: dict[str, bytes]) -> None:
-        """For connections from now on. (OpenSSL reads files alone, and the image's are read-only.)"""
+        """Use the certificate for new connections. (OpenSSL only reads files, and the image's are read-only.)"""
         descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
         try:
             os.write(descriptor, files[certificates.CERTIFICATE] + files[certificates.KEY])

@@ -1,8 +1,7 @@
-"""A small cluster for tests of the core: sensible defaults, hand-written plans, and a record of everything that
-happened.
+"""A small cluster for tests of the core: sensible defaults, hand-written plans, and a record of all events.
 
-`World` wraps a `Machine`. Each helper sends one command and returns its outcome; `check` verifies invariants, replay
-and images, and belongs at the end of every test (the `world` fixture does it).
+`World` wraps a `Machine`. Each helper sends a command and returns its outcome. `check` verifies invariants, replay and
+images, and belongs at the end of each test (the `world` fixture calls it).
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def capacity(cpus: int = 8, memory_mib: int = 8000, gpus: int = 0, **more: Any) 
 
 
 def job_spec(**fields: Any) -> JobSpec:
-    """A batch job of one task, without a time limit."""
+    """The request of a batch job with a single task and no time limit, changed by `fields`."""
     fields.setdefault("batch", True)
     fields.setdefault("name", "job")
     fields.setdefault("command", "job.sh")
@@ -78,7 +77,7 @@ def node_share(name: str, cpus: int | str = 1, memory_mib: int = 0, gpus: str = 
 
 
 def task_mask(tasks: Iterable[int]) -> str:
-    """Array task ids as `JobTarget.tasks` wants them."""
+    """Array task ids as the hexadecimal mask of `JobTarget.tasks`."""
     return mask_text(sum(1 << task for task in set(tasks)))
 
 
@@ -206,7 +205,7 @@ class World:
         return job_id if task is None or job.array is None else self.state.arrays[job_id][task]
 
     def free_share(self, name: str, cpus: int) -> NodeAllocation:
-        """Free CPUs of a node, in this number."""
+        """A share of a node with this number of free CPUs."""
         node = self.state.nodes[name]
         free = ((1 << node.config.capacity.cpus) - 1) & ~self.state.uses[name].cpus
         return NodeAllocation(node=name, cpus=mask_text(lowest_bits(free, cpus)))
@@ -214,15 +213,15 @@ class World:
     # -- nodes
 
     def register(self, name: str, running: Iterable[tuple[int, int, int]] = (), **fields: Any) -> Outcome:
-        """The node's daemon introduces itself with the configured hardware.
+        """Register the node's daemon with the configured hardware.
 
-        The outcome's effects are all that the node is sent: also those that are derived when it is linked.
+        The outcome's effects are all effects for the node, including those that are derived when it connects.
         """
         fields.setdefault("capacity", self.hardware)
         fields.setdefault("booted_at", 500.0)
         fields.setdefault("daemon_started_at", self.now)
         fields.setdefault("version", "25.05.0")
-        steps = tuple(RunningStep(*one) for one in running)
+        steps = tuple(RunningStep(*step) for step in running)
         outcome = self.do(RegisterNode(name=name, running=steps, **fields))
         return replace(outcome, effects=(*outcome.effects, *self.machine.pending_effects(name)))
 
@@ -263,7 +262,7 @@ class World:
         )
 
     def gone(self, job_id: int, *nodes: str, life: int | None = None) -> Outcome:
-        """Nodes (default: all that are asked to) report that nothing of the job is left; the outcome is of the last."""
+        """Nodes (default: all that were asked) report that no process of the job is left; returns the last outcome."""
         job = self.job(job_id)
         outcome: Outcome | None = None
         for name in nodes or job.completing:
@@ -285,11 +284,11 @@ class World:
     # -- time
 
     def tick(self) -> Outcome:
-        """Do what is due now."""
+        """Perform the actions that are due now."""
         return self.do(Tick())
 
     def advance(self, seconds: float) -> list[Effect]:
-        """Let time pass, ticking at every deadline on the way; returns the effects."""
+        """Let time pass, with a tick at each deadline on the way; returns the effects."""
         end = self.now + seconds
         effects: list[Effect] = []
         while True:
@@ -311,7 +310,7 @@ class World:
         return self.state.jobs[job_id]
 
     def check(self) -> None:
-        """Invariants hold; the events replayed give the same state; so does the image."""
+        """Check that invariants hold, and that replaying the events, and loading the image, give the same state."""
         problems = breaches(self.state)
         assert not problems, "\n".join(problems)
         image = self.machine.image()
@@ -320,9 +319,9 @@ class World:
 
 
 def replayed(events: Iterable[Event], settings: ClusterSettings) -> Machine:
-    """A new machine that went through the same events, each written and read as a journal would.
+    """A new machine that has applied the same events, each encoded and decoded as in a journal.
 
-    Every single change of a job's state must be allowed, and no life of a job ends twice.
+    Checks that each change of a job's state is allowed, and that no job ends twice without a restart.
     """
     machine = Machine(settings)
     for event in events:

@@ -1,7 +1,7 @@
-"""Journals made up from a seed: what a busy cluster could have written, for tests and benchmarks of what reads them.
+"""Synthetic journals from a seed, like those of a busy cluster, for tests and benchmarks of their readers.
 
-The events are of the real kinds and in a possible order: submissions, arrays, reasons, starts, steps on several nodes,
-suspensions, requeues, cancellations, node failures. They are made up, so a `core` state need not accept them.
+The events have real types and a possible order: submissions, arrays, reasons, starts, steps on several nodes,
+suspensions, requeues, cancellations, node failures. A `core` state need not accept them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PARTITIONS = ("main", "gpu", "long")
 
 
 class History:
-    """Events one after the other. `plain`: batch jobs that run and complete, nothing else."""
+    """Generates events. `plain`: only batch jobs that run and complete."""
 
     def __init__(self, seed: int, *, nodes: int = 16, start_at: float = 1_700_000_000.0, plain: bool = False) -> None:
         self._random = random.Random(seed)
@@ -220,13 +220,13 @@ def in_groups(events: Iterator[Event], seed: int, longest: int = 20) -> list[Eve
     draw = random.Random(seed)
     groups: list[EventGroup] = []
     gathered: list[Event] = []
-    first, wanted = 1, draw.randint(1, longest)
+    first, size = 1, draw.randint(1, longest)
     for event in events:
         gathered.append(event)
-        if len(gathered) == wanted:
+        if len(gathered) == size:
             groups.append(EventGroup(first, first + len(gathered) - 1, encode(gathered)))
             first += len(gathered)
-            gathered, wanted = [], draw.randint(1, longest)
+            gathered, size = [], draw.randint(1, longest)
     if gathered:
         groups.append(EventGroup(first, first + len(gathered) - 1, encode(gathered)))
     return groups

@@ -1,4 +1,4 @@
-"""Who asks, and what they may do: tokens, roles and bindings.
+"""Authentication and authorization: tokens, roles and bindings.
 
 Source: Kubernetes, "Using RBAC Authorization".
 """
@@ -28,7 +28,7 @@ class User:
         self.extra = extra or {}
 
     def info(self) -> Object:
-        """As a UserInfo of admission and authentication reviews."""
+        """The user as a UserInfo of admission and authentication reviews."""
         info: Object = {"username": self.name, "groups": list(self.groups)}
         if self.uid:
             info["uid"] = self.uid
@@ -38,7 +38,7 @@ class User:
 
 
 ADMIN = User("kubernetes-admin", ["system:masters"])
-#: what the server's own controllers act as
+#: The user of the server's own controllers.
 CONTROLLER = User("system:kube-controller-manager", ["system:masters"])
 ANONYMOUS = User("system:anonymous", ["system:unauthenticated"])
 
@@ -49,7 +49,7 @@ def service_account(namespace: str, name: str, uid: str = "", extra: Object | No
 
 
 class Tokens:
-    """Bearer tokens: fixed ones, and service accounts' signed ones with an end."""
+    """Bearer tokens: fixed tokens, and signed tokens of service accounts with an expiry."""
 
     def __init__(self, secret: bytes, now: Callable[[], float], find: Callable[[str, str, str], Object | None]) -> None:
         self._secret = secret
@@ -82,7 +82,7 @@ class Tokens:
         return f"{signed}.{self._sign(signed)}", ends
 
     def user(self, token: str) -> tuple[User, list[str]]:
-        """(whose token it is, its audiences). Raises Refusal."""
+        """(the token's user, its audiences). Raises Refusal."""
         if token in self.revoked:
             raise unauthorized()
         fixed = self.fixed.get(token)
@@ -122,7 +122,7 @@ def _decode(text: str) -> Object:
 
 
 class Asked:
-    """What a request wants to do."""
+    """The action that a request asks for."""
 
     __slots__ = ("group", "name", "namespace", "path", "resource", "subresource", "verb")
 
@@ -142,11 +142,11 @@ class Asked:
         self.namespace = namespace
         self.name = name
         self.subresource = subresource
-        #: of requests that are not for a resource, such as /healthz
+        #: for requests that are not for a resource, such as /healthz
         self.path = path
 
     def refusal(self, user: User) -> str:
-        """Kubernetes' words for "no"."""
+        """Kubernetes' message for a forbidden action."""
         if self.path:
             return f'User "{user.name}" cannot {self.verb} path "{self.path}"'
         resource = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
@@ -155,7 +155,7 @@ class Asked:
 
 
 class Rules:
-    """Decides by the roles and bindings of the store. `objects(plural)` gives all objects of an RBAC kind."""
+    """Decides by the roles and bindings of the store. `objects(plural)` returns all objects of an RBAC kind."""
 
     def __init__(self, objects: Callable[[str], Iterable[Object]], version: Callable[[], int]) -> None:
         self._objects = objects
@@ -227,9 +227,9 @@ def _covers(rule: Object, asked: Asked) -> bool:
     if asked.group not in groups and "*" not in groups:
         return False
     resources: Any = rule.get("resources") or ()
-    wanted = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
+    resource_name = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
     any_of = f"*/{asked.subresource}" if asked.subresource else "*"
-    if not {wanted, any_of, "*"} & set(resources):
+    if not {resource_name, any_of, "*"} & set(resources):
         return False
     names = rule.get("resourceNames")
     return not names or asked.name in names

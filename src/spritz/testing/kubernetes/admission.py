@@ -1,4 +1,4 @@
-"""Admission: what the server fills in or refuses before an object is stored, and the webhooks that it asks."""
+"""Admission: fields that the server sets and objects that it refuses before it stores them, and webhooks."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def admit_pod(pod: Object, find: Find, among: Among) -> None:
         spec["serviceAccountName"] = spec["serviceAccount"] = name
     chosen = spec.get("priorityClassName")
     if chosen:
-        found = find("priorityclasses", "", chosen)
-        if found is None:
+        priority_class = find("priorityclasses", "", chosen)
+        if priority_class is None:
             raise forbidden("pods", "", metadata["name"], f"no PriorityClass with name {chosen} was found")
     else:
         defaults = [each for each in among("priorityclasses", "") if each.get("globalDefault")]
-        found = min(defaults, key=lambda each: int(each["value"])) if defaults else None
-        if found is not None:
-            spec["priorityClassName"] = found["metadata"]["name"]
-    priority = found["value"] if found is not None else 0
+        priority_class = min(defaults, key=lambda each: int(each["value"])) if defaults else None
+        if priority_class is not None:
+            spec["priorityClassName"] = priority_class["metadata"]["name"]
+    priority = priority_class["value"] if priority_class is not None else 0
     if spec.get("priority") not in (None, priority):
         why = (
             f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; priority admission "
@@ -61,7 +61,7 @@ def admit_pod(pod: Object, find: Find, among: Among) -> None:
         )
         raise forbidden("pods", "", metadata["name"], why)
     spec["priority"] = priority
-    spec.setdefault("preemptionPolicy", (found or {}).get("preemptionPolicy", "PreemptLowerPriority"))
+    spec.setdefault("preemptionPolicy", (priority_class or {}).get("preemptionPolicy", "PreemptLowerPriority"))
     tolerations = spec.setdefault("tolerations", [])
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
         if not any(
@@ -72,7 +72,7 @@ def admit_pod(pod: Object, find: Find, among: Among) -> None:
 
 
 def pod_usage(pod: Object) -> dict[str, float]:
-    """What a pod counts for in a quota."""
+    """A pod's usage in a quota, by resource."""
     usage: dict[str, float] = {"pods": 1.0, "count/pods": 1.0}
     if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return {"count/pods": 1.0}
@@ -88,7 +88,7 @@ def pod_usage(pod: Object) -> dict[str, float]:
 
 
 def check_quota(kind: Kind, obj: Object, among: Among) -> None:
-    """Refuse an object that a ResourceQuota of its namespace has no room for."""
+    """Raises Refusal if the object exceeds a ResourceQuota of its namespace."""
     namespace = obj["metadata"].get("namespace", "")
     if kind.plural == "resourcequotas":
         return
@@ -125,7 +125,7 @@ def check_quota(kind: Kind, obj: Object, among: Among) -> None:
 
 
 def quota_used(name: str, namespace: str, among: Among) -> float:
-    """How much of a quota's resource the namespace uses."""
+    """The namespace's usage of a quota's resource."""
     if name.startswith("count/") and name != "count/pods":
         return float(sum(1 for _each in among(name[6:].split(".")[0], namespace)))
     if "." not in name and name in ("services", "secrets", "configmaps", "persistentvolumeclaims", "resourcequotas"):
@@ -134,7 +134,7 @@ def quota_used(name: str, namespace: str, among: Among) -> float:
 
 
 def plain(amount: float) -> str:
-    """A quantity in short."""
+    """A quantity in its shortest form."""
     if amount == int(amount):
         number = int(amount)
         for suffix, size in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
@@ -145,7 +145,7 @@ def plain(amount: float) -> str:
 
 
 class Webhooks:
-    """Asks the webhooks that the cluster's configurations name, over HTTPS."""
+    """Calls the webhooks of the cluster's configurations, over HTTPS."""
 
     def __init__(self, among: Among, find: Find, addresses: dict[tuple[str, str], str]) -> None:
         self._among = among
@@ -174,7 +174,7 @@ class Webhooks:
         dry_run: bool,
         warnings: list[str],
     ) -> Object | None:
-        """The object after every mutating webhook that wants it. Raises Refusal."""
+        """The object after all mutating webhooks that match it. Raises Refusal."""
         for hook in self._hooks("mutatingwebhookconfigurations", kind, operation, subresource, new, old):
             response = await self._ask(hook, kind, operation, subresource, new, old, user, dry_run, warnings)
             if response is None:
@@ -204,8 +204,8 @@ class Webhooks:
         self, plural: str, kind: Kind, operation: str, subresource: str, new: Object | None, old: Object | None
     ) -> list[Object]:
         if kind.plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
-            return []  # or a broken webhook could never be removed
-        found: list[Object] = []
+            return []  # otherwise a broken webhook could never be removed
+        hooks: list[Object] = []
         obj = new if new is not None else old
         assert obj is not None
         labels = obj["metadata"].get("labels") or {}
@@ -229,8 +229,8 @@ class Webhooks:
                 data = {"object": new, "oldObject": old, "request": {"operation": operation}}
                 conditions = hook.get("matchConditions") or ()
                 if all(condition_holds(each["expression"], data) for each in conditions):
-                    found.append(hook)
-        return found
+                    hooks.append(hook)
+        return hooks
 
     async def _ask(
         self,
@@ -272,7 +272,7 @@ class Webhooks:
         try:
             url, client = self._client(hook["clientConfig"])
             timeout = hook.get("timeoutSeconds") or 10
-            # A service's certificate is for its name, wherever it is.
+            # A service's certificate is for its name, not for its address.
             service = hook["clientConfig"].get("service")
             names = {"sni_hostname": f"{service['name']}.{service['namespace']}.svc"} if service else {}
             answer = await client.post(f"{url}?timeout={timeout}s", json=review, timeout=timeout, extensions=names)
@@ -333,7 +333,7 @@ def _rule_matches(rule: Object, kind: Kind, operation: str, subresource: str) ->
         return False
     resources = rule.get("resources") or ()
     if subresource:
-        wanted = {f"{kind.plural}/{subresource}", f"{kind.plural}/*", f"*/{subresource}", "*/*"}
+        names = {f"{kind.plural}/{subresource}", f"{kind.plural}/*", f"*/{subresource}", "*/*"}
     else:
-        wanted = {kind.plural, "*", "*/*"}
-    return bool(wanted & set(resources))
+        names = {kind.plural, "*", "*/*"}
+    return bool(names & set(resources))

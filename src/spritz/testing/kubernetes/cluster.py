@@ -34,11 +34,11 @@ StoreKey = tuple[str, str]
 Name = tuple[str, str]
 
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
-#: kinds that must be updated with a resource version
+#: Kinds that must be updated with a resource version.
 _CONDITIONAL: Final = frozenset({"leases", "events"})
-#: writes are retried so often when another write came between
+#: Attempts at a write while others change the object at the same time.
 _PATCH_ATTEMPTS: Final = 5
-#: events that a slow watcher may be behind by
+#: Most events by which a slow watcher may lag.
 _BACKLOG_MAX: Final = 100_000
 
 
@@ -75,7 +75,7 @@ class Event:
 
 
 class Watcher:
-    """One watch: events that its client has not been sent yet."""
+    """A watch, with the events that its client has not received yet."""
 
     __slots__ = ("bookmarks", "closed", "kind", "matches", "name", "namespace", "pending", "sent", "wake")
 
@@ -86,7 +86,7 @@ class Watcher:
         self.wake = wake
         self.pending: deque[bytes] = deque()
         self.closed = False
-        #: the version up to which the client has heard everything
+        #: version up to which the client has received all events
         self.sent = 0
 
     def offer(self, event: Event) -> None:
@@ -102,7 +102,7 @@ class Watcher:
         elif was:
             if event.new is None:
                 self.put("DELETED", event.last)
-            else:  # it is there, and no longer selected: its last selected state at this version
+            else:  # it exists but no longer matches: send its last matching state with this version
                 assert event.old is not None
                 metadata = event.old.obj["metadata"] | {"resourceVersion": str(event.version)}
                 self.put("DELETED", Stored(event.old.obj | {"metadata": metadata}))
@@ -132,7 +132,7 @@ class Watcher:
 
 
 class Request:
-    """What is common to all writes: who, under which field manager, and whether only to try."""
+    """Parameters of all writes: user, field manager, and whether it is a dry run."""
 
     __slots__ = ("dry_run", "field_validation", "manager", "user", "warnings")
 
@@ -151,7 +151,7 @@ class Request:
         self.warnings: list[str] = []
 
 
-#: Makes the new object from the present one. It may be called again if another write came between.
+#: Makes the new object from the present one. It may be called again after a concurrent write.
 Change = Callable[[Object], Object]
 
 
@@ -167,9 +167,9 @@ class Cluster:
         self._kinds: dict[tuple[str, str, str], Kind] = {}
         self._history: deque[Event] = deque()
         self._history_max = history
-        #: events of this version and older are forgotten
+        #: events up to this version are forgotten
         self.compacted = 1
-        #: uid → where its object is
+        #: uid → (kind, name) of its object
         self._places: dict[str, tuple[StoreKey, Name]] = {}
         self._watchers: dict[StoreKey, set[Watcher]] = {}
         #: continued lists: token → (version, remaining objects)
@@ -193,7 +193,7 @@ class Cluster:
         return self.clock.now() + self.skew
 
     def timestamp(self, ahead: float = 0.0) -> str:
-        """The time as it stands in objects, to the second."""
+        """The time in the form of objects, to the second."""
         moment = datetime.datetime.fromtimestamp(self.now() + ahead, datetime.UTC)
         return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -226,7 +226,7 @@ class Cluster:
         return self._stores[place[0]][place[1]].obj if place is not None else None
 
     def among(self, plural: str, namespace: str = "") -> Iterable[Object]:
-        """The objects of a resource, of one namespace or all. They must not be changed."""
+        """The objects of a resource, in a namespace or in all. The caller must not change them."""
         try:
             store = self._stores[self.plural(plural).key]
         except KeyError:
@@ -254,34 +254,34 @@ class Cluster:
     def list(
         self, kind: Kind, namespace: str, *, labels: str = "", fields: str = "", limit: int = 0, token: str = ""
     ) -> tuple[int, list[Stored], str, int]:
-        """(version, objects, token of the next page, how many are on the pages after this). Raises Refusal."""
+        """(version, objects, token of the next page, number of objects on later pages). Raises Refusal."""
         matches = self.matcher(kind, labels, fields)
         if token:
             try:
                 page = self._pages.pop(json.loads(base64.b64decode(token))["page"])
             except (ValueError, KeyError, TypeError) as error:
                 raise self._page_expired() from error
-            version, found = page
+            version, objects = page
             if version < self.compacted:
                 raise self._page_expired()
         else:
             version = self.version
             store = self._stores[kind.key]
-            found = [
+            objects = [
                 stored
                 for (where, _name), stored in sorted(store.items())
                 if (not namespace or where == namespace) and (matches is None or matches(stored.obj))
             ]
-        if not limit or len(found) <= limit:
-            return version, found, "", 0
+        if not limit or len(objects) <= limit:
+            return version, objects, "", 0
         following = _randomness.token(12).hex()
-        self._pages[following] = (version, found[limit:])
+        self._pages[following] = (version, objects[limit:])
         while len(self._pages) > 1000:
             del self._pages[next(iter(self._pages))]
         next_token = base64.b64encode(
             json.dumps({"v": "meta.k8s.io/v1", "rv": version, "page": following}).encode()
         ).decode()
-        return version, found[:limit], next_token, 0 if matches is not None else len(found) - limit
+        return version, objects[:limit], next_token, 0 if matches is not None else len(objects) - limit
 
     def _page_expired(self) -> Refusal:
         return errors.gone(
@@ -301,7 +301,7 @@ class Cluster:
         labels: str = "",
         fields: str = "",
     ) -> Watcher:
-        """A watch from after that version; from what there is now if it is None or 0. Raises Refusal."""
+        """A watch after that version; from the present state if it is None or 0. Raises Refusal."""
         watcher = Watcher(kind, namespace, self.matcher(kind, labels, fields), wake)
         watcher.sent = self.version
         if not version:
@@ -325,7 +325,7 @@ class Cluster:
         return [watcher for watchers in self._watchers.values() for watcher in watchers]
 
     def compact(self, version: int | None = None) -> None:
-        """Forget the history up to that version, or all of it: older watches get 410."""
+        """Delete the history up to that version, or all of it: older watches get 410."""
         upto = self.version if version is None else version
         while self._history and self._history[0].version <= upto:
             self._history.popleft()
@@ -335,7 +335,7 @@ class Cluster:
     def _commit(
         self, kind: Kind, name: Name, old: Stored | None, new: Object | None, last: Object | None = None
     ) -> Object:
-        """Store a write and tell all watches. The new object becomes the store's."""
+        """Store a write and notify all watches. The store keeps the new object itself."""
         self.version += 1
         obj = new if new is not None else last
         assert obj is not None
@@ -366,7 +366,7 @@ class Cluster:
     # Create
 
     async def create(self, kind: Kind, namespace: str, obj: Object, request: Request | None = None) -> Object:
-        """Make the object; returns it as stored. Raises Refusal. `obj` is not kept."""
+        """Create the object; returns it as stored. Raises Refusal. The store keeps a copy of `obj`."""
         request = request or Request()
         obj = copy.deepcopy(obj)
         metadata = self._incoming(kind, namespace, obj)
@@ -415,7 +415,7 @@ class Cluster:
             raise errors.already_exists(kind.plural, kind.group, name[1])
         if kind.namespaced:
             admission.check_quota(kind, obj, self.among)
-        if not obj["metadata"].get("managedFields"):  # an apply has written its own
+        if not obj["metadata"].get("managedFields"):  # an apply has set them
             managed.note_update(
                 None,
                 obj,
@@ -457,7 +457,7 @@ class Cluster:
         return metadata
 
     def _check_fields(self, kind: Kind, obj: Object, request: Request) -> None:
-        """Types as Kubernetes' decoder checks them; unknown fields are dropped, and refused or told of if asked for."""
+        """Check types like Kubernetes' decoder; drop unknown fields, with an error or a warning if requested."""
         drop_nulls(obj, kind.schema)
         unknown: list[str] = []
         prune(obj, kind.schema, "", unknown)
@@ -485,7 +485,7 @@ class Cluster:
             strategies.set_defaults(kind, obj)
 
     def _validate(self, kind: Kind, obj: Object, old: Object | None) -> None:
-        """Raises Refusal (422) with all that is wrong."""
+        """Raises Refusal (422) with all errors."""
         causes = strategies.metadata_errors(kind, obj)
         validate(obj, kind.schema, "", causes, old)
         if not kind.custom and not causes:
@@ -504,10 +504,10 @@ class Cluster:
     def _check_namespace(self, kind: Kind, namespace: str, name: str) -> None:
         if not kind.namespaced:
             return
-        found = self._find("namespaces", "", namespace)
-        if found is None:
+        namespace_object = self._find("namespaces", "", namespace)
+        if namespace_object is None:
             raise errors.not_found("namespaces", "", namespace)
-        if found["metadata"].get("deletionTimestamp"):
+        if namespace_object["metadata"].get("deletionTimestamp"):
             text = f"unable to create new content in namespace {namespace} because it is being terminated"
             refusal = errors.forbidden(kind.plural, kind.group, name, text)
             refusal.details["causes"] = [
@@ -543,9 +543,9 @@ class Cluster:
         patched: bool = False,
         applied: bool = False,
     ) -> Object:
-        """Replace the object by what `change` makes of it; returns it as stored. Raises Refusal.
+        """Replace the object by the result of `change`; returns it as stored. Raises Refusal.
 
-        A resource version in the new object must be the present one. `patched`: `change` is a patch. `applied`: its
+        A resource version in the new object must be the present version. `patched`: `change` is a patch. `applied`: its
         managed fields are set already.
         """
         request = request or Request()
@@ -627,7 +627,7 @@ class Cluster:
                     warnings=request.warnings,
                 )
             if self._stores[kind.key].get((namespace, name)) is not old:
-                continue  # another write came while a webhook was asked
+                continue  # the object changed during the call of a webhook
             if not applied:
                 drop = None if subresource == "status" else "f:status" if kind.has_status else None
                 managed.note_update(
@@ -649,13 +649,13 @@ class Cluster:
         raise errors.conflict(kind.plural, kind.group, name, errors.MODIFIED)
 
     def _may_go(self, kind: Kind, obj: Object) -> bool:
-        """Whether an object that is being deleted, and has no finalizers, has nothing more to wait for."""
+        """Whether an object that is being deleted, and has no finalizers, can be removed."""
         if kind.plural == "namespaces" and not kind.group:
             return not obj["spec"].get("finalizers")
         return (obj["metadata"].get("deletionGracePeriodSeconds") or 0) == 0
 
     def _keep(self, kind: Kind, new: Object, old: Object, subresource: str) -> None:
-        """Put back what this request may not change, in place."""
+        """Restore, in place, the fields that this request may not change."""
         metadata, before = new["metadata"], old["metadata"]
         for field in (
             "uid",
@@ -708,7 +708,7 @@ class Cluster:
         subresource: str = "",
         force: bool = False,
     ) -> tuple[Object, bool]:
-        """(the object after the patch, whether it was made by it). Raises Refusal."""
+        """(the object after the patch, whether the patch created it). Raises Refusal."""
         request = request or Request()
         if content_type == "application/apply-patch+yaml":
             return await self._apply(kind, namespace, name, patch, request, subresource, force)
@@ -798,7 +798,7 @@ class Cluster:
         return await self.update(kind, namespace, name, change, request, subresource=subresource, applied=True), False
 
     async def _create_applied(self, kind: Kind, namespace: str, obj: Object, entries: Any, request: Request) -> Object:
-        """Create what an apply asks for, owned by the apply alone."""
+        """Create the object of an apply, whose fields only the apply owns."""
         hold = Request(request.user, request.manager, dry_run=True, field_validation="Ignore")
         made = await self.create(kind, namespace, obj, hold)
         request.warnings += hold.warnings
@@ -817,7 +817,7 @@ class Cluster:
     async def delete(
         self, kind: Kind, namespace: str, name: str, options: Object | None = None, request: Request | None = None
     ) -> tuple[Object, bool]:
-        """(the object, whether it is gone now). Raises Refusal."""
+        """(the object, whether it was removed). Raises Refusal."""
         request, options = request or Request(), options or {}
         old = self.stored(kind, namespace, name)
         metadata = old.obj["metadata"]
@@ -868,7 +868,7 @@ class Cluster:
         return self._commit(kind, (namespace, name), old, new), False
 
     def _grace(self, kind: Kind, obj: Object, options: Object) -> int:
-        """Seconds that a pod has to end; 0 for everything else."""
+        """Grace period of a pod in seconds; 0 for other objects."""
         if kind.plural != "pods" or kind.group:
             return 0
         if not obj["spec"].get("nodeName") or (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
@@ -882,9 +882,9 @@ class Cluster:
     async def delete_collection(
         self, kind: Kind, namespace: str, labels: str, fields: str, options: Object | None, request: Request
     ) -> Sequence[Object]:
-        _version, found, _token, _more = self.list(kind, namespace, labels=labels, fields=fields)
+        _version, objects, _token, _more = self.list(kind, namespace, labels=labels, fields=fields)
         gone: list[Object] = []
-        for stored in found:
+        for stored in objects:
             metadata = stored.obj["metadata"]
             try:
                 gone.append(
@@ -945,7 +945,7 @@ class Cluster:
         subresource: str = "",
         dry_run: bool = False,
     ) -> Object:
-        """A write of the server's own, which no admission looks at: bindings, controllers, kubelets. Raises Refusal."""
+        """A write by the server itself, without admission: bindings, controllers, kubelets. Raises Refusal."""
         old = self.stored(kind, namespace, name)
         new = change(copy.deepcopy(old.obj))
         if kind.generation and new.get("spec") != old.obj.get("spec"):
@@ -1048,7 +1048,7 @@ class Cluster:
     # Custom resources
 
     def _define(self, event: Event) -> None:
-        """Serve what definitions say, from this event on."""
+        """Serve the resources of a definition, from this event on."""
         definition = event.last.obj
         spec = definition["spec"]
         for key in [
@@ -1069,10 +1069,10 @@ class Cluster:
             self._kinds[kind.group, kind.version, kind.plural] = kind
             self._stores.setdefault(kind.key, {})
 
-    # What is there from the beginning
+    # Initial objects
 
     def put(self, obj: Object) -> Object:
-        """Store an object as it is, with no admission: for what a test starts with. Returns it as stored."""
+        """Store an object unchanged, without admission: for a test's initial state. Returns it as stored."""
         kind = self.kind_named(obj["apiVersion"], obj["kind"])
         if kind is None:
             raise ValueError(f"no such kind: {obj['apiVersion']} {obj['kind']}")
@@ -1174,18 +1174,18 @@ def set_condition(obj: Object, kind: str, status: str, now: str, *, reason: str 
 
 
 def _same(new: Object, old: Object) -> bool:
-    """Whether a write changes nothing: then there is no new version, and no event."""
+    """Whether a write changes nothing: then it makes no new version and no event."""
     left, right = dict(new["metadata"]), dict(old["metadata"])
     for each in (left, right):
         each.pop("resourceVersion", None)
-        # The time of an entry alone is no change.
+        # A changed time of an entry does not count.
         each["managedFields"] = [
             {key: value for key, value in entry.items() if key != "time"} for entry in each.get("managedFields") or ()
         ]
     return left == right and {**new, "metadata": None} == {**old, "metadata": None}
 
 
-#: For callers that look after verbs generically.
+#: For callers that handle verbs generically.
 Verb = Callable[..., Awaitable[Any]]
 
 __all__ = ["ADMIN", "CONTROLLER", "Cluster", "Event", "Request", "Stored", "Watcher", "set_condition"]

@@ -1,9 +1,9 @@
-"""Kubernetes' own controllers, as far as an operator meets them: owners' garbage collection, namespaces, service
-accounts, definitions, and the workloads that make pods (Deployment, ReplicaSet, StatefulSet, DaemonSet, Job), with
-PodDisruptionBudgets' and ResourceQuotas' status.
+"""Kubernetes' own controllers that matter to an operator: owners' garbage collection, namespaces, service accounts,
+definitions, the workloads that create pods (Deployment, ReplicaSet, StatefulSet, DaemonSet, Job), and the status of
+PodDisruptionBudgets and ResourceQuotas.
 
-Level-triggered: a write marks what it may concern, and one loop looks at each of those. They act on the store, with
-the names that the real controllers have as field managers.
+Level-triggered: a write marks the objects that it may concern, and a loop processes the marked objects. They act on the
+store, with the real controllers' names as field managers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _own(each: Object, owners: list[Object]) -> None:
     each["metadata"].update(ownerReferences=owners)
 
 
-#: (what is looked at, namespace, name)
+#: (kind of work, namespace, name)
 Key = tuple[str, str, str]
 
 _MANAGER: Final = "kube-controller-manager"
@@ -45,7 +45,7 @@ _WORKLOADS: Final = {
 
 
 class Controllers:
-    """The loop. `idle` is set while nothing waits to be looked at."""
+    """The loop. `idle` is set while no object is marked."""
 
     def __init__(self, cluster: Cluster, tasks: Supervisor) -> None:
         self._cluster = cluster
@@ -141,7 +141,7 @@ class Controllers:
             except Refusal as refusal:
                 if refusal.code not in (404, 409):
                     self._later(0.2, *key)
-            # Requests have their turn between two looks.
+            # Let requests run between two objects.
             await asyncio.sleep(0)
 
     # Helpers
@@ -184,16 +184,16 @@ class Controllers:
         key = self._kind(plural).key
         store = self._cluster._stores[key]
         places = self._dependents.get(owner["metadata"]["uid"], ())
-        found = [store[name].obj for at, name in places if at == key and name in store]
-        return sorted(found, key=lambda each: str(each["metadata"]["name"]))
+        children = [store[name].obj for at, name in places if at == key and name in store]
+        return sorted(children, key=lambda each: str(each["metadata"]["name"]))
 
     # Namespaces, definitions, owners
 
     async def _namespace(self, _namespace: str, name: str) -> None:
-        found = self._find("namespaces", "", name)
-        if found is None:
+        namespace_object = self._find("namespaces", "", name)
+        if namespace_object is None:
             return
-        if not found["metadata"].get("deletionTimestamp"):
+        if not namespace_object["metadata"].get("deletionTimestamp"):
             if self._find("serviceaccounts", name, "default") is None:
                 await self._create("serviceaccounts", name, {"metadata": {"name": "default"}})
             if self._find("configmaps", name, "kube-root-ca.crt") is None:
@@ -216,8 +216,8 @@ class Controllers:
             self._mark("namespaces", "", name)
 
     async def _definition(self, _namespace: str, name: str) -> None:
-        found = self._find("customresourcedefinitions", "", name)
-        if found is None:
+        definition = self._find("customresourcedefinitions", "", name)
+        if definition is None:
             return
 
         def establish(each: Object) -> None:
@@ -241,7 +241,7 @@ class Controllers:
         await self._set("customresourcedefinitions", "", name, establish)
 
     async def _garbage(self, uid: str, _name: str) -> None:
-        """What depends on the object with that uid: deleted with it, or let go."""
+        """Delete the dependents of the object with that uid, or orphan them."""
         owner = self._cluster.by_uid(uid)
         dependents = [
             (key, name)
@@ -368,12 +368,12 @@ class Controllers:
         await self._create("events", namespace, event)
 
     async def _deployment(self, namespace: str, name: str) -> None:
-        found = self._find("deployments", namespace, name)
-        if found is None or found["metadata"].get("deletionTimestamp"):
+        deployment = self._find("deployments", namespace, name)
+        if deployment is None or deployment["metadata"].get("deletionTimestamp"):
             return
-        spec = found["spec"]
+        spec = deployment["spec"]
         digest = hashlib.sha256(json.dumps(spec["template"], sort_keys=True).encode()).hexdigest()[:10]
-        sets = self._children(found, "replicasets")
+        sets = self._children(deployment, "replicasets")
         current = next(
             (each for each in sets if each["metadata"].get("labels", {}).get("pod-template-hash") == digest), None
         )
@@ -387,7 +387,7 @@ class Controllers:
             metadata = {
                 "name": f"{name}-{digest}",
                 "labels": labels,
-                "ownerReferences": [_reference(found, "Deployment")],
+                "ownerReferences": [_reference(deployment, "Deployment")],
             }
             replicas = 0 if old else spec["replicas"]
             try:
@@ -401,7 +401,7 @@ class Controllers:
                     return
                 raise
         await self._roll(namespace, spec, current, old)
-        sets = self._children(found, "replicasets")
+        sets = self._children(deployment, "replicasets")
 
         def report(each: Object) -> None:
             status = each.setdefault("status", {})
@@ -420,7 +420,7 @@ class Controllers:
                     status[field] = number
                 else:
                     status.pop(field, None)
-            status["observedGeneration"] = found["metadata"]["generation"]
+            status["observedGeneration"] = deployment["metadata"]["generation"]
             enough = available >= spec["replicas"] - _share(
                 spec["strategy"], "maxUnavailable", spec["replicas"], up=False
             )
@@ -435,7 +435,7 @@ class Controllers:
 
     async def _roll(self, namespace: str, spec: Object, current: Object, old: list[Object]) -> None:
         """Move replicas from the old sets to the current one, as far as surge and unavailability allow."""
-        wanted = spec["replicas"]
+        replicas = spec["replicas"]
         strategy = spec["strategy"]
         if spec.get("paused"):
             return
@@ -445,20 +445,20 @@ class Controllers:
                 await self._resize(namespace, each, 0)
             if any((each.get("status") or {}).get("replicas", 0) for each in old):
                 return
-            await self._resize(namespace, current, wanted)
+            await self._resize(namespace, current, replicas)
             return
-        surge = _share(strategy, "maxSurge", wanted, up=True)
-        unavailable = _share(strategy, "maxUnavailable", wanted, up=False)
+        surge = _share(strategy, "maxSurge", replicas, up=True)
+        unavailable = _share(strategy, "maxUnavailable", replicas, up=False)
         if surge == unavailable == 0:
             unavailable = 1
         others = sum(each["spec"]["replicas"] for each in old)
-        size = min(wanted, max(0, wanted + surge - others)) if others else wanted
+        size = min(replicas, max(0, replicas + surge - others)) if others else replicas
         if size > current["spec"]["replicas"] or not others:
             await self._resize(namespace, current, size)
         ready = sum((each.get("status") or {}).get("availableReplicas", 0) for each in [*old, current])
-        spare = ready - (wanted - unavailable)
+        spare = ready - (replicas - unavailable)
         for each in alive:
-            # Replicas that are not ready are the first to go.
+            # Remove replicas that are not ready first.
             broken = each["spec"]["replicas"] - (each.get("status") or {}).get("availableReplicas", 0)
             less = min(each["spec"]["replicas"], max(0, broken) + max(0, spare))
             if less > 0:
@@ -476,19 +476,19 @@ class Controllers:
             )
 
     async def _replica_set(self, namespace: str, name: str) -> None:
-        found = self._find("replicasets", namespace, name)
-        if found is None:
+        replica_set = self._find("replicasets", namespace, name)
+        if replica_set is None:
             return
-        pods = [pod for pod in self._children(found, "pods") if _active(pod)]
-        if not found["metadata"].get("deletionTimestamp"):
-            missing = found["spec"]["replicas"] - len(pods)
+        pods = [pod for pod in self._children(replica_set, "pods") if _active(pod)]
+        if not replica_set["metadata"].get("deletionTimestamp"):
+            missing = replica_set["spec"]["replicas"] - len(pods)
             for _ in range(max(0, missing)):
-                pod = self._pod(found, "ReplicaSet", found["spec"]["template"], generateName=f"{name}-")
+                pod = self._pod(replica_set, "ReplicaSet", replica_set["spec"]["template"], generateName=f"{name}-")
                 if not await self._try_pod("replicasets", namespace, name, pod):
                     break
             for pod in sorted(pods, key=_worth)[: max(0, -missing)]:
                 await self._delete("pods", pod)
-        pods = [pod for pod in self._children(found, "pods") if _active(pod)]
+        pods = [pod for pod in self._children(replica_set, "pods") if _active(pod)]
         ready = sum(is_ready(pod) for pod in pods)
 
         def report(each: Object) -> None:
@@ -503,24 +503,24 @@ class Controllers:
                     status[field] = number
                 else:
                     status.pop(field, None)
-            status["observedGeneration"] = found["metadata"]["generation"]
+            status["observedGeneration"] = replica_set["metadata"]["generation"]
 
         await self._set("replicasets", namespace, name, report)
 
     async def _stateful_set(self, namespace: str, name: str) -> None:
-        found = self._find("statefulsets", namespace, name)
-        if found is None:
+        stateful_set = self._find("statefulsets", namespace, name)
+        if stateful_set is None:
             return
-        spec = found["spec"]
+        spec = stateful_set["spec"]
         digest = hashlib.sha256(json.dumps(spec["template"], sort_keys=True).encode()).hexdigest()[:10]
         revision = f"{name}-{digest}"
-        pods = {pod["metadata"]["name"]: pod for pod in self._children(found, "pods")}
+        pods = {pod["metadata"]["name"]: pod for pod in self._children(stateful_set, "pods")}
         ordered = spec.get("podManagementPolicy") != "Parallel"
         first = (spec.get("ordinals") or {}).get("start", 0)
-        wanted = [f"{name}-{first + index}" for index in range(spec["replicas"])]
-        if not found["metadata"].get("deletionTimestamp"):
-            await self._stateful_pods(namespace, found, wanted, pods, ordered, revision)
-        pods = {pod["metadata"]["name"]: pod for pod in self._children(found, "pods")}
+        pod_names = [f"{name}-{first + index}" for index in range(spec["replicas"])]
+        if not stateful_set["metadata"].get("deletionTimestamp"):
+            await self._stateful_pods(namespace, stateful_set, pod_names, pods, ordered, revision)
+        pods = {pod["metadata"]["name"]: pod for pod in self._children(stateful_set, "pods")}
 
         def report(each: Object) -> None:
             status = each.setdefault("status", {})
@@ -538,21 +538,27 @@ class Controllers:
             status["currentReplicas"] = updated
             if updated == len(pods):
                 status["currentRevision"] = revision
-            status["observedGeneration"] = found["metadata"]["generation"]
+            status["observedGeneration"] = stateful_set["metadata"]["generation"]
 
         await self._set("statefulsets", namespace, name, report)
 
     async def _stateful_pods(
-        self, namespace: str, found: Object, wanted: list[str], pods: dict[str, Object], ordered: bool, revision: str
+        self,
+        namespace: str,
+        stateful_set: Object,
+        pod_names: list[str],
+        pods: dict[str, Object],
+        ordered: bool,
+        revision: str,
     ) -> None:
-        spec, name = found["spec"], found["metadata"]["name"]
-        for pod_name in wanted:
+        spec, name = stateful_set["spec"], stateful_set["metadata"]["name"]
+        for pod_name in pod_names:
             pod = pods.get(pod_name)
             if pod is not None and (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
                 await self._delete("pods", pod)
                 return
             if pod is None:
-                made = self._pod(found, "StatefulSet", spec["template"], name=pod_name)
+                made = self._pod(stateful_set, "StatefulSet", spec["template"], name=pod_name)
                 labels = made["metadata"].setdefault("labels", {})
                 ordinal = pod_name.rsplit("-", 1)[1]
                 labels.update(
@@ -565,7 +571,7 @@ class Controllers:
                 made["spec"]["hostname"] = pod_name
                 if spec.get("serviceName"):
                     made["spec"]["subdomain"] = spec["serviceName"]
-                await self._claims(namespace, found, pod_name, made)
+                await self._claims(namespace, stateful_set, pod_name, made)
                 if not await self._try_pod("statefulsets", namespace, name, made) or ordered:
                     return
             elif ordered and not is_ready(pod):
@@ -574,7 +580,7 @@ class Controllers:
                 ):
                     return
                 break
-        extra = sorted((pod for pod in pods if pod not in wanted), key=lambda each: -int(each.rsplit("-", 1)[1]))
+        extra = sorted((pod for pod in pods if pod not in pod_names), key=lambda each: -int(each.rsplit("-", 1)[1]))
         for pod_name in extra:
             if not pods[pod_name]["metadata"].get("deletionTimestamp"):
                 await self._delete("pods", pods[pod_name])
@@ -583,7 +589,7 @@ class Controllers:
         if spec["updateStrategy"]["type"] != "RollingUpdate" or extra:
             return
         partition = (spec["updateStrategy"].get("rollingUpdate") or {}).get("partition", 0)
-        for pod_name in reversed(wanted):
+        for pod_name in reversed(pod_names):
             pod = pods.get(pod_name)
             if pod is None or int(pod_name.rsplit("-", 1)[1]) < partition:
                 continue
@@ -594,11 +600,14 @@ class Controllers:
             if not is_ready(pod):
                 return
 
-    async def _claims(self, namespace: str, found: Object, pod_name: str, pod: Object) -> None:
-        for template in found["spec"].get("volumeClaimTemplates") or ():
+    async def _claims(self, namespace: str, stateful_set: Object, pod_name: str, pod: Object) -> None:
+        for template in stateful_set["spec"].get("volumeClaimTemplates") or ():
             claim = f"{template['metadata']['name']}-{pod_name}"
             if self._find("persistentvolumeclaims", namespace, claim) is None:
-                metadata = {"name": claim, "labels": (found["spec"].get("selector") or {}).get("matchLabels") or {}}
+                metadata = {
+                    "name": claim,
+                    "labels": (stateful_set["spec"].get("selector") or {}).get("matchLabels") or {},
+                }
                 await self._create(
                     "persistentvolumeclaims", namespace, {"metadata": metadata, "spec": copy.deepcopy(template["spec"])}
                 )
@@ -609,10 +618,10 @@ class Controllers:
             pod["spec"]["volumes"] = volumes
 
     async def _daemon_set(self, namespace: str, name: str) -> None:
-        found = self._find("daemonsets", namespace, name)
-        if found is None:
+        daemon_set = self._find("daemonsets", namespace, name)
+        if daemon_set is None:
             return
-        template = found["spec"]["template"]
+        template = daemon_set["spec"]["template"]
         selector = template["spec"].get("nodeSelector") or {}
         nodes = [
             node["metadata"]["name"]
@@ -621,13 +630,13 @@ class Controllers:
         ]
         pods = {
             _daemon_node(pod): pod
-            for pod in self._children(found, "pods")
+            for pod in self._children(daemon_set, "pods")
             if not pod["metadata"].get("deletionTimestamp")
         }
-        if not found["metadata"].get("deletionTimestamp"):
+        if not daemon_set["metadata"].get("deletionTimestamp"):
             for node in nodes:
                 if node not in pods:
-                    pod = self._pod(found, "DaemonSet", template, generateName=f"{name}-")
+                    pod = self._pod(daemon_set, "DaemonSet", template, generateName=f"{name}-")
                     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
                     pod["spec"]["affinity"] = {
                         "nodeAffinity": {
@@ -648,21 +657,21 @@ class Controllers:
                 "numberMisscheduled": 0,
                 "numberReady": ready,
             }
-            each.setdefault("status", {}).update(numbers, observedGeneration=found["metadata"]["generation"])
+            each.setdefault("status", {}).update(numbers, observedGeneration=daemon_set["metadata"]["generation"])
 
         await self._set("daemonsets", namespace, name, report)
 
     async def _job(self, namespace: str, name: str) -> None:
-        found = self._find("jobs", namespace, name)
-        if found is None or found["metadata"].get("deletionTimestamp"):
+        job = self._find("jobs", namespace, name)
+        if job is None or job["metadata"].get("deletionTimestamp"):
             return
-        spec, status = found["spec"], found.get("status") or {}
+        spec, status = job["spec"], job.get("status") or {}
         if any(
             each["type"] in ("Complete", "Failed") and each["status"] == "True"
             for each in status.get("conditions") or ()
         ):
             return
-        pods = self._children(found, "pods")
+        pods = self._children(job, "pods")
         phases = [(pod.get("status") or {}).get("phase") for pod in pods]
         indexed = spec.get("completionMode") == "Indexed"
         done = (
@@ -703,7 +712,7 @@ class Controllers:
             taken = done | {_index(pod) for pod in active} if indexed else set()
             free = [index for index in range(completions or 0) if index not in taken] if indexed else []
             for _ in range(max(0, missing)):
-                pod = self._pod(found, "Job", spec["template"], generateName=f"{name}-")
+                pod = self._pod(job, "Job", spec["template"], generateName=f"{name}-")
                 if indexed:
                     index = str(free.pop(0))
                     pod["metadata"]["generateName"] = f"{name}-{index}-"
@@ -713,7 +722,7 @@ class Controllers:
                         container.setdefault("env", []).append({"name": "JOB_COMPLETION_INDEX", "value": index})
                 if not await self._try_pod("jobs", namespace, name, pod):
                     break
-            active = [pod for pod in self._children(found, "pods") if _active(pod)]
+            active = [pod for pod in self._children(job, "pods") if _active(pod)]
         ready = sum(is_ready(pod) for pod in active)
 
         def report(each: Object) -> None:
@@ -745,10 +754,10 @@ class Controllers:
     # Budgets and quotas
 
     async def _budget(self, namespace: str, name: str) -> None:
-        found = self._find("poddisruptionbudgets", namespace, name)
-        if found is None:
+        budget = self._find("poddisruptionbudgets", namespace, name)
+        if budget is None:
             return
-        spec = found["spec"]
+        spec = budget["spec"]
         pods = [
             pod
             for pod in self._cluster.among("pods", namespace)
@@ -758,7 +767,7 @@ class Controllers:
         expected = len(pods)
         disrupted = {
             pod: when
-            for pod, when in ((found.get("status") or {}).get("disruptedPods") or {}).items()
+            for pod, when in ((budget.get("status") or {}).get("disruptedPods") or {}).items()
             if any(each["metadata"]["name"] == pod and not each["metadata"].get("deletionTimestamp") for each in pods)
         }
         healthy = sum(
@@ -776,7 +785,7 @@ class Controllers:
             status.update(
                 currentHealthy=healthy, desiredHealthy=desired, expectedPods=expected, disruptionsAllowed=allowed
             )
-            status["observedGeneration"] = found["metadata"]["generation"]
+            status["observedGeneration"] = budget["metadata"]["generation"]
             if disrupted:
                 status["disruptedPods"] = disrupted
             else:
@@ -792,10 +801,10 @@ class Controllers:
         await self._set("poddisruptionbudgets", namespace, name, report)
 
     async def _quota(self, namespace: str, name: str) -> None:
-        found = self._find("resourcequotas", namespace, name)
-        if found is None:
+        quota = self._find("resourcequotas", namespace, name)
+        if quota is None:
             return
-        hard = (found.get("spec") or {}).get("hard") or {}
+        hard = (quota.get("spec") or {}).get("hard") or {}
         used = {each: admission.plain(admission.quota_used(each, namespace, self._cluster.among)) for each in hard}
 
         def report(each: Object) -> None:
@@ -818,7 +827,7 @@ def _active(pod: Object) -> bool:
 
 
 def _worth(pod: Object) -> tuple[bool, bool, str]:
-    """Pods that are worth least come first: not bound, not ready, young."""
+    """Sort key for scale-in: pods that are not bound, not ready, or young come first."""
     age = str(pod["metadata"]["creationTimestamp"])
     return bool(pod["spec"].get("nodeName")), is_ready(pod), "".join(chr(255 - ord(char)) for char in age)
 

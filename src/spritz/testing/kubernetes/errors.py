@@ -1,4 +1,4 @@
-"""Errors as the API server words them: a Status with a code, a reason and causes."""
+"""Errors in the API server's form: a Status with a code, a reason and causes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Object = dict[str, Any]
 
 
 class Refusal(Exception):
-    """A request that is refused, with the Status that its sender gets."""
+    """A refused request, with the Status for its sender."""
 
     def __init__(
         self, code: int, reason: str, message: str, *, details: Object | None = None, retry_after: int | None = None
@@ -39,7 +39,7 @@ class Refusal(Exception):
 
 
 class Cause:
-    """One thing that is wrong with an object. `kind` is Kubernetes' name of the cause's type."""
+    """An error in an object. `kind`: Kubernetes' name of the cause's type."""
 
     __slots__ = ("field", "kind", "text")
 
@@ -53,7 +53,7 @@ class Cause:
 
 
 def shown(value: Any) -> str:
-    """A value as it stands in messages."""
+    """A value in the form of messages."""
     return json.dumps(value, separators=(",", ":")) if not isinstance(value, (dict, list)) else json.dumps(value)
 
 

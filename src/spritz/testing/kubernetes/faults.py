@@ -1,4 +1,4 @@
-"""Faults that tests ask the server for."""
+"""Faults that tests inject into the server."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Final
 
 from spritz.testing.kubernetes.access import Asked, User
 
-#: Says whether a fault is for this request.
+#: Whether a fault applies to this request.
 Matches = Callable[[Asked, User], bool]
 
-#: what a fault does: answer with an error; cut the connection before acting; act, then cut it; act late
+#: Actions: answer with an error; cut the connection before acting; act, then cut it; act late.
 ERROR: Final = "error"
 DROP: Final = "drop"
 LOSE: Final = "lose"
@@ -18,7 +18,7 @@ DELAY: Final = "delay"
 
 
 class Fault:
-    """One fault, for the next `times` requests that it matches (for ever if None)."""
+    """A fault for the next `times` requests that match (None: for all)."""
 
     def __init__(
         self, action: str, matches: Matches, times: int | None, code: int, retry_after: int | None, seconds: float
@@ -29,7 +29,7 @@ class Fault:
         self.code = code
         self.retry_after = retry_after
         self.seconds = seconds
-        #: requests that it has met
+        #: number of requests so far that it applied to
         self.met = 0
 
 
@@ -40,19 +40,19 @@ class Faults:
         self._faults: list[Fault] = []
 
     def error(self, code: int, *, retry_after: int | None = None, times: int | None = 1, **filters: str) -> Fault:
-        """Answer with an HTTP error before anything is done."""
+        """Answer with an HTTP error, without acting."""
         return self._add(ERROR, times, filters, code=code, retry_after=retry_after)
 
     def drop(self, *, times: int | None = 1, **filters: str) -> Fault:
-        """Cut the connection before anything is done."""
+        """Cut the connection without acting."""
         return self._add(DROP, times, filters)
 
     def lose(self, *, times: int | None = 1, **filters: str) -> Fault:
-        """Do what is asked, and cut the connection instead of answering."""
+        """Act on the request, and cut the connection instead of answering."""
         return self._add(LOSE, times, filters)
 
     def delay(self, seconds: float, *, times: int | None = 1, **filters: str) -> Fault:
-        """Wait before anything is done."""
+        """Wait before acting."""
         return self._add(DELAY, times, filters, seconds=seconds)
 
     def clear(self) -> None:
@@ -63,7 +63,7 @@ class Faults:
             self._faults.remove(fault)
 
     def take(self, asked: Asked, user: User) -> list[Fault]:
-        """The faults that this request meets; each counts it."""
+        """The faults that apply to this request; counts it for each."""
         if not self._faults:
             return []
         met = [fault for fault in self._faults if fault.matches(asked, user)]

@@ -35,7 +35,7 @@ Answer = Callable[[Incoming, "Connection"], Awaitable[None]]
 
 
 class Connection(asyncio.Protocol):
-    """One client's connection; its requests are answered in turn."""
+    """A client's connection; its requests are answered in order."""
 
     def __init__(
         self, answer: Answer, tasks: Supervisor, connections: set[Connection], refuse: Callable[[], bool]

@@ -1,7 +1,7 @@
 """Field management: which manager owns which field, and server-side apply.
 
-Sets of fields are kept as they travel, in the nested dicts of FieldsV1 (`{"f:spec": {"f:replicas": {}}}`): a key is a
-member of the set if its dict is empty or has ".".
+Sets of fields have the form of FieldsV1, nested dicts (`{"f:spec": {"f:replicas": {}}}`): a key is a member of the set
+if its dict is empty or contains ".".
 
 Source: Kubernetes, "Server-Side Apply"; sigs.k8s.io/structured-merge-diff (the semantics; the code is our own).
 """
@@ -132,7 +132,7 @@ def _granular(value: Any, schema: Schema) -> bool:
 
 
 def fields_of(value: Any, schema: Schema) -> Fields:
-    """The fields that a configuration gives."""
+    """The fields that a configuration sets."""
     result: Fields = {}
     if isinstance(value, dict):
         for key, item in value.items():
@@ -197,12 +197,12 @@ def _differ(name: str, old: Any, new: Any, schema: Schema, changed: Fields, remo
 
 
 def _whole(value: Any, schema: Schema) -> Fields:
-    """The value's own path with all below it."""
+    """The value's own path and all paths below it."""
     return {".": {}} | fields_of(value, schema) if _granular(value, schema) and value else {}
 
 
 def strip(fields: Fields, *, drop: str | None) -> Fields:
-    """Without what has no owner, and without `drop` ("f:status", or "f:spec" for a status)."""
+    """The fields without those that have no owner, and without `drop` ("f:status", or "f:spec" for a status)."""
     result = subtract(fields, _UNOWNED)
     metadata = result.get("f:metadata")
     if metadata == {}:
@@ -213,7 +213,7 @@ def strip(fields: Fields, *, drop: str | None) -> Fields:
 
 
 class Manager:
-    """One entry of managedFields."""
+    """An entry of managedFields."""
 
     __slots__ = ("fields", "name", "operation", "subresource", "time", "version")
 
@@ -286,15 +286,15 @@ def note_update(
             entry.fields = subtract(entry.fields, removed)
     if changed:
         key = (manager, "Update", subresource)
-        mine = next((entry for entry in managers if entry.key == key), None)
+        current = next((entry for entry in managers if entry.key == key), None)
         for entry in managers:
-            if entry is not mine:
+            if entry is not current:
                 entry.fields = subtract(entry.fields, changed)
-        if mine is None:
-            mine = Manager(manager, "Update", subresource, new.get("apiVersion", ""), now, {})
-            managers.append(mine)
-        fields = union(mine.fields, changed)
-        mine.fields, mine.time, mine.version = fields, now, new.get("apiVersion", "")
+        if current is None:
+            current = Manager(manager, "Update", subresource, new.get("apiVersion", ""), now, {})
+            managers.append(current)
+        fields = union(current.fields, changed)
+        current.fields, current.time, current.version = fields, now, new.get("apiVersion", "")
     write(new, managers)
 
 
@@ -309,39 +309,39 @@ def apply(
     force: bool,
     drop: str | None,
 ) -> Object:
-    """The object after an apply of `config`. Raises Refusal with the conflicts. Changes nothing that it is given."""
+    """The object after an apply of `config`. Does not modify its arguments. Raises Refusal with the conflicts."""
     managers = read(live) if live is not None else []
     key = (manager, "Apply", subresource)
-    mine = next((entry for entry in managers if entry.key == key), None)
+    current = next((entry for entry in managers if entry.key == key), None)
     if drop is not None:
         config = {name: value for name, value in config.items() if name != drop[2:]}
-    wanted = strip(fields_of(config, schema), drop=drop)
+    applied = strip(fields_of(config, schema), drop=drop)
     merged: Object = merge_values(live or {}, config, schema)
     changed, _removed = differences(live or {}, merged, schema)
     conflicts: list[tuple[Manager, Fields]] = []
     for entry in managers:
-        if entry is mine:
+        if entry is current:
             continue
-        shared = intersect(entry.fields, intersect(changed, wanted))
+        shared = intersect(entry.fields, intersect(changed, applied))
         if shared:
             conflicts.append((entry, shared))
     if conflicts and not force:
         raise _conflict(conflicts)
     for entry, shared in conflicts:
         entry.fields = subtract(entry.fields, shared)
-    if mine is not None:
-        given_up = subtract(mine.fields, wanted)
+    if current is not None:
+        given_up = subtract(current.fields, applied)
         others: Fields = {}
         for entry in managers:
-            if entry is not mine:
+            if entry is not current:
                 others = union(others, entry.fields)
-        _prune(merged, given_up, union(others, wanted), schema)
-        changed_fields = mine.fields != wanted
-        mine.fields = wanted
+        _prune(merged, given_up, union(others, applied), schema)
+        changed_fields = current.fields != applied
+        current.fields = applied
         if changed_fields or merged != live:
-            mine.time, mine.version = now, config.get("apiVersion", mine.version)
+            current.time, current.version = now, config.get("apiVersion", current.version)
     else:
-        managers.insert(0, Manager(manager, "Apply", subresource, config.get("apiVersion", ""), now, wanted))
+        managers.insert(0, Manager(manager, "Apply", subresource, config.get("apiVersion", ""), now, applied))
     write(merged, managers)
     return merged
 
@@ -376,7 +376,7 @@ def _using(entry: Manager) -> str:
 
 
 def _paths(fields: Fields, prefix: str = "") -> list[str]:
-    found: list[str] = []
+    paths: list[str] = []
     for key in sorted(fields):
         if key == ".":
             continue
@@ -388,13 +388,13 @@ def _paths(fields: Fields, prefix: str = "") -> list[str]:
         else:
             path = f"{prefix}[={key[2:]}]"
         if _member(fields[key]):
-            found.append(path)
-        found += _paths(fields[key], path)
-    return found
+            paths.append(path)
+        paths += _paths(fields[key], path)
+    return paths
 
 
 def merge_values(live: Any, config: Any, schema: Schema) -> Any:
-    """The live value with the configuration's laid over it."""
+    """The live value, merged with the configuration's."""
     if isinstance(config, dict) and isinstance(live, dict) and not schema.atomic:
         result = dict(live)
         for key, value in config.items():

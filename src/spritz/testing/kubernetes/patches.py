@@ -1,4 +1,4 @@
-"""JSON patch, JSON merge patch and strategic merge patch. None of them changes what it is given.
+"""JSON patch, JSON merge patch and strategic merge patch. None of them modifies its arguments.
 
 Source: RFC 6902, RFC 7386, Kubernetes "Strategic Merge Patch".
 """
@@ -13,7 +13,7 @@ from spritz.testing.kubernetes.schema import Schema
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """RFC 7386."""
+    """The target after a JSON merge patch (RFC 7386)."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -26,7 +26,7 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 def json_patch(target: Any, operations: Any) -> Any:
-    """RFC 6902. Raises Refusal."""
+    """The target after a JSON patch (RFC 6902). Raises Refusal."""
     if not isinstance(operations, list):
         raise bad_request("json patch must be a list of operations")
     result = copy.deepcopy(target)

@@ -26,7 +26,7 @@ try:
 except ImportError:  # without it CEL rules are not evaluated, which a CRD that has some is told in a warning
     cel = None
 
-#: lists that are maps, by model and field: their keys
+#: Keys of lists that are maps, by model and field.
 _LIST_MAPS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("ObjectMeta", "ownerReferences"): ("uid",),
     ("PodSpec", "containers"): ("name",),
@@ -66,13 +66,13 @@ _LIST_MAPS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("ResourceClaimStatus", "devices"): ("driver", "device", "pool"),
     ("AllocatedDeviceStatus", "conditions"): ("type",),
 }
-#: merged by key in strategic merge patches, and replaced whole by server-side apply
+#: Lists merged by key in strategic merge patches, and replaced as a whole by server-side apply.
 _STRATEGIC_ONLY: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("NodeSpec", "taints"): ("key",),
     ("JobStatus", "conditions"): ("type",),
 }
 _SETS: Final = frozenset({("ObjectMeta", "finalizers"), ("NodeSpec", "podCIDRs"), ("PodSpec", "schedulingGroups")})
-#: structs and maps that are replaced whole
+#: Structs and maps that are replaced as a whole.
 _ATOMIC: Final = frozenset(
     {
         "LabelSelector",
@@ -94,7 +94,7 @@ _ATOMIC_FIELDS: Final = frozenset({("PodSpec", "nodeSelector"), ("ServiceSpec", 
 
 
 class Schema:
-    """What a value must be. `kind` is object, array, string, integer, number, boolean, int-or-string or any."""
+    """The schema of a value. `kind`: object, array, string, integer, number, boolean, int-or-string or any."""
 
     __slots__ = (
         "additional",
@@ -151,7 +151,7 @@ ANY.preserve = True
 
 
 class _StructSchema(Schema):
-    """Of a typed model; its fields are looked at when first asked for, since models may be deep."""
+    """The schema of a typed model; its fields are compiled at their first use, since models may be deep."""
 
     __slots__ = ("_model", "_properties")
 
@@ -381,7 +381,7 @@ def prune(value: Any, schema: Schema, path: str, unknown: list[str]) -> None:
 
 
 def drop_nulls(value: Any, schema: Schema) -> None:
-    """A null stands for "not given", in place, except where the schema allows it."""
+    """Remove nulls, in place, since they mean "not set", except where the schema allows them."""
     if isinstance(value, dict):
         for key in list(value):
             child = schema.child(key)
@@ -414,7 +414,7 @@ def set_defaults(value: Any, schema: Schema) -> None:
 
 
 def validate(value: Any, schema: Schema, path: str, causes: list[Cause], old: Any = None) -> None:
-    """Note what is wrong with the value."""
+    """Add the value's errors to `causes`."""
     if value is None and schema.nullable:
         return
     kind = schema.kind

@@ -17,7 +17,7 @@ _TOKEN = re.compile(r"\s*(!=|==|=|!|,|\(|\)|[^\s=!,()]+)")
 
 
 def labels(text: str) -> Matches | None:
-    """The function that says whether an object has such labels; None for a selector that all have. Raises Refusal."""
+    """A function that returns whether an object matches the label selector; None if all match. Raises Refusal."""
     if not text.strip():
         return None
     tests = [_requirement(clause) for clause in _clauses(text)]
@@ -29,29 +29,29 @@ def labels(text: str) -> Matches | None:
     return matches
 
 
-def matches_label_selector(selector: Object | None, found: dict[str, str]) -> bool:
-    """Whether labels match a LabelSelector of an object: an empty one matches all, none (None) matches nothing."""
+def matches_label_selector(selector: Object | None, object_labels: dict[str, str]) -> bool:
+    """Whether labels match a LabelSelector: an empty selector matches all labels, None matches none."""
     if selector is None:
         return False
     for key, value in (selector.get("matchLabels") or {}).items():
-        if found.get(key) != value:
+        if object_labels.get(key) != value:
             return False
     for expression in selector.get("matchExpressions") or ():
         key, values = expression["key"], expression.get("values") or []
         operator = expression["operator"]
-        if operator == "In" and found.get(key) not in values:
+        if operator == "In" and object_labels.get(key) not in values:
             return False
-        if operator == "NotIn" and found.get(key) in values:
+        if operator == "NotIn" and object_labels.get(key) in values:
             return False
-        if operator == "Exists" and key not in found:
+        if operator == "Exists" and key not in object_labels:
             return False
-        if operator == "DoesNotExist" and key in found:
+        if operator == "DoesNotExist" and key in object_labels:
             return False
     return True
 
 
 def fields(text: str, allowed: Iterable[str]) -> Matches | None:
-    """The function that says whether an object has such fields. Raises Refusal for fields that cannot be selected."""
+    """A function that returns whether an object matches the field selector. Raises Refusal for other fields."""
     if not text.strip():
         return None
     tests: list[tuple[tuple[str, ...], str, bool]] = []
@@ -95,11 +95,11 @@ def _clauses(text: str) -> list[list[str]]:
     position = 0
     text = text.strip()
     while position < len(text):
-        found = _TOKEN.match(text, position)
-        if found is None:
+        match = _TOKEN.match(text, position)
+        if match is None:
             raise bad_request(f"unable to parse requirement: {text!r}")
-        tokens.append(found.group(1))
-        position = found.end()
+        tokens.append(match.group(1))
+        position = match.end()
     clauses: list[list[str]] = [[]]
     depth = 0
     for token in tokens:

@@ -3,7 +3,7 @@
     async with KubeServer() as server:
         api = Api.connect(server.kubeconfig)
 
-The state is `server.cluster`; tests may look at it, and change it by `server.cluster.put`.
+The state is `server.cluster`; tests may read it, and change it with `server.cluster.put`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ VERSION: Final = {"major": "1", "minor": "36", "gitVersion": "v1.36.0-spritz", "
 ADMIN_TOKEN: Final = "admin"
 
 _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "HEAD": "get"}
-#: virtual resources, which are answered and not stored: (group, plural, namespaced)
+#: Virtual resources, which are not stored: (group, plural, namespaced).
 _REVIEWS: Final = {
     ("authentication.k8s.io", "tokenreviews", "TokenReview"),
     ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview"),
@@ -52,7 +52,7 @@ _REVIEWS: Final = {
 
 
 class Logged(msgspec.Struct, frozen=True):
-    """A request that was answered."""
+    """An answered request."""
 
     user: str
     verb: str
@@ -81,7 +81,7 @@ class KubeServer:
         self.cluster.tokens.fixed[ADMIN_TOKEN] = ADMIN
         self.faults = faults.Faults()
         self.bookmark_seconds = bookmark_seconds
-        #: what was asked, newest last
+        #: answered requests, the newest last
         self.log: deque[Logged] = deque(maxlen=100_000)
         self._port = port
         self._tls = tls
@@ -94,7 +94,7 @@ class KubeServer:
         self._partitioned = False
         self._certificate = b""
         self._with_controllers = controllers
-        #: failures of the server itself, which a test looks at when it ends
+        #: failures of the server itself, which a test checks at its end
         self.failures: list[str] = []
         #: (namespace, pod, container) → text of its log; the node emulator sets it
         self.pod_log: Any = None
@@ -135,7 +135,7 @@ class KubeServer:
             self._temporary.cleanup()
             self._temporary = self._directory = None
 
-    # Ways in
+    # Access
 
     @property
     def url(self) -> str:
@@ -143,11 +143,11 @@ class KubeServer:
 
     @property
     def kubeconfig(self) -> Path:
-        """A file that makes its holder the cluster's administrator."""
+        """Path of a kubeconfig for the cluster's administrator."""
         return self.kubeconfig_for(ADMIN_TOKEN, "admin")
 
     def kubeconfig_for(self, token: str, name: str, namespace: str = "default") -> Path:
-        """A file that logs its holder in with that token."""
+        """Path of a kubeconfig with that token."""
         assert self._directory is not None
         path = self._directory / f"{name}.kubeconfig"
         if not path.exists():
@@ -166,7 +166,7 @@ class KubeServer:
         return path
 
     def user(self, name: str, groups: tuple[str, ...] = (), namespace: str = "default") -> Path:
-        """The kubeconfig of a user, who may do what RBAC objects say."""
+        """The kubeconfig of a user, whose permissions are those of RBAC objects."""
         token = f"token-of-{name}"
         self.cluster.tokens.fixed[token] = User(name, groups)
         return self.kubeconfig_for(token, name.replace(":", "-"), namespace)
@@ -234,14 +234,14 @@ class KubeServer:
     # Faults of the whole server
 
     def partition(self, on: bool = True) -> None:
-        """Cut every connection, and each that is tried, until `partition(False)`."""
+        """Cut all connections, and refuse new ones, until `partition(False)`."""
         self._partitioned = on
         if on:
             for connection in list(self._connections):
                 connection.abort()
 
     def drop_watches(self, resource: str | None = None, *, abruptly: bool = False) -> int:
-        """End the watches of a resource, or all: as a server does that restarts, or `abruptly` within a chunk."""
+        """End the watches of a resource, or all, like a server that restarts, or `abruptly` within a chunk."""
         watchers = [watcher for watcher in self.cluster.watchers() if resource in (None, watcher.kind.plural)]
         for watcher in watchers:
             watcher.end()
@@ -251,14 +251,14 @@ class KubeServer:
         return len(watchers)
 
     def expire_watches(self) -> None:
-        """Forget the history, and end every watch: those that resume get 410."""
+        """Delete the history, and end all watches: those that resume get 410."""
         self.cluster.compact()
         self.cluster.version += 1  # so that even a watch that is up to date is too old
         self.cluster.compact()
         self.drop_watches()
 
     def writes(self) -> int:
-        """Requests that were not reads, so far."""
+        """Number of writing requests so far."""
         return sum(each.verb not in ("get", "list", "watch") for each in self.log)
 
     # Requests
@@ -342,7 +342,7 @@ class KubeServer:
         return user
 
     def _route(self, incoming: Incoming) -> _Route:
-        """Where the request goes. Raises Refusal (404)."""
+        """The route of the request. Raises Refusal (404)."""
         parts = [part for part in incoming.path.split("/") if part]
         if len(parts) >= 3 and parts[0] == "api":
             group, version, parts = "", parts[1], parts[2:]
@@ -469,14 +469,14 @@ class KubeServer:
         return 201 if made else 200, result
 
     def _list(self, kind: Kind, namespace: str, query: dict[str, str], wants_table: bool) -> bytes:
-        wanted = query.get("resourceVersion", "")
-        if wanted and wanted != "0" and not query.get("continue"):
-            if not wanted.isdigit():
-                raise bad_request(f'invalid resource version "{wanted}"')
-            if int(wanted) > self.cluster.version:
-                raise _too_large(int(wanted), self.cluster.version)
-            if query.get("resourceVersionMatch") == "Exact" and int(wanted) < self.cluster.compacted:
-                raise errors.gone(f"The provided resource version {wanted} is too old")
+        version_text = query.get("resourceVersion", "")
+        if version_text and version_text != "0" and not query.get("continue"):
+            if not version_text.isdigit():
+                raise bad_request(f'invalid resource version "{version_text}"')
+            if int(version_text) > self.cluster.version:
+                raise _too_large(int(version_text), self.cluster.version)
+            if query.get("resourceVersionMatch") == "Exact" and int(version_text) < self.cluster.compacted:
+                raise errors.gone(f"The provided resource version {version_text} is too old")
         limit = query.get("limit", "0")
         version, found, token, more = self.cluster.list(
             kind,
@@ -548,13 +548,13 @@ class KubeServer:
                 scale = json_patch(scale, patch) if isinstance(patch, list) else merge(scale, patch)
             else:
                 scale = _body(incoming)
-            wanted = (scale.get("spec") or {}).get("replicas", 0)
-            if not isinstance(wanted, int) or wanted < 0:
+            replicas = (scale.get("spec") or {}).get("replicas", 0)
+            if not isinstance(replicas, int) or replicas < 0:
                 raise errors.invalid_object(
                     "Scale",
                     "autoscaling",
                     asked.name,
-                    [errors.invalid("spec.replicas", wanted, "must be greater than or equal to 0")],
+                    [errors.invalid("spec.replicas", replicas, "must be greater than or equal to 0")],
                 )
             version = (scale.get("metadata") or {}).get("resourceVersion")
 
@@ -562,7 +562,7 @@ class KubeServer:
                 holder = old
                 for part in field[:-1]:
                     holder = holder.setdefault(part, {})
-                holder[field[-1]] = wanted
+                holder[field[-1]] = replicas
                 if version:
                     old["metadata"]["resourceVersion"] = version
                 return old
@@ -641,10 +641,10 @@ class KubeServer:
         fields = query.get("fieldSelector", "")
         if asked.name:
             fields = f"metadata.name={asked.name}" + (f",{fields}" if fields else "")
-        given = query.get("resourceVersion", "")
-        if given and not given.isdigit():
-            raise bad_request(f'invalid resource version "{given}"')
-        version = int(given or 0)
+        version_text = query.get("resourceVersion", "")
+        if version_text and not version_text.isdigit():
+            raise bad_request(f'invalid resource version "{version_text}"')
+        version = int(version_text or 0)
         initial = query.get("sendInitialEvents") == "true"
         if initial and query.get("resourceVersionMatch") != "NotOlderThan":
             cause = errors.forbidden_field(

@@ -1,6 +1,6 @@
-"""What built-in kinds do on create and update: defaults, what users may not set, and what may not change.
+"""Rules of built-in kinds for create and update: defaults, fields that users may not set, and immutable fields.
 
-Only what operators and users of this project meet; messages are Kubernetes' own.
+Only rules that matter to this project's operators and users; messages are Kubernetes' own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TEMPLATED: Final = frozenset({"deployments", "replicasets", "statefulsets", "dae
 
 
 def metadata_errors(kind: Kind, obj: Object) -> list[Cause]:
-    """What is wrong with the object's metadata."""
+    """Errors in the object's metadata."""
     metadata = obj["metadata"]
     causes: list[Cause] = []
     name = metadata.get("name", "")
@@ -226,7 +226,7 @@ def set_defaults(kind: Kind, obj: Object) -> None:
 
 
 def prepare_create(kind: Kind, obj: Object) -> None:
-    """What the server sets itself when a built-in kind's object is made, in place."""
+    """Set, in place, the fields that the server itself sets when an object of a built-in kind is created."""
     plural = kind.plural
     if kind.has_status and plural != "nodes":
         obj.pop("status", None)
@@ -264,7 +264,7 @@ def prepare_create(kind: Kind, obj: Object) -> None:
 
 
 def quality(spec: Object) -> str:
-    """The pod's quality of service."""
+    """The pod's quality of service class: Guaranteed, Burstable or BestEffort."""
     parts = [container.get("resources") or {} for container in spec.get("containers") or ()]
     if not any(part.get("requests") or part.get("limits") for part in parts):
         return "BestEffort"
@@ -289,11 +289,11 @@ def quantity(value: Any) -> float:
     """A resource quantity (`500m`, `2Gi`, `1e3`). Raises ValueError."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
-    found = _QUANTITY.fullmatch(str(value))
-    if found is None or found.group(2) not in _UNITS:
+    match = _QUANTITY.fullmatch(str(value))
+    if match is None or match.group(2) not in _UNITS:
         text = r"quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
         raise ValueError(text)
-    return float(found.group(1)) * _UNITS[found.group(2)]
+    return float(match.group(1)) * _UNITS[match.group(2)]
 
 
 def _pod_errors(spec: Object, path: str, claimed: Iterable[Object] = ()) -> list[Cause]:
@@ -355,7 +355,7 @@ def _resource_errors(resources: Object, path: str, claims: set[Any]) -> list[Cau
 
 
 def validate(kind: Kind, obj: Object) -> list[Cause]:
-    """What is wrong with the object of a built-in kind, beyond its types."""
+    """Errors in an object of a built-in kind, beyond its types."""
     spec = obj.get("spec") or {}
     plural = kind.plural
     causes: list[Cause] = []
@@ -428,8 +428,8 @@ def _definition_errors(obj: Object) -> list[Cause]:
     spec = obj.get("spec") or {}
     names = spec.get("names") or {}
     causes: list[Cause] = []
-    wanted = f"{names.get('plural', '')}.{spec.get('group', '')}"
-    if obj["metadata"].get("name") != wanted:
+    full_name = f"{names.get('plural', '')}.{spec.get('group', '')}"
+    if obj["metadata"].get("name") != full_name:
         causes.append(invalid("metadata.name", obj["metadata"].get("name"), 'must be spec.names.plural+"."+spec.group'))
     if spec.get("scope") not in ("Namespaced", "Cluster"):
         causes.append(unsupported("spec.scope", spec.get("scope"), ["Cluster", "Namespaced"]))
@@ -449,7 +449,7 @@ def _definition_errors(obj: Object) -> list[Cause]:
 
 
 def _structural_errors(schema: Object, place: str) -> list[Cause]:
-    """Where the schema is not structural: a property without a type, or defaults that are not of it."""
+    """Errors for parts of a schema that are not structural: a property without type, or defaults of another type."""
     causes: list[Cause] = []
     for name, child in (schema.get("properties") or {}).items():
         here = f"{place}.properties[{name}]"
@@ -486,7 +486,7 @@ def _structural_errors(schema: Object, place: str) -> list[Cause]:
     return causes
 
 
-# What may not change
+# Immutable fields
 
 _IMMUTABLE: Final[dict[str, tuple[str, ...]]] = {
     "deployments": ("spec.selector",),
