@@ -37,7 +37,7 @@ from spritz.scheduling.plan.preemption_bound import Bound
 from spritz.scheduling.plan.preemption_rules import PreemptionRules
 from spritz.scheduling.plan.victim_nodes import NODES_MIN, NODES_TIMES, Occupied, VictimClass, nodes_for, ranked
 from spritz.scheduling.plan.victims import TRIALS, Cleared, Victim, VictimSearch, remove
-from spritz.scheduling.view.occupants import JOBS
+from spritz.scheduling.view.occupants import JOBS, class_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -305,7 +305,7 @@ class Preemptor:
                 mode = preempt_mode(self.policy, self._rules.side(job_class))
                 suspends = mode is PreemptMode.SUSPEND
                 exempt = 0 if suspends else self._rules.exempt(job_class)
-                classes.append(VictimClass(job_class, float(self._rules.tier(*job_class)), float(exempt), suspends))
+                classes.append(VictimClass(job_class, float(self._rules.tier(job_class)), float(exempt), suspends))
             occupied = self._occupied[tuple(victim_classes)] = Occupied(snapshot.occupants, classes, snapshot.now)
         return occupied
 
@@ -404,7 +404,7 @@ class Preemptor:
         if not self.snapshot.rules.guarantees:
             return ()
         spec = record.spec
-        return self.snapshot.rules.job_limits(spec.account, spec.user, job_class[0], spec.qos).guarantees
+        return self.snapshot.rules.job_limits(spec.account, spec.user, job_class.partition, spec.qos).guarantees
 
     def _victims(
         self,
@@ -489,7 +489,7 @@ class Preemptor:
                 if allocation is None or record.completing or record.preempting:
                     continue
                 if allocation.partition in snapshot.partitions:
-                    running.setdefault((allocation.partition, record.spec.qos), []).append(record)
+                    running.setdefault(class_of(record, allocation.partition), []).append(record)
         return self._made_running
 
 

@@ -21,6 +21,7 @@ from spritz.model.rules.preemption import (
     spared,
 )
 from spritz.scheduling.plan.victims import Victim
+from spritz.scheduling.view.occupants import class_of
 
 if TYPE_CHECKING:
     from spritz.scheduling.plan.victims import Cost
@@ -50,15 +51,15 @@ class PreemptionRules:
 
     def class_of(self, record: JobRecord, request: Request) -> JobClass:
         """Of a waiting job with this request."""
-        return request.partition, record.spec.qos
+        return class_of(record, request.partition)
 
     def side(self, job_class: JobClass, priority: int = 0) -> PreemptionSide:
         """A job of the class, as `model.rules.preemption` sees it."""
         side = self._sides.get((job_class, priority))
         if side is None:
-            qos = self.snapshot.rules.qos.get(job_class[1])
+            qos = self.snapshot.rules.qos.get(job_class.qos)
             side = self._sides[job_class, priority] = PreemptionSide(
-                partition=self.snapshot.partitions[job_class[0]],
+                partition=self.snapshot.partitions[job_class.partition],
                 qos=qos.record if qos is not None else None,
                 priority=priority,
             )
@@ -89,7 +90,7 @@ class PreemptionRules:
         """PreemptExemptTime of jobs of the class, in seconds."""
         seconds = self._exempt_seconds.get(job_class)
         if seconds is None:
-            job_limits = self.snapshot.rules.job_limits("", "", *job_class)
+            job_limits = self.snapshot.rules.job_limits("", "", job_class.partition, job_class.qos)
             seconds = exempt_seconds(self.policy, [qos_record.record for qos_record in job_limits.qos])
             self._exempt_seconds[job_class] = seconds
         return seconds
@@ -137,7 +138,7 @@ class PreemptionRules:
         lost, or the latest start.
         """
         assert record.allocation is not None
-        tier = self.tier(record.allocation.partition, record.spec.qos)
+        tier = self.tier(class_of(record, record.allocation.partition))
         # A victim that is suspended already costs nothing.
         order = (float(not (record.stopped and mode is PreemptMode.SUSPEND)), float(tier), float(self.priority(record)))
         if self.policy.youngest_first:
@@ -148,10 +149,10 @@ class PreemptionRules:
             lost = max(0.0, ran) * record.allocation.cpu_count
         return (*order, lost, -record.started_at, float(record.id))
 
-    def tier(self, partition: str, qos_name: str) -> int:
+    def tier(self, job_class: JobClass) -> int:
         """The partition's PriorityTier, or the priority of the QOS, as PreemptType says."""
         if self.policy.type == "qos":
-            qos = self.snapshot.rules.qos.get(qos_name)
+            qos = self.snapshot.rules.qos.get(job_class.qos)
             return qos.record.priority if qos is not None else 0
-        record = self.snapshot.partitions.get(partition)
+        record = self.snapshot.partitions.get(job_class.partition)
         return record.priority_tier if record is not None else 0

@@ -8,7 +8,7 @@ Source: ours; docs/decisions/0033-preemption.md.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +21,26 @@ if TYPE_CHECKING:
     from spritz.scheduling.view.table import Ints, NodeTable
 
 Floats = npt.NDArray[np.float64]
-#: Partition and QOS: all that a relation of `model.rules.preemption` sees of a job, besides its priority. The relation
-#: is therefore asked once for a pair of classes and not for each pair of jobs. A relation that looks at anything else
-#: of a job must add it here, in `Occupants.settle` and in `PreemptionRules.class_of`.
-JobClass = tuple[str, str]
+
+
+class JobClass(NamedTuple):
+    """All that a relation of `model.rules.preemption` sees of a job, besides its priority.
+
+    The relation is asked once for a pair of classes and not for each pair of jobs. If it looks at anything else of a
+    job, that is one more field here, set by `class_of` (of a job that runs or would run in the partition).
+    """
+
+    partition: str
+    qos: str
+
+
+def class_of(record: JobRecord, partition: str) -> JobClass:
+    """Class of a job in this partition."""
+    return JobClass(partition, record.spec.qos)
+
 
 #: jobs that have ended, or are in their grace time
-LEAVING: JobClass = ("", "")
+LEAVING = JobClass("", "")
 
 #: rows of the arrays before GRES
 CPUS, MEMORY, JOBS = 0, 1, 2
@@ -76,7 +89,7 @@ class Occupants:
                 record = records.get(job_id)
                 job_class = LEAVING
                 if record is not None and not record.completing and not record.preempting:
-                    job_class = holder.partition, record.spec.qos
+                    job_class = class_of(record, holder.partition)
                 here.setdefault(job_class, []).append(job_id)
                 held = self.held.get(job_class)
                 if held is None:
