@@ -75,8 +75,8 @@ class StepRequest:
         available = count - (spec.relative or 0)
         self.nodes = spec.nodes_min or min(max(available, 1), self.tasks)
         self.most = max(self.nodes, spec.nodes_max or self.nodes)
-        if asked and self.nodes == count:
-            # srun's default is the number of the job's nodes; that is no request for all of them, so pack.
+        if asked and spec.nodes_min is None and self.nodes == count and not self.overcommit:
+            # Without --nodes the number of the job's nodes is no request for all of them, so pack.
             self.nodes = 1
         if self.method == "arbitrary":
             self.nodes = self.most = len(set(spec.node_list[: self.tasks])) or self.nodes
@@ -155,6 +155,13 @@ def _place(request: StepRequest, job_nodes: list[JobNode], node_of: Callable[[st
     capacities = {job_node.name: _capacity(request, job_node, node_of(job_node.name)) for job_node in candidates}
     chosen = _choose(request, candidates, capacities)
     limits = [capacities[job_node.name] for job_node in chosen]
+    if request.packs and request.overcommit:
+        # CPUs are filled before they are overcommitted.
+        on_cpus = [
+            min(limit, job_node.cpus.bit_count() // request.cpus_per_task)
+            for limit, job_node in zip(limits, chosen, strict=True)
+        ]
+        limits = on_cpus if sum(on_cpus) >= request.tasks else limits
     ids = _task_ids(request, limits)
     if ids is None:
         raise Refused(TOO_MANY)

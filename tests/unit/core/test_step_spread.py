@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 from tests.fuzz.guard import guard
@@ -18,28 +20,33 @@ from spritz.testing.builders import ALICE, World
 
 
 @pytest.mark.parametrize(
-    ("tasks", "distribution", "packs", "expected"),
+    ("tasks", "distribution", "packs", "size", "expected"),
     [
-        (10, "", False, [5, 5]),
-        (3, "block", False, [2, 1]),
-        (10, "", True, [8, 2]),
-        (10, "block,nopack", True, [5, 5]),
-        (10, "block,pack", False, [8, 2]),
-        (6, "block,pack", False, [6]),
-        (10, "plane=4", False, [6, 4]),
-        (4, "plane=4", False, [3, 1]),
-        (16, "", False, [8, 8]),
+        (10, "", False, {}, [5, 5]),
+        (3, "block", False, {}, [2, 1]),
+        (10, "", True, {}, [8, 2]),
+        (10, "block,nopack", True, {}, [5, 5]),
+        (10, "block,pack", False, {}, [8, 2]),
+        (6, "block,pack", False, {}, [6]),
+        (4, "block,pack", False, {"nodes_min": 2, "nodes_max": 2}, [3, 1]),
+        (4, "block,pack", False, {"nodes_min": 1, "nodes_max": 2}, [4]),
+        (4, "block,pack", False, {"overcommit": True}, [3, 1]),
+        (15, "block,pack", False, {"overcommit": True}, [8, 7]),
+        (17, "block,pack", False, {"overcommit": True}, [9, 8]),
+        (10, "plane=4", False, {}, [6, 4]),
+        (4, "plane=4", False, {}, [3, 1]),
+        (16, "", False, {}, [8, 8]),
     ],
 )
 def test_tasks_are_spread_unless_nodes_are_to_be_filled(
-    tasks: int, distribution: str, packs: bool, expected: list[int]
+    tasks: int, distribution: str, packs: bool, size: dict[str, Any], expected: list[int]
 ) -> None:
     """`packs`: SelectTypeParameters=CR_Pack_Nodes."""
     names = ("n1", "n2")
     allocation = Allocation(partition="p", nodes=tuple(NodeAllocation(node=name, cpus="ff") for name in names))
     job = Job(id=1, spec=JobSpec(), state=JobState.RUNNING, allocation=allocation)
     node = Node(config=NodeConfig(name="n1", capacity=NodeCapacity(cpus=8, cores_per_socket=8)))
-    spec = StepSpec(tasks=tasks, distribution=distribution)
+    spec = StepSpec(tasks=tasks, distribution=distribution, **size)
     found = lay_out(job, spec, (), lambda name: node, packs=packs)
     assert [len(one.task_ids) for one in found] == expected
 
