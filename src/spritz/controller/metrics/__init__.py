@@ -3,7 +3,8 @@
 `jobs`      jobs by state and their resources: in total, and by partition, user and account
 `nodes`     nodes by state and their resources, in total and by partition
 `families`  families of samples, with Slurm 25.11's names and our own
-`pages`     the text of a page, made in a forked child and cached briefly
+`text`      the text of families
+`pages`     a page, made in a forked child and cached briefly
 `paths`     the paths of pages, and the detection of HTTP on a connection
 `http`      HTTP on a connection that begins with an HTTP request
 `begin`     entry point for the daemon

@@ -44,14 +44,15 @@ def _counter(name: str, text: str, value: float) -> Metric:
 class Pages:
     """The content of each page. Reads the controller's memory: use it in a forked child, or at once."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, tally: jobs.Tally) -> None:
         self._context = context
+        self._tally = tally
         self._state = context.machine.state
         self._now = context.clock.now()
 
     @cached_property
     def _jobs(self) -> jobs.JobTotals:
-        return jobs.count(self._state.jobs.values())
+        return self._tally.totals()
 
     @cached_property
     def _nodes(self) -> dict[str, NodeRow]:

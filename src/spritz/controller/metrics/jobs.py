@@ -5,7 +5,7 @@ Records are counted as Slurm counts them: the pending part of an array is one re
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from spritz.model.reasons import Reason
@@ -53,6 +53,7 @@ RESOURCES = ("cpus_alloc", "gpus_alloc", "memory_alloc", "nodes_alloc")
 _NODE_LIMIT = Reason.PARTITION_NODE_LIMIT
 
 _STATE_OF = {id(state): state for state in JobState}
+_PENDING = id(_S.PENDING)
 
 
 class Totals:
@@ -96,12 +97,31 @@ class Totals:
         self.wait_node_limit += held.wait_node_limit
 
 
+#: What jobs have in common that are counted together: id() of the state (an Enum's own hash is a Python function, and
+#: takes half of the time), flags, whether held, partition or partitions, user, account, least and most nodes of a
+#: pending job, whether it waits for a limit of its partition's nodes.
+_Key = tuple[int, int, bool, object, str, str, int, int, bool]
+
+
 class _Sum:
+    """Jobs of one key, and what they hold."""
+
     __slots__ = ("cpus", "gpus", "jobs", "max_nodes", "memory", "min_nodes", "nodes", "wait_node_limit")
 
     def __init__(self) -> None:
         self.jobs = self.cpus = self.gpus = self.memory = self.nodes = 0
         self.max_nodes = self.min_nodes = self.wait_node_limit = 0
+
+    def add(self, job: Job, sign: int) -> None:
+        self.jobs += sign
+        if job.allocation is not None and (job.state is _S.RUNNING or job.state is _S.SUSPENDED):
+            for share in job.allocation.nodes:
+                self.cpus += sign * share.cpu_count
+                self.memory += sign * share.memory_mib * _MIB
+                for gres in share.gres:
+                    if gres.name == "gpu":
+                        self.gpus += sign * gres.count
+            self.nodes += sign * len(job.allocation.nodes)
 
 
 class JobTotals:
@@ -114,45 +134,62 @@ class JobTotals:
         self.accounts: dict[str, Totals] = {}
 
 
-def count(jobs: Iterable[Job]) -> JobTotals:
-    """Totals of these jobs. A pending job of several partitions is counted in each of them."""
-    # Jobs that are alike in all of this are counted together, and added up afterwards. States are compared by id(): an
-    # Enum's own hash is a Python function, and takes half of the time.
-    sums: dict[tuple[int, int, bool, object, str, str, int, int, bool], _Sum] = {}
-    pending_id = id(_S.PENDING)
-    for job in jobs:
-        spec, state = job.spec, id(job.state)
-        if state == pending_id:
-            limited = job.reason is _NODE_LIMIT
-            place: object = spec.partitions or job.partition
-            nodes = spec.nodes_min, spec.nodes_max
-            key = (state, job.flags, not job.priority, place, spec.user, spec.account, *nodes, limited)
-        else:
-            key = state, job.flags, False, job.partition, spec.user, spec.account, 0, 0, False
-        held = sums.get(key)
-        if held is None:
-            held = sums[key] = _Sum()
-        held.jobs += 1
-        if job.allocation is not None and (job.state is _S.RUNNING or job.state is _S.SUSPENDED):
-            for share in job.allocation.nodes:
-                held.cpus += share.cpu_count
-                held.memory += share.memory_mib * _MIB
-                for gres in share.gres:
-                    if gres.name == "gpu":
-                        held.gpus += gres.count
-            held.nodes += len(job.allocation.nodes)
-    totals = JobTotals()
-    for (state, flags, is_held, place, user, account, nodes_min, nodes_max, limited), held in sums.items():
-        words = _words(_STATE_OF[state], flags, is_held)
-        places = place if isinstance(place, tuple) else (str(place),)
-        held.min_nodes, held.max_nodes = nodes_min, max(nodes_min, nodes_max)
-        held.wait_node_limit = held.jobs if limited else 0
-        totals.all.add(words, held)
-        for groups, names in ((totals.partitions, places), (totals.users, (user,)), (totals.accounts, (account,))):
-            for name in names:
-                if name:
-                    groups.setdefault(name, Totals()).add(words, held)
-    return totals
+class Tally:
+    """Counts of jobs, kept from one page to the next: only jobs whose records have changed are looked at.
+
+    It holds the records that it has counted, so those of jobs that have gone too, until the next `update`.
+    """
+
+    def __init__(self) -> None:
+        self._counted: dict[int, Job] = {}
+        self._sums: dict[_Key, _Sum] = {}
+
+    @property
+    def job_ids(self) -> list[int]:
+        """Jobs that are counted."""
+        return list(self._counted)
+
+    def update(self, jobs: Mapping[int, Job], job_ids: Iterable[int]) -> None:
+        """Count these jobs as they are now. A record that has changed is another object."""
+        counted = self._counted
+        for job_id in job_ids:
+            job, before = jobs.get(job_id), counted.get(job_id)
+            if job is before:
+                continue
+            if before is not None:
+                key = _key(before)
+                self._sums[key].add(before, -1)
+                if not self._sums[key].jobs:
+                    del self._sums[key]
+            if job is None:
+                del counted[job_id]
+                continue
+            counted[job_id] = job
+            self._sums.setdefault(_key(job), _Sum()).add(job, 1)
+
+    def totals(self) -> JobTotals:
+        """What is counted. A pending job of several partitions is counted in each of them."""
+        totals = JobTotals()
+        for (state, flags, is_held, place, user, account, nodes_min, nodes_max, limited), held in self._sums.items():
+            words = _words(_STATE_OF[state], flags, is_held)
+            places = place if isinstance(place, tuple) else (str(place),)
+            held.min_nodes, held.max_nodes = nodes_min, max(nodes_min, nodes_max)
+            held.wait_node_limit = held.jobs if limited else 0
+            totals.all.add(words, held)
+            for groups, names in ((totals.partitions, places), (totals.users, (user,)), (totals.accounts, (account,))):
+                for name in names:
+                    if name:
+                        groups.setdefault(name, Totals()).add(words, held)
+        return totals
+
+
+def _key(job: Job) -> _Key:
+    spec, state = job.spec, id(job.state)
+    if state != _PENDING:
+        return state, job.flags, False, job.partition, spec.user, spec.account, 0, 0, False
+    place = spec.partitions or job.partition
+    limited = job.reason is _NODE_LIMIT
+    return state, job.flags, not job.priority, place, spec.user, spec.account, spec.nodes_min, spec.nodes_max, limited
 
 
 def _words(state: JobState, flags: int, held: bool) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
-"""Texts of pages, made in a forked child, so that slurmctld's loop pays only for the fork.
+"""Texts of pages, made in a forked child, so that slurmctld's loop pays only for the fork and for changed jobs.
 
-A page is cached for a second; concurrent scrapers share it.
+Jobs are counted here, a few hundred between two other events of the loop: the child would copy each page of memory that
+it counts in. A page is cached for a second; concurrent scrapers share it.
 """
 
 from __future__ import annotations
@@ -13,14 +14,19 @@ from prometheus_client.exposition import choose_encoder
 
 from spritz.controller.forked import Child
 from spritz.controller.metrics.families import PATHS, Pages
+from spritz.controller.metrics.jobs import Tally
+from spritz.controller.metrics.text import text_of
 
 if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
-
     from spritz.controller.context import Context
 
 #: Seconds for which a page is reused.
 KEPT_SECONDS = 1.0
+
+#: Jobs that are compared with what was counted before the loop goes on: a millisecond if all of them have changed.
+SLICE = 250
+
+_OPENMETRICS = "application/openmetrics-text"
 
 _Done = Callable[[bytes | None], None]
 
@@ -33,11 +39,12 @@ class PageMaker:
         self._waiting: dict[tuple[str, str], list[_Done]] = {}
         self._kept: dict[tuple[str, str], tuple[float, bytes]] = {}
         self._children: set[Child] = set()
+        self._tally = Tally()
 
     def page(self, path: str, accept: str, done: _Done) -> str:
         """Call `done(text)`, now or later. Returns the text's type. Raises KeyError for an unknown path."""
         PATHS[path]
-        encode, kind = choose_encoder(accept)
+        kind = choose_encoder(accept)[1]
         key = path, kind
         now = self._context.clock.monotonic()
         kept = self._kept.get(key)
@@ -48,15 +55,16 @@ class PageMaker:
         if waiting is not None:
             waiting.append(done)
             return kind
-        waiting = self._waiting[key] = [done]
-        context = self._context
+        self._waiting[key] = [done]
+        self._context.tasks.spawn_contained(self._make(key), name="metrics.page")
+        return kind
 
-        class Collected:
-            def collect(self) -> list[Metric]:
-                return list(Pages(context).of(path))
+    async def _make(self, key: tuple[str, str]) -> None:
+        context, tally, (path, kind) = self._context, self._tally, key
+        await self._count()
 
         def work() -> bytes:
-            return encode(Collected())  # type: ignore[arg-type,no-any-return,unused-ignore]  # all that it does is collect
+            return text_of(Pages(context, tally).of(path), openmetrics=kind.startswith(_OPENMETRICS))
 
         def made(text: bytes | None) -> None:
             self._children.discard(child)
@@ -69,8 +77,14 @@ class PageMaker:
             child = Child("metrics", work, made, context.log, nice=0)
         except OSError as error:
             context.log.warning("metrics.not_forked", detail=error.strerror)
-            del self._waiting[key]
-            asyncio.get_running_loop().call_soon(done, None)
-            return kind
+            for one in self._waiting.pop(key, ()):
+                one(None)
+            return
         self._children.add(child)
-        return kind
+
+    async def _count(self) -> None:
+        jobs = self._context.machine.state.jobs
+        job_ids = list(jobs.keys() | self._tally.job_ids)
+        for first in range(0, len(job_ids), SLICE):
+            self._tally.update(jobs, job_ids[first : first + SLICE])
+            await asyncio.sleep(0)
