@@ -29,6 +29,11 @@ def job_facts(job: Job, others: Sequence[Job], cluster_name: str, slurm_conf: st
         variables["SLURM_HET_JOB_ID"] = str(job.het_job_id)
         variables["SLURM_HET_JOB_OFFSET"] = str(job.het_offset)
         if not job.het_offset:
-            names = [name for one in (job, *others) if one.allocation is not None for name in one.allocation.names]
+            names = [
+                name
+                for component in (job, *others)
+                if component.allocation is not None
+                for name in component.allocation.names
+            ]
             variables["SLURM_HET_JOB_NODELIST"] = hostlist.compress(names)
     return variables

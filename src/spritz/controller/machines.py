@@ -315,7 +315,7 @@ class Machines:
                 file,
                 tokens=tuple(used if token.token.id == used.token.id else token for token in file.tokens),
                 machines=(*(machine for machine in file.machines if machine.host != host), record),
-                revoked=tuple(one for one in file.revoked if one != host),
+                revoked=tuple(name for name in file.revoked if name != host),
             )
         )
         log.info("machine.joined", host=host, role=record.role, peer=peer, token=record.token_id)
@@ -332,7 +332,8 @@ class Machines:
             structs.replace(
                 file,
                 machines=tuple(
-                    structs.replace(one, certified_at=now) if one.host == machine.host else one for one in file.machines
+                    structs.replace(other, certified_at=now) if other.host == machine.host else other
+                    for other in file.machines
                 ),
             )
         )
@@ -390,12 +391,12 @@ class Machines:
         machine = call.machine
         if machine is None or not self.is_welcome(machine):
             raise _denied("the configuration is for machines that have joined")
-        joined = any(one.host == machine.host for one in self._file.machines)
+        joined = any(other.host == machine.host for other in self._file.machines)
         if not joined and not self._context.configuration.loaded.settings.has_option(
             "SlurmctldParameters", "enable_configless"
         ):
             raise _denied("slurm.conf has no SlurmctldParameters=enable_configless, and the machine joined by no token")
-        self._waiting = [(asked, one) for asked, one in self._waiting if not one.abandoned]
+        self._waiting = [(asked, other) for asked, other in self._waiting if not other.abandoned]
         if request.known != self._served.digest:
             return self._served
         self._waiting.append((request, call))

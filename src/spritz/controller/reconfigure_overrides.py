@@ -52,9 +52,11 @@ def with_partitions(command: Configure, present: Mapping[str, Partition]) -> Con
     """The new configuration, with the current partitions, restricted to nodes that still exist."""
     configured = {partition.name: partition for partition in command.partitions}
     nodes = {node.name for node in command.nodes}
-    overrides = {name: _on_nodes(one, configured.get(name), nodes) for name, one in present.items()}
-    default = any(one.default for one in overrides.values())
-    new = {name: replace(one, default=one.default and not default) for name, one in configured.items()}
+    overrides = {name: _on_nodes(override, configured.get(name), nodes) for name, override in present.items()}
+    default = any(override.default for override in overrides.values())
+    new = {
+        name: replace(partition, default=partition.default and not default) for name, partition in configured.items()
+    }
     return replace(command, partitions=tuple({**new, **overrides}.values()))
 
 

@@ -44,8 +44,8 @@ def pending_effects(state: State, node: str | None = None) -> list[Effect]:
         effects += _job_effects(state, state.jobs[job_id], node)
     if not state.settings.power.reboots_here:
         nodes = [state.nodes[name] for name in names if name in state.nodes]
-        issued = [one for one in nodes if one.flags & NodeFlag.REBOOT_ISSUED]
-        effects += [RebootOn(node=one.name, ordered_at=one.reboot_at) for one in issued]
+        issued = [rebooting for rebooting in nodes if rebooting.flags & NodeFlag.REBOOT_ISSUED]
+        effects += [RebootOn(node=rebooting.name, ordered_at=rebooting.reboot_at) for rebooting in issued]
     return effects
 
 

@@ -57,12 +57,14 @@ def lock_refusal(job: Job) -> str:
 
 def entry_of(tie: Federated, cluster: str) -> Sibling | None:
     """The copy on that cluster; None if there is none."""
-    return next((one for one in tie.siblings if one.cluster == cluster), None)
+    return next((sibling for sibling in tie.siblings if sibling.cluster == cluster), None)
 
 
 def with_entry(tie: Federated, entry: Sibling) -> Federated:
     """With this in place of what was known of the cluster's copy."""
-    return replace(tie, siblings=tuple(entry if one.cluster == entry.cluster else one for one in tie.siblings))
+    return replace(
+        tie, siblings=tuple(entry if sibling.cluster == entry.cluster else sibling for sibling in tie.siblings)
+    )
 
 
 def peers(job: Job) -> list[str]:
@@ -73,9 +75,10 @@ def peers(job: Job) -> list[str]:
     if tie.is_origin:
         ended = job.state.ended
         return [
-            one.cluster
-            for one in tie.siblings
-            if one.state in (SiblingState.DUE, SiblingState.LEAVING) or (ended and one.state is SiblingState.PLACED)
+            sibling.cluster
+            for sibling in tie.siblings
+            if sibling.state in (SiblingState.DUE, SiblingState.LEAVING)
+            or (ended and sibling.state is SiblingState.PLACED)
         ]
     owes = tie.lock in (WANTED, RETURNED) or phase_of(job) != tie.reported
     return [tie.origin] if owes else []

@@ -38,7 +38,7 @@ def shares_by_task(
                 raise Refused("ESLURM_INSUFFICIENT_GRES")
             taken += dealt
     for item in of_job:
-        if is_shared(item.name) and _dealt([Pool(one) for one in job_node.share.gres], item, masks) is None:
+        if is_shared(item.name) and _dealt([Pool(gres) for gres in job_node.share.gres], item, masks) is None:
             return taken, []  # more tasks than the job has: all of them see all shares
     return taken, masks if len(set(masks)) > 1 else []
 

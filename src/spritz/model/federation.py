@@ -45,7 +45,7 @@ def origin_number(job_id: int) -> int:
 
 def member(federation: Iterable[FederationMember], cluster: str) -> FederationMember | None:
     """This cluster's entry; None if it is not a member."""
-    return next((one for one in federation if one.cluster == cluster), None)
+    return next((cluster_member for cluster_member in federation if cluster_member.cluster == cluster), None)
 
 
 def may_have_siblings(spec: JobSpec) -> bool:
@@ -55,7 +55,11 @@ def may_have_siblings(spec: JobSpec) -> bool:
 
 def viable(federation: Iterable[FederationMember], spec: JobSpec) -> tuple[str, ...]:
     """Clusters that may be given the job now, by number: ACTIVE, and they suit it."""
-    return tuple(one.cluster for one in federation if one.state == "ACTIVE" and suits(one, spec))
+    return tuple(
+        cluster_member.cluster
+        for cluster_member in federation
+        if cluster_member.state == "ACTIVE" and suits(cluster_member, spec)
+    )
 
 
 def may_keep(one: FederationMember | None, spec: JobSpec) -> bool:

@@ -330,7 +330,7 @@ class Federated(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def viable(self) -> str:
         """Clusters that may run it, with commas: known at the origin alone."""
-        taking = (one.cluster for one in self.siblings if one.state is not SiblingState.REFUSED)
+        taking = (sibling.cluster for sibling in self.siblings if sibling.state is not SiblingState.REFUSED)
         return ",".join([*([self.origin] if self.local else []), *taking]) if self.is_origin else ""
 
     @property
@@ -338,7 +338,7 @@ class Federated(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Those of them that have a copy, or the one that runs it."""
         if not self.is_origin or self.runs_on:
             return self.runs_on
-        placed = (one.cluster for one in self.siblings if one.state is SiblingState.PLACED)
+        placed = (sibling.cluster for sibling in self.siblings if sibling.state is SiblingState.PLACED)
         return ",".join([*([self.origin] if self.local else []), *placed])
 
     @property

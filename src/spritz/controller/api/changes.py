@@ -262,7 +262,7 @@ class Shaper:
             ids = (body["job_id"],)
             self._identify(body)
         elif "jobs" in body:
-            ids = tuple(one["job_id"] for one in body["jobs"])
+            ids = tuple(row["job_id"] for row in body["jobs"])
         if "step_id" in body:
             body["step"] = step_name(body.pop("step_id"))
         data = _encode({"sequence": sequence, "at": event.at, "type": kind, "kind": type(event).__name__, **body})
@@ -307,6 +307,6 @@ class Shaper:
             # A purge names records that are gone: their owners are unknown, and their ends were sent before.
             if isinstance(event, job.JobsPurged):
                 return False
-            body["jobs"] = [one for one in body["jobs"] if mine(one["job_id"])]
+            body["jobs"] = [row for row in body["jobs"] if mine(row["job_id"])]
             return bool(body["jobs"])
         return mine(body["job_id"])

@@ -141,7 +141,7 @@ class EventStream:
         while groups := await self._context.reader.groups(after):
             batch: _Numbered = []
             for group in groups:
-                batch += (one for one in enumerate(decode_group(group), group.first) if one[0] > after)
+                batch += (numbered for numbered in enumerate(decode_group(group), group.first) if numbered[0] > after)
                 if len(batch) >= BATCH_MAX:
                     yield batch
                     batch = []

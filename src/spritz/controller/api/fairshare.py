@@ -56,12 +56,12 @@ class FairShareQueries:
         running = _running(state, now)
         rows = []
         seen = own_associations(state, caller, "usage")
-        for one in filter(seen, in_order(state.rules.policy.associations)):
-            if request.accounts and one.account not in request.accounts:
+        for association in filter(seen, in_order(state.rules.policy.associations)):
+            if request.accounts and association.account not in request.accounts:
                 continue
-            if one.user and request.users is not None and one.user not in request.users:
+            if association.user and request.users is not None and association.user not in request.users:
                 continue
-            rows.append(_row(state, one, figures.get(one.id), running.get(one.id, {}), now))
+            rows.append(_row(state, association, figures.get(association.id), running.get(association.id, {}), now))
         policy = state.settings.priority_policy
         return FairShares(
             cluster=state.settings.cluster_name,

@@ -57,8 +57,8 @@ def target_jobs(state: State, target: JobTarget) -> list[Job]:
     job = state.jobs.get(target.job_id)
     tasks = state.arrays.get(target.job_id)
     if target.component is not None:
-        one = state.jobs.get(target.job_id + target.component)
-        return [one] if one is not None and one.het_job_id == target.job_id else []
+        component = state.jobs.get(target.job_id + target.component)
+        return [component] if component is not None and component.het_job_id == target.job_id else []
     if job is not None and het.is_leader(job) and target.step_id is None:
         return het.members(state, job)
     if not target.tasks:

@@ -112,10 +112,12 @@ class Submissions:
             "utc_offset_changes": utc_offset_changes(now, now + CALENDAR_SECONDS),
         }
         jobs = []
-        for one in command.jobs:
-            entry = one.spec.cron
+        for submission in command.jobs:
+            entry = submission.spec.cron
             cron = structs.replace(entry, **zone) if entry is not None else None
-            job = structs.replace(one, spec=structs.replace(one.spec, cron=cron, uid=uid), test_only=False)
+            job = structs.replace(
+                submission, spec=structs.replace(submission.spec, cron=cron, uid=uid), test_only=False
+            )
             refusal = self._refused(job, caller)
             if refusal is not None:
                 return crontab_refusal(job, refusal.code, refusal.hint)
@@ -124,12 +126,14 @@ class Submissions:
         def admit(
             jobs: tuple[SubmitJob, ...], caller: Caller, reply: Reply, granted: Granted = ()
         ) -> Struct | Deferred:
-            stamped = [self._stored(one, caller, granted[at] if granted else ()) for at, one in enumerate(jobs)]
-            for one in stamped:
-                once = structs.replace(one, spec=structs.replace(one.spec, cron=None))
+            stamped = [
+                self._stored(submission, caller, granted[at] if granted else ()) for at, submission in enumerate(jobs)
+            ]
+            for submission in stamped:
+                once = structs.replace(submission, spec=structs.replace(submission.spec, cron=None))
                 impossible = self._impossible(once, caller)
                 if impossible is not None:
-                    return crontab_refusal(one, impossible.code, impossible.hint)
+                    return crontab_refusal(submission, impossible.code, impossible.hint)
             context.writer.handle(structs.replace(command, jobs=tuple(stamped)), caller, reply)
             return DEFERRED
 

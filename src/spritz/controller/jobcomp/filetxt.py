@@ -36,7 +36,7 @@ class FileLog:
     def take(self, ended: list[EndedJob]) -> None:
         """Queue their lines for writing."""
         cluster = self._context.configuration.settings.cluster_name
-        text = "".join(line(one, cluster) for one in ended)
+        text = "".join(line(ended_job, cluster) for ended_job in ended)
         data = text.encode("utf-8", "surrogateescape")
         self._context.log_files.put(partial(self._append, data), units=len(ended))
 

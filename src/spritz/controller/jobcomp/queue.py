@@ -35,12 +35,12 @@ class EndQueue:
 
     def take(self, ended: list[EndedJob]) -> None:
         """Append ended jobs."""
-        for one in ended:
+        for ended_job in ended:
             try:
-                self._queue.put_nowait(one)
+                self._queue.put_nowait(ended_job)
             except asyncio.QueueFull:
                 self.dropped += 1
-                self._context.log.error("completion.dropped", job_id=one.job.id, path=self._path)
+                self._context.log.error("completion.dropped", job_id=ended_job.job.id, path=self._path)
 
     async def drain(self) -> None:
         """Return when every queued end has been handled."""

@@ -63,11 +63,11 @@ class NodeRow:
         base, flags = base_state(node, use), node.flags
         if use.completing:
             flags |= NodeFlag.COMPLETING
-        active = [state.reservations[one] for one in state.reserved.get(name, ())]
-        active = [one for one in active if one.active(now) and not one.cpus]
+        active = [state.reservations[reserved] for reserved in state.reserved.get(name, ())]
+        active = [reservation for reservation in active if reservation.active(now) and not reservation.cpus]
         if active:
             flags |= NodeFlag.RESERVED
-        if any(one.maintenance for one in active):
+        if any(reservation.maintenance for reservation in active):
             flags |= NodeFlag.MAINTENANCE
         if planned and base in (NodeState.IDLE, NodeState.MIXED):
             flags |= NodeFlag.PLANNED
@@ -82,7 +82,7 @@ class NodeRow:
         self.memory = capacity.memory_mib * _MIB
         self.memory_effective = max(0, capacity.memory_mib - capacity.memory_reserved_mib) * _MIB
         self.memory_alloc = use.memory_mib * _MIB
-        self.gpus = sum(one.count for one in capacity.gres if one.name == "gpu")
+        self.gpus = sum(line.count for line in capacity.gres if line.name == "gpu")
         self.gpus_alloc = use.devices.get("gpu", 0).bit_count() + sum(
             count for (gres, _), count in use.uncounted.items() if gres == "gpu"
         )

@@ -70,8 +70,8 @@ class PageMaker:
             self._children.discard(child)
             if text is not None:
                 self._kept[key] = context.clock.monotonic(), text
-            for one in self._waiting.pop(key, ()):
-                one(text)
+            for answer in self._waiting.pop(key, ()):
+                answer(text)
 
         try:
             child = Child("metrics", work, made, context.log, nice=0)

@@ -284,7 +284,7 @@ def correspond(context: DecisionContext, job_id: int, array_id: int, task_id: in
         for candidate in ids_of(tasks)
         if cancelled >> candidate & 1 or is_over(_counterpart(context.state, array_id, candidate))
     ]
-    return [one for one in killed if one is not None]
+    return [cancelled_job for cancelled_job in killed if cancelled_job is not None]
 
 
 def _cancelled(state: State, array_id: int) -> int:

@@ -73,14 +73,14 @@ def _settled_origin(context: DecisionContext, job: Job) -> Job:
         job = replace(job, flags=int(job.flags & ~JobFlag.REVOKED))  # cancelled while another cluster ran it
     clusters = _wanted(context.state, job, tie)
     entries: list[Sibling] = []
-    for one in tie.siblings:
-        if one.state is SiblingState.REFUSED:
-            entries += [one] if not job.state.ended and (one.cluster in clusters or tie.runs_on) else []
-        elif one.cluster in clusters or one.state is SiblingState.LEAVING:
-            entries.append(one)
+    for sibling in tie.siblings:
+        if sibling.state is SiblingState.REFUSED:
+            entries += [sibling] if not job.state.ended and (sibling.cluster in clusters or tie.runs_on) else []
+        elif sibling.cluster in clusters or sibling.state is SiblingState.LEAVING:
+            entries.append(sibling)
         else:
-            entries.append(replace(one, state=SiblingState.LEAVING))
-    copy, known = tie.copy, {one.cluster for one in entries}
+            entries.append(replace(sibling, state=SiblingState.LEAVING))
+    copy, known = tie.copy, {sibling.cluster for sibling in entries}
     for name in clusters:
         if name not in known:
             copy += 1
@@ -145,7 +145,7 @@ def sibling_gone(context: DecisionContext, command: SiblingGone) -> Done:
     """Another cluster does not have the copy any more."""
     job, tie, entry = _entry(context.state, command.job_id, command.cluster, command.copy)
     if job is not None and tie is not None and entry is not None and entry.state is SiblingState.LEAVING:
-        tie = replace(tie, siblings=tuple(one for one in tie.siblings if one.cluster != command.cluster))
+        tie = replace(tie, siblings=tuple(sibling for sibling in tie.siblings if sibling.cluster != command.cluster))
         # Cancelled, and queued again since: not before now could it start elsewhere.
         tie = replace(tie, lock="", runs_on="") if tie.lock == command.cluster else tie
         _put(context, replace(job, flags=int(job.flags & ~JobFlag.REVOKED)) if not tie.lock else job, tie)

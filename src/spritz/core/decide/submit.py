@@ -88,7 +88,7 @@ def check_clusters(state: State, spec: JobSpec) -> None:
     if own.state == "INACTIVE":
         hint = f"cluster {cluster} is INACTIVE in federation {own.federation}"
         raise Refused("ESLURM_FED_NO_VALID_CLUSTERS", hint=hint)
-    if not any(suits(one, spec) for one in federation):
+    if not any(suits(cluster_member, spec) for cluster_member in federation):
         raise Refused("ESLURM_INVALID_CLUSTER_FEATURE", hint=f"no cluster has {spec.cluster_features}")
     could = viable(federation, spec)
     if not could or (cluster not in could and not may_have_siblings(spec)):

@@ -386,10 +386,10 @@ def _with_request(before: Job, after: Job) -> Job:
     }
     request = replace(tie.request, **changed)
     siblings = tuple(
-        one
-        if one.state is SiblingState.LEAVING or one.cluster in (tie.runs_on, tie.lock)
-        else replace(one, state=SiblingState.LEAVING)
-        for one in tie.siblings
+        sibling
+        if sibling.state is SiblingState.LEAVING or sibling.cluster in (tie.runs_on, tie.lock)
+        else replace(sibling, state=SiblingState.LEAVING)
+        for sibling in tie.siblings
     )
     return replace(after, federation=replace(tie, request=request, siblings=siblings))
 

@@ -265,7 +265,7 @@ def _switches(view: PlanView, job: Job, record: JobRecord, requests: tuple[Reque
     if not asked or record.any_switches or until <= view.now:
         return
     free = [structs.replace(request, switches=0) for request in requests]
-    fits = (place(view.table, one, view.snapshot.eligibility) is not None for one in free)
+    fits = (place(view.table, candidate, view.snapshot.eligibility) is not None for candidate in free)
     few = count(asked, "leaf switch", "leaf switches")
     yield Limit(
         kind="Switches",
