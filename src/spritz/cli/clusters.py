@@ -34,27 +34,27 @@ def chosen(text: str, context: Context, *, said: str = "--cluster") -> list[Cont
 
     own = locate_controller()
     names = list(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip())) or [""]
-    found: list[ControllerConfig] = []
+    candidates: list[ControllerConfig] = []
     if names == [own.cluster_name]:
         return [own]
     if locate_database(own.path).kind != "slurmdbd":
         if names == ["all"] or own.cluster_name in names:
-            found.append(own)
+            candidates.append(own)
         if names not in (["all"], [own.cluster_name]):
             context.error("Problem talking to database")
     else:
         known = _registered(own.path, said)
         for name in sorted(known) if names == ["all"] else names:
             if name == own.cluster_name:
-                found.append(own)
+                candidates.append(own)
             elif name not in known:
                 context.error(f"No cluster '{name}' known by database.")
             elif known[name].port:
-                found.append(_config(known[name], own))
+                candidates.append(_config(known[name], own))
             else:
                 context.error(f"Slurmctld on '{name}' hasn't registered yet.")
-    if found:
-        return found
+    if candidates:
+        return candidates
 
     if names == ["all"]:
         raise SpritzError("No clusters can be reached now. Contact your admin to resolve the problem.")
@@ -78,8 +78,8 @@ def federated() -> list[ControllerConfig]:
     book = _book(own.path, "--federation")
     rows = {row.name: row for row in book.clusters}
     members = members_of(book.federation_members, member_of(book, own.cluster_name).federation)
-    found = [rows[member.cluster] for member in members if member.cluster in rows]
-    return [own if row.name == own.cluster_name else _config(row, own) for row in found if row.port]
+    configs = [rows[member.cluster] for member in members if member.cluster in rows]
+    return [own if row.name == own.cluster_name else _config(row, own) for row in configs if row.port]
 
 
 def origin_of(job_id: int) -> str:
@@ -124,8 +124,8 @@ def of_job(job_id: int) -> ControllerConfig | None:
     finally:
         use(own)
     runs_on = next((job.federation.runs_on for job in jobs if job.federation is not None and not job.state.ended), "")
-    found = reached.get(runs_on or origin, own)
-    return None if found.cluster_name == own.cluster_name else found
+    config = reached.get(runs_on or origin, own)
+    return None if config.cluster_name == own.cluster_name else config
 
 
 def connections(
@@ -150,11 +150,11 @@ def connections(
 
 def only(text: str, context: Context, *, said: str = "--cluster") -> str:
     """Have this call speak to the one cluster of `text`; its name. Raises Fatal for several."""
-    found = chosen(text, context, said=said)
-    if len(found) > 1:
+    candidates = chosen(text, context, said=said)
+    if len(candidates) > 1:
         raise Fatal(f"Only one cluster can be used at a time with {context.program}")
-    use(found[0])
-    return found[0].cluster_name
+    use(candidates[0])
+    return candidates[0].cluster_name
 
 
 def use(cluster: ControllerConfig) -> None:
@@ -182,9 +182,9 @@ def each(clusters: Sequence[ControllerConfig], show: Callable[[ControllerConfig]
     return status
 
 
-def source(found: Sequence[tuple[str, str | None]]) -> str:
+def source(parsed: Sequence[tuple[str, str | None]]) -> str:
     """What messages call the option: the environment's name if the command line does not have it."""
-    return "--cluster" if any(key == "clusters" for key, _ in found) else "SLURM_CLUSTERS"
+    return "--cluster" if any(key == "clusters" for key, _ in parsed) else "SLURM_CLUSTERS"
 
 
 def _registered(path: str, said: str) -> dict[str, ClusterRow]:

@@ -106,8 +106,8 @@ def _undo_coerced_locale() -> None:
         return
     try:
         with open("/proc/self/environ", "rb") as file:
-            given = file.read()
+            environment = file.read()
     except OSError:
         return
-    if not given.startswith(b"LC_CTYPE=") and b"\0LC_CTYPE=" not in given:
+    if not environment.startswith(b"LC_CTYPE=") and b"\0LC_CTYPE=" not in environment:
         del os.environ["LC_CTYPE"]

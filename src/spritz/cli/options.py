@@ -83,11 +83,11 @@ def parse(
     """
     options, by_key = _indexed(rows)
     try:
-        found, rest = getopt.parse(argv, options, stop_early=stop_early)
+        parsed, rest = getopt.parse(argv, options, stop_early=stop_early)
     except getopt.GetoptError as error:
         raise UsageError(str(error)) from error
     results = []
-    for key, value in found:
+    for key, value in parsed:
         row = by_key[key]
         if row.refused:
             raise refusal(row)
@@ -214,11 +214,11 @@ def _help_lines(row: Row) -> list[str]:
     return [f"{spelling:<32} {row.help}"] if len(spelling) < 32 else [spelling, f"{'':<32} {row.help}"]
 
 
-def about(said: set[str], program: str, synopsis: str, rows: Iterable[Row], usage: str, context: Context) -> int:
+def about(option_keys: set[str], program: str, synopsis: str, rows: Iterable[Row], usage: str, context: Context) -> int:
     """`--version`, `--help` or `--usage`, whichever was said. The exit status."""
-    if "version" in said:
+    if "version" in option_keys:
         context.out(version_text())
-    elif "help" in said:
+    elif "help" in option_keys:
         context.out(help_text(program, synopsis, rows))
     else:
         context.out(usage)

@@ -101,80 +101,80 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context)
     if isinstance(parsed, int):
         return parsed
-    found, rest = parsed
-    said = {key for key, _ in found}
-    if said & {"help", "usage", "version", "helpformat"}:
-        return _about(said, context)
+    options_given, rest = parsed
+    option_keys = {key for key, _ in options_given}
+    if option_keys & {"help", "usage", "version", "helpformat"}:
+        return _about(option_keys, context)
 
     try:
-        given = merge(gathered(found, context), OPTIONS, context)
+        options = merge(gathered(options_given, context), OPTIONS, context)
     except AlreadyReported as silent:
         return silent.exit_code
-    forms = [key for key, _ in found if key in ("parsable", "parsable2")]
+    forms = [key for key, _ in options_given if key in ("parsable", "parsable2")]
     for form in forms[:-1]:
         if form != forms[-1]:
-            given.pop(form, None)
+            options.pop(form, None)
     if rest:
         for line in ("Unknown arguments:", *(f" {word}" for word in rest)):
             context.error(line)
         return 1
     try:
-        if "federation" in given and not given.keys() & {"local", "clusters", "allclusters"}:
+        if "federation" in options and not options.keys() & {"local", "clusters", "allclusters"}:
             names = ",".join(cluster.cluster_name for cluster in clusters.federated())
-            given |= {"clusters": names} if names else {}
-        return _run(given, context)
+            options |= {"clusters": names} if names else {}
+        return _run(options, context)
     except AlreadyReported as silent:
         return silent.exit_code
 
 
-def _about(said: set[str], context: Context) -> int:
-    if "version" in said:
+def _about(option_keys: set[str], context: Context) -> int:
+    if "version" in option_keys:
         context.out(version_text())
-    elif "helpformat" in said:
+    elif "helpformat" in option_keys:
         context.out(help_format(FIELDS))
-    elif "help" in said:
+    elif "help" in option_keys:
         context.out(help_text("sacct", _SYNOPSIS, OPTIONS))
     else:
         context.out(USAGE)
     return 0
 
 
-def _run(given: dict[str, str], context: Context) -> int:
-    if "batch-script" in given and "env-vars" in given:
+def _run(options: dict[str, str], context: Context) -> int:
+    if "batch-script" in options and "env-vars" in options:
         raise Fatal("Options --batch-script and --env-vars are mutually exclusive")
     for option, what in (("batch-script", "scripts"), ("env-vars", "environment")):
-        if option in given and "jobs" not in given:
+        if option in options and "jobs" not in options:
             raise Fatal(f"When requesting job {what} you must also request specific jobs with the '-j' option.")
-    if "json" in given and given["json"] == "list":
+    if "json" in options and options["json"] == "list":
         from spritz.presentation.json.envelope import show
 
         show(context, "list", {})
         return 0
-    logged = "completion" in given or "file" in given
-    listing = _listing(given, context, logged=logged)
+    logged = "completion" in options or "file" in options
+    listing = _listing(options, context, logged=logged)
     now = SystemClock().now()
     if logged:
         from spritz.cli.acct.completion import show as show_logged
 
-        return show_logged(given, listing, now, context)
+        return show_logged(options, listing, now, context)
 
-    question = build(given, locate_database().cluster_name, now, context)
-    if "verbose" in given:
+    question = build(options, locate_database().cluster_name, now, context)
+    if "verbose" in options:
         _say_window(question, context)
     connection, _ = connected(context)
     with connection:
         if question.query.qos or listing.asks("QOSRAW"):
             listing.know_qos(_need_qos(connection, question.query.qos, context))
-        if "whole-hetjob" in given:
+        if "whole-hetjob" in options:
             from spritz.cli.acct.components import picked
 
-            question.query = picked(connection, question.query, given["whole-hetjob"])
-        if "batch-script" in given or "env-vars" in given:
-            _show_documents(connection, question, context, environment="env-vars" in given)
-        elif "json" in given:
-            _show_json(connection, question, context, given["json"])
+            question.query = picked(connection, question.query, options["whole-hetjob"])
+        if "batch-script" in options or "env-vars" in options:
+            _show_documents(connection, question, context, environment="env-vars" in options)
+        elif "json" in options:
+            _show_json(connection, question, context, options["json"])
         else:
-            _show(connection, question, listing, header="noheader" not in given)
+            _show(connection, question, listing, header="noheader" not in options)
     return 0
 
 
@@ -201,27 +201,27 @@ def _need_qos(connection: Connection, names: tuple[str, ...], context: Context) 
     return known
 
 
-def _listing(given: dict[str, str], context: Context, *, logged: bool) -> RowListing:
+def _listing(options: dict[str, str], context: Context, *, logged: bool) -> RowListing:
     """The columns. Everything wrong with them is said here, before anybody is asked."""
-    unit = given.get("units", "").upper()
-    if "units" in given and (len(unit) != 1 or unit not in "KMGTP"):
-        context.error(f"Invalid unit type '{given['units']}'. Possible options are 'KMGTP'")
+    unit = options.get("units", "").upper()
+    if "units" in options and (len(unit) != 1 or unit not in "KMGTP"):
+        context.error(f"Invalid unit type '{options['units']}'. Possible options are 'KMGTP'")
         raise Fatal("Invalid unit type")
     brief, long, default = fields.BRIEF, fields.LONG, fields.DEFAULT
     if logged:
         from spritz.cli.acct import completion
 
         brief, long, default = completion.BRIEF, completion.LONG, completion.DEFAULT
-    text = brief if "brief" in given else long if "long" in given else given.get("format", default)
+    text = brief if "brief" in options else long if "long" in options else options.get("format", default)
     style = fields.Style(
         context.environ,
         unit=unit,
-        convert="noconvert" not in given,
-        expand="expand-patterns" in given,
-        local_uid="use-local-uid" in given,
+        convert="noconvert" not in options,
+        expand="expand-patterns" in options,
+        local_uid="use-local-uid" in options,
     )
-    parsable = 1 if "parsable" in given else 2 if "parsable2" in given else 0
-    table = Table(columns_of(text), parsable, given.get("delimiter") or "|")
+    parsable = 1 if "parsable" in options else 2 if "parsable2" in options else 0
+    table = Table(columns_of(text), parsable, options.get("delimiter") or "|")
     return RowListing(table, style, context)
 
 
@@ -250,13 +250,13 @@ def _show_job(job_with_steps: JobWithSteps, now: float, question: Question, list
     from spritz.presentation.accounting_row import Row
 
     job = job_with_steps.job
-    wanted = question.steps.get(job.job_id)
-    if wanted is None and job.array_job_id:
-        wanted = question.steps.get(job.array_job_id)
-    if wanted is None:
+    step_ids = question.steps.get(job.job_id)
+    if step_ids is None and job.array_job_id:
+        step_ids = question.steps.get(job.array_job_id)
+    if step_ids is None:
         listing.row(Row(job, None, job_with_steps.steps, now, question.window))
     for step in job_with_steps.steps:
-        if wanted is None or step.step_id in wanted:
+        if step_ids is None or step.step_id in step_ids:
             listing.row(Row(job, step, job_with_steps.steps, now, question.window))
 
 
@@ -269,7 +269,7 @@ def _show_documents(connection: Connection, question: Question, context: Context
     )
     what, proviso = ("Environment used for", " (must be batch to display)") if environment else ("Batch Script for", "")
     pieces = (piece for request in requests for piece in connection.stream(request, Documents, timeout=60.0))
-    for one in (found for piece in pieces for found in piece.documents):
+    for one in (document for piece in pieces for document in piece.documents):
         title = f"{what} {Row(one.job, None, [], 0.0, (0.0, 0.0)).job_name()}{proviso}"
         context.out(f"{title}\n{'-' * 80}\n")
         body = one.body if one.body is not None else b"NONE"

@@ -246,14 +246,14 @@ def _other(verb: str, words: Sequence[str], said: Said, context: Context) -> int
     if verb == "clear" and not words:
         return daemon.clear_statistics(None, (), context)
     at_once = "immediate" in said
-    given = read(words)[0]
+    conditions = read(words)[0]
     with _connected(context) as connection:
         if verb == "dump":
-            return files.dump(connection, given, context)
+            return files.dump(connection, conditions, context)
         if verb == "load":
-            return files.load(connection, given, context, at_once=at_once)
+            return files.load(connection, conditions, context, at_once=at_once)
         if verb == "archive":
-            return files.archive(connection, given, context, at_once=at_once, quiet="quiet" in said)
+            return files.archive(connection, conditions, context, at_once=at_once, quiet="quiet" in said)
         if verb == "clear":
             return daemon.clear_statistics(connection, words, context)
         return daemon.reconfigure(connection) if verb == "reconfigure" else daemon.shutdown(connection)

@@ -35,34 +35,34 @@ def _main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context, stop_early=True, exit_code=255)
     if isinstance(parsed, int):
         return parsed
-    found, command = parsed
-    given = values.from_parsed(found)
-    parts = [given]
+    options_given, command = parsed
+    options = values.from_parsed(options_given)
+    parts = [options]
     if command[:1] == [":"]:
         more = components.parse(OPTIONS, command[1:], context)
         if isinstance(more, int):
             return more
         parts += more[0]
-        given, command = components.command_options(parts), more[1]
-    if given.keys() & {"version", "help", "usage"}:
-        return help_text.answer("salloc", _SYNOPSIS, OPTIONS, given, context)
+        options, command = components.command_options(parts), more[1]
+    if options.keys() & {"version", "help", "usage"}:
+        return help_text.answer("salloc", _SYNOPSIS, OPTIONS, options, context)
     outside = variables.read("salloc", OPTIONS, context.environ)
-    given = values.merge(outside, given)
+    options = values.merge(outside, options)
     several_clusters: list[ControllerConfig] = []
-    if "clusters" in given:
-        several_clusters = clusters.chosen(given["clusters"], context)
+    if "clusters" in options:
+        several_clusters = clusters.chosen(options["clusters"], context)
         clusters.use(several_clusters[0])
-    if "verbose" in given:
+    if "verbose" in options:
         from spritz.cli.submit import listing
 
-        listing.show(given, context)
-        if len(given["verbose"]) > 1:
+        listing.show(options, context)
+        if len(options["verbose"]) > 1:
             context.info("debug:  Entering _msg_thr_internal")
 
     try:
-        several = [given]
+        several = [options]
         if len(parts) > 1:
-            parts[0] = given
+            parts[0] = options
             several = components.merge_components(outside, parts)
         filtering = filters_of("salloc", OPTIONS, context)
         if filtering is not None:

@@ -43,10 +43,10 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context)
     if isinstance(parsed, int):
         return parsed
-    found, rest = parsed
-    given = values.from_parsed(found)
-    if given.keys() & {"version", "help", "usage"}:
-        return help_text.answer("sattach", _SYNOPSIS, OPTIONS, given, context)
+    options_given, rest = parsed
+    options = values.from_parsed(options_given)
+    if options.keys() & {"version", "help", "usage"}:
+        return help_text.answer("sattach", _SYNOPSIS, OPTIONS, options, context)
     if len(rest) != 1:
         return _usage("too many parameters", context)
     try:
@@ -54,11 +54,11 @@ def main(argv: list[str], context: Context) -> int:
         if found_step is None:
             return _usage("Failed to parse stepid from command line options", context)
         job_id, step_id = found_step
-        filters = {name: _task(given, name) for name in ("input-filter", "output-filter", "error-filter")}
+        filters = {name: _task(options, name) for name in ("input-filter", "output-filter", "error-filter")}
 
-        if "layout" in given:
+        if "layout" in options:
             return attaching.show_layout(job_id, step_id, context)
-        return attaching.attach(job_id, step_id, given, filters, context)
+        return attaching.attach(job_id, step_id, options, filters, context)
     except NotationError as error:
         raise SpritzError(str(error)) from error
     except AlreadyReported as silent:
@@ -83,8 +83,8 @@ def _step(text: str) -> tuple[int, int] | None:
     return int(job), int(step)
 
 
-def _task(given: Values, name: str) -> int | None:
-    return nodecount.parse_count(given[name], f"--{name}", minimum=0) if name in given else None
+def _task(options: Values, name: str) -> int | None:
+    return nodecount.parse_count(options[name], f"--{name}", minimum=0) if name in options else None
 
 
 def entry() -> None:

@@ -43,26 +43,26 @@ def _main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context, stop_early=True, exit_code=255)
     if isinstance(parsed, int):
         return parsed
-    found, rest = parsed
-    given = values.from_parsed(found)
-    parts = [given]
+    options_given, rest = parsed
+    options = values.from_parsed(options_given)
+    parts = [options]
     if rest[:1] == [":"]:
         more = components.parse(OPTIONS, rest[1:], context)
         if isinstance(more, int):
             return more
         parts += more[0]
-        given, rest = components.command_options(parts), more[1]
-    if given.keys() & {"version", "help", "usage"}:
+        options, rest = components.command_options(parts), more[1]
+    if options.keys() & {"version", "help", "usage"}:
         from spritz.cli.launch import help_text
 
-        return help_text.answer("sbatch", _SYNOPSIS, OPTIONS, given, context)
-    if "wrap" in given:
+        return help_text.answer("sbatch", _SYNOPSIS, OPTIONS, options, context)
+    if "wrap" in options:
         if rest:
             raise SpritzError("Script arguments not permitted with --wrap option")
-        script = scripts.wrapped(given["wrap"])
+        script = scripts.wrapped(options["wrap"])
     else:
         script = scripts.read(rest[0] if rest else None, context)
-    several = in_force(parts, given, script, context)
+    several = in_force(parts, options, script, context)
     if isinstance(several, int):
         return several
     filtering = filters_of("sbatch", OPTIONS, context)
@@ -109,20 +109,20 @@ def _main(argv: list[str], context: Context) -> int:
         raise _failed(error) from error
 
 
-def in_force(parts: list[Values], given: Values, script: scripts.BatchScript, context: Context) -> list[Values] | int:
+def in_force(parts: list[Values], options: Values, script: scripts.BatchScript, context: Context) -> list[Values] | int:
     """Command line over environment over the script's lines, for each component; an int is the exit status."""
     from_environment = variables.read("sbatch", OPTIONS, context.environ)
-    if "wrap" in given:
+    if "wrap" in options:
         in_script: list[Values] = [{}]
     else:
-        read = _script_values(script, values.merge(from_environment, given), context)
+        read = _script_values(script, values.merge(from_environment, options), context)
         if isinstance(read, int):
             return read
         in_script = read
     if len(parts) == len(in_script) == 1:
-        return [values.merge(in_script[0], values.merge(from_environment, given))]
+        return [values.merge(in_script[0], values.merge(from_environment, options))]
 
-    parts[0] = given
+    parts[0] = options
     return components.merge_components(from_environment, in_script, parts)
 
 

@@ -62,17 +62,17 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context)
     if isinstance(parsed, int):
         return parsed
-    found, rest = parsed
-    given = values.from_parsed(found)
-    if given.keys() & {"version", "help", "usage"}:
-        return help_text.answer("sbcast", _SYNOPSIS, OPTIONS, given, context)
-    given = values.merge(_from_environment(context), given)
+    options_given, rest = parsed
+    options = values.from_parsed(options_given)
+    if options.keys() & {"version", "help", "usage"}:
+        return help_text.answer("sbcast", _SYNOPSIS, OPTIONS, options, context)
+    options = values.merge(_from_environment(context), options)
     if len(rest) != 2:
         context.err(f"Need two file names, have {len(rest)} names\n")
         context.err('Try "sbcast --help" for more information\n')
         return 1
     try:
-        return _copy(given, rest[0], rest[1], context)
+        return _copy(options, rest[0], rest[1], context)
     except NotationError as error:
         raise SpritzError(str(error)) from error
     except AlreadyReported as silent:
@@ -80,36 +80,36 @@ def main(argv: list[str], context: Context) -> int:
 
 
 def _from_environment(context: Context) -> Values:
-    found: Values = {}
+    values: Values = {}
     for row in OPTIONS:
         value = context.environ.get("SBCAST_" + row.env) if row.env else None
         if value is not None:
             if row.refused:
                 raise refusal(row)
-            found[row.name] = value
-    return found
+            values[row.name] = value
+    return values
 
 
-def _copy(given: Values, source: str, destination: str, context: Context) -> int:
-    packed = packs(given.get("compress"))
-    job_id = _job_id(given, context)
-    block = nodecount.parse_count(given["size"], "--size", suffix=True) if "size" in given else 0
+def _copy(options: Values, source: str, destination: str, context: Context) -> int:
+    packed = packs(options.get("compress"))
+    job_id = _job_id(options, context)
+    block = nodecount.parse_count(options["size"], "--size", suffix=True) if "size" in options else 0
     copy = Copy(
         os.path.join(context.cwd, source),
         destination if destination.startswith("/") else os.path.join(context.cwd, destination),
-        force="force" in given,
-        preserve="preserve" in given,
+        force="force" in options,
+        preserve="preserve" in options,
         block_bytes=block,
         packed=packed,
     )
-    if "verbose" in given:
-        _tell(copy, job_id, given, context)
+    if "verbose" in options:
+        _tell(copy, job_id, options, context)
     reactor = Reactor()
-    width = "treewidth" if "treewidth" in given else "fanout"
-    seconds = nodecount.parse_count(given["timeout"], "--timeout") if "timeout" in given else None
+    width = "treewidth" if "treewidth" in options else "fanout"
+    seconds = nodecount.parse_count(options["timeout"], "--timeout") if "timeout" in options else None
     controller = Controller(reactor, timeout_seconds=seconds)
     interrupts = Interrupts(reactor, controller.interrupt)
-    quiet = "quiet" in given
+    quiet = "quiet" in options
     progress = context.stderr.isatty() and not quiet and not copy.packed
     status = broadcast(
         controller,
@@ -118,24 +118,24 @@ def _copy(given: Values, source: str, destination: str, context: Context) -> int
         context,
         job_id,
         copy,
-        tree_width=tree_width(given, width),
+        tree_width=tree_width(options, width),
         progress=progress,
         wording=_worded,
     )
-    if "verbose" in given and not status:
+    if "verbose" in options and not status:
         context.info(f"{copy.size} bytes of {source} are {destination} on every node of job {job_id}")
     return status
 
 
-def _tell(copy: Copy, job_id: int, given: Values, context: Context) -> None:
+def _tell(copy: Copy, job_id: int, options: Values, context: Context) -> None:
     """-v: what is asked for, as Slurm words it."""
     rule = "-----------------------------"
     lines = (
         ("block_size", str(copy.block_bytes)),
-        ("force", str("force" in given).lower()),
-        ("preserve", str("preserve" in given).lower()),
-        ("timeout", given.get("timeout", "0")),
-        ("verbose", str(len(given["verbose"]))),
+        ("force", str("force" in options).lower()),
+        ("preserve", str("preserve" in options).lower()),
+        ("timeout", options.get("timeout", "0")),
+        ("verbose", str(len(options["verbose"]))),
         ("source", copy.source),
         ("dest", copy.destination),
         ("size", str(copy.size)),
@@ -154,8 +154,8 @@ def _worded(error: RemoteError, job_id: int, context: Context) -> SpritzError:
     return SpritzError(f"Slurm job {job_id} lookup error: {why}", code=error.code, exit_code=255)
 
 
-def _job_id(given: Values, context: Context) -> int:
-    text = given.get("jobid", context.environ.get("SLURM_JOB_ID", "")).partition(".")[0]
+def _job_id(options: Values, context: Context) -> int:
+    text = options.get("jobid", context.environ.get("SLURM_JOB_ID", "")).partition(".")[0]
     if not text:
         raise SpritzError("Need a job id to run this command.  Run from within a Slurm job or use the --jobid option.")
     if not (text.isascii() and text.isdigit() and len(text) < 11):

@@ -57,14 +57,14 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context)
     if isinstance(parsed, int):
         return parsed
-    found, rest = parsed
-    said = {key for key, _ in found}
-    if said & {"help", "usage", "version"}:
-        return about(said, "scancel", _SYNOPSIS, OPTIONS, USAGE, context)
+    options_given, rest = parsed
+    option_keys = {key for key, _ in options_given}
+    if option_keys & {"help", "usage", "version"}:
+        return about(option_keys, "scancel", _SYNOPSIS, OPTIONS, USAGE, context)
     from spritz.cli.cancel.run import run
 
     try:
-        return run(found, rest, OPTIONS, context)
+        return run(options_given, rest, OPTIONS, context)
     except AlreadyReported as silent:
         return silent.exit_code
 

@@ -44,21 +44,21 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, _with_flags_apart(argv), context)
     if isinstance(parsed, int):
         return parsed
-    found, rest = parsed
-    said = {key for key, _ in found}
-    if "version" in said:
+    options_given, rest = parsed
+    option_keys = {key for key, _ in options_given}
+    if "version" in option_keys:
         context.out(version_text())
         return 0
-    if said & {"help", "usage"}:
-        context.out(full_help() if "help" in said else USAGE)
+    if option_keys & {"help", "usage"}:
+        context.out(full_help() if "help" in option_keys else USAGE)
         return 0
-    if "clusters" in said or "SLURM_CLUSTERS" in context.environ:
-        names = next((value for key, value in reversed(found) if key == "clusters"), None)
-        clusters.only(names or context.environ.get("SLURM_CLUSTERS", ""), context, said=clusters.source(found))
+    if "clusters" in option_keys or "SLURM_CLUSTERS" in context.environ:
+        names = next((value for key, value in reversed(options_given) if key == "clusters"), None)
+        clusters.only(names or context.environ.get("SLURM_CLUSTERS", ""), context, said=clusters.source(options_given))
 
     session = Session(context)
-    session.local = "clusters" in said or "SLURM_CLUSTERS" in context.environ
-    _set_modes(session, found)
+    session.local = "clusters" in option_keys or "SLURM_CLUSTERS" in context.environ
+    _set_modes(session, options_given)
     try:
         if not rest:
             from spritz.cli.control import interactive
@@ -78,11 +78,11 @@ def _with_flags_apart(argv: list[str]) -> list[str]:
     return argv
 
 
-def _set_modes(session: Session, found: list[tuple[str, str | None]]) -> None:
+def _set_modes(session: Session, options_given: list[tuple[str, str | None]]) -> None:
     environ = session.context.environ
     session.all = "SCONTROL_ALL" in environ
     session.future = "SCONTROL_FUTURE" in environ
-    for key, value in found:
+    for key, value in options_given:
         if key == "all":
             session.all = True
         elif key == "hide":

@@ -72,26 +72,26 @@ _RETRY = "Do you want to retry the edit? (y/n) "
 def main(argv: list[str], context: Context) -> int:
     """0; 1 for a wrong command line, a crontab that is not there, and one that is refused."""
     try:
-        found, rest = parse(OPTIONS, argv)
+        options_given, rest = parse(OPTIONS, argv)
     except UsageError:
         context.err(USAGE)
         return 1
-    said = {key for key, _ in found}
-    if said & {"help", "usage", "version"}:
-        return about(said, "scrontab", _SYNOPSIS, OPTIONS, USAGE, context)
-    doing = said & {"e", "l", "r"}
+    option_keys = {key for key, _ in options_given}
+    if option_keys & {"help", "usage", "version"}:
+        return about(option_keys, "scrontab", _SYNOPSIS, OPTIONS, USAGE, context)
+    doing = option_keys & {"e", "l", "r"}
     if len(rest) > (0 if doing else 1):
         context.err(USAGE)
         return 1
-    if "e" in said and not context.stdin.isatty():
+    if "e" in option_keys and not context.stdin.isatty():
         raise Fatal("Standard input is not a TTY")
-    user = next((value for key, value in reversed(found) if key == "u"), None)
+    user = next((value for key, value in reversed(options_given) if key == "u"), None)
 
     with connect_controller() as controller:
-        call = _Call(context, controller, user, verbose="v" in said)
-        if "r" in said:
+        call = _Call(context, controller, user, verbose="v" in option_keys)
+        if "r" in option_keys:
             return call.remove()
-        if "l" in said:
+        if "l" in option_keys:
             return call.list()
         if rest or not (doing or context.stdin.isatty()):
             return call.write(rest[0] if rest else "-")

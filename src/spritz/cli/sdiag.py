@@ -47,16 +47,16 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context)
     if isinstance(parsed, int):
         return parsed
-    found, _ = parsed
-    said = dict(found)
-    if said.keys() & {"help", "usage", "version"}:
-        return about(set(said), "sdiag", "[OPTIONS]", OPTIONS, USAGE, context)
+    options_given, _ = parsed
+    options = dict(options_given)
+    if options.keys() & {"help", "usage", "version"}:
+        return about(set(options), "sdiag", "[OPTIONS]", OPTIONS, USAGE, context)
 
-    if "cluster" in said:
-        only(said["cluster"] or "", context)
+    if "cluster" in options:
+        only(options["cluster"] or "", context)
     config = locate_controller()
     with connect_controller(config, wait_seconds=config.message_timeout_seconds) as connection:
-        if "reset" in said:
+        if "reset" in options:
             try:
                 connection.call(ResetDiagnostics(), Done)
             except ClientError as error:
@@ -65,14 +65,14 @@ def main(argv: list[str], context: Context) -> int:
             context.out("Reset scheduling statistics\n")
             return 0
         figures = connection.call(GetDiagnostics(), Diagnostics)
-    if "json" in said or "yaml" in said:
+    if "json" in options or "yaml" in options:
         from spritz.presentation.json.diagnostics import statistics
         from spritz.presentation.json.envelope import YAML, show
 
-        asked = (said["json"] or "") if "json" in said else YAML + (said["yaml"] or "")
+        asked = (options["json"] or "") if "json" in options else YAML + (options["yaml"] or "")
         show(context, asked, {"statistics": statistics(figures)}, "GET /slurm/diag")
         return 0
-    order = next((key for key in ("sort-by-id", "sort-by-time", "sort-by-time2") if key in said), "")
+    order = next((key for key in ("sort-by-id", "sort-by-time", "sort-by-time2") if key in options), "")
     context.out(_text(figures, order))
     return 0
 

@@ -45,11 +45,11 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context)
     if isinstance(parsed, int):
         return parsed
-    found, rest = parsed
-    given = values.from_parsed(found)
-    if given.keys() & {"version", "help", "usage"}:
-        return help_text.answer("sgather", _SYNOPSIS, OPTIONS, given, context)
-    given = values.merge(_from_environment(context), given)
+    options_given, rest = parsed
+    options = values.from_parsed(options_given)
+    if options.keys() & {"version", "help", "usage"}:
+        return help_text.answer("sgather", _SYNOPSIS, OPTIONS, options, context)
+    options = values.merge(_from_environment(context), options)
     if len(rest) != 2:
         context.error(f"Need two file names, have {len(rest)} names")
         context.err('Try "sgather --help" for more information\n')
@@ -59,30 +59,30 @@ def main(argv: list[str], context: Context) -> int:
         context.error("Command only valid from within a Slurm job")
         return 1
     # Every node, also after one that failed: the rest may be all that somebody wants.
-    return max(_gather(node, given, rest[0], rest[1], context) for node in hostlist.expand(nodes))
+    return max(_gather(node, options, rest[0], rest[1], context) for node in hostlist.expand(nodes))
 
 
 def _from_environment(context: Context) -> Values:
-    found: Values = {}
+    values: Values = {}
     for row in OPTIONS:
         if row.env and context.environ.get("SGATHER_" + row.env) is not None:
             if row.refused:
                 raise refusal(row)
-            found[row.name] = ""
-    return found
+            values[row.name] = ""
+    return values
 
 
-def _gather(node: str, given: Values, source: str, destination: str, context: Context) -> int:
+def _gather(node: str, options: Values, source: str, destination: str, context: Context) -> int:
     directory, name = os.path.split(os.path.abspath(os.path.join(context.cwd, source)))
-    wanted = "-e" if "recursive" in given else "-f"
-    missing = "exit 0" if "force" in given else 'echo "$0/$1: not a file that can be copied" >&2; exit 1'
+    test = "-e" if "recursive" in options else "-f"
+    missing = "exit 0" if "force" in options else 'echo "$0/$1: not a file that can be copied" >&2; exit 1'
     # What changes while it is read, and has to be removed, is not: tar says so by its status.
-    script = f'test {wanted} "$0/$1" || {{ {missing}; }}; tar -C "$0" -c{"z" * ("compress" in given)}f - -- "$1"'
-    if "keep" not in given:
+    script = f'test {test} "$0/$1" || {{ {missing}; }}; tar -C "$0" -c{"z" * ("compress" in options)}f - -- "$1"'
+    if "keep" not in options:
         script += ' && rm -rf -- "$0/$1"'
     step = (own_srun(), "-Q", "--overlap", "-N1", "-n1", "-w", node, "sh", "-c", script, directory, name)
     path = f"{os.path.join(context.cwd, destination)}.{node}"
-    if "verbose" in given:
+    if "verbose" in options:
         context.info(f"{node}: {shlex.quote(source)} to {path}")
     with subprocess.Popen(
         step, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=dict(context.environ), cwd=context.cwd
@@ -93,7 +93,7 @@ def _gather(node: str, given: Values, source: str, destination: str, context: Co
                 # As it is: the step is the user's own, and its tar wrote it. (Python before 3.11.4 knows no filters.)
                 archive.extraction_filter = lambda member, path: member
                 for member in archive:
-                    _put(archive, member, name, path, preserve="preserve" in given)
+                    _put(archive, member, name, path, preserve="preserve" in options)
         except tarfile.ReadError:
             pass  # nothing came: the step says why
         except (OSError, tarfile.TarError) as error:

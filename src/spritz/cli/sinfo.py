@@ -66,61 +66,61 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context)
     if isinstance(parsed, int):
         return parsed
-    found, _ = parsed  # words that are no options mean nothing, as in Slurm
-    said = {key for key, _ in found}
-    if said & {"help", "usage", "version"}:
-        return about(said, "sinfo", _SYNOPSIS, OPTIONS, USAGE, context)
+    options_given, _ = parsed  # words that are no options mean nothing, as in Slurm
+    option_keys = {key for key, _ in options_given}
+    if option_keys & {"help", "usage", "version"}:
+        return about(option_keys, "sinfo", _SYNOPSIS, OPTIONS, USAGE, context)
     from spritz.cli.info.listing import check_displaced
     from spritz.cli.queue.conditions import check_form, merge
 
-    check_form(found, ("format", "Format"))
-    given = merge(found, OPTIONS, context)
-    if "verbose" in given:
-        given["verbose"] = str(sum(key == "verbose" for key, _ in found))
-    if "summarize" in said and "format" not in said:
-        given.pop("format", None)  # the environment's
+    check_form(options_given, ("format", "Format"))
+    options = merge(options_given, OPTIONS, context)
+    if "verbose" in options:
+        options["verbose"] = str(sum(key == "verbose" for key, _ in options_given))
+    if "summarize" in option_keys and "format" not in option_keys:
+        options.pop("format", None)  # the environment's
     try:
-        check_displaced(found, context)
+        check_displaced(options_given, context)
         several: list[ControllerConfig] = []
-        if "clusters" in given:
-            several = clusters.chosen(given["clusters"], context, said=clusters.source(found))
-            given.pop("federation", None)
-        elif "federation" in given and "local" not in given:
+        if "clusters" in options:
+            several = clusters.chosen(options["clusters"], context, said=clusters.source(options_given))
+            options.pop("federation", None)
+        elif "federation" in options and "local" not in options:
             several = clusters.federated()
         if not several:
-            given.pop("federation", None)  # of a cluster that is in none, as in Slurm
-        return _run(given, context, several)
+            options.pop("federation", None)  # of a cluster that is in none, as in Slurm
+        return _run(options, context, several)
     except AlreadyReported as silent:
         return silent.exit_code
 
 
-def _run(given: dict[str, str], context: Context, several: list[ControllerConfig]) -> int:
+def _run(options: dict[str, str], context: Context, several: list[ControllerConfig]) -> int:
     from spritz.cli.info.listing import NodeListing
 
-    seconds = _seconds(given, context)
-    listing = NodeListing(given, context)
-    if "verbose" in given:
+    seconds = _seconds(options, context)
+    listing = NodeListing(options, context)
+    if "verbose" in options:
         listing.say_options()
     if seconds:
         from spritz.cli import repeat
 
         repeat.end_on_interrupt()
     while True:
-        if "federation" in given:
-            status = _show_federation(given, listing, several, context)
+        if "federation" in options:
+            status = _show_federation(options, listing, several, context)
         elif not several:
-            _show(given, listing, context)
+            _show(options, listing, context)
             status = 0
         else:
 
             def shown(cluster: ControllerConfig) -> int:
-                if cluster is not several[0] and "json" not in given:
+                if cluster is not several[0] and "json" not in options:
                     context.out("\n")
-                _show(given, listing, context, cluster.cluster_name, repeat=cluster is not several[0])
+                _show(options, listing, context, cluster.cluster_name, repeat=cluster is not several[0])
                 return 0
 
             status = clusters.each(several, shown)
-        if not seconds or "json" in given:
+        if not seconds or "json" in options:
             return status
         context.out("\n")
         context.stdout.flush()
@@ -128,33 +128,37 @@ def _run(given: dict[str, str], context: Context, several: list[ControllerConfig
 
 
 def _show(
-    given: dict[str, str], listing: NodeListing, context: Context, cluster: str = "", *, repeat: bool = False
+    options: dict[str, str], listing: NodeListing, context: Context, cluster: str = "", *, repeat: bool = False
 ) -> None:
     """One listing. `cluster`: for its heading; `again`: of another cluster than the first."""
-    dated = not repeat and "noheader" not in given and ("iterate" in given or bool(given.keys() & {"long", "verbose"}))
-    if cluster and not given.keys() & {"noheader", "json"}:
+    dated = (
+        not repeat
+        and "noheader" not in options
+        and ("iterate" in options or bool(options.keys() & {"long", "verbose"}))
+    )
+    if cluster and not options.keys() & {"noheader", "json"}:
         if dated:
             _print_date(context)
         context.out(f"CLUSTER: {cluster}\n")
     with _connected(context) as controller:
-        if "json" in given:
+        if "json" in options:
             listing.show_json(controller)
             return
         if dated and not cluster:
             _print_date(context)
-        if "reservation" in given:
+        if "reservation" in options:
             listing.show_reservations(controller)
         else:
             listing.show(controller)
 
 
 def _show_federation(
-    given: dict[str, str], listing: NodeListing, several: list[ControllerConfig], context: Context
+    options: dict[str, str], listing: NodeListing, several: list[ControllerConfig], context: Context
 ) -> int:
     """One listing of all its clusters."""
-    if given.keys() & {"json", "reservation"}:
+    if options.keys() & {"json", "reservation"}:
         raise SpritzError("--federation lists nodes; for reservations and JSON of several clusters use --clusters")
-    if "noheader" not in given and ("iterate" in given or given.keys() & {"long", "verbose"}):
+    if "noheader" not in options and ("iterate" in options or options.keys() & {"long", "verbose"}):
         _print_date(context)
     listing.show_all(clusters.connections(several, lambda: _connected(context)))
     return 0
@@ -168,11 +172,11 @@ def _connected(context: Context) -> Connection:
     return connected(context, "slurm_load_partitions", named=False)
 
 
-def _seconds(given: dict[str, str], context: Context) -> int:
+def _seconds(options: dict[str, str], context: Context) -> int:
     """Of --iterate; 0 when it was not given. Raises SpritzError."""
-    if "iterate" not in given:
+    if "iterate" not in options:
         return 0
-    text = given["iterate"]
+    text = options["iterate"]
     if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) > 0):
         raise SpritzError(f"Error: invalid entry for --iterate={text}")
     return int(text)

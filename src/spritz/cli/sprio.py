@@ -64,50 +64,50 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context)
     if isinstance(parsed, int):
         return parsed
-    found, words = parsed
-    said = {key for key, _ in found}
-    if said & {"help", "usage", "version"}:
-        return about(said, "sprio", _SYNOPSIS, OPTIONS, USAGE, context)
-    if words and any(key == "jobs" and not value for key, value in found):
+    options_given, words = parsed
+    option_keys = {key for key, _ in options_given}
+    if option_keys & {"help", "usage", "version"}:
+        return about(option_keys, "sprio", _SYNOPSIS, OPTIONS, USAGE, context)
+    if words and any(key == "jobs" and not value for key, value in options_given):
         # As in Slurm, the numbers may come after a blank.
-        found = [(key, value or words[0]) if key == "jobs" else (key, value) for key, value in found]
+        options_given = [(key, value or words[0]) if key == "jobs" else (key, value) for key, value in options_given]
         words = words[1:]
     if words:
         context.error(f"Unrecognized option: {words[0]}")
         context.err(USAGE)
         return 1
 
-    given = merge(found, OPTIONS, context)
-    if "verbose" in given:
-        _say_options(given, sum(1 for key, _ in found if key == "verbose"), context)
+    options = merge(options_given, OPTIONS, context)
+    if "verbose" in options:
+        _say_options(options, sum(1 for key, _ in options_given if key == "verbose"), context)
     try:
-        if "clusters" in given:
-            given["clusters"] = clusters.only(given["clusters"], context, said=clusters.source(found))
-        return _run(given, context)
+        if "clusters" in options:
+            options["clusters"] = clusters.only(options["clusters"], context, said=clusters.source(options_given))
+        return _run(options, context)
     except AlreadyReported as silent:
         return silent.exit_code
 
 
-def _say_options(given: dict[str, str], times: int, context: Context) -> None:
+def _say_options(options: dict[str, str], times: int, context: Context) -> None:
     """What is asked for, as Slurm says it."""
     rule = "-" * 29
-    rows = [("format", given.get("format")), ("job_flag", str(int("jobs" in given)))]
-    rows += [("jobs", given.get("jobs")), ("partition", given.get("partition")), ("users", given.get("user"))]
+    rows = [("format", options.get("format")), ("job_flag", str(int("jobs" in options)))]
+    rows += [("jobs", options.get("jobs")), ("partition", options.get("partition")), ("users", options.get("user"))]
     rows.append(("verbose", str(times)))
     lines = (f"{title:<10} = {'(null)' if value is None else value}" for title, value in rows)
     context.out("\n".join([rule, *lines, rule]) + "\n\n\n")
 
 
-def _run(given: dict[str, str], context: Context) -> int:
-    listing = PriorityListing(given, context)
+def _run(options: dict[str, str], context: Context) -> int:
+    listing = PriorityListing(options, context)
     with _connected(context) as controller:
         request = ListPriorities(filter=listing.wanted)
         pieces = list(controller.stream(request, Priorities, timeout=controller.timeout_seconds))
     if not pieces[0].weights.multifactor:
         context.err(_NOT_MULTIFACTOR)
         return 1
-    if "clusters" in given and "noheader" not in given:
-        context.out(f"CLUSTER: {given['clusters']}\n")
+    if "clusters" in options and "noheader" not in options:
+        context.out(f"CLUSTER: {options['clusters']}\n")
     listing.show(pieces)
     return 0
 

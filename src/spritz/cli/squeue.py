@@ -88,69 +88,69 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context)
     if isinstance(parsed, int):
         return parsed
-    found, rest = parsed
-    said = {key for key, _ in found}
-    if said & {"help", "usage", "version"}:
-        return about(said, "squeue", _SYNOPSIS, OPTIONS, USAGE, context)
+    options_given, rest = parsed
+    option_keys = {key for key, _ in options_given}
+    if option_keys & {"help", "usage", "version"}:
+        return about(option_keys, "squeue", _SYNOPSIS, OPTIONS, USAGE, context)
     from spritz.cli.queue import conditions
 
-    conditions.check_form(found, ("format",))
-    conditions.check_formats(found)
-    given = conditions.merge(found, OPTIONS, context)
-    if "verbose" in given:
-        given["verbose"] = str(sum(key == "verbose" for key, _ in found))
-    if "long" in said and "Format" not in said:
+    conditions.check_form(options_given, ("format",))
+    conditions.check_formats(options_given)
+    options = conditions.merge(options_given, OPTIONS, context)
+    if "verbose" in options:
+        options["verbose"] = str(sum(key == "verbose" for key, _ in options_given))
+    if "long" in option_keys and "Format" not in option_keys:
         # The environment's form gives way to what the command line asks for.
-        given.pop("format", None)
-        given.pop("Format", None)
+        options.pop("format", None)
+        options.pop("Format", None)
     for option in ("jobs", "steps"):
         # `-j 12`: the list is optional, so that getopt leaves a separate word for the command.
-        if rest and given.get(option) == "":
-            given[option] = rest.pop(0)
-            conditions.targets(given[option], steps=option == "steps")
+        if rest and options.get(option) == "":
+            options[option] = rest.pop(0)
+            conditions.targets(options[option], steps=option == "steps")
     if rest:
         context.error(f"Unrecognized option: {rest[0]}")
         context.out(USAGE)
         return 1
     try:
-        conditions.check_displaced(found, context)
+        conditions.check_displaced(options_given, context)
         several: list[ControllerConfig] = []
-        if "clusters" in given:
-            several = clusters.chosen(given["clusters"], context, said=clusters.source(found))
-            given.pop("federation", None)
-        elif given.keys() & {"federation", "sibling"} and "local" not in given:
+        if "clusters" in options:
+            several = clusters.chosen(options["clusters"], context, said=clusters.source(options_given))
+            options.pop("federation", None)
+        elif options.keys() & {"federation", "sibling"} and "local" not in options:
             several = clusters.federated()
-            given["federation"] = ""
-        return _run(given, context, several)
+            options["federation"] = ""
+        return _run(options, context, several)
     except AlreadyReported as silent:
         return silent.exit_code
 
 
-def _run(given: Mapping[str, str], context: Context, several: list[ControllerConfig]) -> int:
+def _run(options: Mapping[str, str], context: Context, several: list[ControllerConfig]) -> int:
     from spritz.cli.queue import conditions
 
-    seconds = conditions.iterate_seconds(given["iterate"], context) if "iterate" in given else 0
-    show = _listing(given, context)
-    if "verbose" in given:
+    seconds = conditions.iterate_seconds(options["iterate"], context) if "iterate" in options else 0
+    show = _listing(options, context)
+    if "verbose" in options:
         from spritz.cli.queue import verbose
 
-        context.out(verbose.text(given, int(given["verbose"])))
+        context.out(verbose.text(options, int(options["verbose"])))
     if seconds:
         from spritz.cli import repeat
 
         repeat.end_on_interrupt()
     while True:
-        if several and "federation" in given:
-            status = _show_federation(given, several, context)
+        if several and "federation" in options:
+            status = _show_federation(options, several, context)
         elif not several:
-            _show(given, show, context)
+            _show(options, show, context)
             status = 0
         else:
 
             def shown(cluster: ControllerConfig) -> int:
-                if cluster is not several[0] and "json" not in given:
+                if cluster is not several[0] and "json" not in options:
                     context.out("\n")
-                _show(given, show, context, cluster.cluster_name, repeat=cluster is not several[0])
+                _show(options, show, context, cluster.cluster_name, repeat=cluster is not several[0])
                 return 0
 
             status = clusters.each(several, shown)
@@ -162,7 +162,7 @@ def _run(given: Mapping[str, str], context: Context, several: list[ControllerCon
 
 
 def _show(
-    given: Mapping[str, str],
+    options: Mapping[str, str],
     show: Callable[[Connection], None],
     context: Context,
     cluster: str = "",
@@ -170,29 +170,33 @@ def _show(
     repeat: bool = False,
 ) -> None:
     """One listing. `cluster`: for its heading; `again`: of another cluster than the first."""
-    dated = not repeat and "noheader" not in given and ("iterate" in given or bool(given.keys() & {"long", "verbose"}))
-    if cluster and not given.keys() & {"noheader", "json"}:
+    dated = (
+        not repeat
+        and "noheader" not in options
+        and ("iterate" in options or bool(options.keys() & {"long", "verbose"}))
+    )
+    if cluster and not options.keys() & {"noheader", "json"}:
         if dated:
             _print_date(context)
         context.out(f"CLUSTER: {cluster}\n")
     with _connected(context) as controller:
-        if given.get("nodelist"):
-            _check_nodes(given["nodelist"], controller)
+        if options.get("nodelist"):
+            _check_nodes(options["nodelist"], controller)
         if dated and not cluster:
             _print_date(context)
         _call(show, controller, context)
 
 
-def _show_federation(given: Mapping[str, str], several: list[ControllerConfig], context: Context) -> int:
+def _show_federation(options: Mapping[str, str], several: list[ControllerConfig], context: Context) -> int:
     """One listing of all its clusters."""
     from spritz.cli.queue import conditions
     from spritz.cli.queue.jobs import JobListing
 
-    if given.keys() & {"json", "steps"}:
+    if options.keys() & {"json", "steps"}:
         raise SpritzError("--federation lists jobs; for steps and JSON of several clusters use --clusters")
-    if "noheader" not in given and ("iterate" in given or given.keys() & {"long", "verbose"}):
+    if "noheader" not in options and ("iterate" in options or options.keys() & {"long", "verbose"}):
         _print_date(context)
-    listing = JobListing(given, conditions.build_filter(given, context), context)
+    listing = JobListing(options, conditions.build_filter(options, context), context)
     listing.show_all(controller for _, controller in clusters.connections(several, lambda: _connected(context)))
     return 0
 
@@ -201,24 +205,24 @@ def _connected(context: Context) -> Connection:
     return connected(context, "slurm_load_jobs error", named=False)
 
 
-def _listing(given: Mapping[str, str], context: Context) -> Callable[[Connection], None]:
+def _listing(options: Mapping[str, str], context: Context) -> Callable[[Connection], None]:
     """What to do at each listing. Everything wrong with the options is said here, before anybody is asked."""
     from spritz.cli.queue import conditions
 
-    wanted = conditions.build_filter(given, context)
-    if "only-job-state" in given:
-        conditions.check_only_state(given)
-    if "json" in given:
+    job_filter = conditions.build_filter(options, context)
+    if "only-job-state" in options:
+        conditions.check_only_state(options)
+    if "json" in options:
         from spritz.presentation.json.jobs import JobsJson
 
-        return JobsJson(given["json"], wanted, context, all_jobs="all" in given).show
-    if "steps" in given:
+        return JobsJson(options["json"], job_filter, context, all_jobs="all" in options).show
+    if "steps" in options:
         from spritz.cli.queue.steps import StepListing
 
-        return StepListing(given, wanted, context).show
+        return StepListing(options, job_filter, context).show
     from spritz.cli.queue.jobs import JobListing
 
-    return JobListing(given, wanted, context).show
+    return JobListing(options, job_filter, context).show
 
 
 def _call(show: Callable[[Connection], None], controller: Connection, context: Context) -> None:

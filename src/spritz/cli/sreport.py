@@ -72,18 +72,18 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context)
     if isinstance(parsed, int):
         return parsed
-    found, words = parsed
-    said = {key for key, _ in found}
-    if "version" in said:
+    options_given, words = parsed
+    option_keys = {key for key, _ in options_given}
+    if "version" in option_keys:
         context.out(version_text())
         return 0
-    if said & {"help", "usage"}:
+    if option_keys & {"help", "usage"}:
         context.out(help_page())
         return 0
 
-    given = _renamed(merge(found, OPTIONS, context))
+    options = _renamed(merge(options_given, OPTIONS, context))
     try:
-        session = Session(context, given, help_page)
+        session = Session(context, options, help_page)
         if words:
             session.line(words)
             return session.status
@@ -92,8 +92,8 @@ def main(argv: list[str], context: Context) -> int:
         return silent.exit_code
 
 
-def _renamed(given: Mapping[str, str]) -> dict[str, str]:
-    return {("time" if key == "t" else key): value for key, value in given.items()}
+def _renamed(options: Mapping[str, str]) -> dict[str, str]:
+    return {("time" if key == "t" else key): value for key, value in options.items()}
 
 
 def _interactive(session: object, context: Context) -> int:

@@ -39,20 +39,20 @@ def _main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context, stop_early=True, exit_code=255)
     if isinstance(parsed, int):
         return parsed
-    found, command = parsed
-    given = values.from_parsed(found)
-    if given.keys() & {"version", "help", "usage"} or given.get("mpi") == "list" or _asks_help(given):
-        return help_text.answer("srun", _SYNOPSIS, OPTIONS, given, context)
-    inside = "SLURM_JOB_ID" in context.environ or "jobid" in given
-    if ":" in command or "het-group" in given:
+    options_given, command = parsed
+    options = values.from_parsed(options_given)
+    if options.keys() & {"version", "help", "usage"} or options.get("mpi") == "list" or _asks_help(options):
+        return help_text.answer("srun", _SYNOPSIS, OPTIONS, options, context)
+    inside = "SLURM_JOB_ID" in context.environ or "jobid" in options
+    if ":" in command or "het-group" in options:
         return _run_together(argv, context, inside)
-    given = values.merge(variables.read("srun", OPTIONS, context.environ, inside=inside), given)
+    options = values.merge(variables.read("srun", OPTIONS, context.environ, inside=inside), options)
     several: list[ControllerConfig] = []
-    if "clusters" in given and not inside:
-        several = clusters.chosen(given["clusters"], context)
+    if "clusters" in options and not inside:
+        several = clusters.chosen(options["clusters"], context)
         clusters.use(several[0])
-    _list(given, context, inside)
-    if given.get("gres", "").lower() == "help":
+    _list(options, context, inside)
+    if options.get("gres", "").lower() == "help":
         from spritz.cli.submit.announce import gres_help
 
         return gres_help(context)
@@ -60,23 +60,23 @@ def _main(argv: list[str], context: Context) -> int:
         raise Fatal("No command given to execute.")
     filtering = filters_of("srun", OPTIONS, context)
     if filtering is not None:
-        given = filtering.before(values.merge(filtering.defaults(), given), command)
-    return _run(given, command, argv, context, inside, filtering, several)
+        options = filtering.before(values.merge(filtering.defaults(), options), command)
+    return _run(options, command, argv, context, inside, filtering, several)
 
 
-def _list(given: Values, context: Context, inside: bool) -> None:
+def _list(options: Values, context: Context, inside: bool) -> None:
     """-v: the options; inside a job, with the name that it goes by."""
-    if "verbose" in given:
+    if "verbose" in options:
         name = context.environ.get("SLURM_JOB_NAME", "") if inside else ""
-        listing.show({"job-name": name, **given} if name else given, context)
+        listing.show({"job-name": name, **options} if name else options, context)
 
 
-def _asks_help(given: Values) -> bool:
-    return "help" in (given.get("cpu-bind"), given.get("mem-bind"), given.get("hint"))
+def _asks_help(options: Values) -> bool:
+    return "help" in (options.get("cpu-bind"), options.get("mem-bind"), options.get("hint"))
 
 
 def _run(
-    given: Values,
+    options: Values,
     command: list[str],
     argv: list[str],
     context: Context,
@@ -87,7 +87,7 @@ def _run(
     from spritz.cli.launch.session import Session
 
     try:
-        with Session(given, command, argv, context, inside=inside) as session:
+        with Session(options, command, argv, context, inside=inside) as session:
             session.filters = filtering
             session.clusters = clusters
             return session.run()

@@ -80,22 +80,22 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context)
     if isinstance(parsed, int):
         return parsed
-    found, _words = parsed
-    said = {key for key, _ in found}
-    if said & {"help", "usage", "version", "helpformat"}:
-        return _about(said, context)
+    options_given, _words = parsed
+    option_keys = {key for key, _ in options_given}
+    if option_keys & {"help", "usage", "version", "helpformat"}:
+        return _about(option_keys, context)
 
-    given = merge(found, OPTIONS, context)
+    options = merge(options_given, OPTIONS, context)
     try:
-        return _run(given, context)
+        return _run(options, context)
     except AlreadyReported as silent:
         return silent.exit_code
 
 
-def _about(said: set[str], context: Context) -> int:
-    if "version" in said:
+def _about(option_keys: set[str], context: Context) -> int:
+    if "version" in option_keys:
         context.out(version_text())
-    elif "helpformat" in said:
+    elif "helpformat" in option_keys:
         context.out(help_format(FIELDS, 17))
     else:
         context.out("".join(f"{line.ljust(75)}\n" for line in (*_USAGE.splitlines(), "")) + "\n")
@@ -106,47 +106,49 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 
-def _run(given: Mapping[str, str], context: Context) -> int:
-    users = _users(given)
-    accounts = tuple(name.lower() for name in _words(given.get("accounts", "")))
-    if "format" in given:
-        _columns(given["format"], context)  # an unknown field is reported before anything is asked
-    if "clusters" not in given:
-        return _show(given, accounts, users, context)
+def _run(options: Mapping[str, str], context: Context) -> int:
+    users = _users(options)
+    accounts = tuple(name.lower() for name in _words(options.get("accounts", "")))
+    if "format" in options:
+        _columns(options["format"], context)  # an unknown field is reported before anything is asked
+    if "clusters" not in options:
+        return _show(options, accounts, users, context)
 
-    several = clusters.chosen(given["clusters"], context)
+    several = clusters.chosen(options["clusters"], context)
 
     def shown(cluster: ControllerConfig) -> int:
         if cluster is not several[0]:
             context.out("\n")
-        return _show(given, accounts, users, context)
+        return _show(options, accounts, users, context)
 
     return clusters.each(several, shown)
 
 
-def _show(given: Mapping[str, str], accounts: tuple[str, ...], users: tuple[str, ...] | None, context: Context) -> int:
+def _show(
+    options: Mapping[str, str], accounts: tuple[str, ...], users: tuple[str, ...] | None, context: Context
+) -> int:
     whole = _asked(accounts, users, context)
-    if "json" in given or "yaml" in given:
+    if "json" in options or "yaml" in options:
         from spritz.presentation.json.envelope import show
         from spritz.presentation.json.shares import shares_json
 
         show(
             context,
-            given["json"] if "json" in given else f"yaml={given['yaml']}",
+            options["json"] if "json" in options else f"yaml={options['yaml']}",
             shares_json(whole),
             "GET /slurm/shares",
         )
         return 0
-    if "verbose" in given:
+    if "verbose" in options:
         _say_what(users, accounts, context)
-    if "clusters" in given:
+    if "clusters" in options:
         context.out(f"CLUSTER: {whole.cluster}\n")
-    text = given.get("format") or default_format(whole, long="long" in given, partition="partition" in given)
-    parsable = 2 if "parsable2" in given else int("parsable" in given)
+    text = options.get("format") or default_format(whole, long="long" in options, partition="partition" in options)
+    parsable = 2 if "parsable2" in options else int("parsable" in options)
     table = Table(_columns(text, context), parsable)
-    if "noheader" not in given:
+    if "noheader" not in options:
         context.out(table.head())
-    for line in lines(whole, flat="Users" in given):
+    for line in lines(whole, flat="Users" in options):
         context.out(table.row(line))
     return 0
 
@@ -159,12 +161,12 @@ def _columns(text: str, context: Context) -> list[TableColumn]:
         raise AlreadyReported from error
 
 
-def _users(given: Mapping[str, str]) -> tuple[str, ...] | None:
+def _users(options: Mapping[str, str]) -> tuple[str, ...] | None:
     """Whose associations are asked for: one's own by default; None is everybody's."""
-    if "all" in given:
+    if "all" in options:
         return None
-    if given.get("users"):
-        return _words(given["users"])
+    if options.get("users"):
+        return _words(options["users"])
 
     try:
         return (pwd.getpwuid(os.getuid()).pw_name,)

@@ -49,39 +49,39 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context)
     if isinstance(parsed, int):
         return parsed
-    found, rest = parsed
-    said = {key for key, _ in found}
-    if "helpformat" in said:
+    options_given, rest = parsed
+    option_keys = {key for key, _ in options_given}
+    if "helpformat" in option_keys:
         context.out(help_format(FIELDS))
         return 0
-    if said & {"help", "usage", "version"}:
-        return about(said, "sstat", _SYNOPSIS, OPTIONS, USAGE, context)
-    given = {key: value or "" for key, value in found}
-    jobs = ",".join([value or "" for key, value in found if key == "jobs"] + rest)
+    if option_keys & {"help", "usage", "version"}:
+        return about(option_keys, "sstat", _SYNOPSIS, OPTIONS, USAGE, context)
+    options = {key: value or "" for key, value in options_given}
+    jobs = ",".join([value or "" for key, value in options_given if key == "jobs"] + rest)
     if not jobs:
         context.error("You didn't give me any jobs to stat.")
         return 1
 
     try:
-        return _run(given, jobs, context)
+        return _run(options, jobs, context)
     except AlreadyReported as silent:
         return silent.exit_code
 
 
-def _run(given: Mapping[str, str], jobs: str, context: Context) -> int:
-    text = PIDS if "pidformat" in given else given.get("format", DEFAULT)
-    wanted = references(jobs)
-    parsable = 2 if "parsable2" in given else int("parsable" in given)
-    style = Style(context.environ, convert="noconvert" not in given)
+def _run(options: Mapping[str, str], jobs: str, context: Context) -> int:
+    text = PIDS if "pidformat" in options else options.get("format", DEFAULT)
+    job_references = references(jobs)
+    parsable = 2 if "parsable2" in options else int("parsable" in options)
+    style = Style(context.environ, convert="noconvert" not in options)
     listing = RowListing(Table(columns_of(text, FIELDS), parsable), style, context)
     count = 0
     with connected(context, "slurm_load_job_steps error") as connection:
-        if "noheader" not in given:
+        if "noheader" not in options:
             listing.header()
-        for line in lines(connection, wanted, context, all_steps="allsteps" in given):
+        for line in lines(connection, job_references, context, all_steps="allsteps" in options):
             listing.row(line)
             count += 1
-    if "verbose" in given:
+    if "verbose" in options:
         context.info(f"{count} steps")
     return 0
 

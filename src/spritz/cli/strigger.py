@@ -105,44 +105,44 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context)
     if isinstance(parsed, int):
         return parsed
-    given = {key: value or "" for key, value in parsed[0]}
-    if given.keys() & {"help", "usage", "version"}:
-        return about(set(given), "strigger", _SYNOPSIS, OPTIONS, USAGE, context)
-    call = _Call(given, context)
+    options = {key: value or "" for key, value in parsed[0]}
+    if options.keys() & {"help", "usage", "version"}:
+        return about(set(options), "strigger", _SYNOPSIS, OPTIONS, USAGE, context)
+    call = _Call(options, context)
     call.check()
-    if "clusters" in given:
-        only(given["clusters"], context)
+    if "clusters" in options:
+        only(options["clusters"], context)
 
     with connect_controller() as controller:
-        if "set" in given:
+        if "set" in options:
             return call.set(controller)
-        return call.get(controller) if "get" in given else call.clear(controller)
+        return call.get(controller) if "get" in options else call.clear(controller)
 
 
 class _Call:
     """One call."""
 
-    def __init__(self, given: dict[str, str], context: Context) -> None:
-        self._given = given
+    def __init__(self, options: dict[str, str], context: Context) -> None:
+        self._given = options
         self._context = context
-        self._events = tuple(event for event in _EVENTS if event in given)
-        self._job = _number(given, "jobid", "Invalid jobid")
-        self._id = int(given.get("id") or 0) if given.get("id", "").isdecimal() else 0
-        self._offset = _offset(given.get("offset", ""))
-        self._uid = _uid(given["user"]) if "user" in given else -1
+        self._events = tuple(event for event in _EVENTS if event in options)
+        self._job = _number(options, "jobid", "Invalid jobid")
+        self._id = int(options.get("id") or 0) if options.get("id", "").isdecimal() else 0
+        self._offset = _offset(options.get("offset", ""))
+        self._uid = _uid(options["user"]) if "user" in options else -1
 
     def check(self) -> None:
         """Raise SpritzError for what makes no sense, in Slurm's order."""
-        given, program = self._given, self._given.get("program")
-        if given.get("flags", "perm").lower()[:4] != "perm":
-            raise SpritzError(f"Invalid flags {given['flags']}")
-        if len(given.keys() & {"set", "get", "clear"}) != 1:
+        options, program = self._given, self._given.get("program")
+        if options.get("flags", "perm").lower()[:4] != "perm":
+            raise SpritzError(f"Invalid flags {options['flags']}")
+        if len(options.keys() & {"set", "get", "clear"}) != 1:
             raise SpritzError("You must use exactly one of the following options: --set, --get or --clear")
-        if "clear" in given and self._uid < 0 and not self._id and not self._job:
+        if "clear" in options and self._uid < 0 and not self._id and not self._job:
             raise SpritzError("You must specify a --id, --jobid, or --user to clear")
-        if "set" in given and not self._events:
+        if "set" in options and not self._events:
             raise SpritzError(_NO_EVENT)
-        if "set" in given and program is None:
+        if "set" in options and program is None:
             raise SpritzError("You must specify a --program value")
         if {"fini", "time"}.intersection(self._events) and not self._job:
             raise SpritzError("You must specify a --jobid value")
@@ -198,10 +198,10 @@ class _Call:
         return 0
 
     def get(self, controller: Connection) -> int:
-        found = controller.call(ListTriggers(), Triggers).triggers
+        triggers = controller.call(ListTriggers(), Triggers).triggers
         if "verbose" in self._given:
-            self._context.info(f"Read {len(found)} trigger records")
-        shown = [trigger for trigger in found if self._wanted(trigger)]
+            self._context.info(f"Read {len(triggers)} trigger records")
+        shown = [trigger for trigger in triggers if self._wanted(trigger)]
         if shown and "noheader" not in self._given:
             self._context.out(_HEADING)
         for trigger in shown:
@@ -231,8 +231,8 @@ def _line(trigger: Trigger) -> str:
     )
 
 
-def _number(given: dict[str, str], key: str, complaint: str) -> int:
-    text = given.get(key)
+def _number(options: dict[str, str], key: str, complaint: str) -> int:
+    text = options.get(key)
     if text is None:
         return 0
     if not (text.isascii() and text.isdecimal() and len(text) < 11 and int(text)):

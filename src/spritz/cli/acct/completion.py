@@ -55,13 +55,13 @@ _REFUSED = (
 )
 
 
-def show(given: Mapping[str, str], listing: RowListing, now: float, context: Context) -> int:
+def show(options: Mapping[str, str], listing: RowListing, now: float, context: Context) -> int:
     """Print the requested jobs of the log. Raises SpritzError, or AlreadyReported after an error line."""
     for option in _REFUSED:
-        if option in given:
+        if option in options:
             raise Fatal(f"--{option} is not supported with job completion records")
-    chosen = _Chosen(given, now, context)
-    path = _path(given, context)
+    chosen = _Chosen(options, now, context)
+    path = _path(options, context)
     try:
         stream = open(path, encoding="utf-8", errors="surrogateescape", newline="\n")  # noqa: SIM115 - closed below
     except OSError:
@@ -69,7 +69,7 @@ def show(given: Mapping[str, str], listing: RowListing, now: float, context: Con
         return 1
     code = 0
     with stream:
-        if "noheader" not in given:
+        if "noheader" not in options:
             listing.header()
         for number, line in enumerate(stream, 1):
             if not line.strip():
@@ -83,73 +83,73 @@ def show(given: Mapping[str, str], listing: RowListing, now: float, context: Con
     return code
 
 
-def _path(given: Mapping[str, str], context: Context) -> str:
-    if "file" in given:
-        return os.path.join(context.cwd, given["file"])
+def _path(options: Mapping[str, str], context: Context) -> str:
+    if "file" in options:
+        return os.path.join(context.cwd, options["file"])
 
-    found = read_keys(frozenset(("jobcomptype", "jobcomploc")))
-    kind = found.get("jobcomptype", "").lower().removeprefix("jobcomp/") or "none"
+    keys = read_keys(frozenset(("jobcomptype", "jobcomploc")))
+    kind = keys.get("jobcomptype", "").lower().removeprefix("jobcomp/") or "none"
     if kind == "none":
         context.err("Slurm job completion is disabled\n")
         raise AlreadyReported
     if kind != "filetxt":
         raise SpritzError(f"JobCompType=jobcomp/{kind} keeps no file of records: name one with --file")
-    return found.get("jobcomploc") or _DEFAULT_PATH
+    return keys.get("jobcomploc") or _DEFAULT_PATH
 
 
 def record(line: str, now: float) -> JobRecord | None:
     """The job of a line; None if it is not one, or is cut off."""
-    found = dict(_pairs(line.rstrip("\n").rstrip(" ")))
-    number = found.get("JobId", "")
-    if not (number.isascii() and number.isdigit() and {"UserId", "JobState", "EndTime"} <= found.keys()):
+    fields = dict(_pairs(line.rstrip("\n").rstrip(" ")))
+    number = fields.get("JobId", "")
+    if not (number.isascii() and number.isdigit() and {"UserId", "JobState", "EndTime"} <= fields.keys()):
         return None
-    user, uid = _named(found["UserId"])
-    group, gid = _named(found.get("GroupId", ""))
-    nodes = found.get("NodeList", "")
-    task = found.get("ArrayTaskId", "")
+    user, uid = _named(fields["UserId"])
+    group, gid = _named(fields.get("GroupId", ""))
+    nodes = fields.get("NodeList", "")
+    task = fields.get("ArrayTaskId", "")
     return JobRecord(
         number=0,
         job_id=int(number),
-        cluster=found.get("Cluster", ""),
-        array_job_id=_count(found.get("ArrayJobId", "")),
+        cluster=fields.get("Cluster", ""),
+        array_job_id=_count(fields.get("ArrayJobId", "")),
         array_task_id=int(task) if task.isascii() and task.isdigit() else None,
-        het_job_id=_count(found.get("HetJobId", "")),
+        het_job_id=_count(fields.get("HetJobId", "")),
         uid=uid,
         gid=gid,
         user=user,
         group=group,
-        account=found.get("Account", ""),
-        qos=found.get("QOS", ""),
-        wckey=found.get("WcKey", ""),
-        partition=found.get("Partition", ""),
-        reservation=found.get("ReservationName", ""),
-        name=found.get("Name", ""),
-        state=found["JobState"],
-        submitted_at=_time(found.get("SubmitTime", ""), now),
-        eligible_at=_time(found.get("EligibleTime", ""), now),
-        started_at=_time(found.get("StartTime", ""), now),
-        ended_at=_time(found["EndTime"], now),
-        time_limit_minutes=_minutes(found.get("TimeLimit", "")),
-        exit_status=_status(found.get("ExitCode", "")),
-        derived_exit_status=_status(found.get("DerivedExitCode", "")),
-        tres_allocated=found.get("Tres", ""),
+        account=fields.get("Account", ""),
+        qos=fields.get("QOS", ""),
+        wckey=fields.get("WcKey", ""),
+        partition=fields.get("Partition", ""),
+        reservation=fields.get("ReservationName", ""),
+        name=fields.get("Name", ""),
+        state=fields["JobState"],
+        submitted_at=_time(fields.get("SubmitTime", ""), now),
+        eligible_at=_time(fields.get("EligibleTime", ""), now),
+        started_at=_time(fields.get("StartTime", ""), now),
+        ended_at=_time(fields["EndTime"], now),
+        time_limit_minutes=_minutes(fields.get("TimeLimit", "")),
+        exit_status=_status(fields.get("ExitCode", "")),
+        derived_exit_status=_status(fields.get("DerivedExitCode", "")),
+        tres_allocated=fields.get("Tres", ""),
         nodes="" if nodes == "(null)" else nodes,
-        node_count=_count(found.get("NodeCnt", "")),
-        cpus=_count(found.get("ProcCnt", "")),
-        work_dir=found.get("WorkDir", ""),
+        node_count=_count(fields.get("NodeCnt", "")),
+        cpus=_count(fields.get("ProcCnt", "")),
+        work_dir=fields.get("WorkDir", ""),
     )
 
 
 def _pairs(line: str) -> Iterator[tuple[str, str]]:
     """Pairs in the order of a line's keys; a key out of order or repeated belongs to a value."""
     last, key, start = -1, "", 0
-    for found in _KEY.finditer(line):
-        place = _PLACES[found[1]]
+    for match in _KEY.finditer(line):
+        place = _PLACES[match[1]]
         if place <= last:
             continue
         if key:
-            yield key, line[start : found.start()]
-        last, key, start = place, found[1], found.end()
+            yield key, line[start : match.start()]
+        last, key, start = place, match[1], match.end()
     if key:
         yield key, line[start:]
 
@@ -190,24 +190,24 @@ def _status(text: str) -> int:
 class _Chosen:
     """Conditions on jobs. Raises as `conditions` does."""
 
-    def __init__(self, given: Mapping[str, str], now: float, context: Context) -> None:
+    def __init__(self, options: Mapping[str, str], now: float, context: Context) -> None:
         self._picks: dict[int, list[int]] = {}
-        for pick in conditions.picks_of(given.get("jobs", "")):
+        for pick in conditions.picks_of(options.get("jobs", "")):
             self._picks.setdefault(pick.job_id, []).append(int(pick.tasks or "0", 16))
-        users = words(given.get("uid", "")) if "allusers" not in given else ()
+        users = words(options.get("uid", "")) if "allusers" not in options else ()
         self._among = (
             ("uid", frozenset(conditions.users_named(users, context))),
-            ("gid", frozenset(conditions.groups_named(words(given.get("gid", "")), context))),
-            ("account", frozenset(word.lower() for word in words(given.get("accounts", "")))),
-            ("partition", frozenset(words(given.get("partition", "")))),
-            ("qos", frozenset(words(given.get("qos", "")))),
-            ("wckey", frozenset(words(given.get("wckeys", "")))),
-            ("name", frozenset(words(given.get("name", "")))),
-            ("state", frozenset(conditions.states_named(given.get("state", "")))),
-            ("cluster", frozenset(word.lower() for word in words(given.get("clusters", "")) if word != "all")),
+            ("gid", frozenset(conditions.groups_named(words(options.get("gid", "")), context))),
+            ("account", frozenset(word.lower() for word in words(options.get("accounts", "")))),
+            ("partition", frozenset(words(options.get("partition", "")))),
+            ("qos", frozenset(words(options.get("qos", "")))),
+            ("wckey", frozenset(words(options.get("wckeys", "")))),
+            ("name", frozenset(words(options.get("name", "")))),
+            ("state", frozenset(conditions.states_named(options.get("state", "")))),
+            ("cluster", frozenset(word.lower() for word in words(options.get("clusters", "")) if word != "all")),
         )
-        self._nodes = frozenset(conditions.nodes_named(given.get("nodelist", "")))
-        asked = {key: given[key] for key in ("starttime", "endtime") if key in given}
+        self._nodes = frozenset(conditions.nodes_named(options.get("nodelist", "")))
+        asked = {key: options[key] for key in ("starttime", "endtime") if key in options}
         # Without times the whole log is meant, not today.
         start, end = conditions.window({"jobs": "", **asked}, now, context)
         self._start = start if "starttime" in asked else None
@@ -215,7 +215,7 @@ class _Chosen:
 
     def holds(self, job: JobRecord) -> bool:
         """Do they hold?"""
-        if not all(not wanted or getattr(job, field) in wanted for field, wanted in self._among):
+        if not all(not values or getattr(job, field) in values for field, values in self._among):
             return False
         if self._start is not None and job.ended_at < self._start:
             return False

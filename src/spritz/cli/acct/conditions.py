@@ -42,49 +42,49 @@ _LISTS = frozenset(
 )
 
 
-def gathered(found: Sequence[tuple[str, str | None]], context: Context) -> list[tuple[str, str | None]]:
+def gathered(parsed: Sequence[tuple[str, str | None]], context: Context) -> list[tuple[str, str | None]]:
     """Merges list options given in several parts. Raises AlreadyReported for nodes that are given twice."""
     lists: dict[str, str] = {}
-    for key, value in found:
+    for key, value in parsed:
         if key in _LISTS and value:
             lists[key] = f"{lists[key]},{value}" if key in lists else value
-    nodes = [value for key, value in found if key == "nodelist"]
+    nodes = [value for key, value in parsed if key == "nodelist"]
     if len(nodes) > 1:
         context.error(f"Already asked for nodes '{nodes[0]}'")
         raise AlreadyReported
-    return [(key, lists.get(key, value)) for key, value in found]
+    return [(key, lists.get(key, value)) for key, value in parsed]
 
 
-def build(given: Given, cluster: str, now: float, context: Context) -> Question:
+def build(options: Given, cluster: str, now: float, context: Context) -> Question:
     """The complete query. Raises SpritzError, or AlreadyReported after an error line."""
-    picks = picks_of(given.get("jobs", ""))
-    states = states_named(given.get("state", ""))
-    start, end = window(given, now, context)
+    picks = picks_of(options.get("jobs", ""))
+    states = states_named(options.get("state", ""))
+    start, end = window(options, now, context)
     steps: dict[int, set[int]] = {}
     for pick in picks:
         if pick.step_id is not None:
             steps.setdefault(pick.job_id + (pick.het_offset or 0), set()).add(pick.step_id)
     for pick in picks:  # `-j 12,12.0`, or -X: the whole job is wanted too
-        if pick.step_id is None or "allocations" in given:
+        if pick.step_id is None or "allocations" in options:
             steps.pop(pick.job_id + (pick.het_offset or 0), None)
-    cpus, nodes = _range(given, "ncpus", "cpu"), _range(given, "nnodes", "node")
-    low, high = _limit(given, "timelimit-min"), _limit(given, "timelimit-max")
+    cpus, nodes = _range(options, "ncpus", "cpu"), _range(options, "nnodes", "node")
+    low, high = _limit(options, "timelimit-min"), _limit(options, "timelimit-max")
     query = SelectJobs(
-        clusters=_clusters(given, cluster),
+        clusters=_clusters(options, cluster),
         picks=picks,
-        users=_users(given, context, picked=bool(picks)),
-        groups=groups_named(words(given.get("gid", "")), context),
-        accounts=tuple(word.lower() for word in words(given.get("accounts", ""))),
-        partitions=words(given.get("partition", "")),
-        qos=words(given.get("qos", "")),
-        wckeys=words(given.get("wckeys", "")),
-        names=words(given.get("name", "")),
+        users=_users(options, context, picked=bool(picks)),
+        groups=groups_named(words(options.get("gid", "")), context),
+        accounts=tuple(word.lower() for word in words(options.get("accounts", ""))),
+        partitions=words(options.get("partition", "")),
+        qos=words(options.get("qos", "")),
+        wckeys=words(options.get("wckeys", "")),
+        names=words(options.get("name", "")),
         states=states,
-        nodes=nodes_named(given.get("nodelist", "")),
-        reasons=words(given.get("reason", "")),
-        constraints=words(given.get("constraints", "")),
-        associations=_numbers(given.get("associations", "")),
-        schedulers=_schedulers(given.get("flags", "")),
+        nodes=nodes_named(options.get("nodelist", "")),
+        reasons=words(options.get("reason", "")),
+        constraints=words(options.get("constraints", "")),
+        associations=_numbers(options.get("associations", "")),
+        schedulers=_schedulers(options.get("flags", "")),
         starts_at=start,
         ends_at=end,
         cpus_min=cpus[0],
@@ -94,28 +94,28 @@ def build(given: Given, cluster: str, now: float, context: Context) -> Question:
         # Only a lower bound: exactly this limit.
         time_limit_min=low,
         time_limit_max=high if low is not None and high is not None else low,
-        duplicates="duplicates" in given,
+        duplicates="duplicates" in options,
         # What waits has no steps, and 22.05 lists none of a job that has waited.
-        steps=("allocations" not in given or "json" in given) and states != ("PENDING",),
+        steps=("allocations" not in options or "json" in options) and states != ("PENDING",),
         not_eligible=bool(picks) and not states,
     )
-    cut = (start or 0.0, end or 0.0) if "truncate" in given else (0.0, 0.0)
+    cut = (start or 0.0, end or 0.0) if "truncate" in options else (0.0, 0.0)
     return Question(query, cut, steps)
 
 
-def window(given: Given, now: float, context: Context) -> tuple[float | None, float | None]:
+def window(options: Given, now: float, context: Context) -> tuple[float | None, float | None]:
     """--starttime and --endtime, or their defaults. Raises AlreadyReported after an error about a wrong one."""
     # An empty one, as of an empty variable, is none.
-    start = _time(given["starttime"], now, context) if given.get("starttime") else None
-    end = _time(given["endtime"], now, context) if given.get("endtime") else None
-    picked, by_state = "jobs" in given, bool(words(given.get("state", "")))
+    start = _time(options["starttime"], now, context) if options.get("starttime") else None
+    end = _time(options["endtime"], now, context) if options.get("endtime") else None
+    picked, by_state = "jobs" in options, bool(words(options.get("state", "")))
     if start is None and not picked:
         if not by_state:
             start = _midnight(now)
         else:
             start = now
     if end is None:
-        end = start if by_state and given.get("starttime") else now
+        end = start if by_state and options.get("starttime") else now
     if start is not None and end is not None and start > end:
         context.error("Start time (%s) requested is after end time (%s)." % _shown(start, end))  # noqa: UP031
         raise AlreadyReported
@@ -146,15 +146,15 @@ def _midnight(now: float) -> float:
 
 def picks_of(text: str) -> tuple[JobPick, ...]:
     """A list of jobs, array tasks and steps. Raises SpritzError."""
-    found = []
+    picks = []
     for word in split_ids(text):
         try:
             reference = jobid.parse(word)
         except jobid.JobIdError as error:
             raise Fatal(f"Bad job/step specified: {word}") from error
         tasks = "" if reference.task_ids is None else format(reference.task_ids, "x")
-        found.append(JobPick(reference.job_id, tasks, reference.step, reference.component))
-    return tuple(found)
+        picks.append(JobPick(reference.job_id, tasks, reference.step, reference.component))
+    return tuple(picks)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -167,38 +167,38 @@ _FLAGS = {"schedsubmit": "Submit", "schedmain": "Main", "schedbackfill": "Backfi
 
 
 def _schedulers(text: str) -> tuple[str, ...]:
-    found = []
+    schedulers = []
     for word in words(text):
         if word.lower() not in _FLAGS:
             raise SpritzError(f"str_2_job_flags: Invalid job flag {word}")
-        found.append(_FLAGS[word.lower()])
-    return () if "" in found else tuple(found)
+        schedulers.append(_FLAGS[word.lower()])
+    return () if "" in schedulers else tuple(schedulers)
 
 
 def states_named(text: str) -> tuple[str, ...]:
     """A list of states, by their names or letters. Raises Fatal."""
-    found = []
+    states = []
     for word in words(text):
         name = state_named(word)
         if name is None:
             raise Fatal(f"unrecognized job state value '{word}'")
-        found.append(name)
-    return tuple(found)
+        states.append(name)
+    return tuple(states)
 
 
-def _clusters(given: Given, cluster: str) -> tuple[str, ...]:
-    if "allclusters" in given or given.get("clusters") in ("all", "-1"):
+def _clusters(options: Given, cluster: str) -> tuple[str, ...]:
+    if "allclusters" in options or options.get("clusters") in ("all", "-1"):
         return ()
-    if "clusters" in given:
-        return tuple(word.lower() for word in words(given["clusters"]))
+    if "clusters" in options:
+        return tuple(word.lower() for word in words(options["clusters"]))
     return (cluster,)
 
 
-def _users(given: Given, context: Context, *, picked: bool) -> tuple[int, ...]:
-    if "allusers" in given:
+def _users(options: Given, context: Context, *, picked: bool) -> tuple[int, ...]:
+    if "allusers" in options:
         return ()
-    if "uid" in given:
-        return users_named(words(given["uid"]), context)
+    if "uid" in options:
+        return users_named(words(options["uid"]), context)
     uid = os.getuid()
     return () if picked or uid == 0 else (uid,)
 
@@ -236,21 +236,21 @@ def nodes_named(text: str) -> tuple[str, ...]:
     return tuple(expand(text))
 
 
-def _range(given: Given, option: str, what: str) -> tuple[int | None, int | None]:
+def _range(options: Given, option: str, what: str) -> tuple[int | None, int | None]:
     """`4` or `2-8`; 0 is no condition."""
-    if given.get(option, "0") == "0":
+    if options.get(option, "0") == "0":
         return None, None
-    low, dash, high = given[option].partition("-")
+    low, dash, high = options[option].partition("-")
     if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in ((low, high) if dash else (low,))):
-        raise SpritzError(f'Invalid numeric value "{given[option]}" for requested {what} range.')
+        raise SpritzError(f'Invalid numeric value "{options[option]}" for requested {what} range.')
     return int(low), int(high) if dash else int(low)
 
 
-def _limit(given: Given, option: str) -> int | None:
-    if option not in given:
+def _limit(options: Given, option: str) -> int | None:
+    if option not in options:
         return None
 
     try:
-        return parse_minutes(given[option])
+        return parse_minutes(options[option])
     except DurationError as error:
         raise Fatal("Invalid time limit specification") from error

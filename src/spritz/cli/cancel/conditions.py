@@ -27,19 +27,19 @@ _STATES = {"PENDING": "PENDING", "PD": "PENDING", "RUNNING": "RUNNING", "R": "RU
 _STATES |= {"SUSPENDED": "SUSPENDED", "S": "SUSPENDED"}
 
 
-def merge(found: Sequence[tuple[str, str | None]], rows: Sequence[Row], context: Context) -> dict[str, str]:
+def merge(parsed: Sequence[tuple[str, str | None]], rows: Sequence[Row], context: Context) -> dict[str, str]:
     """Options by name, the command line beating the environment."""
-    given = {row.key: context.environ[row.env] for row in rows if row.env and row.env in context.environ}
-    for key, value in found:
-        if key == "state" and key in given:
-            _states(given, context)  # Slurm reads those that give way to another too
-        given[key] = value or ""
-    return given
+    options = {row.key: context.environ[row.env] for row in rows if row.env and row.env in context.environ}
+    for key, value in parsed:
+        if key == "state" and key in options:
+            _states(options, context)  # Slurm reads those that give way to another too
+        options[key] = value or ""
+    return options
 
 
 def targets(words: Sequence[str]) -> tuple[JobTarget, ...]:
     """Ids, each word one or a comma list. Raises SpritzError: `Invalid job id abc`."""
-    found = []
+    job_targets = []
     for word in words:
         try:
             # `12_` is the whole array 12.
@@ -48,63 +48,63 @@ def targets(words: Sequence[str]) -> tuple[JobTarget, ...]:
             raise SpritzError(f"Invalid job id {word}") from error
         for reference in references:
             tasks = "" if reference.task_ids is None else format(reference.task_ids, "x")
-            found.append(JobTarget(reference.job_id, tasks, reference.step, reference.component))
-    return tuple(found)
+            job_targets.append(JobTarget(reference.job_id, tasks, reference.step, reference.component))
+    return tuple(job_targets)
 
 
-def signal_of(given: Given, context: Context) -> int:
+def signal_of(options: Given, context: Context) -> int:
     """Number of --signal; 0 when none was given. Raises AlreadyReported."""
-    if "signal" not in given:
+    if "signal" not in options:
         return 0
 
     try:
-        return parse_signal(given["signal"])
+        return parse_signal(options["signal"])
     except SignalError as error:
-        context.err(f"Unknown job signal: {given['signal']}\n")
+        context.err(f"Unknown job signal: {options['signal']}\n")
         raise AlreadyReported from error
 
 
-def build_filter(given: Given, words: Sequence[str], context: Context) -> JobFilter:
+def build_filter(options: Given, words: Sequence[str], context: Context) -> JobFilter:
     """The filter by the options. Raises AlreadyReported or SpritzError for invalid ones."""
     nodes: tuple[str, ...] = ()
-    if given.get("nodelist"):
-        nodes = tuple(expand(given["nodelist"]))
+    if options.get("nodelist"):
+        nodes = tuple(expand(options["nodelist"]))
     return JobFilter(
         targets=targets(words),
-        users=_users(given),
-        accounts=_one(given, "account"),
-        names=_one(given, "name"),
-        partitions=_one(given, "partition"),
-        qos=_one(given, "qos"),
-        states=_states(given, context),
+        users=_users(options),
+        accounts=_one(options, "account"),
+        names=_one(options, "name"),
+        partitions=_one(options, "partition"),
+        qos=_one(options, "qos"),
+        states=_states(options, context),
         nodes=nodes,
-        reservation=given.get("reservation", ""),
-        wckeys=_one(given, "wckey"),
+        reservation=options.get("reservation", ""),
+        wckeys=_one(options, "wckey"),
     )
 
 
-def _one(given: Given, option: str) -> tuple[str, ...]:
-    return (given[option],) if option in given else ()
+def _one(options: Given, option: str) -> tuple[str, ...]:
+    return (options[option],) if option in options else ()
 
 
-def _users(given: Given) -> tuple[int, ...]:
-    if "me" in given:
+def _users(options: Given) -> tuple[int, ...]:
+    if "me" in options:
         return (os.getuid(),)
-    if "user" not in given:
+    if "user" not in options:
         return ()
     from spritz.presentation.users import uid_of
 
-    uid = uid_of(given["user"])
+    uid = uid_of(options["user"])
     if uid is None:
-        raise SpritzError(f"Invalid user name: {given['user']}")
+        raise SpritzError(f"Invalid user name: {options['user']}")
     return (uid,)
 
 
-def _states(given: Given, context: Context) -> tuple[str, ...]:
-    if "state" not in given:
+def _states(options: Given, context: Context) -> tuple[str, ...]:
+    if "state" not in options:
         return ()
     names = []
-    for word in given["state"].split(","):
+    for word in options["state"].split(","):
         name = _STATES.get(word.upper())
         if name is None:
             context.err(f"Invalid job state specified: {word}\nValid job states are PENDING, RUNNING, and SUSPENDED\n")

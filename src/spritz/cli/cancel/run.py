@@ -52,28 +52,30 @@ _FILTER_NAMES = (
 )
 
 
-def run(found: Sequence[tuple[str, str | None]], words: Sequence[str], rows: Sequence[Row], context: Context) -> int:
+def run(parsed: Sequence[tuple[str, str | None]], words: Sequence[str], rows: Sequence[Row], context: Context) -> int:
     """The exit status."""
-    given = conditions.merge(found, rows, context)
-    signal = conditions.signal_of(given, context)
-    wanted = conditions.build_filter(given, words, context)
-    filtered = any(option in given for option in conditions.FILTERS)
-    if not wanted.targets and not filtered:
+    options = conditions.merge(parsed, rows, context)
+    signal = conditions.signal_of(options, context)
+    job_filter = conditions.build_filter(options, words, context)
+    filtered = any(option in options for option in conditions.FILTERS)
+    if not job_filter.targets and not filtered:
         raise SpritzError("No job identification provided")
 
     def cancelled() -> int:
         with connect_controller() as controller:
-            return _Cancelling(given, signal, wanted, context, controller).run(filtered)
+            return _Cancelling(options, signal, job_filter, context, controller).run(filtered)
 
-    if "sibling" in given:
-        return _sibling_cancelled(given["sibling"], wanted, cancelled, context)
-    if "clusters" not in given:
-        return _where_they_are(given, signal, wanted, filtered, context)
-    several = clusters.chosen(given["clusters"], context)  # as 22.05: "--cluster", wherever the name comes from
+    if "sibling" in options:
+        return _sibling_cancelled(options["sibling"], job_filter, cancelled, context)
+    if "clusters" not in options:
+        return _where_they_are(options, signal, job_filter, filtered, context)
+    several = clusters.chosen(options["clusters"], context)  # as 22.05: "--cluster", wherever the name comes from
     return clusters.each(several, lambda cluster: cancelled())
 
 
-def _where_they_are(given: Mapping[str, str], signal: int, wanted: JobFilter, filtered: bool, context: Context) -> int:
+def _where_they_are(
+    options: Mapping[str, str], signal: int, job_filter: JobFilter, filtered: bool, context: Context
+) -> int:
     """Jobs of a federation are cancelled on the cluster that runs them, or at their origin."""
     from msgspec.structs import replace
 
@@ -82,30 +84,30 @@ def _where_they_are(given: Mapping[str, str], signal: int, wanted: JobFilter, fi
 
     def cancelled(some: JobFilter) -> int:
         with connect_controller() as controller:
-            return _Cancelling(given, signal, some, context, controller).run(filtered)
+            return _Cancelling(options, signal, some, context, controller).run(filtered)
 
-    if not any(origin_number(target.job_id) for target in wanted.targets):
-        return cancelled(wanted)
+    if not any(origin_number(target.job_id) for target in job_filter.targets):
+        return cancelled(job_filter)
     from spritz.client.locate import locate_controller
 
     own = locate_controller()
-    places = [clusters.of_job(target.job_id) or own for target in wanted.targets]
+    places = [clusters.of_job(target.job_id) or own for target in job_filter.targets]
 
     def there(cluster: ControllerConfig) -> int:
-        targets = (target for target, place in zip(wanted.targets, places, strict=True) if place == cluster)
-        return cancelled(replace(wanted, targets=tuple(targets)))
+        targets = (target for target, place in zip(job_filter.targets, places, strict=True) if place == cluster)
+        return cancelled(replace(job_filter, targets=tuple(targets)))
 
     return clusters.each(list(dict.fromkeys(places)), there)
 
 
-def _sibling_cancelled(name: str, wanted: JobFilter, cancel: Callable[[], int], context: Context) -> int:
+def _sibling_cancelled(name: str, job_filter: JobFilter, cancel: Callable[[], int], context: Context) -> int:
     """--sibling: the copy on one cluster alone."""
     from spritz.client.locate import locate_controller
 
-    if not wanted.targets or any(target.step_id is not None for target in wanted.targets):
+    if not job_filter.targets or any(target.step_id is not None for target in job_filter.targets):
         raise SpritzError("--sibling needs the numbers of jobs")
     chosen = clusters.chosen(name, context, said="--sibling")
-    for target in wanted.targets:
+    for target in job_filter.targets:
         if clusters.origin_of(target.job_id) in ("", chosen[0].cluster_name):
             raise SpritzError(f"{name} is the origin of job {target.job_id}: scancel without --sibling ends the job")
     if chosen[0] != locate_controller():
@@ -117,63 +119,63 @@ class _Cancelling:
     """One call."""
 
     def __init__(
-        self, given: Mapping[str, str], signal: int, wanted: JobFilter, context: Context, controller: Connection
+        self, options: Mapping[str, str], signal: int, job_filter: JobFilter, context: Context, controller: Connection
     ) -> None:
-        self._given = given
+        self._given = options
         self._signal = signal
-        self._wanted = wanted
+        self._wanted = job_filter
         self._context = context
         self._controller = controller
-        self._verbose = "verbose" in given and "quiet" not in given
+        self._verbose = "verbose" in options and "quiet" not in options
         self._status = 0
 
     def run(self, filtered: bool) -> int:
-        wanted = self._wanted
+        job_filter = self._wanted
         if "interactive" in self._given:
-            if wanted.targets and not filtered:
-                wanted = self._those_there(drop=True)
-                if not wanted.targets:
+            if job_filter.targets and not filtered:
+                job_filter = self._those_there(drop=True)
+                if not job_filter.targets:
                     return self._status
-            wanted = self._confirmed(wanted)
-        elif wanted.targets and (filtered or self._looks_first()):
-            wanted = self._those_there(drop=not filtered)
-        elif wanted.users and not self._is_me(wanted.users):
+            job_filter = self._confirmed(job_filter)
+        elif job_filter.targets and (filtered or self._looks_first()):
+            job_filter = self._those_there(drop=not filtered)
+        elif job_filter.users and not self._is_me(job_filter.users):
             # One by one, so that each refusal is shown.
-            wanted = self._listed(wanted)
-        if "interactive" in self._given and not wanted.targets:
+            job_filter = self._listed(job_filter)
+        if "interactive" in self._given and not job_filter.targets:
             return self._status
-        if not wanted.targets and wanted is not self._wanted:
+        if not job_filter.targets and job_filter is not self._wanted:
             return self._status
-        self._cancel(wanted)
+        self._cancel(job_filter)
         return self._status
 
     def _looks_first(self) -> bool:
         """With these, as with filters, Slurm's scancel looks for the jobs first."""
-        given = "signal" in self._given or "batch" in self._given
-        return given or any(target.step_id is not None for target in self._wanted.targets)
+        has_signal_option = "signal" in self._given or "batch" in self._given
+        return has_signal_option or any(target.step_id is not None for target in self._wanted.targets)
 
     @staticmethod
     def _is_me(users: tuple[int, ...]) -> bool:
         return users == (os.getuid(),)
 
-    def _cancel(self, wanted: JobFilter) -> None:
+    def _cancel(self, job_filter: JobFilter) -> None:
         if self._verbose:
-            for target in wanted.targets:
+            for target in job_filter.targets:
                 self._announce(_label(target), target.step_id is not None)
-        steps = tuple(target for target in wanted.targets if target.step_id is not None)
+        steps = tuple(target for target in job_filter.targets if target.step_id is not None)
         if not steps:
-            self._send(wanted, self._signal)
+            self._send(job_filter, self._signal)
             return
 
-        jobs = tuple(target for target in wanted.targets if target.step_id is None)
+        jobs = tuple(target for target in job_filter.targets if target.step_id is None)
         if jobs:
-            self._send(replace(wanted, targets=jobs), self._signal)
+            self._send(replace(job_filter, targets=jobs), self._signal)
         # As in Slurm's scancel, a step is killed at once, while a job gets time to end.
-        self._send(replace(wanted, targets=steps), self._signal or SIGKILL)
+        self._send(replace(job_filter, targets=steps), self._signal or SIGKILL)
 
-    def _send(self, wanted: JobFilter, signal: int) -> None:
+    def _send(self, job_filter: JobFilter, signal: int) -> None:
         request = CancelJobs(
-            filter=wanted,
+            filter=job_filter,
             signal=signal,
             batch="batch" in self._given,
             full="full" in self._given,
@@ -182,19 +184,19 @@ class _Cancelling:
             cron="cron" in self._given,
         )
         result = self._controller.call(request, CancelResult)
-        if self._verbose and not wanted.targets and not result.outcomes:
+        if self._verbose and not job_filter.targets and not result.outcomes:
             filters = "".join(f"{name}={value} " for name, value in self._filters())
             self._context.error(f"No active jobs match ALL job filters, including: {filters}")
         for outcome in result.outcomes:
-            if self._verbose and not wanted.targets:
+            if self._verbose and not job_filter.targets:
                 self._announce(outcome.label, False)
             if outcome.code:
-                self._tell(outcome, wanted)
+                self._tell(outcome, job_filter)
 
     def _filters(self) -> list[tuple[str, str]]:
         """Filters of the command line, by Slurm's names and in its order."""
-        given = {**self._given, "state": " ".join(self._wanted.states)}
-        return [(name, given[option]) for option, name in _FILTER_NAMES if given.get(option)]
+        options = {**self._given, "state": " ".join(self._wanted.states)}
+        return [(name, options[option]) for option, name in _FILTER_NAMES if options.get(option)]
 
     def _announce(self, label: str, step: bool) -> None:
         what = "step" if step else "batch job" if "batch" in self._given else "job"
@@ -203,12 +205,12 @@ class _Cancelling:
         else:
             self._context.info(f"Terminating {'step' if step else 'job'} {label}")
 
-    def _tell(self, outcome: CancelOutcome, wanted: JobFilter) -> None:
+    def _tell(self, outcome: CancelOutcome, job_filter: JobFilter) -> None:
         number, text = ESLURM.get(outcome.code, (1, outcome.message or outcome.code))
         whole = outcome.step_id is None
         if whole and outcome.code in _GONE:
             if self._verbose:
-                label = _asked_label(outcome, wanted)
+                label = _asked_label(outcome, job_filter)
                 self._context.error(f"Kill job error on job id {label}: {text}")
             return
         if not whole and outcome.code == "ESLURM_ALREADY_DONE" and not self._verbose:
@@ -221,10 +223,10 @@ class _Cancelling:
 
     # Existing jobs
 
-    def _rows(self, wanted: JobFilter) -> list[tuple[object, ...]]:
+    def _rows(self, job_filter: JobFilter) -> list[tuple[object, ...]]:
         from spritz.model.queries.jobs import JobRows, ListJobs
 
-        request = ListJobs(filter=replace(wanted, states=wanted.states or _LIVE), fields=_FIELDS, all=True)
+        request = ListJobs(filter=replace(job_filter, states=job_filter.states or _LIVE), fields=_FIELDS, all=True)
         try:
             pieces = self._controller.stream(request, JobRows, timeout=self._controller.timeout_seconds)
             return [row for piece in pieces for row in piece.rows]
@@ -249,15 +251,15 @@ class _Cancelling:
             self._status = 1
         return replace(self._wanted, targets=tuple(there)) if drop else self._wanted
 
-    def _listed(self, wanted: JobFilter) -> JobFilter:
-        return JobFilter(targets=tuple(_target(row) for row in self._rows(wanted)))
+    def _listed(self, job_filter: JobFilter) -> JobFilter:
+        return JobFilter(targets=tuple(_target(row) for row in self._rows(job_filter)))
 
-    def _confirmed(self, wanted: JobFilter) -> JobFilter:
+    def _confirmed(self, job_filter: JobFilter) -> JobFilter:
         """The jobs that the user confirms."""
         chosen = []
-        for row in self._rows(wanted):
+        for row in self._rows(job_filter):
             number, own, task, array, name, partition, whole = row
-            steps = [target for target in wanted.targets if target.job_id == number and target.step_id is not None]
+            steps = [target for target in job_filter.targets if target.job_id == number and target.step_id is not None]
             asked = [(f"step_id={_label(step)}", step) for step in steps]
             if not asked:
                 label = job_label(number, own, task, array, het_job_id=whole)  # type: ignore[arg-type]  # as asked
@@ -284,9 +286,9 @@ def _label(target: JobTarget) -> str:
     return format_reference(JobReference(target.job_id, tasks, target.component, target.step_id))
 
 
-def _asked_label(outcome: CancelOutcome, wanted: JobFilter) -> str:
+def _asked_label(outcome: CancelOutcome, job_filter: JobFilter) -> str:
     """The id as the user wrote it: for a task that never existed the core names only its array."""
-    for target in wanted.targets:
+    for target in job_filter.targets:
         if target.job_id + (target.component or 0) == outcome.job_id and target.step_id is None:
             return _label(target)
     return outcome.label

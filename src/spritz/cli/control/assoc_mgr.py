@@ -26,7 +26,7 @@ _CLUSTERS_MODE = ("", "cluster")
 
 def show(session: Session, words: list[str]) -> int:
     """show assoc_mgr [users=A,…] [accounts=A,…] [qos=A,…] [flags=users,assoc,qos]"""
-    given: dict[str, tuple[str, ...]] = {}
+    conditions: dict[str, tuple[str, ...]] = {}
     for word in words:
         key, equals, value = word.partition("=")
         name = next((one for one in _FILTERS if key and one.startswith(key.lower())), None)
@@ -36,35 +36,37 @@ def show(session: Session, words: list[str]) -> int:
         if name is None:
             session.say(f"invalid entity: {word} for keyword:show assoc_mgr")
             return 1
-        given[name] = tuple(item for item in value.split(",") if item)
+        conditions[name] = tuple(item for item in value.split(",") if item)
     kinds = []
-    for flag in given.pop("flags", ()):
+    for flag in conditions.pop("flags", ()):
         kind = next((one for one in KINDS if one.startswith(flag.lower())), None)
         if kind is None:
             session.say(f"invalid flag '{flag}', valid options are 'Assoc, QOS, and/or Users'")
             return 1
         kinds.append(kind)
-    found = session.call(ListStandings(kinds=tuple(kinds) or KINDS, **given), Standings)
-    session.out(text(found, tuple(kinds) or KINDS, oneliner=session.oneliner))
+    standings = session.call(ListStandings(kinds=tuple(kinds) or KINDS, **conditions), Standings)
+    session.out(text(standings, tuple(kinds) or KINDS, oneliner=session.oneliner))
     return 0
 
 
-def text(found: Standings, kinds: tuple[str, ...], *, oneliner: bool) -> str:
+def text(standings: Standings, kinds: tuple[str, ...], *, oneliner: bool) -> str:
     """All of it. `kinds`: which were asked for."""
-    page = _Page(found.tres, oneliner=oneliner)
+    page = _Page(standings.tres, oneliner=oneliner)
     parts = ["Current Association Manager state\n"]
     if "users" in kinds:
         users = [
             f"UserName={user.name}({_uid(user.name)}) DefAccount={user.default_account} "
             f"DefWckey={user.default_wckey} AdminLevel={user.admin}\n"
-            for user in found.users
+            for user in standings.users
         ]
         parts.append(page.section("User", "users", users))
     if "assoc" in kinds:
-        rows = [page.record(_association(page, found.cluster, association)) for association in found.associations]
+        rows = [
+            page.record(_association(page, standings.cluster, association)) for association in standings.associations
+        ]
         parts.append(page.section("Association", "associations", rows))
     if "qos" in kinds:
-        parts.append(page.section("QOS", "QOS", [page.record(_qos(page, qos_record)) for qos_record in found.qos]))
+        parts.append(page.section("QOS", "QOS", [page.record(_qos(page, qos_record)) for qos_record in standings.qos]))
     return "".join(parts)
 
 

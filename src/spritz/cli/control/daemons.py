@@ -68,7 +68,7 @@ def ping(session: Session, words: list[str]) -> int:
 def _ping_each(session: Session, config: ControllerConfig) -> int:
     """One line for each SlurmctldHost, as slurm.conf has them; 1 if none answers."""
     clock = SystemClock()
-    found: list[tuple[str, Pong | None, int]] = []
+    answers: list[tuple[str, Pong | None, int]] = []
     asked: tuple[Pong | None, ...] | None = None
     for index, (name, host) in enumerate(zip(config.names, config.hosts, strict=True)):
         began, answer = clock.monotonic(), None
@@ -81,14 +81,14 @@ def _ping_each(session: Session, config: ControllerConfig) -> int:
             answer = asked[index]
         except ClientError:
             pass
-        found.append((name, answer, int((clock.monotonic() - began) * 1e6)))
+        answers.append((name, answer, int((clock.monotonic() - began) * 1e6)))
     if session.json is not None:
         from spritz.presentation.json.ping import show
 
-        show(session.context, session.json, found)
+        show(session.context, session.json, answers)
     else:
-        for index, (name, answer, _) in enumerate(found):
-            mode = "primary" if index == 0 else "backup" if len(found) == 2 else f"backup{index}"
+        for index, (name, answer, _) in enumerate(answers):
+            mode = "primary" if index == 0 else "backup" if len(answers) == 2 else f"backup{index}"
             session.out(f"Slurmctld({mode}) at {name} is {'UP' if answer else 'DOWN'}\n")
             if answer is not None and (answer.leading != (index == 0) or answer.detail):
                 session.context.info(
@@ -98,7 +98,7 @@ def _ping_each(session: Session, config: ControllerConfig) -> int:
                     + (f" for {answer.leader}" if answer.leader else "")
                     + (f": {answer.detail}" if answer.detail else "")
                 )
-    return 0 if any(answer for _, answer, _ in found) else 1
+    return 0 if any(answer for _, answer, _ in answers) else 1
 
 
 def _asked_by_the_leader(session: Session, count: int) -> tuple[Pong | None, ...]:
@@ -324,12 +324,12 @@ def completing(session: Session, words: list[str]) -> int:
     from spritz.model.commands.job import JobFilter
     from spritz.model.queries.jobs import JobRows, ListJobs
 
-    wanted = ListJobs(
+    query = ListJobs(
         filter=JobFilter(states=("COMPLETING",)),
         fields=("id", "spec.name", "ended_at", "completing", "partition"),
         all=True,
     )
-    for piece in session.controller().stream(wanted, JobRows):
+    for piece in session.controller().stream(query, JobRows):
         for job_id, name, ended, nodes, _ in piece.rows:
             from spritz.presentation.local_time import clock_text
 

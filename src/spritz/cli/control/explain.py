@@ -30,7 +30,7 @@ TIMEOUT_SECONDS = 120.0
 def run(session: Session, words: list[str]) -> int:
     """explain JOBS"""
     now, status = 0.0, 0
-    found: list[Explanation] = []
+    explanations: list[Explanation] = []
     for word in items(words):
         target = target_of(word)
         if target is None:
@@ -48,13 +48,13 @@ def run(session: Session, words: list[str]) -> int:
             session.out(f"Job {word} not found\n")
             status = 1
         now = answer.now
-        found += answer.explanations
+        explanations += answer.explanations
     if session.json is not None:
-        show(session.context, session.json, now, found)
-    elif found:
+        show(session.context, session.json, now, explanations)
+    elif explanations:
         context = session.context
         width, colour = width_of(context), context.terminal
-        session.out("\n".join([explanation_text(one, now, width, colour) for one in found]))
+        session.out("\n".join([explanation_text(one, now, width, colour) for one in explanations]))
     return status
 
 

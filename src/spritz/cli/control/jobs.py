@@ -54,8 +54,8 @@ def named(session: Session, name: str) -> list[str]:
     """Ids of the jobs of that name that have not ended."""
     from spritz.model.queries.jobs import JobRows, ListJobs
 
-    wanted = JobFilter(names=tuple(name.split(",")), states=("PENDING", "RUNNING", "SUSPENDED"))
-    pieces = session.controller().stream(ListJobs(filter=wanted, fields=("id",), all=True), JobRows)
+    job_filter = JobFilter(names=tuple(name.split(",")), states=("PENDING", "RUNNING", "SUSPENDED"))
+    pieces = session.controller().stream(ListJobs(filter=job_filter, fields=("id",), all=True), JobRows)
     return [str(row[0]) for piece in pieces for row in piece.rows]
 
 

@@ -41,9 +41,9 @@ def processes() -> Iterator[Process]:
     """All of this cluster's that can be seen, by number."""
     cluster = locate_controller().cluster_name
     for entry in sorted((name for name in os.listdir("/proc") if name.isdigit()), key=int):
-        found = _process(int(entry))
-        if found is not None and found.pid != os.getpid() and found.cluster in ("", cluster):
-            yield found
+        process = _process(int(entry))
+        if process is not None and process.pid != os.getpid() and process.cluster in ("", cluster):
+            yield process
 
 
 def _process(pid: int) -> Process | None:
@@ -113,19 +113,19 @@ def list_steps(session: Session, words: list[str]) -> int:
 def pid_info(session: Session, words: list[str]) -> int:
     """pidinfo PID: its job, and when that ends."""
     word = words[0]
-    found = _process(int(word)) if word.isascii() and word.isdigit() and len(word) < 10 else None
-    if found is None:
+    process = _process(int(word)) if word.isascii() and word.isdigit() and len(word) < 10 else None
+    if process is None:
         session.say("Failed to locate job for requested pid")
         return 1
 
-    wanted = ListJobs(filter=JobFilter(targets=(JobTarget(int(found.job)),)), fields=("ends_at",), all=True)
-    pieces = list(session.controller().stream(wanted, JobRows))
+    query = ListJobs(filter=JobFilter(targets=(JobTarget(int(process.job)),)), fields=("ends_at",), all=True)
+    pieces = list(session.controller().stream(query, JobRows))
     rows = [row for piece in pieces for row in piece.rows]
     now = pieces[-1].now if pieces else 0.0
     ends = float(str(rows[0][0])) if rows else 0.0
     if not ends:
-        session.out(f"Slurm JobId={found.job} StepId={found.step} ends at {moment(ends, 'UNLIMITED')}\n")
+        session.out(f"Slurm JobId={process.job} StepId={process.step} ends at {moment(ends, 'UNLIMITED')}\n")
         return 0
-    session.out(f"Slurm JobId={found.job} ends at {time.ctime(ends)}\n")
+    session.out(f"Slurm JobId={process.job} ends at {time.ctime(ends)}\n")
     session.out(f"Job remaining time is {max(0, int(ends - now))} seconds\n")
     return 0

@@ -99,12 +99,12 @@ class _Reader:
         if word[len(key) : len(key) + 1] in ("+", "-") and value[:1] in ("+", "-"):
             sign, value = value[0], value[1:]
         table = {**KEYS, **dict.fromkeys(_OTHER_NAMES, "")}
-        found = find(key, table)
-        if found is None:
+        row = find(key, table)
+        if row is None:
             raise _Wrong(f"Unknown parameter {word}.")
-        name = _OTHER_NAMES.get(found[0], found[0])
-        if found[1]:
-            raise _Wrong(f"{name} of a reservation is not supported by Spritz: {found[1]}.")
+        name = _OTHER_NAMES.get(row[0], row[0])
+        if row[1]:
+            raise _Wrong(f"{name} of a reservation is not supported by Spritz: {row[1]}.")
         if sign and name not in ("Users", "Accounts", "Flags"):
             raise _Wrong(f"The +=/-= notation is not supported when updating {name}.")
         value = unquoted(value)
@@ -167,12 +167,12 @@ class _Reader:
         return _YEAR if seconds >= INFINITE else -(-seconds // 60) * 60
 
     def _counts(self, value: str, complaint: str) -> tuple[int, ...]:
-        found = []
+        counts = []
         for word in value.split(","):
             if not (word.isascii() and word.isdigit() and len(word) < 9):
                 raise _Wrong(complaint)
-            found.append(int(word))
-        return tuple(found)
+            counts.append(int(word))
+        return tuple(counts)
 
     def _nodes(self, value: str) -> tuple[str, ...]:
         if value.upper() == "ALL":
@@ -200,7 +200,7 @@ class _Reader:
             self.fields["licenses"] = tuple(licenses)
 
     def _each_tres(self, value: str) -> list[tuple[str, int]]:
-        found = []
+        items = []
         for word in value.split(","):
             kind, _, count = word.strip().replace("gres:", "gres/", 1).rpartition("=")
             if not kind:
@@ -210,8 +210,8 @@ class _Reader:
                 raise _Wrong(f"couldn't identify configured TRES '{kind or word}'.")
             if not (count.isascii() and count.isdigit() and len(count) < 9):
                 raise _Wrong(f"Invalid TRES count {word}.")
-            found.append((kind, int(count)))
-        return found
+            items.append((kind, int(count)))
+        return items
 
     def _tres_per_node(self, value: str) -> None:
         gres = []
@@ -223,13 +223,13 @@ class _Reader:
         self.fields["gres_per_node"] = tuple(gres)
 
     def _licenses(self, value: str) -> tuple[tuple[str, int], ...]:
-        found = []
+        licenses = []
         for word in value.split(",") if value else ():
             name, sign, count = word.replace("=", ":", 1).partition(":")
             if not name or (sign and not (count.isascii() and count.isdigit() and len(count) < 9)):
                 raise _Wrong(f"Invalid license specification {word}.")
-            found.append((name, int(count or 1)))
-        return tuple(found)
+            licenses.append((name, int(count or 1)))
+        return tuple(licenses)
 
     def _people(self, field: str, value: str, sign: str) -> None:
         words = [word for word in value.split(",") if word]
@@ -246,7 +246,7 @@ class _Reader:
             self.fields[f"{field}_denied"] = True
 
     def _flags(self, value: str, sign: str, word: str) -> None:
-        found = []
+        flags = []
         if not sign and value[:1] in ("+", "-"):
             sign, value = value[0], value[1:]
         for text in value.split(",") if value else ():
@@ -259,8 +259,8 @@ class _Reader:
                 raise _Wrong(f"Error parsing flags {value}.")
             if equals:
                 self.fields["purge_seconds"] = self._duration(rest, f"Error parsing flags {value}.")
-            found.append(known)
-        self.fields[{"": "flags", "+": "flags_added", "-": "flags_removed"}[sign]] = tuple(found)
+            flags.append(known)
+        self.fields[{"": "flags", "+": "flags_added", "-": "flags_removed"}[sign]] = tuple(flags)
 
 
 def _read(session: Session, words: list[str], outcome: str) -> dict[str, object] | None:
@@ -374,16 +374,16 @@ def show(session: Session, words: list[str]) -> int:
     """show reservation [NAME]"""
     asked = tuple(words[0].split(",")) if words else ()
     answer = session.call(ListReservations(names=asked), Reservations)
-    found: list[Reservation] = answer.reservations
-    if session.json is not None and (found or not words):
+    reservations: list[Reservation] = answer.reservations
+    if session.json is not None and (reservations or not words):
         from spritz.presentation.json.reservations import show_records
 
-        show_records(session.context, session.json, answer.now, found)
+        show_records(session.context, session.json, answer.now, reservations)
         return 0
-    if not found:
+    if not reservations:
         session.out(f"Reservation {words[0]} not found\n" if words else "No reservations in the system\n")
         return 1 if words else 0
     from spritz.presentation.reservation_text import record_text
 
-    session.out("".join([record_text(item, answer.now, session.oneliner) for item in found]))
+    session.out("".join([record_text(item, answer.now, session.oneliner) for item in reservations]))
     return 0

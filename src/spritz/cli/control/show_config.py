@@ -25,8 +25,8 @@ def config(session: Session, words: list[str]) -> int:
     ours = {"BOOT_TIME": lambda: moment(answer.started_at), "HASH_VAL": lambda: _hash(answer.digest)}
     every = [(key, ours[key]() if key in ours else value) for key, value in answer.pairs]
     if words:
-        wanted = words[0].lower()
-        pairs = [(key, value) for key, value in every if key.lower() == wanted]
+        name = words[0].lower()
+        pairs = [(key, value) for key, value in every if key.lower() == name]
         if not pairs:
             session.say(f"{words[0]} is not a configuration parameter")
             return 1
@@ -45,10 +45,10 @@ def _hash(theirs: str) -> str:
 
     path = locate_controller().path
     try:
-        mine = load(path).digest if path else ""
+        digest = load(path).digest if path else ""
     except SpritzError:
-        mine = ""
-    return "Match" if mine == theirs else f"Different Ours=0x{mine[:8] or '0'} Slurmctld=0x{theirs[:8]}"
+        digest = ""
+    return "Match" if digest == theirs else f"Different Ours=0x{digest[:8] or '0'} Slurmctld=0x{theirs[:8]}"
 
 
 def daemons(session: Session, words: list[str]) -> int:

@@ -60,16 +60,16 @@ def run(session: Session, words: list[str]) -> int:
 
 def fetch(session: Session, reference: object) -> tuple[float, list[Job], int | None]:
     """The records; single tasks of an array's rest as records of their own. And for how long none is preempted."""
-    wanted = JobFilter()
+    job_filter = JobFilter()
     tasks: int | None = None
     if isinstance(reference, JobReference):
         tasks = reference.task_ids
         mask = "" if tasks is None else format(tasks, "x")
-        wanted = JobFilter(targets=(JobTarget(reference.job_id, mask, component=reference.component),))
+        job_filter = JobFilter(targets=(JobTarget(reference.job_id, mask, component=reference.component),))
     controller = session.controller()
     now, jobs, exempt = 0.0, [], None
     # A job that is named is shown, also in a hidden partition.
-    asked = ListJobs(filter=wanted, all=session.all or reference is not None)
+    asked = ListJobs(filter=job_filter, all=session.all or reference is not None)
     for piece in controller.stream(asked, Jobs, timeout=controller.timeout_seconds):
         now, exempt = piece.now, piece.exempt_seconds
         jobs += piece.jobs

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 def run(session: Session, words: list[str]) -> int:
     """show step [JOB[.STEP]]"""
-    wanted = JobFilter()
+    job_filter = JobFilter()
     if words:
         target = target_of(words[0])
         if target is None:
             session.out("Job step 0.Invalid not found\n")
             return 1
-        wanted = JobFilter(targets=(target,))
+        job_filter = JobFilter(targets=(target,))
     try:
-        answer = session.call(ListSteps(filter=wanted), Steps)
+        answer = session.call(ListSteps(filter=job_filter), Steps)
     except RemoteError as error:
         session.say(f"slurm_get_job_steps error: {error.message}")
         return 1

@@ -23,24 +23,24 @@ def show(session: Session, words: list[str]) -> int:
     if not any(network.kind != "flat" for network in networks):
         session.context.error("No topology information available")
         return 0
-    wanted: dict[str, str] = {}
+    conditions: dict[str, str] = {}
     for word in words:
         kind, equals, name = word.rpartition("=")
         kind = kind.lower()
         if equals and kind not in KINDS:
             session.say(f"invalid argument {word} for show topology")
             return 1
-        wanted["unit" if kind in ("switch", "block") else kind] = name
-    topo = wanted.get("topo")
+        conditions["unit" if kind in ("switch", "block") else kind] = name
+    topo = conditions.get("topo")
     if topo is not None and topo not in [network.name for network in networks]:
         session.context.error(f"There is no topology named {topo}")
         return 1
     # As with one network: without a word, that of partitions which name none.
     chosen = [network for network in networks if network.name == topo] if topo is not None else networks
-    if topo is None and not wanted:
+    if topo is None and not conditions:
         chosen = networks[:1]
     rows = [row for each in chosen for row in _rows(each)]
-    for kind, name in wanted.items():
+    for kind, name in conditions.items():
         if kind != "topo":
             rows = _with(rows, kind, name)
             if not rows:
@@ -55,15 +55,15 @@ def _networks(session: Session) -> list[Topology]:
 
 
 def _rows(network: Topology) -> list[Row]:
-    found = []
+    rows = []
     for switch in network.switches:
         text = f"SwitchName={switch.name} Level={switch.level} LinkSpeed={switch.link_speed}"
         text += f" Nodes={switch.nodes}" + (f" Switches={switch.switches}" if switch.switches else "")
-        found.append((network.name, switch.name, switch.nodes, text))
+        rows.append((network.name, switch.name, switch.nodes, text))
     for number, block in enumerate(network.blocks):
         text = f"BlockName={block.name} BlockIndex={number} Nodes={block.nodes} BlockSize={network.block_sizes[0]}"
-        found.append((network.name, block.name, block.nodes, text))
-    return found
+        rows.append((network.name, block.name, block.nodes, text))
+    return rows
 
 
 def _with(rows: list[Row], kind: str, name: str) -> list[Row]:

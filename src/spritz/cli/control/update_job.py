@@ -43,10 +43,10 @@ def run(session: Session, words: list[str]) -> int:
         if len(lower) >= 5 and "timelimit".startswith(lower):
             limit = value
             continue
-        found = find(key, KEYS)
-        if found is None:
+        row = find(key, KEYS)
+        if row is None:
             return not_supported(session, word)
-        known, entry = found
+        known, entry = row
         if entry.bare and "=" in word:
             return not_supported(session, word)
         if entry.changes is None:
@@ -86,8 +86,8 @@ def _joined(words: list[str]) -> Iterator[str]:
 
 
 def _may_be_alone(word: str) -> bool:
-    found = find(word, KEYS)
-    return found is not None and (found[0] == "Nice" or found[1].bare)
+    row = find(word, KEYS)
+    return row is not None and (row[0] == "Nice" or row[1].bare)
 
 
 def _update(session: Session, word: str, changes: Changes, limit: str) -> int:

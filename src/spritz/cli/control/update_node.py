@@ -119,10 +119,10 @@ def run(session: Session, words: list[str]) -> int:
         if len(key) >= 3 and "nodename".startswith(key.lower()):
             names = _names(session, value)
             continue
-        found = find(key, KEYS)
-        if found is None:
+        row = find(key, KEYS)
+        if row is None:
             return not_supported(session, word)
-        known, entry = found
+        known, entry = row
         if entry.refused:
             session.context.error(f"update of a node's {known} is not supported by Spritz: {entry.refused}")
             return 1

@@ -96,11 +96,11 @@ def _changes(session: Session, words: list[str]) -> tuple[str, dict[str, object]
         if len(key) >= 3 and "partitionname".startswith(key.lower()):
             name = value
             continue
-        found = find(key, table)
-        if found is None:
+        row = find(key, table)
+        if row is None:
             session.context.error(f"Update of this parameter is not supported: {word}\n")
             raise _Unread("Request aborted")
-        known, why = found
+        known, why = row
         if why:
             raise SpritzError(f"update of a partition's {known} is not supported by Spritz: {why}")
         known = _OTHER_NAMES.get(known, known)
@@ -215,8 +215,8 @@ def run(session: Session, words: list[str]) -> int:
         session.context.error("No changes specified")
         return 1
     if "exclusive" in changes:
-        (found,) = session.call(ListPartitions(names=(name,)), Partitions).partitions
-        changes.update(_exclusive(str(changes.pop("exclusive")), found.oversubscribe))
+        (partition,) = session.call(ListPartitions(names=(name,)), Partitions).partitions
+        changes.update(_exclusive(str(changes.pop("exclusive")), partition.oversubscribe))
     session.call(UpdatePartition(name=name, changes=changes), Done)
     return 0
 

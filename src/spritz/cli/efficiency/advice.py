@@ -39,8 +39,8 @@ def advise(jobs: Sequence[Efficiency]) -> list[Advice]:
     known = [job for job in jobs if job.out_of_memory or (job.sampled and job.elapsed_seconds)]
     if not known:
         return []
-    found = [_cpus(known), _memory(known), _gpus(known), _time(known)]
-    return [one for one in found if one is not None]
+    advice = [_cpus(known), _memory(known), _gpus(known), _time(known)]
+    return [one for one in advice if one is not None]
 
 
 def _cpus(jobs: list[Efficiency]) -> Advice | None:
@@ -54,14 +54,14 @@ def _cpus(jobs: list[Efficiency]) -> Advice | None:
         return Advice("", f"{_number(busy)} of {job.cpus} CPUs were busy on average: more could make it quicker")
     why = f"{_number(busy)} of {job.cpus} CPUs were busy on average"
     per_task = job.cpus_asked / job.tasks
-    wanted = max(1, math.ceil(busy * CPU_ROOM / job.tasks))
+    needed = max(1, math.ceil(busy * CPU_ROOM / job.tasks))
     if per_task <= 1:
         return Advice("", f"{why}: fewer tasks would do") if busy * CPU_ROOM <= (job.tasks - 1) * _WORTH else None
-    if wanted > per_task * _WORTH:
+    if needed > per_task * _WORTH:
         return None
     # On one node both are said: it may have asked for its CPUs by tasks that it never started.
     tasks = f"--ntasks={job.tasks} " if job.node_count == 1 else ""
-    return Advice(f"#SBATCH {tasks}--cpus-per-task={wanted}", why)
+    return Advice(f"#SBATCH {tasks}--cpus-per-task={needed}", why)
 
 
 def _memory(jobs: list[Efficiency]) -> Advice | None:
@@ -75,17 +75,17 @@ def _memory(jobs: list[Efficiency]) -> Advice | None:
     if job.out_of_memory:
         if asked is None:
             return Advice("", "it ran out of memory")
-        wanted = _rounded(max(asked * 1.5, job.memory_mib * MEMORY_ROOM))
-        return Advice(f"#SBATCH --mem={size(wanted)}", f"{format_mib(asked)} was not enough: it ran out of memory")
+        needed = _rounded(max(asked * 1.5, job.memory_mib * MEMORY_ROOM))
+        return Advice(f"#SBATCH --mem={size(needed)}", f"{format_mib(asked)} was not enough: it ran out of memory")
     if asked is None or not job.memory_mib:
         return None
-    wanted = _rounded(job.memory_mib * MEMORY_ROOM)
-    if asked * _WORTH <= wanted <= asked:
+    needed = _rounded(job.memory_mib * MEMORY_ROOM)
+    if asked * _WORTH <= needed <= asked:
         return None
-    if wanted > asked and job.memory_mib < asked * 0.9:
+    if needed > asked and job.memory_mib < asked * 0.9:
         return None
     where = f"on {job.memory_node}" if job.node_count > 1 and job.memory_node else "at most"
-    return Advice(f"#SBATCH --mem={size(wanted)}", f"{size(job.memory_mib)} of {format_mib(asked)} was used {where}")
+    return Advice(f"#SBATCH --mem={size(needed)}", f"{size(job.memory_mib)} of {format_mib(asked)} was used {where}")
 
 
 def _gpus(jobs: list[Efficiency]) -> Advice | None:
@@ -108,11 +108,11 @@ def _time(jobs: list[Efficiency]) -> Advice | None:
     if any(job.running or job.state != "COMPLETED" for job in jobs):
         return None
     longest = max(job.elapsed_seconds for job in jobs)
-    wanted = _rounded_minutes(longest * TIME_ROOM) * 60
-    if wanted > limit * _WORTH:
+    needed = _rounded_minutes(longest * TIME_ROOM) * 60
+    if needed > limit * _WORTH:
         return None
     return Advice(
-        f"#SBATCH --time={format_duration(wanted)}", f"it took {format_duration(longest)} of {format_duration(limit)}"
+        f"#SBATCH --time={format_duration(needed)}", f"it took {format_duration(longest)} of {format_duration(limit)}"
     )
 
 

@@ -23,26 +23,26 @@ def jobs(text: str, context: Context) -> tuple[list[JobWithSteps], float]:
     """Jobs by id. Raises SpritzError for an invalid id, and AlreadyReported without slurmdbd."""
     picks = picks_of(text)
     connection, cluster = connected(context)
-    found: list[JobWithSteps] = []
+    records: list[JobWithSteps] = []
     now = 0.0
     with connection:
         query = SelectJobs(clusters=(cluster,), picks=picks, not_eligible=True)
         for one, at in answered(connection, query):
-            found.append(one)
+            records.append(one)
             now = at
-    if any(not step.ended_at for one in found for step in one.steps):
-        _measure(found)
-    return found, now
+    if any(not step.ended_at for one in records for step in one.steps):
+        _measure(records)
+    return records, now
 
 
-def _measure(found: list[JobWithSteps]) -> None:
+def _measure(records: list[JobWithSteps]) -> None:
     """Figures that the controller lacks stay unknown."""
     try:
         controller = connect_controller(wait_seconds=0.0)
     except ClientError:
         return
     with controller:
-        for one in found:
+        for one in records:
             for step in one.steps:
                 if step.ended_at or one.job.ended_at:
                     continue

@@ -81,7 +81,7 @@ def measure(job_with_steps: JobWithSteps, now: float) -> Efficiency:
     """Of one job with its steps."""
     job = job_with_steps.job
     row = Row(job, None, job_with_steps.steps, now, (0.0, 0.0))
-    given = dict(tres.parse(job.tres_allocated))
+    allocated = dict(tres.parse(job.tres_allocated))
     by_node = _by_node(job_with_steps.steps, now)
     memory = max(by_node, key=lambda use: use.memory_mib, default=NodeUse(node=""))
     # Steps of a job of which nodes are not known one by one.
@@ -108,10 +108,10 @@ def measure(job_with_steps: JobWithSteps, now: float) -> Efficiency:
         cpus=job.cpus,
         cpus_asked=min(job.cpus, job.requested_cpus or job.cpus),
         cpu_seconds=user + system,
-        memory_asked_mib=given.get("mem"),
+        memory_asked_mib=allocated.get("mem"),
         memory_mib=max([memory.memory_mib, *most]),
         memory_node=memory.node,
-        gpus=given.get("gres/gpu", 0),
+        gpus=allocated.get("gres/gpu", 0),
         gpu_memory_mib=sum(use.gpu_memory_mib for use in by_node),
         gpu_percent=sum(use.gpu_percent for use in by_node),
         gpus_known=any(use.gpus_known for use in by_node),
@@ -132,8 +132,8 @@ def _by_node(steps: list[StepRecord], now: float) -> list[NodeUse]:
             use.gpus_known = use.gpus_known or "gres/gpuutil" in used
             use.gpu_percent = max(use.gpu_percent, used.get("gres/gpuutil", 0))
             spans.setdefault(node, []).append((step.started_at, step.ended_at or now, used.get("mem", 0) / _MIB))
-    for node, found in spans.items():
-        uses[node].memory_mib = _most_at_once(found)
+    for node, node_spans in spans.items():
+        uses[node].memory_mib = _most_at_once(node_spans)
     return [uses[node] for node in sort(uses)]
 
 

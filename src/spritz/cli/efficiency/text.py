@@ -109,12 +109,12 @@ def _nodes(job: Efficiency) -> list[str]:
     return _table(rows) + ([f"and {left} more nodes (--json has them all)"] if left > 0 else [])
 
 
-def _next_time(found: list[Advice], *, of: str, to: str = "") -> list[str]:
-    if not found:
+def _next_time(advice: list[Advice], *, of: str, to: str = "") -> list[str]:
+    if not advice:
         return ["", f"Nothing to change: what was asked for suits {of}, as far as it is known."]
     lines = ["", f"Next time{to}, in place of what it asks for now:"]
-    width = max(len(one.line) for one in found)
-    for one in found:
+    width = max(len(one.line) for one in advice)
+    for one in advice:
         lines.append(f"  {one.line.ljust(width)}   # {one.why}" if one.line else f"  # {one.why}")
     return lines
 

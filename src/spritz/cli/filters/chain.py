@@ -54,24 +54,24 @@ class Filters:
 
     def defaults(self) -> Values:
         """Options below all others. Raises SpritzError."""
-        found: Values = {}
+        values: Values = {}
         for name in self._names:
             if name == "lua":
-                self._check(self._asked(LuaFilter.defaults, self._reader(found, ()), self._writer(found)))
+                self._check(self._asked(LuaFilter.defaults, self._reader(values, ()), self._writer(values)))
             elif name == "user_defaults":
-                self._user_defaults(found)
-        return found
+                self._user_defaults(values)
+        return values
 
-    def before(self, given: Values, argv: Sequence[str], offset: int = 0) -> Values:
+    def before(self, options: Values, argv: Sequence[str], offset: int = 0) -> Values:
         """The options after the filters. Raises SpritzError, which ends the command."""
-        found = dict(given)
+        changed = dict(options)
         for name in self._names:
             if name == "lua":
-                read, write = self._reader(found, argv), self._writer(found)
-                self._check(self._asked(LuaFilter.before, read, write, lambda: self._plain(found, argv), offset))
+                read, write = self._reader(changed, argv), self._writer(changed)
+                self._check(self._asked(LuaFilter.before, read, write, lambda: self._plain(changed, argv), offset))
             elif name == "syslog":
-                self._noted[offset] = _json(self._plain(found, argv))
-        return found
+                self._noted[offset] = _json(self._plain(changed, argv))
+        return changed
 
     def after(self, job_id: int, step_id: int = NO_STEP, offset: int = 0) -> None:
         """The job is queued, or the step made: nothing of this undoes it."""
@@ -115,7 +115,7 @@ class Filters:
             raise FieldError(f"option --{row.name} is not supported by Spritz: {row.refused}")
         return row
 
-    def _reader(self, given: Values, argv: Sequence[str]) -> Callable[[str], Any]:
+    def _reader(self, options: Values, argv: Sequence[str]) -> Callable[[str], Any]:
         def read(name: str) -> Any:
             if name == "argv":
                 # Lua counts from 1 here, as in Slurm.
@@ -125,35 +125,35 @@ class Filters:
             if name == "type":
                 return self._command
             row = self._rows.get(name.replace("_", "-"))
-            if row is None or row.key not in given:
+            if row is None or row.key not in options:
                 return None
             # --exclusive without a value reads as in Slurm.
-            return given[row.key] or ("exclusive" if row.key == "exclusive" else "set")
+            return options[row.key] or ("exclusive" if row.key == "exclusive" else "set")
 
         return read
 
-    def _writer(self, given: Values) -> Callable[[str, Any], None]:
+    def _writer(self, options: Values) -> Callable[[str, Any], None]:
         def write(name: str, value: Any) -> None:
             row = self._row(name)
             if value is None:
-                given.pop(row.key, None)
+                options.pop(row.key, None)
                 return
             text = str(value)
-            values.put(given, row.key, "" if row.argument == NONE and text == "set" else text)
+            values.put(options, row.key, "" if row.argument == NONE and text == "set" else text)
 
         return write
 
-    def _plain(self, given: Values, argv: Sequence[str]) -> dict[str, Any]:
-        found: dict[str, Any] = {name: plain(value) or "set" for name, value in given.items()}
-        return {**found, "argv": [plain(word) for word in argv]}
+    def _plain(self, options: Values, argv: Sequence[str]) -> dict[str, Any]:
+        values: dict[str, Any] = {name: plain(value) or "set" for name, value in options.items()}
+        return {**values, "argv": [plain(word) for word in argv]}
 
-    def _user_defaults(self, found: Values) -> None:
+    def _user_defaults(self, values: Values) -> None:
         try:
             with open(defaults.path_of_user(), encoding="utf-8", errors="surrogateescape") as file:
                 text = file.read()
         except OSError:
             return  # most users have none
-        write = self._writer(found)
+        write = self._writer(values)
         for option, value, complaint in defaults.read(text, self._command, self._cluster):
             if complaint:
                 self._context.error(complaint)

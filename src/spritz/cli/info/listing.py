@@ -46,9 +46,9 @@ def parse_states(text: str, context: Context) -> list[list[str]]:
         raise AlreadyReported from error
 
 
-def check_displaced(found: Sequence[tuple[str, str | None]], context: Context) -> None:
+def check_displaced(parsed: Sequence[tuple[str, str | None]], context: Context) -> None:
     """Slurm checks every --states, also overridden ones. Raises AlreadyReported."""
-    for key, value in found:
+    for key, value in parsed:
         if key == "states":
             parse_states(value or "", context)
 
@@ -58,12 +58,12 @@ class NodeListing:
     options.
     """
 
-    def __init__(self, given: Mapping[str, str], context: Context) -> None:
-        self._given = given
+    def __init__(self, options: Mapping[str, str], context: Context) -> None:
+        self._given = options
         self._context = context
-        self._states = parse_states(given.get("states", ""), context)
+        self._states = parse_states(options.get("states", ""), context)
         self._nodes = self._parse_nodes()
-        self._partitions = [name for name in given.get("partition", "").split(",") if name]
+        self._partitions = [name for name in options.get("partition", "").split(",") if name]
 
     def _parse_nodes(self) -> set[str]:
         text = self._given.get("nodes", "")
@@ -128,8 +128,8 @@ class NodeListing:
         from spritz.presentation.json.sinfo import show
 
         partitions, views = self._fetch(controller)
-        wanted = {name: view for name, view in views.items() if self._is_meant(view)}
-        show(self._context, self._given["json"], partitions, wanted)
+        selected = {name: view for name, view in views.items() if self._is_meant(view)}
+        show(self._context, self._given["json"], partitions, selected)
 
     def _fetch(self, controller: Connection) -> tuple[list[Partition], dict[str, NodeView]]:
         try:
@@ -171,19 +171,19 @@ class NodeListing:
     # -- columns
 
     def _columns(self, partitions: Sequence[Partition], views: Mapping[str, NodeView]) -> list[Column]:
-        given, context = self._given, self._context
-        if "Format" in given:
-            if given["Format"].lower().partition(":")[0] == "all":
+        options, context = self._given, self._context
+        if "Format" in options:
+            if options["Format"].lower().partition(":")[0] == "all":
                 return columns.every_letter(LETTERS, " |")
             return columns.parse_names(
-                given["Format"], NAMES, lambda what: context.error(f"Invalid job format specification: {what}")
+                options["Format"], NAMES, lambda what: context.error(f"Invalid job format specification: {what}")
             )
-        if given.get("format") == "%all":
+        if options.get("format") == "%all":
             return columns.every_letter(LETTERS, " |")
-        text = given.get("format")
+        text = options.get("format")
         if text is None:
             text = self._default_format()
-            if "federation" in given and text.startswith("%{P}P "):
+            if "federation" in options and text.startswith("%{P}P "):
                 text = text.replace("%{P}P ", "%{P}P %8V ", 1)
             widest = max([_WIDTH_MIN, *(len(partition_name(partition)) for partition in partitions)])
             longest = max([_WIDTH_MIN, *(len(name) for name in views)])
@@ -193,13 +193,13 @@ class NodeListing:
         )
 
     def _default_format(self) -> str:
-        given = self._given
-        long = "long" in given
-        if "summarize" in given:
+        options = self._given
+        long = "long" in options
+        if "summarize" in options:
             return SUMMARY_FORMAT
-        if "Node" in given:
+        if "Node" in options:
             return LONG_NODE_FORMAT if long else NODE_FORMAT
-        if "list-reasons" in given:
+        if "list-reasons" in options:
             return LONG_REASON_FORMAT if long else REASON_FORMAT
         return LONG_FORMAT if long else DEFAULT_FORMAT
 

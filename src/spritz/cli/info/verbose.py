@@ -57,40 +57,40 @@ _FLAGS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 
 
-def text(given: Mapping[str, str], shown: Sequence[Column], times: int) -> str:
+def text(options: Mapping[str, str], shown: Sequence[Column], times: int) -> str:
     """All of it. `times`: how often -v was said."""
 
     def word(truth: object) -> str:
         return "true" if truth else "false"
 
-    own_format = given.get("Format", given.get("format"))
-    kind = next((name for name in ("summarize", "Node", "list-reasons") if name in given), "")
-    default = _FORMATS.get(f"{kind} long") if "long" in given else None
+    own_format = options.get("Format", options.get("format"))
+    kind = next((name for name in ("summarize", "Node", "list-reasons") if name in options), "")
+    default = _FORMATS.get(f"{kind} long") if "long" in options else None
     filters = ("dead", "nodes", "partition", "list-reasons", "responding", "states")
-    states = given.get("states") or ("down" if "list-reasons" in given else "(null)")
+    states = options.get("states") or ("down" if "list-reasons" in options else "(null)")
     rule = "-" * 29
     rows = {
-        "dead": word("dead" in given),
-        "exact": int("exact" in given),
-        "filtering": word(any(name in given for name in filters)),
+        "dead": word("dead" in options),
+        "exact": int("exact" in options),
+        "filtering": word(any(name in options for name in filters)),
         "format": own_format if own_format is not None else default or _FORMATS[kind],
-        "iterate": given.get("iterate", "0"),
-        "long": word("long" in given),
-        "no_header": word("noheader" in given),
-        "node_field": word("Node" in given),
-        "node_format": word("Node" in given),
-        "nodes": given.get("nodes") or "n/a",
-        "part_field": word(own_format is None and "list-reasons" not in given),
-        "partition": given.get("partition") or "n/a",
-        "responding": word("responding" in given),
+        "iterate": options.get("iterate", "0"),
+        "long": word("long" in options),
+        "no_header": word("noheader" in options),
+        "node_field": word("Node" in options),
+        "node_format": word("Node" in options),
+        "nodes": options.get("nodes") or "n/a",
+        "part_field": word(own_format is None and "list-reasons" not in options),
+        "partition": options.get("partition") or "n/a",
+        "responding": word("responding" in options),
         "states": states,
-        "sort": given.get("sort", "(null)"),
-        "summarize": word("summarize" in given),
+        "sort": options.get("sort", "(null)"),
+        "summarize": word("summarize" in options),
         "verbose": times,
     }
     fields = [column.field for column in shown]
     lines = [rule, *(f"{title:<11} = {value}" for title, value in rows.items()), rule]
-    lines.append(f"all_flag        = {word('all' in given or 'partition' in given)}")
+    lines.append(f"all_flag        = {word('all' in options or 'partition' in options)}")
     for title, letters, names in _FLAGS:
         meant = [*(LETTERS[letter] for letter in letters), *(NAMES[name] for name in names)]
         lines.append(title + word(any(field is one for field in fields for one in meant)))

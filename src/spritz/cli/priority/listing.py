@@ -34,11 +34,11 @@ _PARTS = (
 )
 
 
-def default_format(given: Mapping[str, str], weights: PriorityWeights) -> str:
+def default_format(options: Mapping[str, str], weights: PriorityWeights) -> str:
     """As sprio has it: a column for each factor that weighs anything, with --long for every one."""
-    every, norm = "long" in given, "norm" in given
+    every, norm = "long" in options, "norm" in options
     text = "%.15i %9r"
-    if every or "user" in given:
+    if every or "user" in options:
         text += " %.8u"
     text += " %10y" if norm else " %.10Y %.10S"
     for weighted, normal, name in _PARTS:
@@ -54,26 +54,26 @@ def default_format(given: Mapping[str, str], weights: PriorityWeights) -> str:
 class PriorityListing:
     """What was asked for, and its printing. Raises SpritzError for a list of jobs that is none."""
 
-    def __init__(self, given: Mapping[str, str], context: Context) -> None:
-        self._given = given
+    def __init__(self, options: Mapping[str, str], context: Context) -> None:
+        self._given = options
         self._context = context
-        uids, _ = users(given, context)
+        uids, _ = users(options, context)
         self.wanted = JobFilter(
-            targets=targets(given["jobs"]) if given.get("jobs") else (),
+            targets=targets(options["jobs"]) if options.get("jobs") else (),
             users=uids,
-            partitions=words(given.get("partition", "")),
+            partitions=words(options.get("partition", "")),
             states=("PENDING",),
         )
 
     def show(self, pieces: Sequence[Priorities]) -> None:
         """Headings and lines."""
-        given, context = self._given, self._context
+        options, context = self._given, self._context
         weights, now = pieces[0].weights, pieces[0].now
 
         def complain(what: str) -> None:
             context.error(f"Invalid job format specification: {what}")
 
-        text = given.get("format") or default_format(given, weights)
+        text = options.get("format") or default_format(options, weights)
         # An unknown letter goes with the text that follows it; squeue and sinfo print both.
         chosen = [
             column
@@ -82,19 +82,19 @@ class PriorityListing:
         ]
         lines = columns.Lines(chosen)
         rows = [row for piece in pieces for row in piece.rows]
-        if given.get("jobs") and not rows and "weights" not in given:
+        if options.get("jobs") and not rows and "weights" not in options:
             context.out("Unable to find jobs matching user/id(s) specified\n")
             return
-        if "noheader" not in given:
+        if "noheader" not in options:
             context.out(columns.header_line(chosen) + "\n")
-        if "weights" in given:
+        if "weights" in options:
             context.out(_weights_line(chosen, weights) + "\n")
             return
-        homes = words(given.get("partition", ""))
+        homes = words(options.get("partition", ""))
         if homes:
             rows = [row for row in rows if row.partition in homes]
         try:
-            keys = parse_sort(given.get("sort") or "i", LETTERS)
+            keys = parse_sort(options.get("sort") or "i", LETTERS)
         except SortError as error:
             context.error(f"Invalid sort specification: {error}")
             raise AlreadyReported from error

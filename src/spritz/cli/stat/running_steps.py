@@ -28,18 +28,20 @@ if TYPE_CHECKING:
 
 def references(text: str) -> list[JobReference]:
     """`12,13.batch,14_3.0`. Raises Fatal."""
-    found = []
+    job_references = []
     for word in split_ids(text):
         try:
-            found.append(jobid.parse(word))
+            job_references.append(jobid.parse(word))
         except NotationError as error:
             raise Fatal(f"Bad job/step specified: {word}") from error
-    return found
+    return job_references
 
 
-def lines(connection: Connection, wanted: list[JobReference], context: Context, *, all_steps: bool) -> Iterator[Line]:
+def lines(
+    connection: Connection, job_references: list[JobReference], context: Context, *, all_steps: bool
+) -> Iterator[Line]:
     """Steps that run, in order; what does not is said on standard error, and nothing more happens."""
-    for one in wanted:
+    for one in job_references:
         name = str(one.job_id) + ("" if one.task_ids is None else f"_{one.task_ids.bit_length() - 1}")
         tasks = "" if one.task_ids is None else format(one.task_ids, "x")
         target = JobTarget(job_id=one.job_id, tasks=tasks)
@@ -66,14 +68,14 @@ def lines(connection: Connection, wanted: list[JobReference], context: Context, 
 
 def _lowest(views: list[StepView]) -> list[StepView]:
     """The first step proper of each job."""
-    found: dict[int, StepView] = {}
+    lowest: dict[int, StepView] = {}
     for view in views:
         step = view.step
         if step.step_id <= STEP_MAX:
-            known = found.get(step.job_id)
+            known = lowest.get(step.job_id)
             if known is None or step.step_id < known.step.step_id:
-                found[step.job_id] = view
-    return list(found.values())
+                lowest[step.job_id] = view
+    return list(lowest.values())
 
 
 def _measured(connection: Connection, view: StepView, context: Context) -> Line | None:
@@ -81,7 +83,7 @@ def _measured(connection: Connection, view: StepView, context: Context) -> Line 
     label = f"{view.array_job_id}_{view.array_task_id}" if view.array_task_id is not None else str(step.job_id)
     full = f"{label}.{step_name(step.step_id)}"
     try:
-        found = connection.call(MeasureSteps(job_id=step.job_id, step_id=step.step_id), StepUsage, timeout=30.0)
+        usage = connection.call(MeasureSteps(job_id=step.job_id, step_id=step.step_id), StepUsage, timeout=30.0)
     except SpritzError as error:
         if error.code == "ESLURM_INVALID_JOB_ID":
             context.error(f"StepId={full} not found running.")
@@ -93,15 +95,15 @@ def _measured(connection: Connection, view: StepView, context: Context) -> Line 
                         f"slurm_job_step_stat: there was an error with the request to {node} rc = {error.message}"
                     )
         return None
-    for node in found.silent:
+    for node in usage.silent:
         context.error(f"StepId={full}: {node} does not say what is used there")
-    record = measured_record(step_record_of(0, step), found)
-    return Line(label, record, [pid for node in found.nodes for pid in node.pids])
+    record = measured_record(step_record_of(0, step), usage)
+    return Line(label, record, [pid for node in usage.nodes for pid in node.pids])
 
 
-def measured_record(record: StepRecord, found: StepUsage) -> StepRecord:
+def measured_record(record: StepRecord, usage: StepUsage) -> StepRecord:
     """With what its nodes say."""
-    for node in found.nodes:
+    for node in usage.nodes:
         step_usage.add(record, node.node, node.usage)
     step_usage.average(record)
     return record
