@@ -1,10 +1,11 @@
 """Pods queued to bound: how fast the operator brings pods through the cluster's queue, and what it costs.
 
-    python -m benchmarks.kubernetes [--nodes 1000] [--pods 5000] [--directory DIR]
+    python -m benchmarks.kubernetes [--nodes 1000] [--pods 5000] [--gang N] [--directory DIR]
 
 The API server for tests runs in this process, slurmctld and slurmrestd as `spritz up` starts them, the operator in a
-process of its own. Nodes have 8 GPUs each, pods take one. Prints pods bound a second from the first pod created to the
-last bound, requests of the operator for each pod, its memory, and its writes while nothing happens.
+process of its own. Nodes have 8 GPUs each, pods take one; with --gang, N pods start together. Prints pods bound a
+second from the first pod created to the last bound, and when the last event was told; requests of the operator for each
+pod, its memory, and its writes while nothing happens.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from spritz.testing.kubernetes.server import KubeServer
 BIN = Path(sys.executable).parent
 
 
-def measure(nodes: int, pods: int, directory: str) -> None:
+def measure(nodes: int, pods: int, gang: int, directory: str) -> None:
     """One run."""
     root = Path(tempfile.mkdtemp(prefix="spritz-bench-kubernetes-", dir=directory or None))
     cluster = str(root / "c")
@@ -43,13 +44,13 @@ def measure(nodes: int, pods: int, directory: str) -> None:
     env = {**os.environ, "SLURM_CONF": str(conf)}
     subprocess.run([scontrol, "reconfigure"], env=env, check=True)
     try:
-        asyncio.run(_run(nodes, pods, f"unix:{root}/c/run/slurmrestd.socket", root / "operator.log"))
+        asyncio.run(_run(nodes, pods, gang, f"unix:{root}/c/run/slurmrestd.socket", root / "operator.log"))
     finally:
         subprocess.run([spritz, "down", "--quiet", "--keep-jobs", "--dir", cluster], check=False)
         shutil.rmtree(root, ignore_errors=True)
 
 
-async def _run(nodes: int, pods: int, slurmrestd: str, log: Path) -> None:
+async def _run(nodes: int, pods: int, gang: int, slurmrestd: str, log: Path) -> None:
     async with KubeServer(tls=False) as server, Api.connect(server.kubeconfig) as api:
         for number in range(nodes):
             server.cluster.put(_node(f"k{number}"))
@@ -68,7 +69,7 @@ async def _run(nodes: int, pods: int, slurmrestd: str, log: Path) -> None:
             print(f"{nodes} nodes joined in {time.monotonic() - began:.1f} s")
             server.log.clear()
             began = time.monotonic()
-            await asyncio.gather(*(_create(api, range(first, pods, 8)) for first in range(8)))
+            await asyncio.gather(*(_create(api, range(first, pods, 8), gang) for first in range(8)))
             created = time.monotonic() - began
 
             async def bound() -> bool:
@@ -77,6 +78,14 @@ async def _run(nodes: int, pods: int, slurmrestd: str, log: Path) -> None:
             await _until(bound, 0.1)
             seconds = time.monotonic() - began
             print(f"{pods} pods created in {created:.1f} s, bound after {seconds:.1f} s: {pods / seconds:.0f}/s")
+            if gang:
+                print(f"{pods // gang} gangs of {gang}: {pods / gang / seconds:.0f}/s")
+
+            async def told() -> bool:
+                return sum(1 for _ in server.cluster.among("events")) >= pods
+
+            await _until(told, 0.1)
+            print(f"the last event was told after {time.monotonic() - began:.1f} s")
             asked = Counter(f"{one.verb} {one.resource}/{one.subresource}" for one in server.log)
             print("requests a pod:", {key: round(count / pods, 2) for key, count in asked.most_common(6)})
             print(f"operator: {psutil.Process(process.pid).memory_info().rss / 2**20:.0f} MB")
@@ -94,14 +103,15 @@ async def _until(holds: Callable[[], Awaitable[bool]], seconds: float) -> None:
         await asyncio.sleep(seconds)
 
 
-async def _create(api: Api, numbers: range) -> None:
+async def _create(api: Api, numbers: range, gang: int) -> None:
     asked = {"cpu": "1", "nvidia.com/gpu": "1"}
     container = {"name": "main", "image": "busybox", "resources": {"requests": asked, "limits": asked}}
     for number in numbers:
+        notes = {"spritz.dev/gang": f"g{number // gang}", "spritz.dev/gang-size": str(gang)} if gang else {}
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": f"p{number}"},
+            "metadata": {"name": f"p{number}", "annotations": notes},
             "spec": {"schedulerName": "spritz", "containers": [container]},
         }
         await api.send("POST", "api/v1/namespaces/default/pods", body=msgspec.json.encode(pod))
@@ -127,9 +137,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--pods", type=int, default=5000)
+    parser.add_argument("--gang", type=int, default=0, help="pods that start together (default: each by itself)")
     parser.add_argument("--directory", default="", help="where slurmctld writes (default: a temporary directory)")
     arguments = parser.parse_args()
-    measure(arguments.nodes, arguments.pods, arguments.directory)
+    measure(arguments.nodes, arguments.pods, arguments.gang, arguments.directory)
 
 
 if __name__ == "__main__":

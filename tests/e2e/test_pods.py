@@ -369,6 +369,49 @@ def test_all_pods_of_a_job_set_start_together(site: Site) -> None:
     asyncio.run(journey())
 
 
+@pytest.mark.slow
+def test_pods_of_every_kind_of_workload_are_placed_with_unchanged_manifests(site: Site) -> None:
+    """Job, StatefulSet, Deployment by the server's controllers; LeaderWorkerSet as its controller makes a group."""
+    asked = {"cpu": "1"}
+    container = {"name": "main", "image": "busybox", "resources": {"requests": asked, "limits": asked}}
+
+    def template(app: str, **spec: str) -> Json:
+        pod = {"schedulerName": "spritz", "containers": [container], **spec}
+        return {"metadata": {"labels": {"app": app}}, "spec": pod}
+
+    async def journey() -> None:
+        async with kubernetes(site) as (kube, slurm, server), operator(site, server):
+            await kube.node("kw")
+            batch = {"parallelism": 2, "completions": 2, "template": template("job", restartPolicy="Never")}
+            await kube.ask(
+                "POST", "apis/batch/v1/namespaces/default/jobs", {"metadata": {"name": "job"}, "spec": batch}
+            )
+            for plural, name in (("statefulsets", "set"), ("deployments", "dep")):
+                spec = {"replicas": 2, "selector": {"matchLabels": {"app": name}}, "template": template(name)}
+                spec |= {"serviceName": name, "podManagementPolicy": "Parallel"} if name == "set" else {}
+                path = f"apis/apps/v1/namespaces/default/{plural}"
+                await kube.ask("POST", path, {"metadata": {"name": name}, "spec": spec})
+            group = {"leaderworkerset.sigs.k8s.io/group-key": "abc", "app": "lws"}
+            for name in ("lws-0", "lws-0-1"):
+                await kube.pod(name, labels=group, annotations={"leaderworkerset.sigs.k8s.io/size": "2"})
+
+            async def bound() -> list[Json] | None:
+                pods: list[Json] = (await kube.ask("GET", "api/v1/namespaces/default/pods"))["items"]
+                placed = [pod for pod in pods if pod["spec"].get("nodeName") == "kw"]
+                return placed if len(placed) == 8 else None
+
+            pods = await until(bound, "all pods are placed")
+            jobs: dict[str, set[int]] = {}
+            for pod in pods:
+                number = int(pod["metadata"]["annotations"]["spritz.dev/job-id"])
+                jobs.setdefault(pod["metadata"]["labels"]["app"], set()).add(number)
+            assert {app: len(numbers) for app, numbers in jobs.items()} == {"job": 2, "set": 2, "dep": 2, "lws": 1}
+            running = await slurm.jobs(number for numbers in jobs.values() for number in numbers)
+            assert {job.state for job in running} == {"RUNNING"}
+
+    asyncio.run(journey())
+
+
 def test_gpus_of_a_device_plugin_that_starts_late_are_given_out(site: Site) -> None:
     async def journey() -> None:
         async with kubernetes(site) as (kube, slurm, server), operator(site, server):

@@ -54,8 +54,9 @@ _QUEUED: Final = 1.0
 #: A workload whose PodGroup or JobSet is not known yet is looked at again after so many seconds.
 _UNGROUPED: Final = 2.0
 
-#: Rows of jobs asked for while one request is under way are asked for together, so many at most.
-_ROWS_MAX: Final = 500
+#: Rows of jobs asked for within so many seconds, or while one request is under way, are asked for together, so many at
+#: most.
+_ROWS_GATHERED, _ROWS_MAX = 0.01, 500
 
 #: Comments of our jobs: `workload_of` and `alone`.
 _OURS: Final = re.compile(rf"{COMMENT}(gang/[^/]+/[^/]+|pod/[^/]+/[^/]+/[^/]+)")
@@ -89,8 +90,8 @@ class Jobs:
         return [job for job in found if job is not None]
 
     async def _ask(self) -> None:
-        await asyncio.sleep(0)
         while self._wanted:
+            await asyncio.sleep(_ROWS_GATHERED)
             ids = list(self._wanted)[:_ROWS_MAX]
             group = {job_id: self._wanted.pop(job_id) for job_id in ids}
             try:
