@@ -24,12 +24,16 @@ $(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[c
 	@touch $@
 
 # Without what tests need; with PyTorch, scikit-learn and MLflow (a hundred packages), which are large. Where PyPI's
-# PyTorch for CUDA is too large, PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS can name a smaller build.
+# PyTorch for CUDA is too large, PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS can name a smaller build. Bytecode is written for what
+# the demonstration imports: pip would spend a minute on all the rest.
 $(VENV)/.stamp-demo: pyproject.toml constraints.txt setup.py
 	@$(PIP) --version >/dev/null 2>&1 || { echo 'creating $(VENV)'; $(PYTHON) -m venv --clear $(VENV); }
 	@echo 'installing Spritz, and what the demonstration trains and tracks with (PyTorch, MLflow: a minute or more)'
-	@$(PIP) install --constraint constraints.txt --editable '.[demo,experiments]'
+	@$(PIP) install --no-compile --constraint constraints.txt --editable '.[demo,experiments]'
 	@$(BIN)/python -m compileall -q src
+	@echo 'compiling what the demonstration imports'
+	@unset PYTHONDONTWRITEBYTECODE; $(BIN)/python -c 'import torch._dynamo, sklearn.datasets' & \
+		$(BIN)/python -W ignore -c 'import uvicorn, mlflow.server.fastapi_app'; wait
 	@touch $@
 
 venv: compiled
