@@ -7,7 +7,9 @@ the one that is called is imported.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from importlib import import_module
+from typing import NoReturn
 
 from spritz import __version__
 from spritz.cli.context import Context
@@ -91,9 +93,17 @@ def main(argv: list[str], context: Context) -> int:
             value = self._format_args(action, self._get_default_metavar_for_optional(action))
             return f"{', '.join(action.option_strings)} {value}"
 
+    class Parser(argparse.ArgumentParser):
+        """Prints errors alone, without the usage, which is long, and with the option that was probably meant."""
+
+        def error(self, message: str) -> NoReturn:
+            context.error(_with_suggestion(message, self))
+            context.err(f"Try '{self.prog} --help'.\n")
+            raise SystemExit(2)
+
     module = import_module(SUBCOMMANDS[name][0])
     description = (module.__doc__ or "").split("\n\n")[0]
-    parser = argparse.ArgumentParser(prog=f"spritz {name}", description=description, formatter_class=Help)
+    parser = Parser(prog=f"spritz {name}", description=description, formatter_class=Help)
     module.add_arguments(parser)
     try:
         arguments = parser.parse_args(argv[1:])
@@ -101,6 +111,28 @@ def main(argv: list[str], context: Context) -> int:
         return int(stop.code or 0)
     status: int = module.run(arguments, context)
     return status
+
+
+def _with_suggestion(message: str, parser: argparse.ArgumentParser) -> str:
+    """argparse's message; of unknown words the first, which the others may belong to."""
+    begin, _, words = message.partition(": ")
+    if begin != "unrecognized arguments":
+        return message
+    word = words.split()[0]
+    if not word.startswith("-"):
+        return f"unexpected argument: {word}"
+    option = word.partition("=")[0]
+    near = nearest(option, _options(parser)) if option.startswith("--") else None
+    return f"no such option: {option}" + (f" (did you mean {near}?)" if near else "")
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Long options of the parser and its subcommands."""
+    for action in parser._actions:
+        yield from (option for option in action.option_strings if option.startswith("--"))
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                yield from _options(each)
 
 
 def _usage() -> str:

@@ -1,0 +1,25 @@
+"""A wrong command line of a `spritz` subcommand: the error, what was probably meant, and where the options are."""
+
+from __future__ import annotations
+
+import pytest
+
+from spritz.cli.spritz import main
+from tests.unit.cli.site import Site
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "--gpuss", "2", "--", "true"), "no such option: --gpuss (did you mean --gpus?)"),
+        (("run", "--gpuss=2", "--", "true"), "no such option: --gpuss (did you mean --gpus?)"),
+        (("runs", "--completely-else"), "no such option: --completely-else"),
+        (("runs", "a", "b"), "unexpected argument: b"),
+        (("pipeline", "show", "p", "--jsn"), "no such option: --jsn (did you mean --json?)"),
+        (("runs", "-n", "many"), "argument -n/--limit: invalid int value: 'many'"),
+    ],
+)
+def test_the_error_stands_alone(site: Site, words: tuple[str, ...], said: str) -> None:
+    done = site.run(main, *words)
+    assert done.err == f"spritz: error: {said}\nTry 'spritz {words[0]} --help'.\n"
+    assert (done.status, done.out) == (2, "")
