@@ -127,6 +127,8 @@ def test_runs_are_cancelled_and_removed_by_name(lab: Lab) -> None:
     lab("cancel", name, sweep)
     until(lambda: lab("runs", "--state", "cancelled", "--json").count('"name"') == 3, "they are cancelled")
     assert lab("cancel", name) == f"{name} is CANCELLED already\n"
+    assert [line.split()[:2] for line in lab("runs").splitlines()[1:]] == [[sweep, "FAILED"], [name, "CANCELLED"]]
+    assert f"{sweep}.2" in lab("runs", "-a")
     lab("run", "--", "python3", "train.py")
     for strange in (f"{sweep}.1", "..", "../runs", ".", "trai"):
         lab("remove", strange, "--yes", status=1)

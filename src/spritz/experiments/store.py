@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,7 @@ _TABLES = (
         tags TEXT NOT NULL, metrics TEXT NOT NULL, directory TEXT NOT NULL, PRIMARY KEY (owner, name))""",
     "CREATE INDEX IF NOT EXISTS runs_created ON runs (owner, created_at)",
     "CREATE INDEX IF NOT EXISTS runs_open ON runs (owner, state)",
+    "CREATE INDEX IF NOT EXISTS runs_group ON runs (owner, run_group)",
     "CREATE TABLE IF NOT EXISTS layout (number INTEGER NOT NULL)",
 )
 
@@ -85,7 +86,23 @@ class Query:
     until: float = 0.0
     #: (metric, operator, value), as ("accuracy", ">", 0.9)
     metrics: tuple[tuple[str, str, float], ...] = ()
+    #: in any of these groups, and in none of those
+    groups: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
     limit: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Runs that belong together: of a sweep, a pipeline or a job array."""
+
+    name: str
+    newest: Entry
+    #: state -> number of runs
+    states: Mapping[str, int]
+    started_at: float | None
+    #: None while one of them has not ended
+    ended_at: float | None
 
 
 class Store:
@@ -262,6 +279,55 @@ class Store:
             entries = [entry for entry in entries if _meets(entry, query.metrics)]
         return entries[: query.limit] if query.limit else entries
 
+    def find_folded(self, query: Query) -> list[Entry | Group]:
+        """Runs and groups by their newest run, newest first. A group's numbers are those of all its runs."""
+        newest: dict[str, Entry] = {}
+        while True:
+            found = self.find(replace(query, without=tuple(newest)))
+            newest |= {entry.run_group: entry for entry in reversed(found) if entry.run_group}
+            kept = [*newest.values(), *(entry for entry in found if not entry.run_group)]
+            # Whatever is missing is older than all that was found, as each question leaves out more groups.
+            if not query.limit or len(found) < query.limit or len(kept) >= query.limit:
+                break
+        kept.sort(key=lambda entry: (entry.created_at, entry.name), reverse=True)
+        kept = kept[: query.limit] if query.limit else kept
+        groups = self._groups([entry for entry in kept if entry.run_group], query.owner)
+        return [groups.get(entry.run_group, entry) for entry in kept]
+
+    def _groups(self, newest: Sequence[Entry], owner: str) -> dict[str, Group]:
+        """The groups of these runs that have more than one run, by name."""
+        if not newest:
+            return {}
+        where, values = _conditions(Query(owner=owner, groups=tuple(entry.run_group for entry in newest)))
+        with self._begin() as connection:
+            rows = list(
+                _execute(
+                    connection,
+                    "SELECT run_group, state, count(*), min(started_at), max(ended_at), count(ended_at) FROM runs "
+                    f"{where} GROUP BY run_group, state",
+                    **values,
+                )
+            )
+        groups = {}
+        for entry in newest:
+            own = [row for row in rows if row[0] == entry.run_group]
+            count = sum(row[2] for row in own)
+            if count > 1:
+                groups[entry.run_group] = Group(
+                    name=entry.run_group,
+                    newest=entry,
+                    states={row[1]: row[2] for row in own},
+                    started_at=min((row[3] for row in own if row[3]), default=None),
+                    ended_at=max(row[4] for row in own) if sum(row[5] for row in own) == count else None,
+                )
+        return groups
+
+    def best(self, owner: str, group: str, metric: str, *, maximize: bool) -> float | None:
+        """The largest or smallest value that complete runs of the group have of the metric."""
+        entries = self.find(Query(owner=owner, group=group, states=("COMPLETED",)))
+        values = [entry.metrics[metric] for entry in entries if metric in entry.metrics]
+        return (max if maximize else min)(values, default=None)
+
     def get(self, name: str, owner: str) -> Entry:
         """The run of that name or job number, or the newest whose name begins so (`train`: train-12)."""
         with self._begin() as connection:
@@ -284,6 +350,11 @@ class Store:
         if (self.home / "pipelines" / name / "pipeline.json").exists():
             raise ExperimentError(f"{name} is a pipeline", hint=f"`spritz pipeline show {name}` shows it and its steps")
         raise ExperimentError(f"{name}: no such run", hint="`spritz runs` lists them")
+
+    def trees(self) -> dict[str, str]:
+        """Name -> tree of its snapshot, of the runs of all owners."""
+        with self._begin() as connection:
+            return {name: tree or "" for name, tree in _execute(connection, "SELECT name, tree FROM runs")}
 
     def open_runs(self, owner: str) -> list[Entry]:
         """Runs whose last known state is not final."""
@@ -359,6 +430,10 @@ def _conditions(query: Query) -> tuple[str, dict[str, Any]]:
     if query.states:
         parts.append(f"state IN ({', '.join(f':s{n}' for n in range(len(query.states)))})")
         values |= {f"s{n}": state for n, state in enumerate(query.states)}
+    for key, operator, names in (("g", "IN", query.groups), ("w", "NOT IN", query.without)):
+        if names:
+            parts.append(f"run_group {operator} ({', '.join(f':{key}{n}' for n in range(len(names)))})")
+            values |= {f"{key}{n}": name for n, name in enumerate(names)}
     if query.since:
         parts.append("created_at >= :since")
         values["since"] = query.since

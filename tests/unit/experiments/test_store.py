@@ -18,7 +18,7 @@ import pytest
 from spritz.experiments import record
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.record import Run
-from spritz.experiments.store import Query, Store
+from spritz.experiments.store import Entry, Group, Query, Store
 from tests.conformance import databases
 
 
@@ -134,6 +134,41 @@ def test_runs_are_found_by_what_is_known_of_them(any_store: Store) -> None:
     assert store.get("77", "me").name == two
     with pytest.raises(ExperimentError, match="gamma: no such run"):
         store.get("gamma", "me")
+
+
+def test_runs_of_a_group_are_one_item_at_the_place_of_their_newest(any_store: Store) -> None:
+    add(any_store, "old", at=1.0)
+    for number in range(3):
+        add(any_store, "trial", at=2.0 + number, run_group="sweep", state="COMPLETED", started_at=5.0, ended_at=9.0)
+    add(any_store, "between", at=3.5)
+    for number in range(4):
+        state = "RUNNING" if number else "COMPLETED"
+        ended_at = None if number else 12.0
+        add(any_store, "step", at=6.0, run_group="pipeline", state=state, started_at=7.0 + number, ended_at=ended_at)
+    add(any_store, "alone", at=8.0, run_group="of one")
+
+    def folded(limit: int) -> list[str]:
+        return [item.name for item in any_store.find_folded(Query(owner="me", limit=limit))]
+
+    everything = ["alone-1", "pipeline", "sweep", "between-1", "old-1"]
+    assert folded(0) == everything
+    assert [folded(limit) for limit in range(1, 6)] == [everything[:limit] for limit in range(1, 6)]
+    alone, pipeline, sweep, *_ = any_store.find_folded(Query(owner="me"))
+    assert isinstance(alone, Entry)
+    assert isinstance(pipeline, Group)
+    assert isinstance(sweep, Group)
+    assert (dict(pipeline.states), pipeline.started_at, pipeline.ended_at) == (
+        {"RUNNING": 3, "COMPLETED": 1}, 7.0, None
+    )  # fmt: skip
+    assert (dict(sweep.states), sweep.newest.name, sweep.ended_at) == ({"COMPLETED": 3}, "trial-3", 9.0)
+
+
+def test_the_best_of_a_group_counts_complete_runs(any_store: Store) -> None:
+    for value, state in ((0.2, "COMPLETED"), (0.1, "FAILED"), (0.4, "COMPLETED")):
+        add(any_store, "trial", run_group="sweep", state=state, metrics=json.dumps({"loss": value}))
+    assert any_store.best("me", "sweep", "loss", maximize=False) == 0.2
+    assert any_store.best("me", "sweep", "loss", maximize=True) == 0.4
+    assert any_store.best("me", "sweep", "accuracy", maximize=True) is None
 
 
 def test_a_later_layout_is_refused(tmp_path: Path, store: Store) -> None:

@@ -1,15 +1,19 @@
-"""List runs, newest first; search them by name, command, branch, tag, time, state and metric."""
+"""List runs, newest first; search them by name, command, branch, tag, time, state and metric.
+
+Trials of a sweep, steps of a pipeline and tasks of an array are one line, unless some of them are searched for.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 
@@ -17,7 +21,7 @@ from spritz.experiments import states, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
-from spritz.experiments.store import OPEN, Entry, Query, Store
+from spritz.experiments.store import OPEN, Entry, Group, Query, Store
 from spritz.notation import duration
 from spritz.notation.names import nearest
 
@@ -25,6 +29,8 @@ _METRIC = re.compile(r"([\w./-]+)(>=|<=|=|>|<)(-?[\d.eE+-]+)\Z")
 _METRICS_SHOWN = 2
 _LIMIT = 20
 _STATES = sorted({*OPEN, *states.ENDED})
+#: in these a group has come to its end
+_GOOD = {"COMPLETED", "PRUNED"}
 #: Columns for a command: the maximum, and the width on a narrow terminal.
 _COMMAND_MAX, _COMMAND_MIN = 60, 16
 
@@ -35,7 +41,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--branch", default="")
     parser.add_argument("--tag", default="")
     parser.add_argument("--state", default="", help="states, as in squeue: running,failed …")
-    parser.add_argument("--group", default="", help="runs of a sweep or pipeline")
+    parser.add_argument("--group", default="", help="runs of a sweep, pipeline or array")
+    parser.add_argument("-a", "--all", action="store_true", help="a line for each trial, step and task")
     parser.add_argument("--metric", action="append", default=[], metavar="NAME>VALUE", help="also < >= <= =")
     parser.add_argument("--since", default="", help="runs since a date, or 2h, 3d, 1w ago")
     parser.add_argument("--until", default="", help="runs before that time")
@@ -58,26 +65,29 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
             count = store.add_missing(sorted((home() / "runs").glob("*/")), owner)
             terminal.err(f"spritz: {count} runs were not in the index\n")
         states.refresh_or_tell(store, store.open_runs(owner), terminal)
-    entries = store.find(
-        Query(
-            owner=owner,
-            text=arguments.text,
-            branch=arguments.branch,
-            tag=arguments.tag,
-            states=wanted,
-            group=arguments.group,
-            since=since(arguments.since) if arguments.since else 0.0,
-            until=since(arguments.until, "--until") if arguments.until else 0.0,
-            metrics=tuple(metrics),
-            limit=limit + 1 if limit else 0,
-        )
+    query = Query(
+        owner=owner,
+        text=arguments.text,
+        branch=arguments.branch,
+        tag=arguments.tag,
+        states=wanted,
+        group=arguments.group,
+        since=since(arguments.since) if arguments.since else 0.0,
+        until=since(arguments.until, "--until") if arguments.until else 0.0,
+        metrics=tuple(metrics),
+        limit=limit + 1 if limit else 0,
     )
-    more = bool(limit) and len(entries) > limit
-    entries = entries[:limit] if more else entries
+    single = arguments.all or arguments.json or bool(query.text or wanted or query.group or metrics)
+    found: Sequence[Entry | Group] = store.find(query) if single else store.find_folded(query)
+    more = bool(limit) and len(found) > limit
+    found = found[:limit] if more else found
     if arguments.json:
-        terminal.out(json.dumps({"runs": [asdict(entry) for entry in entries]}, indent=1) + "\n")
-    elif entries:
-        terminal.out(table(entries, [name for name, _, _ in metrics]))
+        terminal.out(json.dumps({"runs": [asdict(entry) for entry in found]}, indent=1) + "\n")
+    elif found:
+        groups = {group.name: _described(store, group) for group in found if isinstance(group, Group)}
+        terminal.out(table(found, [name for name, _, _ in metrics], groups))
+        if groups:
+            terminal.err(f"`spritz runs --group {next(iter(groups))}` lists the runs of a group; -a lists all.\n")
     elif store.find(Query(owner=owner, limit=1)):
         terminal.out("No run matches.\n")
     else:
@@ -120,31 +130,64 @@ def since(text: str, option: str = "--since") -> float:
         raise ExperimentError(f"{option} {text}: a date as 2026-11-23, or an age as 2h, 3d, 1w", exit_code=2) from None
 
 
-def _shown(entry: Entry, wanted: Sequence[str]) -> list[tuple[str, float]]:
+def _described(store: Store, group: Group) -> tuple[str, str]:
+    """(metrics, command) of a group: of a sweep the best value and the command without parameters."""
+    from spritz.experiments.sweeps import sweep as sweeps
+
+    try:
+        plan = sweeps.read(store.home, group.name).plan
+    except ExperimentError:  # a pipeline or an array
+        return "", group.newest.command
+    value = store.best(group.newest.owner, group.name, plan.metric, maximize=plan.maximize) if plan.metric else None
+    return "" if value is None else f"best {plan.metric} {value:.4g}", shlex.join(plan.command)
+
+
+def _shown(entry: Entry, wanted: Sequence[str]) -> str:
     """The metrics of the search, else the first few."""
     names = [name for name in wanted if name in entry.metrics] or sorted(entry.metrics)[:_METRICS_SHOWN]
-    return [(name, entry.metrics[name]) for name in names]
+    return ", ".join(f"{name} {entry.metrics[name]:.4g}" for name in names)
 
 
-def table(entries: list[Entry], wanted: Sequence[str] = ()) -> str:
+def _state(states: Mapping[str, int]) -> str:
+    """Of a group: what some of its runs are doing, else how they ended."""
+    order = ("RUNNING", "COMPLETING", "PENDING")
+    known = [*(state for state in order if state in states), *(state for state in states if state in OPEN)]
+    return known[0] if known else "COMPLETED" if set(states) <= _GOOD else "FAILED"
+
+
+def table(
+    found: Sequence[Entry | Group],
+    wanted: Sequence[str] = (),
+    groups: Mapping[str, tuple[str, str]] | None = None,
+) -> str:
     """A table with columns as wide as their values, separated by two blanks; only the `wanted` metrics.
 
-    On a terminal the command is cut, so that a run takes a single line.
+    `groups` have metrics and commands of their own. On a terminal the command is cut, so that a run takes one line.
     """
     rows: list[tuple[str, ...]] = [("RUN", "STATE", "JOB", "STARTED", "TIME", "CODE", "METRICS", "COMMAND")]
-    for entry in entries:
-        begin = entry.started_at or entry.created_at
-        end = entry.ended_at or (time.time() if entry.started_at else None)
+    for item in found:
+        if isinstance(item, Group):
+            entry, name, state = item.newest, item.name, _state(item.states)
+            count = ", ".join(f"{number} {word.lower()}" for word, number in sorted(item.states.items()))
+            metrics, command = (groups or {}).get(item.name, ("", entry.command))
+            command = f"[{count}] {command}"
+            job_id = entry.job_id.partition("_")[0]
+        else:
+            entry, name, job_id, command = item, item.name, item.job_id, item.command
+            state = item.state + (f" {item.exit_code}" if item.exit_code else "")
+            metrics = _shown(item, wanted)
+        begin = item.started_at or entry.created_at
+        end = item.ended_at or (time.time() if item.started_at else None)
         rows.append(
             (
-                entry.name,
-                entry.state + (f" {entry.exit_code}" if entry.exit_code else ""),
-                entry.job_id,
+                name,
+                state,
+                job_id,
                 datetime.fromtimestamp(begin).strftime("%m-%d %H:%M"),
-                clock(end - entry.started_at) if end and entry.started_at else "-",
+                clock(end - item.started_at) if end and item.started_at else "-",
                 f"{entry.branch}@{entry.commit_id[:8]}" if entry.commit_id else entry.tree[:8],
-                ", ".join(f"{name} {value:.4g}" for name, value in _shown(entry, wanted)),
-                " ".join(entry.command.split()),
+                metrics,
+                " ".join(command.split()),
             )
         )
     if not any(row[6] for row in rows[1:]):
