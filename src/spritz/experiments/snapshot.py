@@ -13,15 +13,17 @@ Source: git-add(1), git-write-tree(1), git-pack-objects(1), gitattributes(5).
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,6 +43,8 @@ _PLAIN = (
     *("-c", "core.safecrlf=false", "-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false"),
     *("-c", "core.looseCompression=1", "-c", "gc.auto=0", "-c", "advice.addEmbeddedRepo=false"),
 )
+#: A snapshot that is taken again later than this gets a new commit, so that its age says when it was last taken
+_FRESH_SECONDS = 600.0
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
@@ -82,6 +86,11 @@ def take(
         raise ExperimentError("git: not found", hint="snapshots of code need git on PATH; --no-snapshot runs in place")
     directory = Path(os.path.realpath(directory))
     _make_store(store)
+    with _locked(store, fcntl.LOCK_SH):
+        return _take(directory, store, _Limits(file_bytes_max, tree_bytes_max, files_max))
+
+
+def _take(directory: Path, store: Path, limits: _Limits) -> Snapshot:
     repository = _repository_of(directory)
     root = repository.root if repository is not None else None
     if root is None and directory in (Path("/"), Path(os.path.realpath(Path.home()))):
@@ -89,7 +98,6 @@ def take(
             f"{directory} is no project: a snapshot would hold all of it",
             hint="run in the project's directory, or with --no-snapshot",
         )
-    limits = _Limits(file_bytes_max, tree_bytes_max, files_max)
     tree, submodules = _tree_of(root if root is not None else directory, store, limits, repository)
     if root is None or repository is None:
         _keep(store, tree, ())
@@ -110,6 +118,41 @@ def take(
         ),
         submodules=submodules,
     )
+
+
+def remove_all_but(trees: Container[str], store: Path, before: float) -> None:
+    """Remove snapshots taken before that time, and the objects that only they have, except `trees`.
+
+    Does nothing while a snapshot is taken, or where the file system has no locks. Raises ExperimentError.
+    """
+    if not (store / "HEAD").exists():
+        return
+    at = ("--git-dir", str(store))
+    with _locked(store, fcntl.LOCK_EX) as alone:
+        if not alone:
+            return
+        lines = _git(store, *at, "for-each-ref", "--format=%(refname:lstrip=2) %(committerdate:unix)", "refs/snapshots")
+        known = [line.split() for line in lines.splitlines()]
+        gone = [tree for tree, taken_at in known if tree not in trees and float(taken_at) < before]
+        if not gone:
+            return
+        _Git(store, {}, at)("update-ref", "--stdin", given="".join(f"delete refs/snapshots/{tree}\n" for tree in gone))
+        # They name objects that are about to go; the next snapshot of their directories reads all files once.
+        shutil.rmtree(store / "indexes", ignore_errors=True)
+        _git(store, *at, "repack", "-a", "-d", "-q", "--window=0")
+        _git(store, *at, "prune", "--expire=now")
+
+
+@contextmanager
+def _locked(store: Path, how: int) -> Iterator[bool]:
+    """Whether the lock was to be had: shared, which takes snapshots, at once or later; exclusive only at once."""
+    with open(store / "lock", "ab") as file:
+        try:
+            fcntl.flock(file, how if how == fcntl.LOCK_SH else how | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield True
 
 
 def names(store: Path, tree: str) -> list[str]:
@@ -341,11 +384,11 @@ def _keep(store: Path, tree: str, objects: Sequence[Path]) -> None:
     """A commit for the tree in our repository, and the objects that only the user's repository has."""
     reference = f"refs/snapshots/{tree}"
     at = ("--git-dir", str(store))
-    if _git(store, *at, "rev-parse", "-q", "--verify", reference, check=False).strip():
+    form = "--format=%(objectname) %(committerdate:unix)"
+    known = _git(store, *at, "for-each-ref", form, reference).split()
+    if known and float(known[1]) > time.time() - _FRESH_SECONDS:
         return
-    ours = _git(
-        store, *at, "for-each-ref", "--count=50", "--sort=-creatordate", "--format=%(objectname)", "refs/snapshots"
-    )
+    ours = _git(store, *at, "for-each-ref", "--count=50", "--sort=-creatordate", form, "refs/snapshots").split()[::2]
     environment = {
         "GIT_AUTHOR_NAME": "spritz", "GIT_AUTHOR_EMAIL": "spritz@localhost",
         "GIT_COMMITTER_NAME": "spritz", "GIT_COMMITTER_EMAIL": "spritz@localhost",
@@ -355,7 +398,7 @@ def _keep(store: Path, tree: str, objects: Sequence[Path]) -> None:
     commit = git("commit-tree", "-m", "snapshot", tree).strip()
     if objects:
         # Our repository has the objects of earlier snapshots; the others go into a single pack.
-        wanted = "\n".join([commit, *(f"^{one}" for one in ours.split())]) + "\n"
+        wanted = "\n".join([commit, *(f"^{one}" for one in {*ours, *known[:1]})]) + "\n"
         git("pack-objects", "--revs", "-q", "--window=0", str(store / "objects" / "pack" / "pack"), given=wanted)
     git("update-ref", reference, commit)
 

@@ -1,7 +1,8 @@
 """Remove runs that have ended: their records, logs, code and checkpoints.
 
 Without --yes the command only prints what it would remove. Runs of a sweep or pipeline are removed only together.
-Checkpoints elsewhere (--checkpoint-dir), MLflow's records, and snapshots of code, which runs share, stay.
+Code, scripts of arrays and cached values of pipelines that no other run uses go with them. Checkpoints elsewhere
+(--checkpoint-dir) and MLflow's records stay.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable
 from pathlib import Path
 
-from spritz.experiments import states, submission
+from spritz.experiments import states, submission, unused
 from spritz.experiments.commands.checkpoints import size
 from spritz.experiments.commands.runs import since
 from spritz.experiments.errors import ExperimentError
@@ -57,6 +58,10 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
             store.remove(entry.name, entry.owner)
         for place in [*_places(group), *([home() / "runs" / group] if group else [])]:
             shutil.rmtree(place, ignore_errors=True)
+    try:
+        unused.remove(store)
+    except (OSError, ExperimentError) as error:
+        terminal.err(f"spritz: what they alone used is left: {error}\n")
     terminal.out(f"Removed {runs}, freed {size(freed)}: {shown}\n")
     return 0
 
