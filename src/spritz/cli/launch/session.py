@@ -63,6 +63,8 @@ class Session:
 
     def prepare(self, options: Values, command: list[str], argv: list[str], context: Context, *, inside: bool) -> None:
         """Parse options into the request. Makes no change that `__exit__` must undo."""
+        if context.environ.get("SLURM_HOSTFILE") and "nodelist" not in options:
+            options = {**options, "distribution": "arbitrary"}  # the file overrides any other method: srun(1)
         self.given = options
         self.command = command
         self.argv = argv
