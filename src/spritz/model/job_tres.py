@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 def cpu_count(job: Job) -> int:
     """CPUs held, or the least number that it will hold."""
-    if job.allocation is not None:
-        return job.allocation.cpu_count
-    spec = job.spec
-    if spec.overcommit:
-        return spec.nodes_min
-    return max(spec.nodes_min, task_count(spec) * (spec.cpus_per_task or 1), gpu_cpus(spec))
+    return job.allocation.cpu_count if job.allocation is not None else least_cpus(job.spec)
+
+
+def least_cpus(spec: JobSpec) -> int:
+    """The least number of CPUs that the job will hold. With --overcommit a node's tasks need one."""
+    nodes = max(1, spec.nodes_min)
+    return nodes if spec.overcommit else max(nodes, task_count(spec) * (spec.cpus_per_task or 1), gpu_cpus(spec))
 
 
 def gpu_cpus(spec: JobSpec) -> int:
@@ -78,9 +79,7 @@ def requested(job: Job) -> list[tuple[str, int]]:
 
 def requested_pairs(spec: JobSpec, cpus: int = 0, billing: float | None = None) -> list[tuple[str, int]]:
     """As `requested`, for a spec. `cpus`: if known already; `billing`: None means the number of CPUs."""
-    if not cpus:
-        cpus = max(1, task_count(spec) * (spec.cpus_per_task or 1), 0 if spec.overcommit else gpu_cpus(spec))
-    cpus = max(cpus, spec.nodes_min) if not spec.overcommit else cpus
+    cpus = cpus or least_cpus(spec)
     gres = requested_gres(spec)
     memory = spec.memory_mib_counted
     if spec.memory_mib_per_node:
