@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from spritz.client.tokens import BadToken, TokenKeys, token_keys
 from spritz.model.errors import SpritzError
@@ -77,6 +80,28 @@ def test_tokens_of_an_identity_provider_are_taken_by_its_published_keys(tmp_path
             keys.verify(bad, NOW)
     with pytest.raises(SpritzError, match="Unable to generate"):
         keys.make("ada", 60, NOW, master=True)
+
+
+@pytest.mark.parametrize("own_key", [False, True])
+def test_a_published_key_is_no_secret_to_sign_with(tmp_path: Path, own_key: bool) -> None:
+    """The public key, used as a key of HS256: every attacker has it. PyJWT does not make such a token."""
+    public = rsa.generate_private_key(public_exponent=65537, key_size=2048).public_key()
+    published = jwt.algorithms.RSAAlgorithm.to_jwk(public)
+    path = key_file(tmp_path / "jwks", json.dumps({"keys": [{**json.loads(published), "kid": "one"}]}).encode(), 0o644)
+    parameters = [f"jwks={path}", *([f"jwt_key={key_file(tmp_path / 'key', KEY)}"] if own_key else [])]
+    keys = TokenKeys(parameters)
+
+    def part(content: object) -> bytes:
+        return base64.urlsafe_b64encode(json.dumps(content).encode()).rstrip(b"=")
+
+    pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    for secret in (pem, pem.strip(), der, published.encode()):
+        for kid in ({"kid": "one"}, {}):
+            signed = part({"alg": "HS256", "typ": "JWT", **kid}) + b"." + part({"exp": NOW + 60, "sun": "root"})
+            signature = base64.urlsafe_b64encode(hmac.digest(secret, signed, "sha256")).rstrip(b"=")
+            with pytest.raises(BadToken):
+                keys.verify((signed + b"." + signature).decode(), NOW)
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o602])
