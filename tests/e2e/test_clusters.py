@@ -9,6 +9,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
@@ -120,8 +121,13 @@ def node_set(name: str, **spec: Any) -> Json:
 class Kube:
     """The API server, the operator's part for clusters, and nodes."""
 
-    def __init__(self, url: str, api: Api, nodes: Nodes, root: Path, restart: Callable[[], Awaitable[None]]) -> None:
-        self.url = url
+    def __init__(
+        self, server: KubeServer, api: Api, nodes: Nodes, root: Path, restart: Callable[[], Awaitable[None]]
+    ) -> None:
+        self.server = server
+        self.url = server.url
+        #: the operator that runs now
+        self.clusters: Clusters
         self.api = api
         self.nodes = nodes
         #: where commands run, and jobs that they submit
@@ -241,6 +247,7 @@ async def kubernetes(machines: Sequence[Machine] = (Machine("m0"), Machine("m1")
                         lambda event, **fields: log.append({"event": event, **fields}),
                         address=lambda cluster: nodes.service_url("default", "lab-rest", REST_PORT),
                     )
+                    kube.clusters = clusters
                     return group.create_task(clusters.run())
 
                 async def restart() -> None:
@@ -248,9 +255,10 @@ async def kubernetes(machines: Sequence[Machine] = (Machine("m0"), Machine("m1")
                     await asyncio.wait([running[0]])
                     running[0] = operator()
 
+                kube = Kube(server, api, nodes, root, restart)
                 running = [operator()]
                 try:
-                    yield Kube(server.url, api, nodes, root, restart)
+                    yield kube
                 finally:
                     if os.environ.get("KEEP"):
                         (root / "operator.log").write_text("\n".join(map(str, log)))
@@ -495,6 +503,75 @@ def test_a_cluster_of_the_chart_outlives_its_parts(tmp_path: Path) -> None:
 
             await until(clean, "no node stays drained")
             say(await kube.tables("nodesets"))
+
+    asyncio.run(journey())
+
+
+def test_the_server_with_nodes_and_operator_runs_by_hand() -> None:
+    """The quick start without Kubernetes: a cluster from the packaged manifests, jobs, and nothing left at its end."""
+    words = [sys.executable, "-m", "spritz.testing.kubernetes", "--operator", "crds.yaml", "example.yaml"]
+
+    async def journey() -> str:
+        process = await asyncio.create_subprocess_exec(
+            *words, cwd=PACKAGED, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(60):
+                lines = [(await process.stdout.readline()).decode().strip() for _ in range(2)]
+            said = dict(line.removeprefix("export ").split("=", 1) for line in lines)
+            env = {**os.environ, "SLURM_CONF": said["SLURM_CONF"]}
+
+            async def command(*words: str) -> str:
+                asked = await asyncio.create_subprocess_exec(
+                    str(BIN / words[0]), *words[1:], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                )
+                return (await asked.communicate())[0].decode()
+
+            async def idle() -> bool:
+                return await command("sinfo", "-h", "-p", "main", "-o", "%t %D") == "idle 3\n"
+
+            await until(idle, "three nodes")
+            assert "Submitted" in await command("sbatch", "--wait", "-o", "/dev/null", "--wrap", "true")
+        finally:
+            process.terminate()
+            async with asyncio.timeout(60):
+                await process.wait()
+        assert process.returncode == 0
+        return said["SLURM_CONF"]
+
+    assert not Path(asyncio.run(journey())).exists()
+
+
+def test_a_hundred_idle_node_sets_cost_no_writes() -> None:
+    async def journey() -> None:
+        async with kubernetes() as kube:
+            await ask(kube.api, "POST", f"{SPACE}/spritzclusters", cluster())
+            scaling = {"minReplicas": 0, "maxReplicas": 2}
+            await ask(kube.api, "POST", f"{SPACE}/nodesets", node_set("one"))
+            await ask(kube.api, "POST", f"{SPACE}/nodesets", node_set("cloud", autoscaling=scaling))
+            for number in range(98):
+                await ask(kube.api, "POST", f"{SPACE}/nodesets", node_set(f"set-{number}", replicas=0))
+            await kube.settled("one", nodes=1)
+
+            async def ready() -> bool:
+                found = (await ask(kube.api, "GET", f"{SPACE}/nodesets"))["items"]
+                return all(
+                    [each["status"] for each in one.get("status", {}).get("conditions", ())] == ["True"]
+                    for one in found
+                )
+
+            await until(ready, "all NodeSets are ready")
+            keys = [("NodeSet", key) for key in sorted(kube.clusters.node_sets.keys())]
+            keys += [("SpritzCluster", "default/lab")]
+            counts = []
+            for _ in range(3):  # the first look may still have something to say
+                before = kube.server.writes()
+                for key in keys:
+                    await kube.clusters.look(key)
+                counts.append(kube.server.writes() - before)
+            assert len(keys) == 101
+            assert counts[1:] == [0, 0]
 
     asyncio.run(journey())
 

@@ -222,7 +222,7 @@ class Clusters:
                 # An incomplete cache would make pods twice.
                 for reflector in reflectors:
                     await reflector.synced.wait()
-                group.create_task(self.queue.run(self._look, workers=4, on_failure=self._failed), name="clusters.work")
+                group.create_task(self.queue.run(self.look, workers=4, on_failure=self._failed), name="clusters.work")
         finally:
             for slurm, _until in self._slurms.values():
                 await slurm.close()
@@ -234,7 +234,8 @@ class Clusters:
     def _pods_in(self, namespace: str) -> list[NodePod]:
         return [each for each in self.pods.values() if each.metadata.namespace == namespace]
 
-    async def _look(self, key: tuple[str, str]) -> float | None:
+    async def look(self, key: tuple[str, str]) -> float | None:
+        """Compare a resource with what there is, and write the differences. Seconds until the next look."""
         if key[0] == "SpritzCluster":
             cluster = self.clusters.get(key[1])
             return await self._cluster(cluster) if cluster is not None else None
