@@ -459,6 +459,19 @@ def test_a_cluster_of_the_chart_outlives_its_parts(tmp_path: Path) -> None:
             await kube.running(1)
             say(await kube.command("squeue", "-o", "%i %j %T %N"))
 
+            # A mistake in the configuration is told, and harms no daemon.
+            change = {"spec": {"extraConfig": "SchedulerParameters=defer\nSchedulerTimeSlize=30\n"}}
+            await ask(kube.api, "PATCH", f"{SPACE}/spritzclusters/lab", change)
+
+            async def told() -> bool:
+                found = await ask(kube.api, "GET", f"{SPACE}/spritzclusters/lab")
+                return 'spec.extraConfig, line 2: Unknown key "SchedulerTimeSlize"' in str(found["status"])
+
+            await until(told, "the mistake is told with its line")
+            say(await kube.tables("spritzclusters"))
+            await kube.running(1)
+            await ask(kube.api, "PATCH", f"{SPACE}/spritzclusters/lab", {"spec": {"extraConfig": ""}})
+
             # Each part goes in turn: its pod is made again, and the job runs on.
             await kube.restart()
             for part in ("accounting", "rest", "controller"):

@@ -18,6 +18,7 @@
 `operator`       the process
 
 `cluster_objects`  a SpritzCluster -> configuration, keys, workloads and services of its daemons
+`configuration`    checks a slurm.conf before its daemons get it
 `node_sets`        a NodeSet, its pods and nodes -> pods to create, nodes to drain, pods to delete
 `health`           a machine's fault -> drain, reboot, recheck, burn-in; `machine_health` carries it out
 `login_sets`       a LoginSet -> its pods and keys; a Token -> its Secret

@@ -33,6 +33,7 @@ from spritz.k8s.cluster_objects import (
     keys,
     owner,
 )
+from spritz.k8s.configuration import mistakes
 from spritz.k8s.control import Control, token_of
 from spritz.k8s.login_sets import (
     LIFESPAN,
@@ -174,6 +175,8 @@ class Clusters:
             on_change=self._pod_changed,
         )
         self._health = MachineHealth(api, log, self.machines, now)
+        #: uid of a cluster -> its slurm.conf, and what is wrong with it
+        self._checked: dict[str, tuple[str, str]] = {}
         #: cluster -> its slurmrestd, the end of our token for it, and the secret's key
         self._slurms: dict[str, tuple[Control, float]] = {}
 
@@ -270,9 +273,15 @@ class Clusters:
                 if not failure.already_exists:
                     raise
         workloads = []
-        for wanted in control_plane(cluster, *cloud_lines(mine, self._pods_in(metadata.namespace))):
-            have = await self._ensure(wanted)
-            if wanted["kind"] in ("StatefulSet", "Deployment"):
+        objects = control_plane(cluster, *cloud_lines(mine, self._pods_in(metadata.namespace)))
+        refused = await self._mistakes(cluster, objects)
+        for wanted in objects:
+            kind, about = wanted["kind"], wanted["metadata"]
+            if refused and kind != "Service":
+                have = await self._find(wanted["apiVersion"], kind, about["namespace"], about["name"]) or wanted
+            else:
+                have = await self._ensure(wanted)
+            if kind in ("StatefulSet", "Deployment"):
                 workloads.append(have)
         await self._remove_unwanted(cluster)
         away = [
@@ -291,10 +300,27 @@ class Clusters:
             names = ", ".join(sorted(node_set.metadata.name for node_set in mine))
             condition.status, condition.reason = "False", "Deleting"
             condition.message = f"is deleted when its NodeSets are: {names}"
-        conditions = self._conditions(cluster.status.conditions, [condition])
+        configured = Condition(
+            type="Configured",
+            status="False" if refused else "True",
+            reason="Refused" if refused else "Checked",
+            message=f"the daemons keep what they have: {refused}" if refused else "slurm.conf has no mistakes",
+            observed_generation=metadata.generation,
+        )
+        conditions = self._conditions(cluster.status.conditions, [condition, configured])
         status = {"observedGeneration": metadata.generation, "conditions": conditions}
         await self._report("spritzclusters", cluster, status)
         return _SOON if away else _AGAIN
+
+    async def _mistakes(self, cluster: Cluster, objects: list[Json]) -> str:
+        """What is wrong with the slurm.conf that the cluster is to have; checked once for each text."""
+        text = next(each["data"]["slurm.conf"] for each in objects if each["kind"] == "ConfigMap")
+        known = self._checked.get(cluster.metadata.uid)
+        if known is None or known[0] != text:
+            known = self._checked[cluster.metadata.uid] = text, await mistakes(text, cluster.spec.extra_config)
+            if known[1]:
+                self._log("config.refused", cluster=cluster.metadata.key, error=known[1])
+        return known[1]
 
     # A node set
 
