@@ -598,7 +598,8 @@ exec {bin}/spritz-health-check --kernel-log {root}/kmsg-$SLURMD_NODENAME
 def test_a_faulty_machine_is_drained_rebooted_checked_and_returned() -> None:
     """slurmd's own program finds an Xid, a condition of the node moves the pods, and idle machines burn in."""
     taint = {"key": "gpu", "value": "true", "effect": "NoSchedule"}
-    machines = [Machine("m0"), *(Machine(name, {"gpu": "true"}, [taint]) for name in ("g0", "g1"))]
+    labels = {"gpu": "true", "topology.kubernetes.io/zone": "z1"}
+    machines = [Machine("m0"), *(Machine(name, labels, [taint]) for name in ("g0", "g1"))]
 
     async def journey() -> None:
         async with kubernetes(machines) as kube:
@@ -626,6 +627,10 @@ def test_a_faulty_machine_is_drained_rebooted_checked_and_returned() -> None:
             async def burned_in() -> bool:
                 return sum("BurnInPassed" in line for line in await events("NodeSet", "gpu")) == 2
 
+            async def labelled() -> bool:
+                return await kube.command("sinfo", "-h", "-o", "%f %D") == "gpu,z1 2\n"
+
+            await until(labelled, "labels of the machines are features of the nodes")
             await until(burned_in, "idle machines burn in, one after another")
 
             # A job runs when the GPU falls off the bus.
@@ -747,6 +752,9 @@ def test_a_standby_controller_takes_over_and_a_dashboard_serves() -> None:
             await kube.running(1)
             await kube.command("scancel", "-n", "train")
             await kube.command("sbatch", "--wait", "-o", "/dev/null", "--wrap", "true")
+            # Pods join, by a Service that leads to the leader and to the standby alike.
+            await kube.change("main", replicas=2)
+            await kube.settled("main", nodes=2)
 
             # Parts that the cluster no longer has go.
             change = {"spec": {"dashboard": None, "metrics": False}}

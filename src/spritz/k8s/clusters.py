@@ -34,7 +34,7 @@ from spritz.k8s.cluster_objects import (
     owner,
 )
 from spritz.k8s.configuration import mistakes
-from spritz.k8s.control import Control, token_of
+from spritz.k8s.control import ClusterNode, Control, token_of
 from spritz.k8s.login_sets import (
     LIFESPAN,
     LOGIN_SET,
@@ -71,6 +71,7 @@ from spritz.k8s.node_sets import (
     revision_of,
 )
 from spritz.k8s.pods import PREFIX
+from spritz.k8s.policy import features_of
 from spritz.k8s.slurm import SlurmFailure
 from spritz.k8s.watching import Change, Reflector
 from spritz.k8s.workqueue import WorkQueue
@@ -348,6 +349,7 @@ class Clusters:
             # Without slurmctld's word no pod may go: it may have jobs.
             await self._cannot(node_set, "ClusterAway", f"slurmctld cannot be asked: {failure.message}")
             return _SOON
+        await self._label(node_set, have, nodes, slurm)
         template = pod_template(cluster, node_set)
         faults = await self._health.look(cluster, node_set, have, nodes, slurm)
         found = plan(node_set, have, nodes, revision_of(template), self._now(), faults)
@@ -370,6 +372,19 @@ class Clusters:
         await self._report("nodesets", node_set, status)
         waits = faults or found.create or found.delete or found.drain or conditions[0]["status"] != "True"
         return _SOON if waits or node_set.leaves or node_set.spec.autoscaling is not None else _AGAIN
+
+    async def _label(
+        self, node_set: NodeSet, pods: list[NodePod], nodes: dict[str, ClusterNode], slurm: Control
+    ) -> None:
+        """Give nodes the labels of their machines as features."""
+        for each in pods:
+            machine, node = self.machines.get(each.spec.node_name), nodes.get(each.metadata.name)
+            if machine is None or node is None or not is_known(each, nodes):
+                continue
+            values = features_of(machine.metadata.labels, node_set.spec.feature_labels)
+            wanted = [node_set.metadata.name, *values]
+            if values and set(node.features) != set(wanted):
+                await slurm.update_node(node.name, features=wanted, features_act=wanted)
 
     async def _make(self, cluster: Cluster, node_set: NodeSet, found: Plan, slurm: Control, template: Json) -> str:
         """The pods that are missing; why one was refused, or ""."""

@@ -85,6 +85,7 @@ class NodeSetSpec(msgspec.Struct, rename="camel"):
     max_unavailable: int = 1
     drain_deadline_seconds: int = 0
     health: Health = msgspec.field(default_factory=Health)
+    feature_labels: list[str] = []
     image: str = ""
     gpus: int = 0
     gpu_resource: str = "nvidia.com/gpu"

@@ -28,7 +28,7 @@ from spritz.k8s.api import Api, ApiFailure
 from spritz.k8s.claims import Slice, gpus_of
 from spritz.k8s.placing import FEATURE, KubeNode
 from spritz.k8s.pods import PREFIX, Pod, Unfit, amount, gpu_type, shape_of
-from spritz.k8s.policy import Policy
+from spritz.k8s.policy import Policy, features_of
 from spritz.k8s.slurm import Node, Slurm, SlurmFailure
 from spritz.k8s.watching import Change, Reflector
 from spritz.k8s.workqueue import WorkQueue
@@ -237,12 +237,14 @@ def node_line(node: KubeNode, others: list[Pod], policy: Policy, devices: int = 
         except Unfit:
             continue
         cpus, memory = cpus - shape.cpus, memory - shape.memory_mib
-    labels = node.metadata.labels or {}
+    labels: Mapping[str, str] = node.metadata.labels or {}
     words = [f"NodeName={node.name}", f"CPUs={max(1, math.floor(cpus))}", f"RealMemory={max(1, math.floor(memory))}"]
     if gres := gres_of(node, devices):
         words.append(f"Gres={gres}")
-    features = [FEATURE, *(labels[label] for label in policy.feature_labels if labels.get(label))]
-    words.append("Feature=" + ",".join(features))
+    words.append("Feature=" + ",".join([FEATURE, *features_of(labels, policy.feature_labels)]))
+    places = [f"{network}:{labels[label]}" for label, network in policy.topology_labels.items() if labels.get(label)]
+    if places:
+        words.append("Topology=" + ",".join(places))
     return " ".join([*words, "State=EXTERNAL"])
 
 

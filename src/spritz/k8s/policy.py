@@ -15,12 +15,21 @@ any job.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 import yaml
 
 from spritz.k8s.pods import Pod
+
+#: Labels that jobs and pods choose nodes by on most clusters.
+WELL_KNOWN: Final = (
+    "nvidia.com/gpu.product",
+    "node.kubernetes.io/instance-type",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+)
 
 
 class PolicyError(Exception):
@@ -44,8 +53,10 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     #: by NAMESPACE/NAME; they count before the namespace
     service_accounts: dict[str, Mapped] = {}
     priority_classes: dict[str, Mapped] = {}
-    #: labels of nodes that become features `VALUE`, such as nvidia.com/gpu.product
-    feature_labels: list[str] = []
+    #: labels of nodes whose values become features
+    feature_labels: list[str] = msgspec.field(default_factory=lambda: list(WELL_KNOWN))
+    #: labels of nodes whose values name leaf switches or blocks -> the topology that has these
+    topology_labels: dict[str, str] = {}
 
     def fields(self, pod: Pod) -> dict[str, Any]:
         """Fields of the job that the pod does not set itself."""
@@ -68,6 +79,11 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
     def _of_account(self, pod: Pod) -> Mapped | None:
         return self.service_accounts.get(f"{pod.metadata.namespace}/{pod.spec.service_account_name or 'default'}")
+
+
+def features_of(labels: Mapping[str, str] | None, names: Iterable[str]) -> list[str]:
+    """The values of these labels, each once."""
+    return list(dict.fromkeys(value for name in names if (value := (labels or {}).get(name))))
 
 
 def read(text: str) -> Policy:

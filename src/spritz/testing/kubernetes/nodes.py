@@ -119,6 +119,7 @@ class Nodes:
         self.own_ports: dict[tuple[str, str, int], int] = {}
         self._block = next(_emulators) % 200 + 20
         self._numbers = itertools.count(1)
+        self._turns = itertools.count()
         self._addresses: dict[tuple[str, str, str], str] = {}
         self._proxies: dict[tuple[str, str], list[asyncio.Server]] = {}
         #: (namespace, pod) -> seconds until a container that was killed is started again
@@ -676,9 +677,11 @@ class Nodes:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        """To the first of the service's pods that takes the connection."""
+        """To one of the service's pods after another, as long as they take connections."""
         try:
-            for pod in self._cluster.among("pods", namespace):
+            pods = list(self._cluster.among("pods", namespace))
+            turn = next(self._turns) % max(1, len(pods))
+            for pod in [*pods[turn:], *pods[:turn]]:
                 labels = pod["metadata"].get("labels") or {}
                 if not matches_label_selector({"matchLabels": selector}, labels):
                     continue
