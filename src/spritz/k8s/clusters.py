@@ -63,6 +63,7 @@ from spritz.k8s.node_sets import (
     budget,
     cloud_lines,
     differs,
+    is_absent,
     is_known,
     join_secret,
     plan,
@@ -84,6 +85,9 @@ _LIFESPAN, _SPARE = 3600, 600
 
 #: Seconds for which a pod may join by a token, and what of them must be left for one that has not joined.
 _JOIN_LIFESPAN, _JOIN_SPARE = 900.0, 300.0
+
+#: Seconds for which a node that does not answer may be about to: slurmctld has started, and its slurmds reconnect.
+_SETTLE: Final = 15.0
 
 #: Until when the token in a Secret is good, in seconds since the epoch.
 EXPIRES: Final = f"{PREFIX}expires"
@@ -176,6 +180,8 @@ class Clusters:
             on_change=self._pod_changed,
         )
         self._health = MachineHealth(api, log, self.machines, now)
+        #: uid of a pod -> since when its node does not answer
+        self._absent: dict[str, float] = {}
         #: uid of a cluster -> its slurm.conf, and what is wrong with it
         self._checked: dict[str, tuple[str, str]] = {}
         #: cluster -> its slurmrestd, the end of our token for it, and the secret's key
@@ -205,6 +211,8 @@ class Clusters:
             self.queue.add(("NodeSet", record.node_set))
 
     def _pod_changed(self, change: Change[NodePod]) -> None:
+        if change.new is None and change.old is not None:
+            self._absent.pop(change.old.metadata.uid, None)
         for found in (change.new, change.old):
             if found is not None:
                 self.queue.add(("NodeSet", f"{found.metadata.namespace}/{found.label(NODE_SET)}"))
@@ -352,7 +360,7 @@ class Clusters:
         await self._label(node_set, have, nodes, slurm)
         template = pod_template(cluster, node_set)
         faults = await self._health.look(cluster, node_set, have, nodes, slurm)
-        found = plan(node_set, have, nodes, revision_of(template), self._now(), faults)
+        found = plan(node_set, have, nodes, revision_of(template), self._now(), faults, self._unsettled(have, nodes))
         refused = ""
         if not node_set.leaves:
             await self._ensure(budget(node_set))
@@ -372,6 +380,17 @@ class Clusters:
         await self._report("nodesets", node_set, status)
         waits = faults or found.create or found.delete or found.drain or conditions[0]["status"] != "True"
         return _SOON if waits or node_set.leaves or node_set.spec.autoscaling is not None else _AGAIN
+
+    def _unsettled(self, pods: list[NodePod], nodes: dict[str, ClusterNode]) -> set[str]:
+        """Pods whose nodes have not answered for a moment only."""
+        found = set()
+        for each in pods:
+            node = nodes.get(each.metadata.name)
+            if node is None or not is_absent(node):
+                self._absent.pop(each.metadata.uid, None)
+            elif self._now() < self._absent.setdefault(each.metadata.uid, self._now()) + _SETTLE:
+                found.add(each.metadata.name)
+        return found
 
     async def _label(
         self, node_set: NodeSet, pods: list[NodePod], nodes: dict[str, ClusterNode], slurm: Control

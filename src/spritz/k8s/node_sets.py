@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -282,10 +282,12 @@ def plan(
     revision: str,
     now: float = 0.0,
     faults: Mapping[str, Fault] | None = None,
+    unsettled: Collection[str] = (),
 ) -> Plan:
     """What to do now. `nodes`: all of the cluster; `revision`: of the template that pods are to have; `now`: epoch.
 
-    `faults`: pods on machines with something wrong, and what.
+    `faults`: pods on machines with something wrong, and what. `unsettled`: pods whose nodes have not answered for a
+    moment, as when slurmctld has just started: an update lets them be.
     """
     spec, faults = node_set.spec, faults or {}
     found = Plan(create=[], delete=[], drain={}, resume=[], forget=[], wake=[], down={}, busy={})
@@ -314,6 +316,8 @@ def plan(
     stale = [pod for pod in wanted if pod.label(REVISION) != revision]
     for pod in sorted(stale, key=lambda pod: _worth(pod, nodes.get(pod.metadata.name))):
         node = nodes.get(pod.metadata.name)
+        if pod.metadata.name in unsettled:
+            continue
         if _is_up(node):
             if away >= spec.max_unavailable:
                 continue
@@ -333,7 +337,7 @@ def plan(
         node = nodes.get(pod.metadata.name)
         if node is None or pod.metadata.name in retired or pod in stale:
             continue
-        if _is_ours(node) and not _is_absent(node):
+        if _is_ours(node) and not is_absent(node):
             found.resume.append(pod.metadata.name)
 
     if cloud:
@@ -367,8 +371,9 @@ def _make(
     for name, node in nodes.items():
         if name in here or not _is_named(name, stem) or _is_busy(node):
             continue
-        # A slurmd that has gone is noticed after SlurmdTimeout; what we drained needs no such wait.
-        if _is_absent(node) or _is_ours(node):
+        # A slurmd that has gone is noticed after SlurmdTimeout; what we drained needs no such wait, also if slurmctld
+        # started meanwhile and has forgotten why: the revoked certificate made the node DOWN, for another reason.
+        if is_absent(node) or _is_ours(node) or ("DRAIN" in node.state and not node.reason):
             found.forget.append(name)
     # A name that is coming free soon is waited for, so that an update keeps the names.
     soon = sum(pod.is_leaving and now < pod.gone_by + _STUCK for pod in here.values()) + len(found.forget)
@@ -396,7 +401,7 @@ def _awake(
 
 def _retire(found: Plan, name: str, node: ClusterNode | None, why: str, *, now: float = 0.0, deadline: int = 0) -> None:
     """Delete the pod when it has no job; until then the node takes no more of them."""
-    if node is None or ((_is_absent(node) or _is_asleep(node)) and not _is_busy(node)):
+    if node is None or ((is_absent(node) or _is_asleep(node)) and not _is_busy(node)):
         found.delete.append(name)
     elif "DRAIN" not in node.state:
         found.drain[name] = f"{OURS}{why}"
@@ -449,20 +454,20 @@ def _status(
 
 def _worth(pod: NodePod, node: ClusterNode | None) -> tuple[int, int]:
     """What goes first is worth least: not ready, idle, draining, busy; of equals, the highest number."""
-    rank = 0 if node is None or _is_absent(node) else 3 if _is_busy(node) else 2 if "DRAIN" in node.state else 1
+    rank = 0 if node is None or is_absent(node) else 3 if _is_busy(node) else 2 if "DRAIN" in node.state else 1
     if node is not None and rank > 1 and _is_ours(node):
         rank = 1  # what we drain already goes on draining
     return rank, -_number(pod.metadata.name)
 
 
 def _is_up(node: ClusterNode | None) -> bool:
-    return node is not None and not _is_absent(node) and "DRAIN" not in node.state
+    return node is not None and not is_absent(node) and "DRAIN" not in node.state
 
 
 def is_known(pod: NodePod, nodes: Mapping[str, ClusterNode]) -> bool:
     """Whether the pod's slurmd has joined, and needs no token."""
     node = nodes.get(pod.metadata.name)
-    return node is not None and not _is_absent(node) and "POWERING_UP" not in node.state
+    return node is not None and not is_absent(node) and "POWERING_UP" not in node.state
 
 
 def _is_asleep(node: ClusterNode | None) -> bool:
@@ -479,7 +484,8 @@ def _number(name: str) -> int:
     return int(number) if number.isdigit() else 0
 
 
-def _is_absent(node: ClusterNode) -> bool:
+def is_absent(node: ClusterNode) -> bool:
+    """Whether its slurmd does not answer."""
     return not _ABSENT.isdisjoint(node.state)
 
 

@@ -95,9 +95,22 @@ def test_an_update_takes_as_many_as_may_be_away() -> None:
     assert (found.drain, found.delete) == ({}, ["gpu-1"])
 
 
+def test_an_update_lets_nodes_be_that_have_not_answered_for_a_moment() -> None:
+    pods = [pod(number, "old") for number in range(2)]
+    spec = NodeSetSpec(cluster_ref="lab", cpus=1, memory="1Gi", replicas=2)
+    node_set = NodeSet(metadata=Metadata(name="gpu"), spec=spec)
+    known = nodes(gpu_0="IDLE+NOT_RESPONDING", gpu_1="IDLE+NOT_RESPONDING")
+    assert plan(node_set, pods, known, "new").delete == ["gpu-1", "gpu-0"]
+    found = plan(node_set, pods, known, "new", unsettled={"gpu-0", "gpu-1"})
+    assert (found.delete, found.drain) == ([], {})
+
+
 def test_nodes_without_pods_are_forgotten_unless_they_have_jobs() -> None:
     known = nodes(gpu_0="DOWN", gpu_7="DOWN", gpu_8="MIXED+DOWN", gpu_x="DOWN", other_1="DOWN", gpu_9="IDLE")
     assert planned(1, [pod(0)], known).forget == ["gpu-7"]
+    # slurmctld started again after the pod had gone, and still expects its slurmd.
+    known = nodes(gpu_0="IDLE+DRAIN")
+    assert (planned(1, [], known).forget, planned(1, [], known).create) == (["gpu-0"], [])
 
 
 def test_pods_with_jobs_are_marked_for_their_budget() -> None:
