@@ -131,24 +131,24 @@ def used(use: Use) -> str:
 
 def advised(use: Use, *, state: str, tasks: int = 1) -> list[str]:
     """Corrected options for the next run; none for a short run, or one that used its request."""
-    found: list[str] = []
+    options: list[str] = []
     if state == "OUT_OF_MEMORY" and use.memory_asked_bytes:
-        found.append(f"--mem={_mib(2 * use.memory_asked_bytes)} (it ran out of memory)")
+        options.append(f"--mem={_mib(2 * use.memory_asked_bytes)} (it ran out of memory)")
     if state == "TIMEOUT" and use.limit_seconds:
-        found.append(f"--time={math.ceil(use.limit_seconds / 60 * 1.5)} (it reached its time limit)")
+        options.append(f"--time={math.ceil(use.limit_seconds / 60 * 1.5)} (it reached its time limit)")
     if use.elapsed_seconds < _SECONDS_MIN or state not in ("COMPLETED", "TIMEOUT"):
-        return found
+        return options
     enough = max(1, math.ceil(use.cpus_busy * _MARGIN / max(1, tasks)))
     if use.cpu_seconds and use.cpus_busy < 0.5 * use.cpus and enough * tasks < use.cpus:
-        found.append(f"--cpus-per-task={enough}")
+        options.append(f"--cpus-per-task={enough}")
     if use.memory_bytes and use.memory_asked_bytes > 1024 * _MIB and use.memory_bytes < 0.5 * use.memory_asked_bytes:
-        found.append(f"--mem={_mib(max(_MARGIN * use.memory_bytes, 256 * _MIB))}")
+        options.append(f"--mem={_mib(max(_MARGIN * use.memory_bytes, 256 * _MIB))}")
     if state == "COMPLETED" and use.limit_seconds > 1800 and use.elapsed_seconds < 0.4 * use.limit_seconds:
-        found.append(f"--time={max(10, math.ceil(use.elapsed_seconds * 1.5 / 60))} (it would start sooner)")
+        options.append(f"--time={max(10, math.ceil(use.elapsed_seconds * 1.5 / 60))} (it would start sooner)")
     if use.gpus and use.gpu_percent is not None and use.gpu_percent < 30:
         fewer = f"--gpus={max(1, math.ceil(use.gpus * use.gpu_percent / 70))}, or " if use.gpus > 1 else ""
-        found.append(f"{fewer}more CPUs or workers to load data (GPUs worked at {use.gpu_percent:.0f}%)")
-    return found
+        options.append(f"{fewer}more CPUs or workers to load data (GPUs worked at {use.gpu_percent:.0f}%)")
+    return options
 
 
 def _mib(amount: float) -> str:

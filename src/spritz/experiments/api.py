@@ -172,13 +172,13 @@ class Future(Generic[Result]):
             if first is None:
                 # Rank 0 may have been killed because another failed.
                 if self._told in states.ENDED:
-                    found = [calling.read(self.directory, int(path.stem[7:])) for path in self._files()]
-                    self._known = [each for each in found if each is not None and not each.ok][:1]
+                    outcomes = [calling.read(self.directory, int(path.stem[7:])) for path in self._files()]
+                    self._known = [each for each in outcomes if each is not None and not each.ok][:1]
                 return self._known[0] if self._known else None
-            found = [first, *(calling.read(self.directory, rank) for rank in range(1, first.ranks))]
-            if None in found and all(each is None or each.ok for each in found):
+            outcomes = [first, *(calling.read(self.directory, rank) for rank in range(1, first.ranks))]
+            if None in outcomes and all(each is None or each.ok for each in outcomes):
                 return None
-            self._known = [each for each in found if each is not None]
+            self._known = [each for each in outcomes if each is not None]
         return next((each for each in self._known if not each.ok), self._known[0])
 
     def _files(self) -> list[Path]:
@@ -244,8 +244,8 @@ def _submit(
     function: Callable[..., Result], arguments: Sequence[Any], named: Mapping[str, Any], options: dict[str, Any]
 ) -> Future[Result]:
     directory = Path.cwd()
-    found = settings.read(directory)
-    code = submission.freeze(directory, found) if options.pop("snapshot", True) else None
+    project_settings = settings.read(directory)
+    code = submission.freeze(directory, project_settings) if options.pop("snapshot", True) else None
     group = str(options.pop("group", ""))
     options.pop("parallel", None)
     content = calling.written(function, arguments, named, root=code.root if code else "")
@@ -256,8 +256,8 @@ def _submit(
                 command=command(function),
                 shown=shown(function),
                 directory=directory,
-                options=run_options(options, found, calling.name_of(function)),
-                settings=found,
+                options=run_options(options, project_settings, calling.name_of(function)),
+                settings=project_settings,
                 take_snapshot=False,
                 code=code,
                 group=group,
@@ -291,12 +291,12 @@ def submit_array(
     if not calls:
         return []
     directory = Path.cwd()
-    found = settings.read(directory)
-    code = submission.freeze(directory, found) if options.pop("snapshot", True) else None
+    project_settings = settings.read(directory)
+    code = submission.freeze(directory, project_settings) if options.pop("snapshot", True) else None
     group, parallel = str(options.pop("group", "")), int(options.pop("parallel", 0))
     each = list(functions) * len(calls) if len(functions) == 1 else list(functions)
     base = home()
-    given = run_options(options, found, calling.name_of(each[0]))
+    given = run_options(options, project_settings, calling.name_of(each[0]))
     root = code.root if code else ""
     contents = [calling.written(function, *call, root=root) for function, call in zip(each, calls, strict=True)]
     environment = submission.Request(command=(), directory=directory, options=given).environment
@@ -314,7 +314,7 @@ def submit_array(
                 shown=line,
                 directory=directory,
                 options=given,
-                settings=found,
+                settings=project_settings,
                 take_snapshot=False,
                 code=code,
                 group=group or name,
@@ -442,16 +442,16 @@ def _split(
 
 def run_options(options: Mapping[str, Any], found: settings.Settings, name: str) -> RunOptions:
     """The options, which override those of spritz.yaml. Raises ExperimentError."""
-    given: dict[str, Any] = {}
+    checked: dict[str, Any] = {}
     for key, value in options.items():
         if key == "env":
-            given[key] = {str(variable): str(each) for variable, each in value.items()}
+            checked[key] = {str(variable): str(each) for variable, each in value.items()}
         elif isinstance(value, list | tuple):
-            given[key] = tuple(str(each) for each in value)
+            checked[key] = tuple(str(each) for each in value)
         else:
-            given[key] = value if value in (None, "", False) else str(value)
+            checked[key] = value if value in (None, "", False) else str(value)
     if "name" not in found.run:
-        given.setdefault("name", name)
-    merged = settings.merged(found, given)
+        checked.setdefault("name", name)
+    merged = settings.merged(found, checked)
     containers.need_none(merged, "functions and the steps of pipelines")
     return merged

@@ -54,17 +54,17 @@ class Channel:
             self._streams[number] = writer
             self._pumps[number] = asyncio.ensure_future(self._pump(number, reader))
             return
-        found = self._streams.get(number)
-        if found is None:
+        stream = self._streams.get(number)
+        if stream is None:
             return
         with contextlib.suppress(ConnectionError, OSError, RuntimeError):
             if kind == _DATA:
-                found.write(data)
-                await found.drain()
+                stream.write(data)
+                await stream.drain()
             elif kind == _REFUSED:
-                found.close()
-            elif found.can_write_eof():
-                found.write_eof()
+                stream.close()
+            elif stream.can_write_eof():
+                stream.write_eof()
         if kind in (_END, _REFUSED):
             self._half(number)
 

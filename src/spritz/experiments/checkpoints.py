@@ -75,14 +75,16 @@ def find(roots: Iterable[Path], *, tracked: Collection[Path] = (), since: float 
                 seen.add(path)
                 step = step_of(name)
                 groups.setdefault((folder, _SHARD.sub("", name) if step is None else f"\0{step}"), []).append(path)
-    found = []
+    checkpoints = []
     for paths in groups.values():
         with suppress(OSError):  # the program has removed it meanwhile
             sizes, times = zip(*[_measure(path) for path in paths], strict=True)
             if max(times) >= since:
                 linked = any(path.resolve() in targets for path in paths)
-                found.append(Checkpoint(tuple(sorted(paths)), step_of(paths[0].name), max(times), sum(sizes), linked))
-    return sorted(found, key=lambda item: (item.written_at, item.step or 0), reverse=True)
+                checkpoints.append(
+                    Checkpoint(tuple(sorted(paths)), step_of(paths[0].name), max(times), sum(sizes), linked)
+                )
+    return sorted(checkpoints, key=lambda item: (item.written_at, item.step or 0), reverse=True)
 
 
 def step_of(name: str) -> int | None:
@@ -113,9 +115,9 @@ def value_of(checkpoint: Checkpoint, metric: str, points: Iterable[Point]) -> fl
         match = re.search(rf"(?:^|[-.,]){re.escape(metric)}=(-?\d+(?:\.\d+)?(?:e-?\d+)?)", path.name)
         if match:
             return float(match[1])
-    wanted = [point for point in points if point.name == metric]
-    at_step = [point.value for point in wanted if checkpoint.step is not None and point.step == checkpoint.step]
-    before = [point.value for point in wanted if 0.0 < point.at <= checkpoint.written_at + 1.0]
+    reports = [point for point in points if point.name == metric]
+    at_step = [point.value for point in reports if checkpoint.step is not None and point.step == checkpoint.step]
+    before = [point.value for point in reports if 0.0 < point.at <= checkpoint.written_at + 1.0]
     values = at_step or before
     return values[-1] if values else None
 

@@ -122,8 +122,8 @@ def _of_file(path: str, home: Path) -> str:
     if status.st_size > _HASHED_BYTES_MAX:
         return f"modified:{status.st_mtime_ns / 1e9:.3f}"
     with open(path, "rb") as file:
-        found = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+        identity = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
     with suppress(OSError):
         kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(found), encoding="utf-8")
-    return found
+        kept.write_text(json.dumps(identity), encoding="utf-8")
+    return identity

@@ -93,8 +93,8 @@ class Sqlite:
 
     def has_table(self, name: str) -> bool:
         with self.begin() as transaction:
-            found = transaction.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :n", {"n": name})
-            return bool(list(found))
+            rows = transaction.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :n", {"n": name})
+            return bool(list(rows))
 
     def close(self) -> None:
         if self._connection is not None:

@@ -23,9 +23,9 @@ FREE_BYTES_MIN = 64 << 20
 
 def home() -> Path:
     """The directory, which is created if necessary. Raises ExperimentError if it cannot be used."""
-    given = os.environ.get("SPRITZ_HOME")
+    configured = os.environ.get("SPRITZ_HOME")
     base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    path = Path(given) if given else Path(base) / "spritz"
+    path = Path(configured) if configured else Path(base) / "spritz"
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:

@@ -97,8 +97,8 @@ class Client:
         """The id of the experiment of this name, which is created if necessary."""
         for _ in range(2):
             try:
-                found = self.call(f"experiments/get-by-name?experiment_name={quoted(name)}")
-                return str(found["experiment"]["experiment_id"])
+                answer = self.call(f"experiments/get-by-name?experiment_name={quoted(name)}")
+                return str(answer["experiment"]["experiment_id"])
             except ValueError as error:
                 if "RESOURCE_DOES_NOT_EXIST" not in str(error):
                     raise
@@ -139,9 +139,9 @@ def told(directory: Path) -> dict[str, Any]:
         known["run"] = directory.name
         known["tags"].update({"spritz.run": directory.name, "mlflow.runName": directory.name})
         path.write_text(json.dumps(known, indent=1), encoding="utf-8")
-    found = json.loads(path.read_text(encoding="utf-8"))
-    assert isinstance(found, dict)
-    return found
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    assert isinstance(settings, dict)
+    return settings
 
 
 def track(directory: Path) -> list[tuple[str, str]]:
@@ -239,12 +239,12 @@ def mask(logs: Path, names: list[str]) -> None:
     values = {os.environ.get(name, "") for name in names}
     # Arguments come as --password=VALUE or as the value alone.
     values |= {value.partition("=")[2] for value in values if value.startswith("-")}
-    wanted = sorted((value.encode() for value in values if len(value) >= SECRET_LENGTH_MIN), key=len, reverse=True)
-    for path in logs.iterdir() if wanted else ():
+    secrets = sorted((value.encode() for value in values if len(value) >= SECRET_LENGTH_MIN), key=len, reverse=True)
+    for path in logs.iterdir() if secrets else ():
         if not path.is_file() or not path.stat().st_size:
             continue
         with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as text:
-            for value in wanted:
+            for value in secrets:
                 at = text.find(value)
                 while at >= 0:
                     text[at : at + len(value)] = b"*" * len(value)
@@ -273,7 +273,7 @@ class Processes:
         now = time.monotonic()
         span = max(now - self._looked_at, 1e-3)
         self._looked_at = now
-        found: dict[str, list[float]] = {}
+        usage: dict[str, list[float]] = {}
         ranks: dict[int, tuple[str, str | None]] = {}
         last: dict[int, tuple[float, float, float]] = {}
         for name in os.listdir("/proc"):
@@ -294,13 +294,13 @@ class Processes:
                 continue
             last[pid] = used
             before = self._last.get(pid)
-            row = found.setdefault(rank, [0.0, 0.0, 0.0, 0.0])
+            row = usage.setdefault(rank, [0.0, 0.0, 0.0, 0.0])
             row[1] += int(words[21]) * self._page
             for place, column in enumerate((0, 2, 3)):
                 # A new process has used all of its time since the last sample.
                 row[column] += max(0.0, used[place] - (before[place] if before else 0.0)) / span
         self._ranks, self._last = ranks, last
-        return found
+        return usage
 
     def _rank(self, pid: str) -> str | None:
         """A process's rank by its environment: torchrun's or similar, else Slurm's task; None for the script and us."""
@@ -340,26 +340,26 @@ def gpus() -> dict[str, list[float]]:
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, timeout=20, check=False,
     )  # fmt: skip
     visible = [word for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
-    found: dict[str, list[float]] = {}
+    usage: dict[str, list[float]] = {}
     for line in done.stdout.decode("utf-8", "replace").splitlines():
         words = [word.strip() for word in line.split(",")]
         if len(words) != 5 or (visible and words[0] not in visible and words[1] not in visible):
             continue
         try:
-            found[words[0]] = [float(word) if word[:1].isdigit() else 0.0 for word in words[2:]]
+            usage[words[0]] = [float(word) if word[:1].isdigit() else 0.0 for word in words[2:]]
         except ValueError:
             continue
-    return found
+    return usage
 
 
 def log_sizes(directory: Path) -> dict[str, int]:
     """Bytes of ranks' logs so far, from which the times of their lines follow."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     with os.scandir(directory / "log") as entries:
         for entry in entries:
-            if entry.name[:1].isdigit() and len(found) < _LOGS_MAX:
-                found[entry.name] = entry.stat().st_size
-    return found
+            if entry.name[:1].isdigit() and len(sizes) < _LOGS_MAX:
+                sizes[entry.name] = entry.stat().st_size
+    return sizes
 
 
 def sample(directory: Path) -> None:

@@ -25,17 +25,17 @@ class Line:
 
 def files(directory: Path) -> list[tuple[int, int | None, Path]]:
     """(restart, rank, file) in reading order. The batch script has restart -1; it and srun have rank None."""
-    found: list[tuple[int, int | None, Path]] = []
+    logs: list[tuple[int, int | None, Path]] = []
     folder = directory / "log"
     if (folder / "job.log").exists():
-        found.append((-1, None, folder / "job.log"))
+        logs.append((-1, None, folder / "job.log"))
     try:
         names = sorted(path.name for path in folder.iterdir())
     except OSError:
-        return found
+        return logs
     for match in filter(None, map(_RANK.fullmatch, names)):
-        found.append((int(match[1]), None if match[2] == "srun" else int(match[2]), folder / match[0]))
-    return sorted(found, key=lambda item: (item[0], item[1] is None, item[1] or 0))
+        logs.append((int(match[1]), None if match[2] == "srun" else int(match[2]), folder / match[0]))
+    return sorted(logs, key=lambda item: (item[0], item[1] is None, item[1] or 0))
 
 
 def ranks(directory: Path) -> set[int]:

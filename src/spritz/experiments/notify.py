@@ -31,12 +31,12 @@ def addresses(configured: Sequence[str], environment: Mapping[str, str]) -> list
             raise ExperimentError(f"notify: ${name} is not set")
         return environment[name]
 
-    found = [_NAME.sub(value, text) for text in configured]
-    found += re.split(r"[\s,]+(?=\w+://)", environment.get(VARIABLE, "").strip())
-    for address in filter(None, found):
+    resolved = [_NAME.sub(value, text) for text in configured]
+    resolved += re.split(r"[\s,]+(?=\w+://)", environment.get(VARIABLE, "").strip())
+    for address in filter(None, resolved):
         if not re.match(r"[\w+.-]+://", address):
             raise ExperimentError("notify: an address as SCHEME://… is expected", hint="see Apprise's list of services")
-    return list(dict.fromkeys(filter(None, found)))
+    return list(dict.fromkeys(filter(None, resolved)))
 
 
 def names(configured: Sequence[str]) -> list[str]:
@@ -96,8 +96,8 @@ def message(directory: Path, event: str, text: str = "") -> tuple[str, str]:
     run = record.read(directory)
     where = f"job {os.environ.get('SLURM_JOB_ID', run.job_id)} on {os.uname().nodename.partition('.')[0]}"
     if event == "ended":
-        said = [item for item in record.events(directory) if item["event"] == "ended"]
-        status = int(said[-1]["status"]) if said else 1
+        ends = [item for item in record.events(directory) if item["event"] == "ended"]
+        status = int(ends[-1]["status"]) if ends else 1
         state = "FAILED" if status else "COMPLETED"
         why = failures.explain(directory, state, status)
         return f"{run.name} {'failed' if status else 'ended'}", f"{why or 'It ended well.'}\n{where}"

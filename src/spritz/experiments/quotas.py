@@ -46,12 +46,12 @@ def jobs() -> list[Job]:
     done = slurm.call(["squeue", "-h", "-r", "-O", names])
     if done.returncode:
         raise ExperimentError(f"squeue: {slurm.said(done)}")
-    found = []
+    queued_jobs = []
     for line in done.stdout.splitlines():
         account, qos, user, state, tres = (line[at:end].strip() for at, end in _COLUMNS)
         running = state in ("R", "CG", "CF", "S", "ST")
-        found.append(Job(account, qos, user, running, counts(tres) if running else {}))
-    return found
+        queued_jobs.append(Job(account, qos, user, running, counts(tres) if running else {}))
+    return queued_jobs
 
 
 _COLUMNS = ((0, 200), (200, 400), (400, 600), (600, 620), (620, 2620))
@@ -59,12 +59,12 @@ _COLUMNS = ((0, 200), (200, 400), (400, 600), (600, 620), (620, 2620))
 
 def counts(text: str) -> dict[str, float]:
     """`cpu=4,mem=2G,gres/gpu=1` as numbers; memory in bytes."""
-    found = {}
+    amounts = {}
     for part in text.split(","):
         name, equals, value = part.partition("=")
         if equals:
-            found[name] = size(value)
-    return found
+            amounts[name] = size(value)
+    return amounts
 
 
 def using(all_jobs: list[Job], *, accounts: frozenset[str] = frozenset(), qos: str = "", user: str = "") -> Using:
@@ -90,28 +90,28 @@ def table(command: list[str], names: tuple[str, ...]) -> list[dict[str, str]]:
 
 def words(row: dict[str, str], group: Using, own: Using) -> list[str]:
     """The limits of one association or QOS: of all its jobs, of its user's, of each job."""
-    found = []
+    sentences = []
     for name, limit in counts(row.get("GrpTRES", "")).items():
-        found.append(f"all jobs together: at most {_amount(name, limit)}; {_left(name, limit, group.tres[name])}")
+        sentences.append(f"all jobs together: at most {_amount(name, limit)}; {_left(name, limit, group.tres[name])}")
     for name, limit in counts(row.get("GrpTRESMins", "")).items():
-        found.append(f"all jobs together: {_minutes(name, limit)} in all")
-    found += _number(row, "GrpJobs", "all jobs together: at most {} running", group.running, "running")
-    found += _number(row, "GrpSubmit", "all jobs together: at most {} queued or running", group.submitted, "there")
+        sentences.append(f"all jobs together: {_minutes(name, limit)} in all")
+    sentences += _number(row, "GrpJobs", "all jobs together: at most {} running", group.running, "running")
+    sentences += _number(row, "GrpSubmit", "all jobs together: at most {} queued or running", group.submitted, "there")
     if row.get("GrpWall"):
-        found.append(f"all jobs together: {row['GrpWall']} of running in all")
+        sentences.append(f"all jobs together: {row['GrpWall']} of running in all")
     for name, limit in counts(row.get("MaxTRESPU", "")).items():
-        found.append(f"your jobs together: at most {_amount(name, limit)}; {_left(name, limit, own.tres[name])}")
+        sentences.append(f"your jobs together: at most {_amount(name, limit)}; {_left(name, limit, own.tres[name])}")
     for key in ("MaxJobs", "MaxJobsPU"):
-        found += _number(row, key, "your jobs: at most {} running", own.running, "running")
+        sentences += _number(row, key, "your jobs: at most {} running", own.running, "running")
     for key in ("MaxSubmit", "MaxSubmitPU"):
-        found += _number(row, key, "your jobs: at most {} queued or running", own.submitted, "there")
+        sentences += _number(row, key, "your jobs: at most {} queued or running", own.submitted, "there")
     for name, limit in counts(row.get("MaxTRES", "")).items():
-        found.append(f"each job: at most {_amount(name, limit)}")
+        sentences.append(f"each job: at most {_amount(name, limit)}")
     for name, limit in counts(row.get("MaxTRESMins", "")).items():
-        found.append(f"each job: at most {_minutes(name, limit)}")
+        sentences.append(f"each job: at most {_minutes(name, limit)}")
     if row.get("MaxWall"):
-        found.append(f"each job: at most {row['MaxWall']} long")
-    return found
+        sentences.append(f"each job: at most {row['MaxWall']} long")
+    return sentences
 
 
 def _number(row: dict[str, str], key: str, text: str, have: int, what: str) -> list[str]:
@@ -146,13 +146,13 @@ def _minutes(name: str, limit: float) -> str:
 def told(user: str) -> list[str]:
     """All limits of a user, in words. Raises ExperimentError."""
     associations = table(["sacctmgr", "-nP", "show", "assoc"], _ASSOCIATION)
-    mine = [row for row in associations if row["User"] == user]
-    if not mine:
+    user_associations = [row for row in associations if row["User"] == user]
+    if not user_associations:
         return [f"{user} has no association: jobs are limited by partitions alone (`sinfo -o '%P %l'`)."]
     by_account = {row["Account"]: row for row in associations if not row["User"]}
     all_jobs = jobs()
     lines: list[str] = []
-    for row in mine:
+    for row in user_associations:
         account, where = row["Account"], f" on partition {row['Partition']}" if row["Partition"] else ""
         lines.append(f"Account {account}{where}  (QOS {row['QOS'] or 'normal'})")
         found = words(row, *[using(all_jobs, accounts=frozenset([account]), user=user)] * 2)
@@ -168,7 +168,7 @@ def told(user: str) -> list[str]:
                 own_lines.append(line.replace("all jobs together", f"all jobs of account {above} together"))
             above = parent.get("ParentName", "")
         lines += [f"  {line}" for line in own_lines or ["no limits"]]
-    names = {name for row in mine for name in row["QOS"].split(",") if name}
+    names = {name for row in user_associations for name in row["QOS"].split(",") if name}
     for row in table(["sacctmgr", "-nP", "show", "qos"], _QOS):
         if row["Name"] in names:
             found = words(row, using(all_jobs, qos=row["Name"]), using(all_jobs, qos=row["Name"], user=user))
@@ -178,10 +178,10 @@ def told(user: str) -> list[str]:
 
 def _below(account: str, by_account: dict[str, dict[str, str]]) -> frozenset[str]:
     """The account and all below it."""
-    found = {account}
-    while more := {name for name, row in by_account.items() if row["ParentName"] in found} - found:
-        found |= more
-    return frozenset(found)
+    accounts = {account}
+    while more := {name for name, row in by_account.items() if row["ParentName"] in accounts} - accounts:
+        accounts |= more
+    return frozenset(accounts)
 
 
 def shares(user: str) -> list[str]:

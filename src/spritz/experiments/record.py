@@ -120,10 +120,10 @@ def events(directory: Path) -> list[dict[str, Any]]:
         text = (directory / "events.jsonl").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
-    found = []
+    parsed = []
     for line in text.splitlines():
         try:
-            found.append(json.loads(line))
+            parsed.append(json.loads(line))
         except ValueError:
             continue
-    return found
+    return parsed

@@ -42,8 +42,8 @@ def hint(message: str, script: str, call: Call) -> str:
         return _names("partitions", _lines(call, "sinfo", "-h", "-o", "%R"), asked.get("partition", ""))
     if about in ("account", "qos"):
         words = ("sacctmgr", "-nP", "show", "assoc", f"user={getpass.getuser()}", f"format={about}")
-        found = [name for line in _lines(call, *words) for name in line.split(",") if name]
-        return _names("your accounts" if about == "account" else "QOS that you may use", found, asked.get(about, ""))
+        names = [name for line in _lines(call, *words) for name in line.split(",") if name]
+        return _names("your accounts" if about == "account" else "QOS that you may use", names, asked.get(about, ""))
     return nodes(asked.get("partition", ""), call) if about else ""
 
 
@@ -74,11 +74,11 @@ def _names(what: str, found: list[str], asked: str) -> str:
 
 def nodes(partition: str, call: Call) -> str:
     """Resources of nodes, equal ones in one line: in the requested partitions, else in the default one."""
-    wanted = set(partition.split(",")) if partition else set()
+    partitions = set(partition.split(",")) if partition else set()
     lines = []
     for line in _lines(call, "sinfo", "-h", "-o", "%P|%D|%c|%m|%G|%f"):
         name, count, cpus, memory, gres, features = line.split("|", 5)
-        if name.rstrip("*") in wanted or (not wanted and name.endswith("*")):
+        if name.rstrip("*") in partitions or (not partitions and name.endswith("*")):
             parts = [f"{cpus} CPUs", f"{_memory(memory)} of memory"]
             parts += [re.sub(r"\(S:[^)]*\)", "", gres)] if gres not in ("(null)", "") else ["no GPUs"]
             parts += [f"features {features}"] if features not in ("(null)", "") else []

@@ -172,10 +172,10 @@ def latest_checkpoint(directory: Path) -> Path | None:
     if latest.exists():
         return latest.resolve()
     try:
-        found = [path for path in directory.iterdir() if not path.name.startswith(".") and path.suffix != ".tmp"]
+        candidates = [path for path in directory.iterdir() if not path.name.startswith(".") and path.suffix != ".tmp"]
     except OSError:
         return None
-    return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
+    return max(candidates, key=lambda path: path.stat().st_mtime_ns, default=None)
 
 
 def ask_to_stop(directory: Path, job_id: str, signal: str) -> None:

@@ -32,7 +32,7 @@ def collect(home: Path, directory: Path, environment: Mapping[str, str], *, imag
     `image`: the command runs in it, so that the interpreter here is not the command's.
     """
     host = os.uname()  # the module `platform` starts a process
-    found: dict[str, Any] = {
+    collected: dict[str, Any] = {
         "host": host.nodename,
         "system": f"{host.sysname}-{host.release}-{host.machine}",
         **({} if image else {"python": _python(home, environment)}),
@@ -40,23 +40,23 @@ def collect(home: Path, directory: Path, environment: Mapping[str, str], *, imag
     }
     if "CONDA_PREFIX" in environment and not image:
         prefix = environment["CONDA_PREFIX"]
-        found["conda"] = {"prefix": prefix, "name": environment.get("CONDA_DEFAULT_ENV", "")}
-        found["conda"]["explicit"] = _explicit(home, Path(prefix))
+        collected["conda"] = {"prefix": prefix, "name": environment.get("CONDA_DEFAULT_ENV", "")}
+        collected["conda"]["explicit"] = _explicit(home, Path(prefix))
     if environment.get("LOADEDMODULES"):
-        found["modules"] = environment["LOADEDMODULES"].split(":")
+        collected["modules"] = environment["LOADEDMODULES"].split(":")
     for name in ("uv.lock", "poetry.lock", "pixi.lock", "conda-lock.yml", "requirements.txt", "environment.yml"):
         path = directory / name
         with suppress(OSError):
-            found.setdefault("lock_files", {})[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+            collected.setdefault("lock_files", {})[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     for name in ("SINGULARITY_CONTAINER", "APPTAINER_CONTAINER"):
         if environment.get(name):
-            found["container"] = containers.identity(environment[name], home, environment)
+            collected["container"] = containers.identity(environment[name], home, environment)
     if image:
-        found["container"] = containers.identity(image, home, environment)
+        collected["container"] = containers.identity(image, home, environment)
     driver = Path("/proc/driver/nvidia/version")
     with suppress(OSError):
-        found["driver"] = driver.read_text(encoding="utf-8").splitlines()[0].strip()
-    return found
+        collected["driver"] = driver.read_text(encoding="utf-8").splitlines()[0].strip()
+    return collected
 
 
 def _python(home: Path, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -76,12 +76,12 @@ def _python(home: Path, environment: Mapping[str, str]) -> dict[str, Any]:
         return known
     done = subprocess.run([path, "-c", _LIST], capture_output=True, text=True, env=dict(environment))
     try:
-        found: dict[str, Any] = json.loads(done.stdout)
+        interpreter: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
         return {"executable": path}
-    found["id"] = key
-    _keep(kept, found)
-    return found
+    interpreter["id"] = key
+    _keep(kept, interpreter)
+    return interpreter
 
 
 def _explicit(home: Path, prefix: Path) -> list[str]:
@@ -95,14 +95,14 @@ def _explicit(home: Path, prefix: Path) -> list[str]:
     with suppress(OSError, ValueError):
         known: list[str] = json.loads(kept.read_text(encoding="utf-8"))
         return known
-    found = []
+    urls = []
     for path in sorted(records.glob("*.json")):
         with suppress(OSError, ValueError, AttributeError):
             package = json.loads(path.read_text(encoding="utf-8"))
             if url := package.get("url"):
-                found.append(secrets.masked_text(f"{url}#{package['md5']}" if package.get("md5") else str(url)))
-    _keep(kept, found)
-    return found
+                urls.append(secrets.masked_text(f"{url}#{package['md5']}" if package.get("md5") else str(url)))
+    _keep(kept, urls)
+    return urls
 
 
 def _keep(path: Path, value: Any) -> None:

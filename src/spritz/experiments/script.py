@@ -393,14 +393,14 @@ def _accelerate_defaults(several: bool) -> list[str]:
 
 def _mounted(job: Job) -> list[str]:
     """The mounts of the command's container, quoted for the shell."""
-    found = ['"$SPRITZ_RUN_DIR"']
+    mounts = ['"$SPRITZ_RUN_DIR"']
     if not job.tree:
-        found.append(shlex.quote(job.work_directory))
+        mounts.append(shlex.quote(job.work_directory))
     if job.options.checkpoint_dir:
-        found.append('"$SPRITZ_CHECKPOINT_DIR"')
+        mounts.append('"$SPRITZ_CHECKPOINT_DIR"')
     if job.modules:
-        found.append(shlex.quote(str(job.modules)))
-    return found
+        mounts.append(shlex.quote(str(job.modules)))
+    return mounts
 
 
 def _launch(template: str, job: Job, quoted: Sequence[str]) -> str:
@@ -420,8 +420,8 @@ def _launch(template: str, job: Job, quoted: Sequence[str]) -> str:
             template, processes, f"$((SLURM_NNODES * {processes}))", _IN_SHELL,
             several=(options.nodes or "1", processes) != ("1", "1"),
         )  # fmt: skip
-        given = " ".join(f'"{word}"' for word in words)
-        line = f'exec {shlex.join(launcher)} {given} "$@"'
+        quoted_words = " ".join(f'"{word}"' for word in words)
+        line = f'exec {shlex.join(launcher)} {quoted_words} "$@"'
         start = f"bash -c {shlex.quote(line)} {template} {' '.join(quoted[place:])}"
         return f'{srun} --ntasks="$SLURM_NNODES" --ntasks-per-node=1 {resuming.guard(options)}{start}'
     ray = _RAY.format(ray=shlex.quote(str(Path(command[0]).with_name("ray"))) if "/" in command[0] else "ray")

@@ -167,24 +167,24 @@ def _notify(path: Path, value: Any) -> tuple[str, ...]:
 
 def _guard(path: Path, value: Any) -> dict[str, Any]:
     """`guard:` with its defaults. Raises ExperimentError."""
-    given = {"action": "report"} if value is True else value
-    if not isinstance(given, dict):
+    mapping = {"action": "report"} if value is True else value
+    if not isinstance(mapping, dict):
         raise ExperimentError(f"{path}: guard: a mapping is expected")
-    _need_known(path, "guard: ", given, ("watch", "below", "warn_after", "end_after", "action"))
+    _need_known(path, "guard: ", mapping, ("watch", "below", "warn_after", "end_after", "action"))
     for key, allowed in (("watch", ("gpu", "cpu")), ("action", ("report", "end"))):
-        if given.get(key, allowed[0]) not in allowed:
+        if mapping.get(key, allowed[0]) not in allowed:
             raise ExperimentError(f"{path}: guard: {key}: {' or '.join(allowed)} is expected")
     try:
-        below = float(given.get("below", 5))
+        below = float(mapping.get("below", 5))
     except (TypeError, ValueError):
         raise ExperimentError(f"{path}: guard: below: a number of percent is expected") from None
-    warn = _duration(path, "warn_after", given.get("warn_after", "15m"))
-    end = _duration(path, "end_after", given.get("end_after", "60m"))
+    warn = _duration(path, "warn_after", mapping.get("warn_after", "15m"))
+    end = _duration(path, "end_after", mapping.get("end_after", "60m"))
     if end < warn:
         raise ExperimentError(f"{path}: guard: end_after is less than warn_after")
     return {
-        "watch": given.get("watch", "gpu"), "below": below, "warn_after": warn, "end_after": end,
-        "action": given.get("action", "report"),
+        "watch": mapping.get("watch", "gpu"), "below": below, "warn_after": warn, "end_after": end,
+        "action": mapping.get("action", "report"),
     }  # fmt: skip
 
 
@@ -213,13 +213,13 @@ def time_limit(text: str) -> str:
 
 def _track(path: Path, value: Any) -> dict[str, str]:
     """`track:` as options of a run."""
-    given = value if isinstance(value, dict) else {} if value is None else {"server": value}
-    _need_known(path, "track: ", given, ("server", "experiment"))
+    mapping = value if isinstance(value, dict) else {} if value is None else {"server": value}
+    _need_known(path, "track: ", mapping, ("server", "experiment"))
     options = {}
-    if "server" in given:
-        options["track"] = _track_mode(path, given["server"])
-    if given.get("experiment"):
-        options["experiment"] = str(given["experiment"])
+    if "server" in mapping:
+        options["track"] = _track_mode(path, mapping["server"])
+    if mapping.get("experiment"):
+        options["experiment"] = str(mapping["experiment"])
     return options
 
 

@@ -113,33 +113,31 @@ def release(job_id: str) -> None:
 
 def queued(job_ids: Iterable[str]) -> dict[str, JobState]:
     """Jobs that the controller knows, by id; array tasks by `ID_INDEX`. For an array's task, returns all its tasks."""
-    wanted = _whole(job_ids)
-    found: dict[str, JobState] = {}
-    for at in range(0, len(wanted), 500):
-        done = call(
-            ["squeue", "-h", "-r", "-t", "all", "-j", ",".join(wanted[at : at + 500]), "-o", "%i|%T|%r|%N|%S|%e"]
-        )
+    ids = _whole(job_ids)
+    states: dict[str, JobState] = {}
+    for at in range(0, len(ids), 500):
+        done = call(["squeue", "-h", "-r", "-t", "all", "-j", ",".join(ids[at : at + 500]), "-o", "%i|%T|%r|%N|%S|%e"])
         if done.returncode and "Invalid job id" not in done.stderr:
             raise ExperimentError(f"squeue: {said(done)}")
         for line in done.stdout.splitlines():
             job_id, state, reason, nodes, start, end = line.split("|", 5)
-            found[job_id] = JobState(job_id, state, reason, nodes=nodes, started_at=start, ended_at=end)
-    return found
+            states[job_id] = JobState(job_id, state, reason, nodes=nodes, started_at=start, ended_at=end)
+    return states
 
 
 def accounted(job_ids: Iterable[str]) -> dict[str, JobState]:
     """Jobs in accounting, by id; empty without accounting."""
-    wanted = _whole(job_ids)
-    found: dict[str, JobState] = {}
-    for at in range(0, len(wanted), 500):
+    ids = _whole(job_ids)
+    states: dict[str, JobState] = {}
+    for at in range(0, len(ids), 500):
         fields = "JobID,State,ExitCode,NodeList,Restarts,Start,End"
-        done = call(["sacct", "-nPX", "-j", ",".join(wanted[at : at + 500]), "-o", fields])
+        done = call(["sacct", "-nPX", "-j", ",".join(ids[at : at + 500]), "-o", fields])
         if done.returncode:
-            return found
+            return states
         for line in done.stdout.splitlines():
             job_id, state, code, nodes, restarts, start, end = line.split("|")
             status, _, signal = code.partition(":")
-            found[job_id] = JobState(
+            states[job_id] = JobState(
                 job_id,
                 state.split()[0],
                 exit_code=int(status or 0),
@@ -149,7 +147,7 @@ def accounted(job_ids: Iterable[str]) -> dict[str, JobState]:
                 started_at=start,
                 ended_at=end,
             )
-    return found
+    return states
 
 
 def _whole(job_ids: Iterable[str]) -> list[str]:
@@ -162,8 +160,8 @@ def of_script(name: str, path: str) -> set[str]:
     done = call(["squeue", "-h", "-t", "all", "--me", "-n", name, "-o", "%F %o"])
     if done.returncode:
         raise ExperimentError(f"squeue: {said(done)}")
-    found = (line.partition(" ") for line in done.stdout.splitlines())
-    return {job_id for job_id, _, script in found if script.strip() == path}
+    rows = (line.partition(" ") for line in done.stdout.splitlines())
+    return {job_id for job_id, _, script in rows if script.strip() == path}
 
 
 def scripts() -> dict[str, str]:
@@ -171,10 +169,10 @@ def scripts() -> dict[str, str]:
     done = call(["squeue", "-h", "-t", "all", "--me", "-o", "%F %o"])
     if done.returncode:
         raise ExperimentError(f"squeue: {said(done)}")
-    found = (
+    rows = (
         (script.strip(), job_id) for job_id, _, script in (line.partition(" ") for line in done.stdout.splitlines())
     )
-    return dict(sorted(found, key=lambda item: int(item[1])))
+    return dict(sorted(rows, key=lambda item: int(item[1])))
 
 
 def shown(job_id: str) -> dict[str, str]:

@@ -345,23 +345,23 @@ def _tree_of(root: Path, store: Path, limits: _Limits, repository: _Repository |
 
 def _add_submodules(git: _Git, root: Path, store: Path, limits: _Limits) -> dict[str, str]:
     """Replace commits of submodules, and of repositories inside the tree, by their files."""
-    found: dict[str, str] = {}
+    submodules: dict[str, str] = {}
     for line in _names(git("ls-files", "-s", "-z")):
         meta, _, name = line.partition("\t")
         mode, commit, _ = meta.split(" ")
         if mode != "160000":
             continue
-        found[name] = commit
+        submodules[name] = commit
         inside = _repository_of(root / name) if (root / name / ".git").exists() else None
         if inside is None:
             continue  # not checked out: it has no files
-        found[name] = _git(root / name, "rev-parse", "--verify", "-q", "HEAD", check=False).strip() or commit
+        submodules[name] = _git(root / name, "rev-parse", "--verify", "-q", "HEAD", check=False).strip() or commit
         tree, inner = _tree_of(root / name, store, limits, inside)
         _keep(store, tree, (inside.common / "objects",))
-        found.update({f"{name}/{path}": other for path, other in inner.items()})
+        submodules.update({f"{name}/{path}": other for path, other in inner.items()})
         git("update-index", "--force-remove", "--", name)
         git("read-tree", f"--prefix={name}/", tree)
-    return found
+    return submodules
 
 
 def _add_lfs(git: _Git, root: Path, limits: _Limits) -> None:
@@ -398,8 +398,8 @@ def _keep(store: Path, tree: str, objects: Sequence[Path]) -> None:
     commit = git("commit-tree", "-m", "snapshot", tree).strip()
     if objects:
         # Our repository has the objects of earlier snapshots; the others go into a single pack.
-        wanted = "\n".join([commit, *(f"^{one}" for one in {*ours, *known[:1]})]) + "\n"
-        git("pack-objects", "--revs", "-q", "--window=0", str(store / "objects" / "pack" / "pack"), given=wanted)
+        revisions = "\n".join([commit, *(f"^{one}" for one in {*ours, *known[:1]})]) + "\n"
+        git("pack-objects", "--revs", "-q", "--window=0", str(store / "objects" / "pack" / "pack"), given=revisions)
     git("update-ref", reference, commit)
 
 

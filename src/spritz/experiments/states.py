@@ -67,22 +67,22 @@ def adopted(store: Store, entries: list[Entry]) -> list[Entry]:
 
     The others were never queued: they are LOST, unless they may be in submission now.
     """
-    mine = [entry for entry in entries if (Path(entry.directory) / "job.sh").exists()]
-    if not mine:
+    unrecorded = [entry for entry in entries if (Path(entry.directory) / "job.sh").exists()]
+    if not unrecorded:
         return []
     known = slurm.scripts()
-    found: list[Entry] = []
+    adopted_entries: list[Entry] = []
     changes: dict[tuple[str, str], dict[str, Any]] = {}
-    for entry in mine:
+    for entry in unrecorded:
         job_id = known.get(f"{entry.directory}/job.sh", "") or _array_task(store.home, entry.name, known)
         started = next((event for event in record.events(Path(entry.directory)) if event["event"] == "started"), {})
         if job_id := job_id or str(started.get("job", "")):
             changes[entry.name, entry.owner] = {"job_id": job_id, "state": "PENDING"}
-            found.append(replace(entry, job_id=job_id, state="PENDING"))
+            adopted_entries.append(replace(entry, job_id=job_id, state="PENDING"))
         elif time.time() - entry.created_at > _FORGOTTEN_SECONDS:
             changes[entry.name, entry.owner] = {"state": "LOST", "ended_at": time.time()}
     store.change_all(changes)
-    return found
+    return adopted_entries
 
 
 def _array_task(home: Path, name: str, scripts: Mapping[str, str]) -> str:
@@ -97,19 +97,19 @@ def _array_task(home: Path, name: str, scripts: Mapping[str, str]) -> str:
 
 def values_of(entry: Entry, queued: slurm.JobState | None, past: slurm.JobState | None) -> dict[str, Any]:
     """Columns of the index for the current state."""
-    said = record.events(Path(entry.directory))
-    starts = [event for event in said if event["event"] == "started"]
-    ends = [event for event in said if event["event"] == "ended"]
+    events = record.events(Path(entry.directory))
+    starts = [event for event in events if event["event"] == "started"]
+    ends = [event for event in events if event["event"] == "ended"]
     values: dict[str, Any] = {}
     if starts:
         values["started_at"] = starts[0]["at"]
     known = past or queued
     if queued is not None and queued.state not in slurm.FINAL:
-        values["state"] = "PAUSED" if _is_paused(said, queued) else queued.state
+        values["state"] = "PAUSED" if _is_paused(events, queued) else queued.state
         return values
     latest = starts[-1]["restart"] if starts else 0
     ended = next((event for event in reversed(ends) if event["restart"] >= latest), None)
-    pruned = any(event["event"] == "pruned" and event["restart"] >= latest for event in said)
+    pruned = any(event["event"] == "pruned" and event["restart"] >= latest for event in events)
     if pruned and ended is not None:
         values["state"], values["exit_code"], values["ended_at"] = "PRUNED", ended["status"], ended["at"]
     elif known is not None:
@@ -125,9 +125,9 @@ def values_of(entry: Entry, queued: slurm.JobState | None, past: slurm.JobState 
     return values
 
 
-def _is_paused(said: list[dict[str, Any]], queued: slurm.JobState) -> bool:
+def _is_paused(events: list[dict[str, Any]], queued: slurm.JobState) -> bool:
     last: dict[str, Any] = {}
-    for event in said:
+    for event in events:
         # A forced pause writes its event before the killed job can write that it has ended.
         if event["event"] in _TURNS and not (event["event"] == "ended" and last.get("forced")):
             last = event

@@ -247,8 +247,8 @@ class Store:
                 self._set(connection, name, owner, values)
 
     def _set(self, connection: Transaction, name: str, owner: str, values: Mapping[str, Any]) -> None:
-        given = ", ".join(f"{key} = :{key}" for key in values)
-        _execute(connection, f"UPDATE runs SET {given} WHERE owner = :o AND name = :n", o=owner, n=name, **values)
+        assignments = ", ".join(f"{key} = :{key}" for key in values)
+        _execute(connection, f"UPDATE runs SET {assignments} WHERE owner = :o AND name = :n", o=owner, n=name, **values)
 
     def remove_group(self, group: str, owner: str) -> None:
         """Delete the rows of a group's runs."""

@@ -351,9 +351,9 @@ def need_framework(request: Request) -> None:
     python = shutil.which(request.command[0], path=request.environment.get("PATH"))
     if not modules or options.container_image or options.setup or not python or not script.PYTHON.fullmatch(python):
         return
-    found = "import sys; from importlib.util import find_spec; sys.exit(not any(map(find_spec, sys.argv[1:])))"
+    program = "import sys; from importlib.util import find_spec; sys.exit(not any(map(find_spec, sys.argv[1:])))"
     environment = {**request.environment, **options.env}
-    if subprocess.run([python, "-c", found, *modules], env=environment, capture_output=True).returncode:
+    if subprocess.run([python, "-c", program, *modules], env=environment, capture_output=True).returncode:
         raise ExperimentError(
             f"--template {options.template}: {python} has no {' or '.join(modules)}",
             hint="install it there, or name the interpreter that has it: spritz run … -- ENV/bin/python train.py",

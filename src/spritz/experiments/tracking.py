@@ -121,8 +121,10 @@ def start(home: Path, address: str | None) -> Server:
         if begun is not None and begun.poll() is not None and not (server is not None and server.kept()):
             break
         time.sleep(0.1)
-    said = _last_words(home / "mlflow" / "server.log")
-    raise ExperimentError(f"the tracking server does not answer{said}", hint=f"its log is {home}/mlflow/server.log")
+    last_line = _last_words(home / "mlflow" / "server.log")
+    raise ExperimentError(
+        f"the tracking server does not answer{last_line}", hint=f"its log is {home}/mlflow/server.log"
+    )
 
 
 def _start(home: Path, address: str | None) -> subprocess.Popen[bytes]:
@@ -203,10 +205,10 @@ def plan(home: Path, mode: str, environment: Mapping[str, str]) -> Plan | None:
     """Whether and how to track. Starts the server if necessary, without waiting for it. Raises ExperimentError."""
     if mode == "off":
         return None
-    given = environment.get("MLFLOW_TRACKING_URI", "")
-    if given:
+    uri = environment.get("MLFLOW_TRACKING_URI", "")
+    if uri:
         # Another server, or another kind of store: do not interfere.
-        return Plan("") if mode == "mlflow" and given.startswith(("http://", "https://")) else None
+        return Plan("") if mode == "mlflow" and uri.startswith(("http://", "https://")) else None
     if mode != "mlflow" and not state_path(home).exists():
         return None
     try:
@@ -236,25 +238,25 @@ def last_values(
         )
     ]
     if len(names) == 1:
-        wanted = f"tags.`spritz.run` = '{names[0]}'"
+        condition = f"tags.`spritz.run` = '{names[0]}'"
     else:
-        wanted = f"attributes.start_time >= {int(since * 1000)}"
-    found: dict[str, dict[str, float]] = {}
+        condition = f"attributes.start_time >= {int(since * 1000)}"
+    values: dict[str, dict[str, float]] = {}
     token = ""
     while True:
-        query: dict[str, Any] = {"experiment_ids": experiments, "filter": wanted, "max_results": 1000,
+        query: dict[str, Any] = {"experiment_ids": experiments, "filter": condition, "max_results": 1000,
                                  "order_by": ["attributes.start_time ASC"]}  # fmt: skip
         answer = server.call("runs/search", query | ({"page_token": token} if token else {}), timeout=seconds)
         for run in answer.get("runs", []):
             tags = {tag["key"]: tag["value"] for tag in run["data"].get("tags", [])}
             if tags.get("spritz.run") in names and "mlflow.parentRunId" not in tags:
                 metrics = {metric["key"]: metric["value"] for metric in run["data"].get("metrics", [])}
-                found.setdefault(tags["spritz.run"], {}).update(
+                values.setdefault(tags["spritz.run"], {}).update(
                     {key: float(value) for key, value in metrics.items() if isinstance(value, int | float)}
                 )
         token = answer.get("next_page_token", "")
         if not token:
-            return found
+            return values
 
 
 def server_of(home: Path, directory: Path) -> inside.Client | None:
@@ -266,5 +268,5 @@ def server_of(home: Path, directory: Path) -> inside.Client | None:
     if data.get("state"):
         server = known(home)
         return client(server) if server is not None and server.kept() else None
-    given = os.environ.get("MLFLOW_TRACKING_URI", "")
-    return inside.server(data) if given.startswith(("http://", "https://")) else None
+    uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+    return inside.server(data) if uri.startswith(("http://", "https://")) else None

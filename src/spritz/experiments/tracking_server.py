@@ -131,11 +131,11 @@ def guarded(application: Application, token: str) -> Application:
     accepted = (b"Bearer " + token.encode(), b"Basic " + basic)
 
     async def guard(scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        given = dict(scope.get("headers") or ()).get(b"authorization", b"")
+        authorization = dict(scope.get("headers") or ()).get(b"authorization", b"")
         if (
             scope["type"] == "lifespan"
             or scope.get("path") == "/health"
-            or any(hmac.compare_digest(given, right) for right in accepted)
+            or any(hmac.compare_digest(authorization, right) for right in accepted)
         ):
             await application(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -175,10 +175,10 @@ def write(path: Path, state: dict[str, Any]) -> None:
 
 def _state(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found
+    return state
 
 
 if __name__ == "__main__":

@@ -102,9 +102,9 @@ def _samples(directory: Path) -> Iterable[dict[str, Any]]:
 
 
 def _rows(line: dict[str, Any], key: str) -> Iterable[tuple[str, list[float]]]:
-    found = line.get(key)
-    if isinstance(found, dict):
-        yield from ((str(name), row) for name, row in found.items() if isinstance(row, list))
+    columns = line.get(key)
+    if isinstance(columns, dict):
+        yield from ((str(name), row) for name, row in columns.items() if isinstance(row, list))
 
 
 def _event(event: dict[str, Any]) -> str:
@@ -135,20 +135,20 @@ def _log_marks(directory: Path, samples: Sequence[dict[str, Any]], pattern: re.P
     return marks
 
 
-def chart(name: str, found: Usage, *, width: int = _WIDTH) -> str:
+def chart(name: str, collected: Usage, *, width: int = _WIDTH) -> str:
     """Lines for the terminal: a row of bars for each series, on a common time axis."""
-    if not found.series:
+    if not collected.series:
         return f"No samples of {name}: its job is too short, has not begun, or SPRITZ_SAMPLE_SECONDS is 0 in it.\n"
-    begin, end = found.span
-    owners = max(len(item.owner) for item in found.series)
-    kinds = max(len(item.what) for item in found.series)
+    begin, end = collected.span
+    owners = max(len(item.owner) for item in collected.series)
+    kinds = max(len(item.what) for item in collected.series)
     indent = " " * (owners + kinds + 3)
     lines = [f"{indent}{clock(begin)}{clock(end):>{width - 8}}  mean, most"]
     marked = [" "] * width
-    for mark in found.marks:
+    for mark in collected.marks:
         marked[_place(mark.at, begin, end, width)] = "|"
     shown = ""
-    for item in found.series:
+    for item in collected.series:
         mean = sum(item.values) / len(item.values)
         if item.what == "metric":
             told = f"last {item.values[-1]:g}"
@@ -158,11 +158,11 @@ def chart(name: str, found: Usage, *, width: int = _WIDTH) -> str:
         shown = item.owner
         label = "" if item.what == "metric" else item.what
         lines.append(f"{owner:<{owners}} {label:<{kinds}}  {bars(item, begin, end, width)}  {told}")
-    if found.marks:
+    if collected.marks:
         lines.append(f"{'':<{owners}} {'':<{kinds}}  {''.join(marked)}")
-        lines += [f"{indent}{clock(mark.at)} {mark.text}" for mark in found.marks[:20]]
-        if len(found.marks) > 20:
-            lines.append(f"{indent}and {len(found.marks) - 20} more (--html has them)")
+        lines += [f"{indent}{clock(mark.at)} {mark.text}" for mark in collected.marks[:20]]
+        if len(collected.marks) > 20:
+            lines.append(f"{indent}and {len(collected.marks) - 20} more (--html has them)")
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -214,7 +214,7 @@ def scaled(value: float, unit: str) -> str:
     return f"{value:.3g} Ti{unit}"
 
 
-def html(name: str, found: Usage) -> str:
+def html(name: str, collected: Usage) -> str:
     """An HTML page that loads nothing from the network. Raises ExperimentError without Plotly."""
     try:
         from plotly.graph_objects import Scatter
@@ -222,13 +222,13 @@ def html(name: str, found: Usage) -> str:
     except ImportError as error:
         raise ExperimentError("--html needs Plotly", hint="pip install 'spritz[experiments]'") from error
 
-    kinds = list(dict.fromkeys(item.what for item in found.series))
+    kinds = list(dict.fromkeys(item.what for item in collected.series))
     kinds.sort(key=lambda kind: kind != "metric")
     titles = [{"metric": "Metrics"}.get(kind, kind[0].upper() + kind[1:]) for kind in kinds]
     figure: Any = make_subplots(
         rows=max(1, len(kinds)), cols=1, shared_xaxes=True, vertical_spacing=0.03, subplot_titles=titles
     )
-    for item in found.series:
+    for item in collected.series:
         figure.add_trace(
             Scatter(
                 x=[datetime.fromtimestamp(at) for at in item.times], y=list(item.values), name=item.owner,
@@ -238,14 +238,14 @@ def html(name: str, found: Usage) -> str:
             row=kinds.index(item.what) + 1, col=1,
         )  # fmt: skip
         figure.update_yaxes(title_text=item.unit, row=kinds.index(item.what) + 1, col=1)
-    for mark in found.marks:
+    for mark in collected.marks:
         figure.add_vline(x=datetime.fromtimestamp(mark.at), line={"dash": "dot", "width": 1, "color": "gray"})
-    if found.marks:
+    if collected.marks:
         figure.add_trace(
             Scatter(
-                x=[datetime.fromtimestamp(mark.at) for mark in found.marks], y=[0] * len(found.marks),
+                x=[datetime.fromtimestamp(mark.at) for mark in collected.marks], y=[0] * len(collected.marks),
                 mode="markers", marker={"symbol": "line-ns-open", "color": "gray"}, name="events and log",
-                text=[escaping.escape(mark.text) for mark in found.marks], hovertemplate="%{text}",
+                text=[escaping.escape(mark.text) for mark in collected.marks], hovertemplate="%{text}",
             ),
             row=max(1, len(kinds)), col=1,
         )  # fmt: skip

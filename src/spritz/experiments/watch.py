@@ -144,15 +144,15 @@ def gpu_percent() -> list[float]:
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=False,
     )  # fmt: skip
     visible = [word for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
-    found = []
+    percents = []
     for line in done.stdout.decode("utf-8", "replace").splitlines():
         words = [word.strip() for word in line.split(",")]
         if len(words) == 3 and (not visible or words[0] in visible or words[1] in visible):
             try:
-                found.append(float(words[2]))
+                percents.append(float(words[2]))
             except ValueError:
                 continue  # [N/A]: the GPU does not report its load
-    return found
+    return percents
 
 
 # --- dev sessions -----------------------------------------------------------------------------------------------------
@@ -201,9 +201,9 @@ class Jupyter:
 
 def unused_port() -> int:
     """A free port of this node's own address; Jupyter takes another if it is in use by then."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def connections(directory: Path) -> int:
@@ -269,22 +269,22 @@ def session(directory: Path) -> int:
 
 def last_activity(directory: Path, processes: Processes, server: Jupyter | None) -> float:
     """Time of the last activity that is visible now."""
-    found = 0.0
+    latest = 0.0
     but = frozenset() if server is None else frozenset([server.process.pid])
     if processes.look(but) > BUSY_CPUS or any(use > BUSY_GPU_PERCENT for use in gpu_percent()):
-        found = time.time()
+        latest = time.time()
     if connections(directory):
-        found = time.time()
+        latest = time.time()
     for terminal in processes.terminals:
         try:
-            found = max(found, os.stat(terminal).st_atime)  # time of the last input
+            latest = max(latest, os.stat(terminal).st_atime)  # time of the last input
         except OSError:
             continue
     try:
-        found = max(found, (directory / "extended").stat().st_mtime)
+        latest = max(latest, (directory / "extended").stat().st_mtime)
     except OSError:
         pass
-    return max(found, server.active_at()) if server is not None else found
+    return max(latest, server.active_at()) if server is not None else latest
 
 
 def write_to(terminal: str, text: str) -> None:

@@ -116,24 +116,24 @@ def _seconds(text: str) -> int:
 
 def _start(arguments: Namespace, store: Store, terminal: Terminal) -> int:
     directory = Path.cwd()
-    found = settings.read(directory)
+    project_settings = settings.read(directory)
     arguments.name = arguments.name or "dev"
     arguments.env = [*arguments.env, "SLURM_OVERLAP=1"]
-    said = [f"--{name.replace('_', '-')}" for name in _OF_RUNS if getattr(arguments, name)]
-    if said:
-        raise ExperimentError(f"{said[0]}: a dev session runs no program that this could shape", exit_code=2)
+    unsupported = [f"--{name.replace('_', '-')}" for name in _OF_RUNS if getattr(arguments, name)]
+    if unsupported:
+        raise ExperimentError(f"{unsupported[0]}: a dev session runs no program that this could shape", exit_code=2)
     # In spritz.yaml these options are for the project's runs.
-    mine = {name: value for name, value in found.run.items() if name not in _OF_RUNS}
-    found = replace(found, run=mine)
-    given = run_command.options_of(arguments, found)
-    containers.need_none(given, "dev sessions")
+    session_options = {name: value for name, value in project_settings.run.items() if name not in _OF_RUNS}
+    project_settings = replace(project_settings, run=session_options)
+    options_given = run_command.options_of(arguments, project_settings)
+    containers.need_none(options_given, "dev sessions")
     kind = arguments.kind or "shell"
     request = submission.Request(
         command=sessions.COMMAND,
         shown=f"spritz dev --{kind}",
         directory=directory,
-        options=given,
-        settings=found,
+        options=options_given,
+        settings=project_settings,
         take_snapshot=False,
         files=sessions.files(kind, _seconds(arguments.idle)),
     )

@@ -46,17 +46,17 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     code = snapshot.diff(base / "snapshots.git", *trees, *options) if all(trees) and trees[0] != trees[1] else ""
     if arguments.json:
         changes = {
-            title.lower(): [{"name": one.name, "old": one.old, "new": one.new} for one in found]
-            for title, found in parts
+            title.lower(): [{"name": one.name, "old": one.old, "new": one.new} for one in difference]
+            for title, difference in parts
         }
         same = trees[0] == trees[1] if all(trees) else None
         answer = {"old": old.name, "new": new.name, "changes": changes, "same_code": same, "code": code}
         terminal.out(json.dumps(answer, indent=1) + "\n")
         return 0
     terminal.out(f"{old.name} → {new.name}\n")
-    for title, found in parts:
-        if found:
-            terminal.out(f"\n{title}\n" + "".join(f"  {one.line}\n" for one in found))
+    for title, difference in parts:
+        if difference:
+            terminal.out(f"\n{title}\n" + "".join(f"  {one.line}\n" for one in difference))
     if trees[0] == trees[1]:
         terminal.out("\nThe code is the same.\n" if trees[0] else "")
     elif all(trees):

@@ -37,8 +37,8 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         pattern = re.compile(arguments.grep) if arguments.grep else None
     except re.error as error:
         raise ExperimentError(f"--grep {arguments.grep}: {error}", exit_code=2) from error
-    if said := failures.explain(directory, entry.state, entry.exit_code):
-        terminal.err(f"{entry.name} {entry.state}: {said}\n")
+    if reason := failures.explain(directory, entry.state, entry.exit_code):
+        terminal.err(f"{entry.name} {entry.state}: {reason}\n")
     tail = logs.Tail(directory, arguments.rank)
     show = logs.printer(
         terminal.out,

@@ -66,11 +66,11 @@ def _run(arguments: Namespace, store: Store, terminal: Terminal) -> int:
         parameters[name] = value
     made = definition.load(Path(arguments.file), parameters, directory)
     made.name = arguments.name or made.name
-    found = settings.read(directory)
-    env: dict[str, str] = found.run.get("env", {})
+    project_settings = settings.read(directory)
+    env: dict[str, str] = project_settings.run.get("env", {})
     # The jobs inherit these from us, so no file has them.
     hidden = {key: value for key, value in env.items() if secrets.masked_environment({key: value})[key] != value}
-    code = None if arguments.no_snapshot else submission.freeze(directory, found)
+    code = None if arguments.no_snapshot else submission.freeze(directory, project_settings)
     digest = definition.digest(made, f"{code.tree} {code.directory}" if code else str(directory))
     if (left := _left_behind(base, made.name, digest)) is not None:
         terminal.err(f"spritz: {left.name} was being submitted when that was cut short; going on with it\n")
@@ -86,7 +86,7 @@ def _run(arguments: Namespace, store: Store, terminal: Terminal) -> int:
             definition=made,
             code=code,
             work_directory=str(directory),
-            defaults={**found.run, "env": {key: value for key, value in env.items() if key not in hidden}},
+            defaults={**project_settings.run, "env": {key: value for key, value in env.items() if key not in hidden}},
             files={} if arguments.no_cache else files,
             digest=digest,
         )
@@ -182,17 +182,17 @@ def _stop(arguments: Namespace, store: Store, terminal: Terminal) -> int:
 
 
 def _list(arguments: Namespace, store: Store, terminal: Terminal) -> int:
-    found = [state.Pipeline.load(path.parent) for path in (home() / "pipelines").glob("*/pipeline.json")]
-    found.sort(key=lambda each: each.created_at, reverse=True)
+    pipelines = [state.Pipeline.load(path.parent) for path in (home() / "pipelines").glob("*/pipeline.json")]
+    pipelines.sort(key=lambda each: each.created_at, reverse=True)
     if arguments.json:
-        plain = [graph.plain(pipeline, *graph.fares(pipeline, store)) for pipeline in found]
+        plain = [graph.plain(pipeline, *graph.fares(pipeline, store)) for pipeline in pipelines]
         terminal.out(json.dumps({"pipelines": plain}, indent=1) + "\n")
         return 0
-    for pipeline in found:
+    for pipeline in pipelines:
         whole, steps = graph.fares(pipeline, store)
         done = sum(step.state == "COMPLETED" for step in steps)
         terminal.out(f"{pipeline.name}  {whole}  {done} of {len(steps)} steps  {pipeline.definition.file}\n")
-    if not found:
+    if not pipelines:
         terminal.out("No pipelines yet: `spritz pipeline run FILE` starts one.\n")
     return 0
 

@@ -40,19 +40,19 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         raise ExperimentError("either names or --before is expected", exit_code=2)
     store = Store(home())
     states.refresh(store, store.open_runs(submission.user()))
-    found = _named(store, arguments.names) if arguments.names else _old(store, since(arguments.before, "--before"))
-    if not found:
+    groups = _named(store, arguments.names) if arguments.names else _old(store, since(arguments.before, "--before"))
+    if not groups:
         terminal.out("No run is that old.\n")
         return 0
-    names = [group or entry.name for group, entries in found for entry in (entries[:1] if group else entries)]
-    count = sum(len(entries) for _, entries in found)
+    names = [group or entry.name for group, entries in groups for entry in (entries[:1] if group else entries)]
+    count = sum(len(entries) for _, entries in groups)
     runs = f"{count} run{'s' if count != 1 else ''}"
-    freed = sum(_bytes(Path(entry.directory)) for _, entries in found for entry in entries)
+    freed = sum(_bytes(Path(entry.directory)) for _, entries in groups for entry in entries)
     shown = ", ".join(names[:_SHOWN_MAX]) + (f" and {len(names) - _SHOWN_MAX} more" if len(names) > _SHOWN_MAX else "")
     if not arguments.yes:
         terminal.out(f"--yes would remove {runs} and free {size(freed)}: {shown}\n")
         return 0
-    for group, entries in found:
+    for group, entries in groups:
         for entry in entries:
             shutil.rmtree(entry.directory, ignore_errors=True)
             store.remove(entry.name, entry.owner)
@@ -68,37 +68,37 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
 
 def _named(store: Store, names: Iterable[str]) -> list[tuple[str, list[Entry]]]:
     """(group or "", its runs). Raises ExperimentError for what does not exist, has not ended, or is part of a group."""
-    found: list[tuple[str, list[Entry]]] = []
+    groups: list[tuple[str, list[Entry]]] = []
     for name in dict.fromkeys(names):
         if _places(name):
-            found.append((name, store.find(Query(owner=submission.user(), group=name))))
+            groups.append((name, store.find(Query(owner=submission.user(), group=name))))
             continue
         entry = store.get(name, submission.user())
         if name != entry.name:
             raise ExperimentError(f"{name}: no such run", hint=f"{entry.name} begins so")
         if _places(entry.run_group):
             raise ExperimentError(f"{name} is part of {entry.run_group}", hint=f"`spritz remove {entry.run_group}`")
-        found.append(("", [entry]))
-    for group, entries in found:
+        groups.append(("", [entry]))
+    for group, entries in groups:
         if open_ones := [entry for entry in entries if not _over(entry)]:
             raise ExperimentError(
                 f"{open_ones[0].name} is {open_ones[0].state}", hint=f"spritz cancel {group or open_ones[0].name}"
             )
-    return found
+    return groups
 
 
 def _old(store: Store, before: float) -> list[tuple[str, list[Entry]]]:
     """Like `_named`, for all runs of that age, and groups whose runs have all ended and are that old."""
-    found: list[tuple[str, list[Entry]]] = []
+    groups: list[tuple[str, list[Entry]]] = []
     for entry in store.find(Query(owner=submission.user(), until=before)):
         group = entry.run_group if _places(entry.run_group) else ""
         if not group and _over(entry):
-            found.append(("", [entry]))
-        elif group and all(group != known for known, _ in found):
+            groups.append(("", [entry]))
+        elif group and all(group != known for known, _ in groups):
             every = store.find(Query(owner=entry.owner, group=group))
             if all(_over(each) and each.created_at < before for each in every):
-                found.append((group, every))
-    return found
+                groups.append((group, every))
+    return groups
 
 
 def _over(entry: Entry) -> bool:

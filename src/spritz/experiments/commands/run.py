@@ -117,22 +117,22 @@ def options_of(arguments: Namespace, found: settings.Settings) -> settings.RunOp
         if not equals and name not in os.environ:
             raise ExperimentError(f"--env {name}: it is not set here", hint=f"--env {name}=VALUE sets it", exit_code=2)
         env[name] = value if equals else os.environ[name]
-    given = {name: getattr(arguments, name) for name in (*_GIVEN, *resuming.OPTIONS)}
-    given |= {name: tuple(getattr(arguments, name)) for name in ("slurm", "tags", "data")}
-    return settings.merged(found, given | {"env": env})
+    options = {name: getattr(arguments, name) for name in (*_GIVEN, *resuming.OPTIONS)}
+    options |= {name: tuple(getattr(arguments, name)) for name in ("slurm", "tags", "data")}
+    return settings.merged(found, options | {"env": env})
 
 
 @reporting
 def run(arguments: Namespace, terminal: Terminal) -> int:
     """The command's exit status; with -d 0."""
     directory = Path.cwd()
-    found = settings.read(directory)
+    project_settings = settings.read(directory)
     words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     request = submission.Request(
         command=tuple(words),
         directory=directory,
-        options=options_of(arguments, found),
-        settings=found,
+        options=options_of(arguments, project_settings),
+        settings=project_settings,
         take_snapshot=not arguments.no_snapshot,
     )
     store = Store(home())
@@ -150,23 +150,23 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
 
 def _multirun(arguments: Namespace, words: list[str], directory: Path, terminal: Terminal) -> Plan | None:
     """The sweep of our -m, or of a Hydra program's -m; None for a single run."""
-    found: Plan | None = None
+    plan: Plan | None = None
     if arguments.multirun or any(word in _MULTIRUN for word in words):
         from spritz.experiments.sweeps import multirun
 
         if arguments.multirun:
-            found = multirun.plan(words, arguments.multirun)
+            plan = multirun.plan(words, arguments.multirun)
         elif not arguments.no_sweep:
-            found, said = multirun.of_hydra(words, directory)
-            if said:
-                terminal.err(f"spritz: {said}\n")
+            plan, message = multirun.of_hydra(words, directory)
+            if message:
+                terminal.err(f"spritz: {message}\n")
     if arguments.maximize and not arguments.metric:
         raise ExperimentError("--maximize: --metric is needed", exit_code=2)
-    if found is None:
+    if plan is None:
         if arguments.metric:
             raise ExperimentError("--metric: this is no sweep (`spritz run -m NAME=A,B …` runs one)", exit_code=2)
         return None
-    return replace(found, name=arguments.name or "", metric=arguments.metric or "", maximize=arguments.maximize)
+    return replace(plan, name=arguments.name or "", metric=arguments.metric or "", maximize=arguments.maximize)
 
 
 def follow(queued: Run, store: Store, terminal: Terminal) -> int:
@@ -206,8 +206,8 @@ def follow(queued: Run, store: Store, terminal: Terminal) -> int:
     states.refresh(store, [entry])
     entry = store.get(queued.name, queued.user)
     state = entry.state if entry.state in slurm.FINAL else "FAILED" if status else "COMPLETED"
-    if said := failures.explain(directory, state, status):
-        terminal.err(f"spritz: {queued.name} {state}: {said}\n")
+    if reason := failures.explain(directory, state, status):
+        terminal.err(f"spritz: {queued.name} {state}: {reason}\n")
     advise(directory, entry, state, terminal)
     return status
 
@@ -231,9 +231,9 @@ def advise(directory: Path, entry: Entry, state: str, terminal: Terminal) -> Non
 
 def _ended(directory: Path) -> int | None:
     """The exit status that the job's script reported since its last start."""
-    said = record.events(directory)
-    if said and said[-1]["event"] == "ended":
-        return int(said[-1]["status"])
+    events = record.events(directory)
+    if events and events[-1]["event"] == "ended":
+        return int(events[-1]["status"])
     return None
 
 

@@ -98,8 +98,8 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
 
 
 def _states(text: str) -> tuple[str, ...]:
-    found = tuple(state.strip().upper() for state in text.split(",") if state.strip())
-    for state in found:
+    states = tuple(state.strip().upper() for state in text.split(",") if state.strip())
+    for state in states:
         if state not in _STATES:
             near = nearest(state, _STATES)
             raise ExperimentError(
@@ -107,7 +107,7 @@ def _states(text: str) -> tuple[str, ...]:
                 hint=f"states are {', '.join(_STATES).lower()}",
                 exit_code=2,
             )
-    return found
+    return states
 
 
 def _metric(text: str) -> tuple[str, str, float]:

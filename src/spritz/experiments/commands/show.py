@@ -69,8 +69,8 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     lines = [
         f"{entry.name}  {entry.state}" + (f", exit status {entry.exit_code}" if entry.exit_code is not None else "")
     ]
-    if said := failures.explain(directory, entry.state, entry.exit_code):
-        lines.append(f"  {said}")
+    if reason := failures.explain(directory, entry.state, entry.exit_code):
+        lines.append(f"  {reason}")
     lines += ["", f"Command    {known.command_line}", _job(entry, known.options)]
     if entry.started_at:
         begin = datetime.fromtimestamp(entry.started_at).isoformat(" ", "seconds")
@@ -119,19 +119,19 @@ def _usage(arguments: Namespace, terminal: Terminal, entry: Entry) -> int:
     except re.error as error:
         raise ExperimentError(f"--grep {arguments.grep}: {error}", exit_code=2) from error
     points = metrics.history(home(), entry.name, directory)
-    found = usage.collect(directory, points, pattern)
+    collected = usage.collect(directory, points, pattern)
     if arguments.json:
-        terminal.out(json.dumps({**asdict(found), "points": [asdict(point) for point in points]}) + "\n")
+        terminal.out(json.dumps({**asdict(collected), "points": [asdict(point) for point in points]}) + "\n")
         return 0
     if arguments.html:
         path = Path(arguments.html)
         try:
-            path.write_text(usage.html(entry.name, found), encoding="utf-8")
+            path.write_text(usage.html(entry.name, collected), encoding="utf-8")
         except OSError as error:
             raise ExperimentError(f"{path}: {error.strerror}") from error
         terminal.err(f"Wrote {path}\n")
     if arguments.usage:
-        terminal.out(usage.chart(entry.name, found))
+        terminal.out(usage.chart(entry.name, collected))
     return 0
 
 

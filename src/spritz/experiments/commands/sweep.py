@@ -74,14 +74,14 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         else:
             terminal.out(f"{sweep.name}: queued trials {queue.ranges(numbers)} as job {sweep.arrays[-1]}\n")
         return follow(sweep, store, terminal) if arguments.wait else 0
-    found = report.rows(sweep, queue.entries_of(sweep, store))
+    rows = report.rows(sweep, queue.entries_of(sweep, store))
     if arguments.html:
-        count = report.write_html(sweep, found, Path(arguments.html))
+        count = report.write_html(sweep, rows, Path(arguments.html))
         terminal.err(f"{arguments.html} has {count} trials\n")
     if arguments.json:
-        terminal.out(json.dumps(report.as_json(sweep, found), indent=1) + "\n")
+        terminal.out(json.dumps(report.as_json(sweep, rows), indent=1) + "\n")
     elif not arguments.html:
-        terminal.out(report.text(sweep, found, arguments.limit))
+        terminal.out(report.text(sweep, rows, arguments.limit))
     return 0
 
 
@@ -102,13 +102,13 @@ def changed(plan: Plan, arguments: Namespace) -> Plan:
 def start(plan: Plan, arguments: Namespace, store: Store, terminal: Terminal, *, wait: bool) -> int:
     """Queue the sweep with the options of a run; its exit status."""
     directory = Path.cwd()
-    found = settings.read(directory)
-    under = {name: value for name, value in vars(settings.merged(found, plan.run)).items() if value}
+    project_settings = settings.read(directory)
+    under = {name: value for name, value in vars(settings.merged(project_settings, plan.run)).items() if value}
     request = submission.Request(
         command=plan.command,
         directory=directory,
-        options=run_command.options_of(arguments, replace(found, run=under)),
-        settings=found,
+        options=run_command.options_of(arguments, replace(project_settings, run=under)),
+        settings=project_settings,
         take_snapshot=not arguments.no_snapshot,
     )
     return launch(plan, request, store, terminal, detach=not wait)

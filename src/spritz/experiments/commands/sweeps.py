@@ -35,13 +35,13 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     table = [("SWEEP", "METHOD", "TRIALS", "STATES", "BEST")]
     described = []
     for sweep in known[: arguments.limit or None]:
-        found = report.rows(sweep, queue.entries_of(sweep, store))
-        winner = report.best(found)
-        count = Counter(row.state for row in found)
+        rows = report.rows(sweep, queue.entries_of(sweep, store))
+        winner = report.best(rows)
+        count = Counter(row.state for row in rows)
         states = ", ".join(f"{number} {state.lower()}" for state, number in sorted(count.items()))
         value = f"{winner.entry.name} {sweep.plan.metric} {winner.trial.value:g}" if winner else "-"
         table.append((sweep.name, sweep.plan.method, str(sweep.size), states, value))
-        described.append({key: item for key, item in report.as_json(sweep, found).items() if key != "trials"})
+        described.append({key: item for key, item in report.as_json(sweep, rows).items() if key != "trials"})
     for message in damaged:
         terminal.err(f"{message}\n")
     if arguments.json:

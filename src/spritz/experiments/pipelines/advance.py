@@ -139,28 +139,28 @@ def _groups(pipeline: Pipeline, jobs: _Jobs, step: StepRecord, retry: bool) -> l
     units = pipeline.units(step.name)
     if units is None:
         return []
-    wanted: list[Unit] = []
+    ready: list[Unit] = []
     for unit in units:
         if pipeline.about(step.name, unit) is not None or jobs.batch_of(step.name, unit) is not None:
             continue
         if jobs.count(step.name, unit) and not retry:
             continue  # it failed
-        wanted.append(unit)
-    if not wanted:
+        ready.append(unit)
+    if not ready:
         return []
     over = next(references(step.over), "")
     mapped = bool(over) and pipeline.definition.step(over).over is not None
     whole = [*references(step.arguments), *references(step.named), *step.after]
     waits: dict[str, list[str]] = {}
     for source in dict.fromkeys(whole):
-        found = _waits(pipeline, jobs, source)
-        if found is None:
+        dependencies = _waits(pipeline, jobs, source)
+        if dependencies is None:
             return []
-        waits[source] = found
-    ids = list(dict.fromkeys(each for found in waits.values() for each in found))
+        waits[source] = dependencies
+    ids = list(dict.fromkeys(each for dependencies in waits.values() for each in dependencies))
     first = f"afterok:{':'.join(ids)}" if ids else ""
     groups: dict[tuple[int, str], list[Unit]] = {}
-    for unit in wanted:
+    for unit in ready:
         parts = [first] if first else []
         if mapped and pipeline.about(over, unit) is None:
             batch = jobs.batch_of(over, unit)
@@ -187,15 +187,15 @@ def _waits(pipeline: Pipeline, jobs: _Jobs, source: str) -> list[str] | None:
         if batch is None:
             return None if pipeline.about(source, unit) is None else _waits(pipeline, jobs, source)
         by_batch.setdefault(batch.name, (batch, []))[1].append(unit)
-    found = []
+    dependencies = []
     for batch, waiting in by_batch.values():
         # The whole array, unless some of its tasks have failed.
         failed = [unit for unit in batch.units if unit not in waiting and pipeline.about(source, unit) is None]
         if failed:
-            found += [jobs.task(batch, unit) for unit in waiting]
+            dependencies += [jobs.task(batch, unit) for unit in waiting]
         else:
-            found.append(jobs.job_ids[batch.name])
-    return found
+            dependencies.append(jobs.job_ids[batch.name])
+    return dependencies
 
 
 def _queue(pipeline: Pipeline, batch: Batch, store: Store, environment: Mapping[str, str]) -> None:
@@ -230,8 +230,8 @@ def _requests(pipeline: Pipeline, batch: Batch, store: Store, environment: Mappi
     """The runs by task of the array. Reserves their names, and removes what a killed submitter left under them."""
     step = pipeline.definition.step(batch.step)
     base = pipeline.directory.parent.parent
-    found = settings.Settings(run=_options(pipeline.defaults))
-    options = api.run_options(_options(step.options), found, "")
+    project_settings = settings.Settings(run=_options(pipeline.defaults))
+    options = api.run_options(_options(step.options), project_settings, "")
     if options.template in script.LAUNCHERS:
         # What the job runs once on each node is `stepping`, which starts the launcher.
         options = replace(options, template="")
@@ -257,7 +257,7 @@ def _requests(pipeline: Pipeline, batch: Batch, store: Store, environment: Mappi
             shown=shown,
             directory=directory,
             options=options,
-            settings=found,
+            settings=project_settings,
             take_snapshot=False,
             code=pipeline.code,
             group=pipeline.name,

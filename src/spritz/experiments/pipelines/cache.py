@@ -109,10 +109,10 @@ def file_digests(code: Snapshot, repository: Path, steps: Sequence[StepRecord]) 
             meta, _, path = line.partition("\t")
             if path:
                 listed.append((path, meta))
-    found = {}
+    digests = {}
     for step in steps:
         if not step.files:
-            found[step.name] = f"{code.tree} {code.directory}"
+            digests[step.name] = f"{code.tree} {code.directory}"
             continue
         lines = []
         for pattern in step.files:
@@ -125,8 +125,10 @@ def file_digests(code: Snapshot, repository: Path, steps: Sequence[StepRecord]) 
             if not matched:
                 raise ExperimentError(f"step {step.name}: files: {pattern}: no such file in the snapshot of the code")
             lines += matched
-        found[step.name] = hashlib.sha256("\n".join(sorted(set(lines))).encode("utf-8", "surrogateescape")).hexdigest()
-    return found
+        digests[step.name] = hashlib.sha256(
+            "\n".join(sorted(set(lines))).encode("utf-8", "surrogateescape")
+        ).hexdigest()
+    return digests
 
 
 def pickled(value: Any, what: str) -> bytes:

@@ -69,8 +69,8 @@ class StepRecord:
     @property
     def sources(self) -> list[str]:
         """Steps that must end before, each once."""
-        found = [*references(self.arguments), *references(self.named), *references(self.over), *self.after]
-        return list(dict.fromkeys(found))
+        names = [*references(self.arguments), *references(self.named), *references(self.over), *self.after]
+        return list(dict.fromkeys(names))
 
 
 @dataclass
@@ -198,8 +198,8 @@ def command(
     """
     if _tracing is None:
         raise ExperimentError(f"command {name}: outside a pipeline")
-    given = ["bash", "-c", words] if isinstance(words, str) else list(words)
-    return _tracing.add_command(name, given, over, after, options)
+    argv = ["bash", "-c", words] if isinstance(words, str) else list(words)
+    return _tracing.add_command(name, argv, over, after, options)
 
 
 def pipeline(function: Callable[..., Any]) -> Callable[..., Any]:

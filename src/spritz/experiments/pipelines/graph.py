@@ -53,11 +53,11 @@ def fares(pipeline: Pipeline, store: Store) -> tuple[str, list[Fare]]:
         for unit in batch.units:
             if entry := by_name.get(batch.run_of(unit)):
                 newest[batch.step, unit] = entry
-    found: dict[str, Fare] = {}
+    fares_by_step: dict[str, Fare] = {}
     for step in pipeline.definition.steps:
         units = pipeline.units(step.name)
-        missing = any(found[source].state not in ("COMPLETED", *_SIGNS) for source in step.sources)
-        blocked = missing or any(found[source].state == "BLOCKED" for source in step.sources)
+        missing = any(fares_by_step[source].state not in ("COMPLETED", *_SIGNS) for source in step.sources)
+        blocked = missing or any(fares_by_step[source].state == "BLOCKED" for source in step.sources)
         counts: Counter[str] = Counter()
         for unit in units or []:
             counts[_unit(pipeline, step.name, unit, newest.get((step.name, unit)), blocked)] += 1
@@ -66,7 +66,7 @@ def fares(pipeline: Pipeline, store: Store) -> tuple[str, list[Fare]]:
             entry for unit, entry in latest.items() if entry.state in states.ENDED
             and _unit(pipeline, step.name, unit, entry, blocked) not in _SIGNS
         ]  # fmt: skip
-        found[step.name] = Fare(
+        fares_by_step[step.name] = Fare(
             step.name,
             step.sources,
             step.over is not None,
@@ -78,7 +78,7 @@ def fares(pipeline: Pipeline, store: Store) -> tuple[str, list[Fare]]:
         )
     # A step that has its value may still be submitting what follows it.
     alive = busy or any(entry.state in _OPEN and entry.job_id for entry in by_name.values())
-    return _whole(pipeline, list(found.values()), alive), list(found.values())
+    return _whole(pipeline, list(fares_by_step.values()), alive), list(fares_by_step.values())
 
 
 def _unit(pipeline: Pipeline, step: str, unit: Unit, entry: Entry | None, blocked: bool) -> str:
@@ -144,8 +144,8 @@ def drawn(pipeline: Pipeline, state: str, steps: list[Fare]) -> str:
     if failed:
         lines.append("")
     for entry in failed[:_FAILED_MAX]:
-        said = failures.explain(Path(entry.directory), entry.state, entry.exit_code) or "it ended without a value"
-        lines.append(f"{entry.name} {entry.state}: {said}")
+        reason = failures.explain(Path(entry.directory), entry.state, entry.exit_code) or "it ended without a value"
+        lines.append(f"{entry.name} {entry.state}: {reason}")
     if len(failed) > _FAILED_MAX:
         lines.append(f"… and {len(failed) - _FAILED_MAX} more: `spritz runs --group {pipeline.name} --state failed`")
     if state in ("FAILED", "CANCELLED", "INCOMPLETE"):

@@ -204,11 +204,11 @@ class Pipeline:
 
     def batches(self) -> list[Batch]:
         """All, in the order of their numbers."""
-        found = []
+        batches = []
         for path in (self.directory / "batches").glob("*.json"):
             with suppress(FileNotFoundError):
-                found.append(Batch(**json.loads(path.read_text(encoding="utf-8"))))
-        return sorted(found, key=lambda batch: (batch.step, batch.number))
+                batches.append(Batch(**json.loads(path.read_text(encoding="utf-8"))))
+        return sorted(batches, key=lambda batch: (batch.step, batch.number))
 
     def write_batch(self, batch: Batch) -> None:
         """Replace the batch's record."""
@@ -264,12 +264,12 @@ def make(home: Path, name: str) -> tuple[str, Path]:
 
 def numbered(folder: Path, name: str) -> list[tuple[Path, int]]:
     """Pipelines of this name, and their numbers."""
-    found = []
+    pipelines = []
     for path in folder.glob(f"{name}-*"):
         end = path.name[len(name) + 1 :]
         if end.isdigit():
-            found.append((path, int(end)))
-    return sorted(found, key=lambda item: item[1])
+            pipelines.append((path, int(end)))
+    return sorted(pipelines, key=lambda item: item[1])
 
 
 def find(home: Path, name: str) -> Pipeline:

@@ -235,15 +235,15 @@ def resume(sweep: Sweep, store: Store) -> list[int]:
     with sweep.locked():
         prepare(sweep, store)
         adopt(sweep, store)
-        wanted = [
+        indices = [
             index_of(entry.name) for entry in entries_of(sweep, store)
             if entry.state not in _DONE and not (entry.job_id and entry.state in _OPEN)
         ]  # fmt: skip
-        if not wanted:
+        if not indices:
             return []
-        for place in (sweep.directory / "told", *(sweep.directory / "ended" / str(index) for index in wanted)):
+        for place in (sweep.directory / "told", *(sweep.directory / "ended" / str(index) for index in indices)):
             place.unlink(missing_ok=True)
-        for index in wanted:
+        for index in indices:
             (record.directory_of(sweep.home, trials.name_of(sweep.name, index)) / "claim").unlink(missing_ok=True)
         first = record.read(record.directory_of(sweep.home, trials.name_of(sweep.name, 1)))
         masked = [name for name, value in first.options.get("env", {}).items() if value == secrets.MASK]
@@ -252,8 +252,8 @@ def resume(sweep: Sweep, store: Store) -> list[int]:
         environment = submission.environment_of(request, {})[0]
         if urls := notify.addresses(settings.read(Path.cwd()).notify, os.environ):
             environment[notify.VARIABLE] = " ".join(urls)
-        _submit(sweep, store, wanted, environment)
-        return wanted
+        _submit(sweep, store, indices, environment)
+        return indices
 
 
 def stop(sweep: Sweep, store: Store) -> None:
@@ -279,10 +279,10 @@ def remove(sweep: Sweep, store: Store) -> None:
 
 
 def _submit(sweep: Sweep, store: Store, indices: Iterable[int], environment: dict[str, str]) -> None:
-    wanted = list(indices)
+    remaining = list(indices)
     limit = f"%{sweep.plan.concurrency}" if sweep.plan.concurrency else ""
     job_id = slurm.submit(
-        str(sweep.directory / "job.sh"), [f"--array={ranges(wanted)}{limit}"], environment=environment
+        str(sweep.directory / "job.sh"), [f"--array={ranges(remaining)}{limit}"], environment=environment
     )
     sweep.arrays.append(job_id)
     sweep.write()
@@ -290,7 +290,7 @@ def _submit(sweep: Sweep, store: Store, indices: Iterable[int], environment: dic
     store.change_all(
         {
             (trials.name_of(sweep.name, index), sweep.user): {"job_id": f"{job_id}_{index}", **cleared}
-            for index in wanted
+            for index in remaining
         }
     )
 

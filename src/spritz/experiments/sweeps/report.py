@@ -34,7 +34,7 @@ class Row:
 
 def rows(sweep: Sweep, entries: Iterable[Entry]) -> list[Row]:
     """All trials: the best first, trials without a value last."""
-    found = [
+    report_rows = [
         Row(entry, trials.read(sweep.runs, sweep.name, int(entry.name.rpartition(".")[2]), sweep.plan.metric))
         for entry in entries
     ]
@@ -44,31 +44,31 @@ def rows(sweep: Sweep, entries: Iterable[Entry]) -> list[Row]:
         value = row.trial.value
         return value is None, row.state != "COMPLETED", 0.0 if value is None else sign * value, row.trial.index
 
-    return sorted(found, key=order)
+    return sorted(report_rows, key=order)
 
 
-def best(found: Sequence[Row]) -> Row | None:
+def best(rows: Sequence[Row]) -> Row | None:
     """The best complete trial, None if there is none."""
-    return next((row for row in found if row.state == "COMPLETED" and row.trial.value is not None), None)
+    return next((row for row in rows if row.state == "COMPLETED" and row.trial.value is not None), None)
 
 
-def text(sweep: Sweep, found: Sequence[Row], limit: int) -> str:
+def text(sweep: Sweep, rows: Sequence[Row], limit: int) -> str:
     """The report as text."""
     plan = sweep.plan
-    count = Counter(row.state for row in found)
+    count = Counter(row.state for row in rows)
     counts = ", ".join(
         f"{number} {state.lower()}" for state, number in sorted(count.items(), key=lambda item: -item[1])
     )
     lines = [f"{sweep.name}: {plan.method}, {sweep.size} trials: {counts}"]
-    if said := silence(sweep, found):
-        lines.append(said)
-    winner = best(found)
+    if warning := silence(sweep, rows):
+        lines.append(warning)
+    winner = best(rows)
     if winner is not None:
         point = " ".join(f"{name}={space.written(value)}" for name, value in winner.trial.parameters.items())
         lines.append(f"best: {winner.entry.name}  {plan.metric} {winner.trial.value:g}  {point}")
     names = [parameter.name for parameter in plan.parameters]
     table = [("TRIAL", "STATE", "TIME", *([plan.metric] if plan.metric else []), *names)]
-    for row in found[:limit] if limit else found:
+    for row in rows[:limit] if limit else rows:
         trial, entry = row.trial, row.entry
         value = ("-" if trial.value is None else f"{trial.value:g}",) if plan.metric else ()
         taken = clock(trial.ended_at - trial.started_at) if trial.ended_at > trial.started_at else "-"
@@ -77,9 +77,9 @@ def text(sweep: Sweep, found: Sequence[Row], limit: int) -> str:
         table.append((entry.name, state, taken, *value, *(short(item) for item in shown)))
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     lines += ["", *("  ".join(map(str.ljust, line, widths)).rstrip() for line in table)]
-    if limit and len(found) > limit:
-        lines.append(f"… and {len(found) - limit} more (-n 0 shows all)")
-    if plot := axes(sweep, found):
+    if limit and len(rows) > limit:
+        lines.append(f"… and {len(rows) - limit} more (-n 0 shows all)")
+    if plot := axes(sweep, rows):
         lines += ["", *plot]
     return "\n".join(lines) + "\n"
 
@@ -92,10 +92,10 @@ def short(text: str) -> str:
         return text
 
 
-def silence(sweep: Sweep, found: Sequence[Row]) -> str:
+def silence(sweep: Sweep, rows: Sequence[Row]) -> str:
     """A warning if trials are complete and none has reported the metric; else ""."""
     metric = sweep.plan.metric
-    complete = [row for row in found if row.state == "COMPLETED"]
+    complete = [row for row in rows if row.state == "COMPLETED"]
     if not metric or not complete or any(row.trial.value is not None for row in complete):
         return ""
     others = sorted({name for row in complete[:50] for name in trials.metrics_of(row.trial.directory)})
@@ -103,10 +103,10 @@ def silence(sweep: Sweep, found: Sequence[Row]) -> str:
     return f"warning: none of {len(complete)} complete trials has reported {metric}; {told}"
 
 
-def axes(sweep: Sweep, found: Sequence[Row]) -> list[str]:
+def axes(sweep: Sweep, rows: Sequence[Row]) -> list[str]:
     """Horizontal parallel coordinates: a line per axis with all trials; the best is #, the best quarter o."""
     plan = sweep.plan
-    with_value = [row for row in found if row.trial.value is not None and row.trial.parameters]
+    with_value = [row for row in rows if row.trial.value is not None and row.trial.parameters]
     if not plan.metric or len(with_value) < 2:
         return []
     sign = -1.0 if plan.maximize else 1.0
@@ -150,9 +150,9 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def as_json(sweep: Sweep, found: Sequence[Row]) -> dict[str, Any]:
+def as_json(sweep: Sweep, rows: Sequence[Row]) -> dict[str, Any]:
     """The report of --json."""
-    winner = best(found)
+    winner = best(rows)
     return {
         "sweep": sweep.name,
         "method": sweep.plan.method,
@@ -160,9 +160,9 @@ def as_json(sweep: Sweep, found: Sequence[Row]) -> dict[str, Any]:
         "direction": "maximize" if sweep.plan.maximize else "minimize",
         "size": sweep.size,
         "jobs": sweep.arrays,
-        "states": dict(Counter(row.state for row in found)),
+        "states": dict(Counter(row.state for row in rows)),
         "best": winner.entry.name if winner else None,
-        "ended": all(row.state in states.ENDED for row in found),
+        "ended": all(row.state in states.ENDED for row in rows),
         "trials": [
             {
                 "name": row.entry.name, "state": row.state, "exit_code": row.entry.exit_code,
@@ -170,12 +170,12 @@ def as_json(sweep: Sweep, found: Sequence[Row]) -> dict[str, Any]:
                 "metrics": row.entry.metrics, "steps": len(row.trial.reports), "retries": row.trial.retries,
                 "started_at": row.trial.started_at or None, "ended_at": row.trial.ended_at or None,
             }
-            for row in sorted(found, key=lambda row: row.trial.index)
+            for row in sorted(rows, key=lambda row: row.trial.index)
         ],
     }  # fmt: skip
 
 
-def write_html(sweep: Sweep, found: Sequence[Row], path: Path) -> int:
+def write_html(sweep: Sweep, rows: Sequence[Row], path: Path) -> int:
     """Write parallel coordinates of trials with a value into an HTML page; return their number. Raises
     ExperimentError."""
     if find_spec("plotly") is None:
@@ -183,9 +183,9 @@ def write_html(sweep: Sweep, found: Sequence[Row], path: Path) -> int:
     import plotly.graph_objects
 
     metric = sweep.plan.metric
-    shown = [row for row in found if row.trial.parameters and (row.trial.value is not None or not metric)]
+    shown = [row for row in rows if row.trial.parameters and (row.trial.value is not None or not metric)]
     if not shown:
-        raise ExperimentError(f"no trial of {sweep.name} has a value yet", hint=silence(sweep, found))
+        raise ExperimentError(f"no trial of {sweep.name} has a value yet", hint=silence(sweep, rows))
     dimensions: list[dict[str, Any]] = [
         _dimension(parameter.name, [row.trial.parameters.get(parameter.name) for row in shown], log=parameter.log)
         for parameter in sweep.plan.parameters

@@ -79,10 +79,10 @@ def distributions(parameters: Iterable[Parameter]) -> dict[str, Any]:
     """The space as Optuna's distributions."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for parameter in parameters:
         if parameter.values:
-            found[parameter.name] = CategoricalDistribution(parameter.values)
+            by_name[parameter.name] = CategoricalDistribution(parameter.values)
             continue
         # Optuna warns if the step does not divide the range; like Optuna's, our grid ends at the last whole step.
         high = (
@@ -91,20 +91,20 @@ def distributions(parameters: Iterable[Parameter]) -> dict[str, Any]:
             else parameter.high
         )
         if parameter.integer:
-            found[parameter.name] = IntDistribution(
+            by_name[parameter.name] = IntDistribution(
                 int(parameter.low), int(high), log=parameter.log, step=int(parameter.step) or 1
             )
         else:
-            found[parameter.name] = FloatDistribution(
+            by_name[parameter.name] = FloatDistribution(
                 parameter.low, high, log=parameter.log, step=parameter.step or None
             )
-    return found
+    return by_name
 
 
 def plain(value: Any) -> Value:
     """The value without numpy's types."""
-    found: Value = value.item() if hasattr(value, "item") else value
-    return found
+    unwrapped: Value = value.item() if hasattr(value, "item") else value
+    return unwrapped
 
 
 def _seed(plan: Plan, index: int) -> int:

@@ -105,13 +105,13 @@ def parse(given: Mapping[Any, Any], where: str) -> tuple[Parameter, ...]:
     """The parameters of a sweep. Raises ExperimentError naming parameter and key; `where` leads the message."""
     if not given:
         raise ExperimentError(f"{where}: parameters: nothing to vary", hint="parameters: {lr: [0.1, 0.01]}")
-    found = [_parameter(str(name), value, f"{where}: parameters: {name}") for name, value in given.items()]
-    variables = [variable(parameter.name) for parameter in found]
+    parameters = [_parameter(str(name), value, f"{where}: parameters: {name}") for name, value in given.items()]
+    variables = [variable(parameter.name) for parameter in parameters]
     for place, name in enumerate(variables):
         if name in variables[:place]:
-            first = found[variables.index(name)].name
-            raise ExperimentError(f"{where}: parameters {first} and {found[place].name} are one variable, {name}")
-    return tuple(found)
+            first = parameters[variables.index(name)].name
+            raise ExperimentError(f"{where}: parameters {first} and {parameters[place].name} are one variable, {name}")
+    return tuple(parameters)
 
 
 def _parameter(name: str, given: Any, where: str) -> Parameter:
@@ -224,15 +224,15 @@ def sample_of_grid(parameters: Sequence[Parameter], number: int, seed: int) -> l
     axes = [parameter.points() for parameter in parameters]
     size = math.prod(len(axis) for axis in axes)
     places = range(size) if size <= number else sorted(random.Random(f"{seed}").sample(range(size), number))
-    found = []
+    points = []
     for place in places:
         point: dict[str, Value] = {}
         rest = place
         for parameter, axis in zip(reversed(parameters), reversed(axes), strict=True):
             rest, at = divmod(rest, len(axis))
             point[parameter.name] = axis[at]
-        found.append({parameter.name: point[parameter.name] for parameter in parameters})
-    return found
+        points.append({parameter.name: point[parameter.name] for parameter in parameters})
+    return points
 
 
 def written(value: Value) -> str:

@@ -47,12 +47,12 @@ def stop(policy: Policy, own: Reports, peers: Iterable[Peer], *, maximize: bool,
     if not own or max(own) <= judged:
         return ""
     sign = -1.0 if maximize else 1.0
-    mine = {step: sign * value for step, value in own.items()}
+    signed = {step: sign * value for step, value in own.items()}
     others = [({step: sign * value for step, value in peer.reports.items()}, peer.complete) for peer in peers]
     if policy.method == "asha":
-        return _asha(policy, mine, [reports for reports, _ in others], judged)
+        return _asha(policy, signed, [reports for reports, _ in others], judged)
     if policy.method == "median":
-        return _median(policy, mine, [reports for reports, complete in others if complete])
+        return _median(policy, signed, [reports for reports, complete in others if complete])
     return ""
 
 
@@ -88,10 +88,10 @@ def _median(policy: Policy, own: Reports, complete: list[Reports]) -> str:
     values = [value for reports in complete if (value := reports.get(step, math.nan)) == value]
     if not values:
         return ""
-    mine = [value for value in own.values() if value == value]
-    if not mine:
+    numbers = [value for value in own.values() if value == value]
+    if not numbers:
         return "the metric is not a number"
     median = statistics.median(values)
-    if min(mine) > median:
+    if min(numbers) > median:
         return f"worse than the median of {len(values)} complete trials at step {step}"
     return ""

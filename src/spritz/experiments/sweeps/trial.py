@@ -80,10 +80,10 @@ def tell(sweep: Sweep, index: int, event: str) -> int:
 
 def summary(sweep: Sweep) -> tuple[str, str]:
     """Title and text of the notification about a sweep's end."""
-    found = sweep.read_trials()
-    count = Counter(trial.state for trial in found)
+    trials = sweep.read_trials()
+    count = Counter(trial.state for trial in trials)
     lines = [", ".join(f"{number} {state.lower()}" for state, number in sorted(count.items()))]
-    values = [(trial.value, trial) for trial in found if trial.state == "COMPLETED" and trial.value is not None]
+    values = [(trial.value, trial) for trial in trials if trial.state == "COMPLETED" and trial.value is not None]
     if values:
         value, best = (max if sweep.plan.maximize else min)(values, key=lambda item: item[0])
         point = " ".join(f"{name}={space.written(each)}" for name, each in best.parameters.items())
@@ -119,7 +119,7 @@ def watch(sweep: Sweep, index: int, restart: int, process: int) -> None:
 
 
 def _peers(sweep: Sweep, files: dict[int, trials.Reports]) -> list[stopping.Peer]:
-    found = []
+    peers = []
     for index, reports in files.items():
         values = reports.read()
         if not values:
@@ -127,8 +127,8 @@ def _peers(sweep: Sweep, files: dict[int, trials.Reports]) -> list[stopping.Peer
         complete = False
         if sweep.plan.early_stopping.method == "median":
             complete = trials.read(sweep.runs, sweep.name, index, sweep.plan.metric).state == "COMPLETED"
-        found.append(stopping.Peer(values, complete))
-    return found
+        peers.append(stopping.Peer(values, complete))
+    return peers
 
 
 def _end(process: int) -> None:

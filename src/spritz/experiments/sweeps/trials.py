@@ -45,12 +45,12 @@ def read(runs: Path, sweep: str, index: int, metric: str) -> Trial:
     """Read a trial. Ignores damaged and missing files."""
     directory = runs / name_of(sweep, index)
     parameters = _json(directory / "params.json")
-    said = [event for event in lines(directory / "events.jsonl") if "event" in event]
+    events = [event for event in lines(directory / "events.jsonl") if "event" in event]
     reports = Reports(directory / "metrics.jsonl", metric)
-    found = reports.read()
-    kinds = [str(event["event"]) for event in said]
+    values = reports.read()
+    kinds = [str(event["event"]) for event in events]
     begin = len(kinds) - kinds[::-1].index("started") - 1 if "started" in kinds else len(kinds)
-    newest = said[begin:]
+    newest = events[begin:]
     ended = next((event for event in reversed(newest) if event["event"] == "ended"), None)
     if not newest:
         state = "WAITING"
@@ -65,9 +65,9 @@ def read(runs: Path, sweep: str, index: int, metric: str) -> Trial:
         directory=directory,
         state=state,
         parameters=parameters,
-        reports=found,
+        reports=values,
         value=reports.last,
-        started_at=_time(said[kinds.index("started")]) if "started" in kinds else 0.0,
+        started_at=_time(events[kinds.index("started")]) if "started" in kinds else 0.0,
         ended_at=_time(ended) if ended else 0.0,
         retries=kinds.count("retried"),
     )
@@ -75,12 +75,12 @@ def read(runs: Path, sweep: str, index: int, metric: str) -> Trial:
 
 def metrics_of(directory: Path) -> dict[str, float]:
     """The final values of all metrics that a run has reported."""
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for line in lines(directory / "metrics.jsonl"):
         for name, value in line.items():
             if name != "step" and (number := _number(value)) is not None:
-                found[name] = number
-    return found
+                values[name] = number
+    return values
 
 
 class Reports:
@@ -119,11 +119,11 @@ def lines(path: Path) -> Iterator[dict[str, Any]]:
         return
     for line in text.split("\n"):
         try:
-            found = json.loads(line)
+            mapping = json.loads(line)
         except ValueError:
             continue
-        if isinstance(found, dict):
-            yield found
+        if isinstance(mapping, dict):
+            yield mapping
 
 
 def write_parameters(directory: Path, point: Mapping[str, Any], assignments: str) -> None:
