@@ -138,9 +138,7 @@ class Intake:
             if isinstance(value, str):
                 value = [word for word in value.split(",") if word]
             elif isinstance(value, dict):
-                value = [
-                    f"{name}={item}" if isinstance(item, (str, int, float)) else item for name, item in value.items()
-                ]
+                value = [f"{name}={one}" if isinstance(one, (str, int, float)) else one for name, one in value.items()]
             elif not isinstance(value, list):
                 problems.error(place, f"Expected a list but got {_kind(value)}")
                 return []
