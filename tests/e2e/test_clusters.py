@@ -506,9 +506,13 @@ def test_a_cluster_of_the_chart_outlives_its_parts(tmp_path: Path) -> None:
 
             await until(over, "the job has ended as it should")
             assert (kube.root / "out").read_text() == "done on small-1\n"
+
+            async def replaced() -> bool:
+                return (await kube.pods("small")).get("small-1", busy) != busy
+
+            await until(replaced, "the pod of the job is replaced after the job")
             await kube.settled("small", nodes=2)
             await kube.settled("big", nodes=1)
-            assert (await kube.pods("small"))["small-1"] != busy
             say(await kube.command("sacct", "-X", "-o", "JobID,JobName,State,ExitCode,NodeList"))
 
             async def clean() -> bool:
