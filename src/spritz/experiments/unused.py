@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from spritz.experiments import snapshot
+from spritz.experiments.errors import ExperimentError
 from spritz.experiments.store import Store
 
 _YOUNG_SECONDS = 3600.0
@@ -50,9 +51,13 @@ def _unlink(paths: Iterable[Path], before: float) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The file's mapping; empty if it is gone or damaged."""
+    """The file's mapping; empty if it is gone. Raises ExperimentError for a damaged file: what it uses is not known."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except FileNotFoundError:
         return {}
-    return found if isinstance(found, dict) else {}
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ExperimentError(f"{path} is damaged", hint="repair it or move it away, then remove another run")
+    return found

@@ -96,6 +96,17 @@ def test_code_that_is_submitted_again_is_young_again(store: Store, took: Took) -
     assert trees(store) == {tree}
 
 
+def test_no_code_goes_while_a_record_cannot_be_read(store: Store, took: Took) -> None:
+    """What the record says may be in use."""
+    tree = took("lost")
+    record = store.home / "runs/lost-1/run.json"
+    record.parent.mkdir(parents=True)
+    record.write_text(json.dumps({"code": {"tree": tree}})[:-4])
+    with pytest.raises(ExperimentError, match=r"runs/lost-1/run\.json is damaged"):
+        unused.remove(store)
+    assert trees(store) == {tree}
+
+
 def test_nothing_goes_while_a_snapshot_is_taken(store: Store, took: Took) -> None:
     tree = took("x")
     with open(store.home / "snapshots.git" / "lock", "ab") as file:
@@ -119,7 +130,7 @@ def test_scripts_of_arrays_and_cached_values_go_when_nothing_uses_them(store: St
     make("pipelines/p/values/load/all.json", json.dumps({"digest": "used"}))
     kept = [
         make("arrays/double-1-0.sh"),
-        make("arrays/double-1-0.shared"),
+        make("arrays/double-1-0.shared", "{}"),
         make("arrays/double-2-0.sh", old=False),
         make("values/a.json", json.dumps({"digest": "used"})),
         make("values/a.pkl"),
