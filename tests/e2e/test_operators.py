@@ -152,11 +152,13 @@ async def _accounted(slurm: Slurm, server: KubeServer) -> None:
     """A job for each pod, and a binding."""
 
     async def ended() -> bool:
-        jobs = [job for job in await slurm.jobs() if job.comment.startswith("kubernetes:pod/default/p")]
+        jobs = [job for job in await slurm.jobs() if job.admin_comment.startswith("kubernetes:pod/default/p")]
         return len(jobs) >= 60 and all(job.state == "COMPLETED" for job in jobs)
 
     await until(ended, "all jobs have ended")
-    jobs = Counter(job.comment for job in await slurm.jobs() if job.comment.startswith("kubernetes:pod/default/p"))
+    jobs = Counter(
+        job.admin_comment for job in await slurm.jobs() if job.admin_comment.startswith("kubernetes:pod/default/p")
+    )
     assert (len(jobs), set(jobs.values())) == (60, {1})
     bound = Counter(each.name for each in server.log if each.subresource == "binding" and each.code == 201)
     assert {name: count for name, count in bound.items() if count != 1} == {}

@@ -291,8 +291,10 @@ def test_an_operator_that_was_away_finds_everything_again(site: Site) -> None:
                 assert (await kube.get("runs") or {})["metadata"]["uid"] == runs["metadata"]["uid"]
                 await kube.phase("waits", "Succeeded")
                 await job_of(slurm, pod, "COMPLETED")
-            jobs = [job for job in await slurm.jobs() if job.comment.startswith("kubernetes:pod/default/")]
-            assert sum(job.comment.split("/")[2] in ("runs", "goes", "waits") for job in jobs) == 3, "no job twice"
+            jobs = [job for job in await slurm.jobs() if job.admin_comment.startswith("kubernetes:pod/default/")]
+            assert sum(job.admin_comment.split("/")[2] in ("runs", "goes", "waits") for job in jobs) == 3, (
+                "no job twice"
+            )
 
     asyncio.run(journey())
 

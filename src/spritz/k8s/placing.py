@@ -22,7 +22,8 @@ from spritz.k8s.slurm import Job
 #: Feature of the nodes on which pods can run: other nodes of the cluster are not nodes of Kubernetes.
 FEATURE = "kubernetes"
 
-#: Prefix of a job's comment, which names its workload, so that a restarted operator finds its jobs.
+#: Prefix of a job's AdminComment, which names its workload, so that a restarted operator finds its jobs. Ordinary users
+#: cannot set it, so no job of theirs passes for a workload's.
 COMMENT = "kubernetes:"
 
 
@@ -164,7 +165,7 @@ def describe(workload: str, pods: Sequence[Pod], policy: Policy, closed_nodes: C
             "flags": ["EXTERNAL_JOB"],
             "constraints": FEATURE,
             "name": workload.split("/")[2][:200],
-            "comment": f"{COMMENT}{workload}",
+            "admin_comment": f"{COMMENT}{workload}",
             "current_working_directory": "/",
             "tasks": len(members),
             "cpus_per_task": shape.cpus,

@@ -211,9 +211,9 @@ class PodScheduler:
 
     async def _find_jobs(self) -> None:
         """Jobs of pods that there are already, and every workload that has pods: all are looked at."""
-        rows = [job for job in await self._slurm.jobs() if _OURS.fullmatch(job.comment)]
+        rows = [job for job in await self._slurm.jobs() if _OURS.fullmatch(job.admin_comment)]
         for job in sorted(rows, key=lambda job: job.id):
-            workload = job.comment.removeprefix(COMMENT)
+            workload = job.admin_comment.removeprefix(COMMENT)
             kind, namespace, name, *uid = workload.split("/")
             pod = self.pods.get(f"{namespace}/{name}") if kind == "pod" else None
             if pod is not None and uid == [pod.metadata.uid] and workload_of(pod) != workload and not job.is_gone:

@@ -76,7 +76,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     id: int
     state: str = "PENDING"
     reason: str = "None"
-    comment: str = ""
+    admin_comment: str = ""
     het_job_id: int = 0
     completing: list[str] = []
     allocation: Allocation | None = None

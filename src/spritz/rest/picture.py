@@ -84,6 +84,7 @@ JOB_FIELDS: dict[str, str] = {
     "gpus_per_task": "spec.gpus_per_task",
     "gres_per_node": "spec.gres_per_node",
     "comment": "spec.comment",
+    "admin_comment": "spec.admin_comment",
     "expected_start_at": "expected_start_at",
     "expected_nodes": "expected_nodes",
 }

@@ -127,7 +127,7 @@ def test_one_job_for_a_workload() -> None:
     assert (leader["tasks"], leader["cpus_per_task"], leader["qos"], leader["account"]) == (1, 4, "high", "lab")
     assert (workers["tasks"], workers["memory_per_cpu"]["number"]) == (2, 1536)
     assert workers["tres_per_task"] == "gres/gpu=8"
-    assert workers["comment"] == "kubernetes:gang/ns/train"
+    assert workers["admin_comment"] == "kubernetes:gang/ns/train"
     assert workers["excluded_nodes"] == ["n2"]
     assert "user" not in leader
     assert policy.user(members[0]) == "lab"
