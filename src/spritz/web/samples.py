@@ -126,14 +126,14 @@ class Samples:
             database.execute("DELETE FROM cluster_1 WHERE at < ?", (now - CLUSTER_KEPT,))
             database.execute("DELETE FROM job_1 WHERE at < ?", (now - JOB_KEPT,))
             database.execute(
-                "DELETE FROM cluster_1 WHERE at < ?1 AND at NOT IN"
-                " (SELECT min(at) FROM cluster_1 WHERE at < ?1 GROUP BY CAST(at / ?2 AS INTEGER))",
-                (now - CLUSTER_FULL, CLUSTER_EVERY),
+                "DELETE FROM cluster_1 WHERE at < :before AND at NOT IN"
+                " (SELECT min(at) FROM cluster_1 WHERE at < :before GROUP BY CAST(at / :every AS INTEGER))",
+                {"before": now - CLUSTER_FULL, "every": CLUSTER_EVERY},
             )
             database.execute(
-                "DELETE FROM job_1 WHERE at < ?1 AND (job, at) NOT IN"
-                " (SELECT job, min(at) FROM job_1 WHERE at < ?1 GROUP BY job, CAST(at / ?2 AS INTEGER))",
-                (now - JOB_FULL, JOB_EVERY),
+                "DELETE FROM job_1 WHERE at < :before AND (job, at) NOT IN"
+                " (SELECT job, min(at) FROM job_1 WHERE at < :before GROUP BY job, CAST(at / :every AS INTEGER))",
+                {"before": now - JOB_FULL, "every": JOB_EVERY},
             )
             count = database.execute("SELECT count(*) FROM job_1").fetchone()[0]
             if count > ROWS_MAX:
