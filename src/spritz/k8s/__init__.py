@@ -13,6 +13,7 @@
 `claims`         ResourceClaims: the number of GPUs that they request, and the devices that they get
 `slurm`          slurmrestd: external jobs, nodes, events
 `pod_scheduler`  pods wait, start and end as jobs; `reports` tells them why and when
+`events`         requests that make events
 `admission`      assigns pods to this scheduler, and refuses those that cannot be jobs; `webhooks` serves it
 `node_sync`      nodes of both sides; cordons and drains
 `operator`       the process

@@ -9,14 +9,11 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any
 
 import aiohttp
 import msgspec
 from yarl import URL
-
-#: Bytes of a line of a stream: an object has 1.5 MiB at most, a list of managed fields included.
-_CHUNK: Final = 1 << 16
 
 
 class NoAnswer(Exception):

@@ -5,7 +5,6 @@ Each step is idempotent: the record is written first, and a step that was cut of
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -16,6 +15,7 @@ from lightkube.resources.core_v1 import Pod as PodResource
 from spritz.k8s.api import Api, ApiFailure
 from spritz.k8s.cluster_objects import GROUP, VERSION, Cluster, Json, labels, owner
 from spritz.k8s.control import ClusterNode, Control
+from spritz.k8s.events import event_request
 from spritz.k8s.health import (
     BURNED,
     CHECKED,
@@ -194,23 +194,21 @@ class MachineHealth:
         about = node_set.metadata
         ours = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "NodeSet", "name": about.name, "namespace": about.namespace}
         theirs = {"apiVersion": "v1", "kind": "Node", "name": machine.metadata.name}
-        digest = hashlib.sha256(repr((machine.metadata.uid, happening, of)).encode()).hexdigest()[:16]
         for namespace, involved in (
             (about.namespace, {**ours, "uid": about.uid}),
             ("default", {**theirs, "uid": machine.metadata.uid}),
         ):
-            event = {
-                "apiVersion": "v1",
-                "kind": "Event",
-                "metadata": {"name": f"{involved['name'][:200]}.{digest}", "namespace": namespace},
-                "involvedObject": involved,
-                "reason": happening.reason,
-                "message": happening.message[:1024],
-                "type": "Warning" if happening.is_warning else "Normal",
-                "source": {"component": "spritz-operator"},
-            }
+            path, body = event_request(
+                involved,
+                namespace,
+                happening.reason,
+                happening.message,
+                of=(machine.metadata.uid, happening, of),
+                component="spritz-operator",
+                warning=happening.is_warning,
+            )
             try:
-                await self._api.send("POST", f"api/v1/namespaces/{namespace}/events", body=msgspec.json.encode(event))
+                await self._api.send("POST", path, body=body)
             except ApiFailure as failure:
                 if not failure.already_exists:  # an event holds nothing up
                     self._log("event.failed", machine=machine.metadata.name, error=failure.message)

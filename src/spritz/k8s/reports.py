@@ -9,14 +9,12 @@ Source: Kubernetes, "Pod conditions"; Event v1.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Iterable
-from typing import Any
 
-import msgspec
 from lightkube.resources.core_v1 import Pod as PodResource
 
 from spritz.k8s.api import STRATEGIC, Api, ApiFailure
+from spritz.k8s.events import event_request
 from spritz.k8s.pods import Pod
 
 #: Events that may wait, and those sent side by side.
@@ -80,20 +78,11 @@ class Reports:
     def event(self, pod: Pod, reason: str, message: str, kind: str = "Normal") -> None:
         """What happened to the pod. The same is told once only."""
         meta = pod.metadata
-        digest = hashlib.sha256(f"{meta.uid}{reason}{message}".encode()).hexdigest()[:16]
-        involved = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
-        event: dict[str, Any] = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": f"{meta.name[:200]}.{digest}", "namespace": meta.namespace},
-            "involvedObject": involved,
-            "reason": reason,
-            "message": message[:1024],
-            "type": kind,
-            "source": {"component": "spritz"},
-        }
+        about = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
+        of, warning = (meta.uid, reason, message), kind == "Warning"
+        request = event_request(about, meta.namespace, reason, message, of=of, component="spritz", warning=warning)
         try:
-            self._events.put_nowait((f"api/v1/namespaces/{meta.namespace}/events", msgspec.json.encode(event)))
+            self._events.put_nowait(request)
         except asyncio.QueueFull:
             self._log("event.left_out", pod=pod.key, reason=reason)
 
