@@ -142,11 +142,13 @@ async def kubernetes(site: Site) -> AsyncIterator[tuple[Kube, Slurm, KubeServer]
 async def operator(site: Site, server: KubeServer) -> AsyncIterator[None]:
     """The operator, with connections of its own, as a process would have."""
     slurm = Slurm(f"unix:{site.socket}")
-    async with Api.connect(server.kubeconfig) as api, asyncio.TaskGroup() as group:
-        task = group.create_task(operate(api, slurm, Policy()))
-        yield
-        task.cancel()
-    await slurm.close()
+    try:
+        async with Api.connect(server.kubeconfig) as api, asyncio.TaskGroup() as group:
+            task = group.create_task(operate(api, slurm, Policy()))
+            yield
+            task.cancel()
+    finally:
+        await slurm.close()
 
 
 async def job_of(slurm: Slurm, pod: Json, state: str) -> None:

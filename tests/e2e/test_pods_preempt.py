@@ -172,8 +172,10 @@ def test_inference_takes_gpus_from_training_and_gives_them_back(site: Site) -> N
 async def operating(site: Site, server: KubeServer) -> AsyncIterator[None]:
     """The operator, with a policy."""
     slurm = Slurm(f"unix:{site.socket}")
-    async with Api.connect(server.kubeconfig) as api, asyncio.TaskGroup() as group:
-        task = group.create_task(operate(api, slurm, read(POLICY)))
-        yield
-        task.cancel()
-    await slurm.close()
+    try:
+        async with Api.connect(server.kubeconfig) as api, asyncio.TaskGroup() as group:
+            task = group.create_task(operate(api, slurm, read(POLICY)))
+            yield
+            task.cancel()
+    finally:
+        await slurm.close()

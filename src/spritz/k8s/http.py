@@ -81,9 +81,12 @@ class Http:
         self._headers = dict(headers or {})
         self._timeout = timeout
         self._opened: aiohttp.ClientSession | None = None
+        self._closed = False
 
     def _session(self) -> aiohttp.ClientSession:
-        """Made at the first request, since it belongs to a running loop."""
+        """Made at the first request, since it belongs to a running loop. Raises NoAnswer after `close`."""
+        if self._closed:
+            raise NoAnswer("the connection was closed here")
         if self._opened is None:
             connector = (
                 aiohttp.UnixConnector(self._socket, limit=0)
@@ -101,10 +104,11 @@ class Http:
         return self._opened
 
     async def close(self) -> None:
-        """End every connection."""
+        """End every connection, for good: a request that comes later opens none that would be left behind."""
+        self._closed = True
         if self._opened is not None:
-            await self._opened.close()
-            self._opened = None
+            opened, self._opened = self._opened, None
+            await opened.close()
 
     async def send(
         self,

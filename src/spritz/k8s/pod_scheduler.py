@@ -69,12 +69,12 @@ Log = Callable[..., None]
 
 
 class Jobs:
-    """Rows of jobs, asked for in groups."""
+    """Rows of jobs, asked for in groups. They come while `run` runs."""
 
     def __init__(self, slurm: Slurm) -> None:
         self._slurm = slurm
         self._wanted: dict[int, list[asyncio.Future[Job | None]]] = {}
-        self._asking: asyncio.Task[None] | None = None
+        self._asked = asyncio.Event()
 
     async def get(self, job_ids: Iterable[int]) -> list[Job]:
         """Those that are known. Raises SlurmFailure."""
@@ -84,16 +84,19 @@ class Jobs:
             future: asyncio.Future[Job | None] = loop.create_future()
             self._wanted.setdefault(job_id, []).append(future)
             waits.append(future)
-        if self._asking is None or self._asking.done():
-            self._asking = loop.create_task(self._ask(), name="jobs")
-        found = await asyncio.gather(*waits)
-        return [job for job in found if job is not None]
+        self._asked.set()
+        rows = await asyncio.gather(*waits)
+        return [job for job in rows if job is not None]
 
-    async def _ask(self) -> None:
-        while self._wanted:
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._asked.wait()
             await asyncio.sleep(_ROWS_GATHERED)
             ids = list(self._wanted)[:_ROWS_MAX]
             group = {job_id: self._wanted.pop(job_id) for job_id in ids}
+            if not self._wanted:
+                self._asked.clear()
             try:
                 rows = {job.id: job for job in await self._slurm.jobs(ids)}
             except SlurmFailure as failure:
@@ -172,6 +175,7 @@ class PodScheduler:
             group.create_task(self.claims.run(), name="claims")
             group.create_task(self.slices.run(), name="slices")
             group.create_task(self._reports.run(), name="reports")
+            group.create_task(self._jobs.run(), name="jobs")
             for follower in self.groups.reflectors:
                 group.create_task(follower.run(), name="pod-groups")
             await self.pods.synced.wait()
