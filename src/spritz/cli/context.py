@@ -67,11 +67,11 @@ class Context:
         self.err(f"{self.program}: error: {message}\n")
 
     def warn(self, message: str) -> None:
-        """`sbatch: warning: message`."""
+        """Print `PROGRAM: warning: MESSAGE` to standard error."""
         self.err(f"{self.program}: warning: {message}\n")
 
     def info(self, message: str) -> None:
-        """`srun: message`."""
+        """Print `PROGRAM: MESSAGE` to standard error."""
         self.err(f"{self.program}: {message}\n")
 
     @property

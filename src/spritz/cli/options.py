@@ -60,7 +60,7 @@ class Row:
 
     @property
     def key(self) -> str:
-        """What parsed results call it."""
+        """The option's key in parsed results: the alias, else the long name, else the letter."""
         return self.alias or self.name or self.short
 
 

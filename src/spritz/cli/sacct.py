@@ -280,7 +280,6 @@ def _show_documents(connection: Connection, question: Question, context: Context
 
 
 def entry() -> None:
-    """Console script."""
     from spritz.cli.entry import run
 
     run("sacct", main)

@@ -411,5 +411,4 @@ def _edit_resources(book: Book, verb: str, where: list[Word], setting: list[Word
 
 
 def entry() -> None:
-    """Console script."""
     run("sacctmgr", main)

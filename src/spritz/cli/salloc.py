@@ -81,7 +81,6 @@ def _main(argv: list[str], context: Context) -> int:
 
 
 def entry() -> None:
-    """Console script."""
     from spritz.cli.entry import run
 
     run("salloc", main)

@@ -88,5 +88,4 @@ def _task(options: Values, name: str) -> int | None:
 
 
 def entry() -> None:
-    """Console script."""
     run("sattach", main)

@@ -252,7 +252,6 @@ def _announce(reply: JobSubmitted, merged: Values, context: Context) -> None:
 
 
 def entry() -> None:
-    """Console script."""
     from spritz.cli.entry import run
 
     run("sbatch", main)

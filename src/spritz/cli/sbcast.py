@@ -164,5 +164,4 @@ def _job_id(options: Values, context: Context) -> int:
 
 
 def entry() -> None:
-    """Console script."""
     run("sbcast", main)

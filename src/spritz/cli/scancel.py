@@ -70,7 +70,6 @@ def main(argv: list[str], context: Context) -> int:
 
 
 def entry() -> None:
-    """Console script."""
     from spritz.cli.entry import run
 
     run("scancel", main)

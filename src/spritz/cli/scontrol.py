@@ -114,5 +114,4 @@ def full_help() -> str:
 
 
 def entry() -> None:
-    """Console script."""
     run("scontrol", main)

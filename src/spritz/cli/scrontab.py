@@ -272,5 +272,4 @@ def _failed(what: str, error: Exception) -> Fatal:
 
 
 def entry() -> None:
-    """Console script."""
     run("scrontab", main)

@@ -193,5 +193,4 @@ def _backfill_cycles(cycle_counts: CycleCounts) -> list[str]:
 
 
 def entry() -> None:
-    """Console script."""
     run("sdiag", main)

@@ -114,5 +114,4 @@ def _put(archive: tarfile.TarFile, member: tarfile.TarInfo, name: str, path: str
 
 
 def entry() -> None:
-    """Console script."""
     run("sgather", main)

@@ -183,5 +183,4 @@ def _seconds(options: dict[str, str], context: Context) -> int:
 
 
 def entry() -> None:
-    """Console script."""
     run("sinfo", main)

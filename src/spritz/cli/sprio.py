@@ -117,5 +117,4 @@ def _connected(context: Context) -> Connection:
 
 
 def entry() -> None:
-    """Console script."""
     run("sprio", main)

@@ -153,7 +153,6 @@ def _usage() -> str:
 
 
 def entry() -> None:
-    """Console script."""
     from spritz.cli.entry import run
 
     run("spritz", main)

@@ -258,5 +258,4 @@ def _print_date(context: Context) -> None:
 
 
 def entry() -> None:
-    """Console script."""
     run("squeue", main)

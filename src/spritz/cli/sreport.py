@@ -63,7 +63,6 @@ parsable2, quiet, quit, time FORMAT, verbose, version, and !! for the last one a
 
 
 def help_page() -> str:
-    """What --help prints."""
     return help_text("sreport", _SYNOPSIS, OPTIONS, _FOOTER)
 
 
@@ -122,5 +121,4 @@ def _interactive(session: object, context: Context) -> int:
 
 
 def entry() -> None:
-    """Console script."""
     run("sreport", main)

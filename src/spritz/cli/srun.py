@@ -137,5 +137,4 @@ def _run_together(argv: list[str], context: Context, inside: bool) -> int:
 
 
 def entry() -> None:
-    """Console script."""
     run("srun", main)

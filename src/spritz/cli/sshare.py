@@ -188,5 +188,4 @@ def _say_what(users: tuple[str, ...] | None, accounts: tuple[str, ...], context:
 
 
 def entry() -> None:
-    """Console script."""
     run("sshare", main)

@@ -87,5 +87,4 @@ def _run(options: Mapping[str, str], jobs: str, context: Context) -> int:
 
 
 def entry() -> None:
-    """Console script."""
     run("sstat", main)

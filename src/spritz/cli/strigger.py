@@ -259,5 +259,4 @@ def _uid(user: str) -> int:
 
 
 def entry() -> None:
-    """Console script."""
     run("strigger", main)

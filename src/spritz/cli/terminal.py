@@ -49,15 +49,12 @@ class TerminalInput(io.RawIOBase):
     """Standard input from the caller's terminal: stops the caller's job where a read from the background would."""
 
     def readable(self) -> bool:
-        """Yes."""
         return True
 
     def fileno(self) -> int:
-        """0."""
         return 0
 
     def isatty(self) -> bool:
-        """Yes."""
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # RawIOBase says Buffer, of 3.12

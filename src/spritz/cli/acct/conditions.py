@@ -216,7 +216,7 @@ def users_named(names: Sequence[str], context: Context) -> tuple[int, ...]:
 
 
 def groups_named(names: Sequence[str], context: Context) -> tuple[int, ...]:
-    """As `users_named`."""
+    """Group ids of names and numbers. Raises AlreadyReported after an error about an unknown name."""
     numbers = []
     for word in names:
         try:

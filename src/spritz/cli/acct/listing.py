@@ -29,15 +29,14 @@ class RowListing:
         return any(column.field.header == name for column in self._table.columns)
 
     def know_qos(self, numbers: Mapping[str, int]) -> None:
-        """For QOSRAW."""
+        """Set QOS names by id, which the field QOSRAW prints as numbers."""
         self._style.qos_numbers = numbers
 
     def header(self) -> None:
-        """Headings, and dashes under columns."""
+        """Print the headings, with dashes below unless the output is parsable."""
         self._context.out(self._table.head())
 
     def row(self, row: Row) -> None:
-        """One line."""
         self._context.out(self._table.row(row, self._style))
 
 

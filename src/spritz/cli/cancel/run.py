@@ -53,7 +53,7 @@ _FILTER_NAMES = (
 
 
 def run(parsed: Sequence[tuple[str, str | None]], words: Sequence[str], rows: Sequence[Row], context: Context) -> int:
-    """The exit status."""
+    """Cancel the selected jobs and print scancel's messages. Returns the exit status."""
     options = conditions.merge(parsed, rows, context)
     signal = conditions.signal_of(options, context)
     job_filter = conditions.build_filter(options, words, context)

@@ -298,7 +298,7 @@ def _level(word: str) -> str | None:
 
 
 def error_text(session: Session, words: list[str]) -> int:
-    """errnumstr"""
+    """`scontrol errnumstr NUMBER`: the text of an ESLURM error number."""
     word = words[0]
     if not (word.isascii() and word.isdigit() and len(word) < 10):
         session.context.error(f"{word} is not a valid error number")
@@ -314,7 +314,6 @@ def error_text(session: Session, words: list[str]) -> int:
 
 
 def version(session: Session, words: list[str]) -> int:
-    """version"""
     session.out(version_text())
     return 0
 

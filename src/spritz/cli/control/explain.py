@@ -28,7 +28,7 @@ TIMEOUT_SECONDS = 120.0
 
 
 def run(session: Session, words: list[str]) -> int:
-    """explain JOBS"""
+    """`scontrol explain JOBS`. Returns the exit status: 1 if a job id is invalid or unknown."""
     now, status = 0.0, 0
     explanations: list[Explanation] = []
     for word in items(words):

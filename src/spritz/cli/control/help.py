@@ -11,6 +11,5 @@ if TYPE_CHECKING:
 
 
 def show(session: Session, words: list[str]) -> int:
-    """help"""
     session.out(full_help())
     return 0

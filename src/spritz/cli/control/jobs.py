@@ -121,24 +121,22 @@ def _chosen(session: Session, words: list[str]) -> list[str]:
 
 
 def hold(session: Session, words: list[str]) -> int:
-    """hold"""
     return _each(session, _chosen(session, words), lambda target: HoldJob(target=target), "slurm_suspend error")
 
 
 def uhold(session: Session, words: list[str]) -> int:
-    """uhold"""
+    """Hold jobs so that their owners can release them, also if an operator asks (`scontrol uhold`)."""
     return _each(
         session, _chosen(session, words), lambda target: HoldJob(target=target, by_user=True), "slurm_suspend error"
     )
 
 
 def release(session: Session, words: list[str]) -> int:
-    """release"""
     return _each(session, _chosen(session, words), lambda target: ReleaseJob(target=target), "slurm_suspend error")
 
 
 def requeue(session: Session, words: list[str]) -> int:
-    """requeue [incomplete] JOBS"""
+    """`scontrol requeue [incomplete] JOBS`."""
     incomplete = words[0].lower() == "incomplete"
     if incomplete:
         words = words[1:]
@@ -146,7 +144,7 @@ def requeue(session: Session, words: list[str]) -> int:
 
 
 def requeue_hold(session: Session, words: list[str]) -> int:
-    """requeuehold [incomplete] [State=SpecialExit] JOBS"""
+    """`scontrol requeuehold [incomplete] [State=SpecialExit] JOBS`."""
     special = incomplete = False
     while words and (words[0].lower() == "incomplete" or words[0].lower().startswith("state=")):
         word, *words = words
@@ -165,17 +163,15 @@ def requeue_hold(session: Session, words: list[str]) -> int:
 
 
 def suspend(session: Session, words: list[str]) -> int:
-    """suspend"""
     return _each(session, items(words), lambda target: SuspendJob(target=target))
 
 
 def resume(session: Session, words: list[str]) -> int:
-    """resume"""
     return _each(session, items(words), lambda target: ResumeJob(target=target))
 
 
 def top(session: Session, words: list[str]) -> int:
-    """top"""
+    """Move pending jobs before the other jobs of their owner (`scontrol top JOBS`)."""
     targets = []
     for word in items(words):
         target = target_of(word)
@@ -192,7 +188,7 @@ def top(session: Session, words: list[str]) -> int:
 
 
 def notify(session: Session, words: list[str]) -> int:
-    """notify JOB TEXT"""
+    """`scontrol notify JOB TEXT`. Returns 1 if the job is unknown or the controller refuses."""
     target = target_of(words[0])
     problem = _INVALID_ID if target is None else ""
     if target is not None:

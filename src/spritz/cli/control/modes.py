@@ -9,42 +9,37 @@ if TYPE_CHECKING:
 
 
 def show_all(session: Session, words: list[str]) -> int:
-    """all"""
+    """Also show hidden partitions, and jobs in them."""
     session.all = True
     return 0
 
 
 def hide(session: Session, words: list[str]) -> int:
-    """hide"""
     session.all = False
     return 0
 
 
 def details(session: Session, words: list[str]) -> int:
-    """details"""
     session.details = 1
     return 0
 
 
 def oneliner(session: Session, words: list[str]) -> int:
-    """oneliner"""
     session.oneliner = True
     return 0
 
 
 def quiet(session: Session, words: list[str]) -> int:
-    """quiet"""
     session.quiet = True
     return 0
 
 
 def verbose(session: Session, words: list[str]) -> int:
-    """verbose"""
     session.quiet, session.verbose = False, True
     return 0
 
 
 def leave(session: Session, words: list[str]) -> int:
-    """exit, quit"""
+    """`exit` and `quit`. Returns the status that the process will return."""
     session.finished = True
     return session.status

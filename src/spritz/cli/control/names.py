@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def hostnames(session: Session, words: list[str]) -> int:
-    """One name a line."""
+    """`scontrol show hostnames [LIST]`: one name a line; $SLURM_NODELIST if no list is given."""
     text = words[0] if words else session.context.environ.get("SLURM_NODELIST")
     if text is None:
         session.context.error("host list is empty")

@@ -35,7 +35,7 @@ def _quoted(word: str) -> str:
 
 
 def delete(session: Session, text: str) -> int:
-    """delete NodeName=LIST"""
+    """`scontrol delete NodeName=LIST`: removes dynamic nodes."""
     names = _expanded(session, text)
     if names is None:
         return 1
@@ -90,7 +90,6 @@ def reboot(session: Session, words: list[str]) -> int:
 
 
 def cancel_reboot(session: Session, words: list[str]) -> int:
-    """cancel_reboot NODES"""
     names = _expanded(session, words[0])
     if names is None:
         return 1

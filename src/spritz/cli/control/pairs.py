@@ -49,5 +49,4 @@ def not_supported(session: Session, word: str) -> int:
 
 
 def names_of(entries: Iterable[str]) -> str:
-    """For messages: the accepted words."""
     return ", ".join(entries)

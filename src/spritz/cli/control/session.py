@@ -100,13 +100,12 @@ class Session:
             raise
 
     def close(self) -> None:
-        """Let the controller go."""
+        """Close the connection to the controller, if one was opened."""
         if self._controller is not None:
             self._controller.close()
             self._controller = None
 
     def out(self, text: str) -> None:
-        """Write to standard output."""
         self.context.out(text)
 
     def hint(self, text: str) -> None:

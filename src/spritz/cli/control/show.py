@@ -56,7 +56,7 @@ _KEYS = {"jobid": "jobs", "partitionname": "partitions", "reservationname": "res
 
 
 def run(session: Session, words: list[str]) -> int:
-    """show"""
+    """`scontrol show ENTITY [ID]`, where `ENTITY=ID` means the same. Returns the exit status."""
     name, equals, value = words[0].partition("=")  # `show job=7` is `show job 7`
     rest = [value, *words[1:]] if equals else words[1:]
     lower = name.lower()

@@ -61,7 +61,7 @@ def _this_host() -> str:
 
 
 def addresses(session: Session, words: list[str]) -> int:
-    """getaddrs HOSTS: `name: address:port` each."""
+    """`scontrol getaddrs HOSTS`: prints `name: address:port` for each node."""
     answer = session.call(ListNodes(names=tuple(expand(words[0])), all=True), Nodes)
     for view in answer.nodes:
         session.out(f"{view.node.name}: {view.node.address}:{view.node.config.port}\n")

@@ -37,7 +37,7 @@ def entity_of(words: list[str]) -> tuple[str, str] | None:
 
 
 def update(session: Session, words: list[str]) -> int:
-    """update"""
+    """`scontrol update KEY=VALUE…`: the first key that names an entity decides which one is changed."""
     entity = entity_of(words)
     if entity is None:
         session.say("No valid entity in update command")
@@ -52,7 +52,7 @@ def update(session: Session, words: list[str]) -> int:
 
 
 def create(session: Session, words: list[str]) -> int:
-    """create"""
+    """`scontrol create [ENTITY] KEY=VALUE…`."""
     named = words[0].lower() if words[0].lower() in ("partition", "reservation", "node") else ""
     words = words[1:] if named else words
     if named == "partition" and entity_of(words) is None:
@@ -84,7 +84,7 @@ def create(session: Session, words: list[str]) -> int:
 
 
 def delete(session: Session, words: list[str]) -> int:
-    """delete"""
+    """`scontrol delete ENTITY=ID`, or `delete ENTITY ID`."""
     word = words[0]
     key, name = split(word)
     lower = key.lower()

@@ -107,7 +107,7 @@ KEYS: dict[str, Key] = {
 
 
 def run(session: Session, words: list[str]) -> int:
-    """update NodeName=LIST, then keys."""
+    """`scontrol update NodeName=LIST KEY=VALUE…`. Returns the exit status."""
     names: list[str] = []
     changes: dict[str, object] = {}
     state = reason = ""

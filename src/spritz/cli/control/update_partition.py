@@ -202,7 +202,7 @@ def _nodes(session: Session, text: str) -> list[str]:
 
 
 def run(session: Session, words: list[str]) -> int:
-    """update PartitionName=NAME, then keys."""
+    """`scontrol update PartitionName=NAME KEY=VALUE…`. Returns the exit status."""
     try:
         name, changes = _changes(session, words)
     except (_Asked, _Unread) as error:
@@ -222,7 +222,7 @@ def run(session: Session, words: list[str]) -> int:
 
 
 def create(session: Session, words: list[str]) -> int:
-    """create PartitionName=NAME, then keys."""
+    """`scontrol create PartitionName=NAME KEY=VALUE…`. Returns the exit status."""
     try:
         name, changes = _changes(session, words)
     except _Asked as error:

@@ -14,7 +14,7 @@ KEYS = {"TimeLimit": "the time limit of a running step is kept by its supervisor
 
 
 def run(session: Session, words: list[str]) -> int:
-    """Always 1."""
+    """Explain for each key why a step's value cannot be changed. Always returns 1."""
     for word in words:
         key = split(word)[0].lower()
         if key.startswith("step"):

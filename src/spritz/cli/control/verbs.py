@@ -42,7 +42,7 @@ class Verb:
         self.refused = refused
 
     def matches(self, word: str) -> bool:
-        """`sho` is show."""
+        """Whether `word` is the name or an accepted abbreviation of at least `least` letters, in any case."""
         return len(word) >= min(self.least, len(self.name)) and self.name.startswith(word.lower())
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def run(session: Session, words: list[str]) -> int:
-    """write"""
+    """`scontrol write batch_script|config …`. Returns the exit status."""
     what, *rest = words
     if len(what) >= 5 and "batch_script".startswith(what.lower()):
         return batch_script(session, rest)

@@ -68,7 +68,7 @@ class Efficiency(Struct, kw_only=True):
 
     @property
     def cpus_busy(self) -> float:
-        """On average."""
+        """Average number of busy CPUs over the elapsed time; 0.0 for a job that has not run."""
         return self.cpu_seconds / self.elapsed_seconds if self.elapsed_seconds else 0.0
 
     @property

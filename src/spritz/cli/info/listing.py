@@ -76,7 +76,7 @@ class NodeListing:
             raise SpritzError(str(error)) from error
 
     def say_options(self) -> None:
-        """--verbose: print the options."""
+        """Print the options in effect, which `sinfo --verbose` does before the listing."""
         from spritz.cli.info import verbose
 
         self._context.out(verbose.text(self._given, self._columns((), {}), int(self._given["verbose"])))
@@ -84,7 +84,6 @@ class NodeListing:
     # -- asking
 
     def show(self, controller: Connection) -> None:
-        """Ask and print."""
         self.show_all((("", controller),))
 
     def show_all(self, controllers: Iterable[tuple[str, Connection]]) -> None:
@@ -124,7 +123,7 @@ class NodeListing:
         self._context.out(table(answer.reservations, answer.now, "noheader" not in self._given))
 
     def show_json(self, controller: Connection) -> None:
-        """The same as records."""
+        """Print the listing for --json and --yaml."""
         from spritz.presentation.json.sinfo import show
 
         partitions, views = self._fetch(controller)

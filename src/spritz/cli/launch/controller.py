@@ -31,7 +31,7 @@ _SEND_AGAIN_SECONDS = 10.0
 
 
 class Interrupted(Exception):
-    """A signal ended the wait."""
+    """A signal arrived during `Controller.wait`; `number` is the signal's number."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -53,7 +53,7 @@ class Controller:
         self._connection = connect_controller(timeout=self._timeout_seconds)
 
     def interrupt(self, number: int) -> None:
-        """End `wait` with Interrupted."""
+        """Make the present `wait` raise Interrupted. `number` is the signal's number."""
         self._interrupted = number
         self._reactor.stop()
 

@@ -52,7 +52,6 @@ class Endings:
 
     @property
     def all_ended(self) -> bool:
-        """Whether all tasks have ended."""
         return self.ended >= self._tasks
 
     @property
@@ -80,7 +79,7 @@ class Endings:
             self.worst = max(self.worst, status)
 
     def flush(self) -> None:
-        """Print delayed messages."""
+        """Print messages that were held back so that tasks of a node with the same status share a line."""
         pending, self._pending = self._pending, {}
         for (node, status, flags), tasks in pending.items():
             if self._verbose is not None:

@@ -119,7 +119,6 @@ class Link:
 
     @property
     def node(self) -> str:
-        """The node's name."""
         return self.hello.node
 
     @property
@@ -268,7 +267,7 @@ class Connection:
             self._watch()
 
     def close(self) -> None:
-        """Close the connection silently."""
+        """Close the connection, unsent output included; no callback runs."""
         if not self.closed:
             self.closed = True
             self._queue.clear()

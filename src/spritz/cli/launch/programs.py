@@ -58,7 +58,7 @@ def mpi_kind(option: str | None, default: str) -> str:
 
 
 def mpi_list() -> str:
-    """The output of --mpi=list."""
+    """The text of --mpi=list; PMIx is listed only if a library of a supported version is installed."""
     text = "MPI plugin types are...\n\tnone\n\tpmi2\n"
     version = _pmix_version()[0]
     if version not in _PMIX_VERSIONS:

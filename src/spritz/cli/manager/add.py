@@ -299,7 +299,7 @@ def clusters(book: Book, words: list[Word], context: Context) -> Edit:
 
 
 def coordinators(book: Book, words: list[Word], context: Context) -> Edit:
-    """`add coordinator`. Raises AlreadyReported."""
+    """`sacctmgr add coordinator`. Raises AlreadyReported after printing sacctmgr's message."""
     asked = AddArguments(words, context, ("accounts",), "user")
     accounts = [name.lower() for name in asked.list("account")]
     if not asked.names or not accounts:

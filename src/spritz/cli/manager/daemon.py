@@ -134,7 +134,6 @@ def reconfigure(connection: Connection) -> int:
 
 
 def shutdown(connection: Connection) -> int:
-    """Stop slurmdbd."""
     connection.call(model.ShutdownDatabase(), Done)
     return 0
 

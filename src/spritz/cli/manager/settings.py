@@ -146,7 +146,7 @@ class Unknown(SpritzError):
 
     @property
     def lines(self) -> str:
-        """All that sacctmgr says."""
+        """The text that sacctmgr prints to standard error."""
         return f"{self.before} Unknown option: {self.message}\n Use keyword 'where' to modify condition\n"
 
 
@@ -155,7 +155,7 @@ class UnknownFlag(Unknown):
 
     @property
     def lines(self) -> str:
-        """All that sacctmgr says."""
+        """The text that sacctmgr prints to standard error."""
         valid = ",".join(FLAGS.values())
         return f" Unknown QOS flag used in:\n  '{self.message}'\n Valid QOS flags are\n  '{valid}'\n"
 

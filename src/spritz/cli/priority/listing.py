@@ -66,7 +66,9 @@ class PriorityListing:
         )
 
     def show(self, pieces: Sequence[Priorities]) -> None:
-        """Headings and lines."""
+        """Print headings and lines of `pieces`, the parts of the controller's answer: at least one, perhaps without
+        jobs.
+        """
         options, context = self._given, self._context
         weights, now = pieces[0].weights, pieces[0].now
 

@@ -26,8 +26,6 @@ DEFAULT_SORT = "P,i"
 
 
 class StepListing:
-    """A prepared listing of steps."""
-
     def __init__(self, options: Mapping[str, str], job_filter: JobFilter, context: Context) -> None:
         self._given = options
         self._wanted = job_filter

@@ -34,7 +34,6 @@ class Span:
 
     @property
     def seconds(self) -> int:
-        """Length of the period."""
         return self.end - self.start
 
 

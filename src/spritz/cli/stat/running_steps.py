@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def references(text: str) -> list[JobReference]:
-    """`12,13.batch,14_3.0`. Raises Fatal."""
+    """Parse ids such as `12,13.batch,14_3.0`. Raises Fatal with sstat's words."""
     job_references = []
     for word in split_ids(text):
         try:
@@ -102,7 +102,7 @@ def _measured(connection: Connection, view: StepView, context: Context) -> Line 
 
 
 def measured_record(record: StepRecord, usage: StepUsage) -> StepRecord:
-    """With what its nodes say."""
+    """Add the usage that the step's nodes report, and its averages, to `record`, which is changed and returned."""
     for node in usage.nodes:
         step_usage.add(record, node.node, node.usage)
     step_usage.average(record)
