@@ -106,11 +106,10 @@ class Future(Generic[Result]):
         return self._told in states.ENDED
 
     def running(self) -> bool:
-        """Whether the run is running."""
+        """Whether the job was RUNNING when Slurm was last queried, which happens at most every few seconds."""
         return not self.done() and self._told == "RUNNING"
 
     def cancelled(self) -> bool:
-        """Whether the run was cancelled."""
         return self.done() and self._told == "CANCELLED"
 
     def cancel(self) -> bool:

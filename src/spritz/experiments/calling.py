@@ -44,7 +44,7 @@ class CallFailed(ExperimentError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a rank ended."""
+    """The end of one rank: its pickled result or exception, with the text for a process that cannot unpickle it."""
 
     ok: bool
     ranks: int
@@ -177,7 +177,7 @@ def read(directory: Path, rank: int = 0) -> Outcome | None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file atomically."""
+    """Write a file so that readers see the old or the new content, and sync it to disk."""
     descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)

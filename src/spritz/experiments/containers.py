@@ -57,7 +57,7 @@ def checked(options: RunOptions, directory: Path, environment: Mapping[str, str]
 
 
 def need_none(options: RunOptions, what: str) -> None:
-    """Raises ExperimentError."""
+    """Raises ExperimentError if the run has a container image. `what`: the kind of run, for the message."""
     if options.container_image:
         raise ExperimentError(
             f"container_image: {what} run outside containers",

@@ -49,11 +49,9 @@ class Database(Protocol):
     def begin(self) -> Iterator[Transaction]:
         """A transaction: committed at the end of the block, or rolled back on an exception."""
 
-    def has_table(self, name: str) -> bool:
-        """Whether the table exists."""
+    def has_table(self, name: str) -> bool: ...
 
-    def close(self) -> None:
-        """Close all connections."""
+    def close(self) -> None: ...
 
 
 def connect(url: str) -> Database:
@@ -119,7 +117,7 @@ class Sqlite:
 
 
 class Server:
-    """Any other database, through SQLAlchemy."""
+    """PostgreSQL or another database by SQLAlchemy URL; the engine is created at the first use."""
 
     def __init__(self, url: str) -> None:
         self._url = url

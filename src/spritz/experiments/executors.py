@@ -42,7 +42,7 @@ _OTHER = (
 
 
 class Job(Generic[Result]):
-    """A submitted call."""
+    """A submitted call, with the interface of submitit's Job; in a batch it has no id until the batch is submitted."""
 
     def __init__(self, executor: AutoExecutor) -> None:
         self._folder = executor.folder
@@ -75,7 +75,7 @@ class Job(Generic[Result]):
         return outcome.ranks if outcome else 1
 
     def done(self, force_check: bool = False) -> bool:
-        """Whether the job has ended."""
+        """Whether the job has ended. `force_check` is submitit's and has no effect."""
         return self.future.done()
 
     def wait(self) -> None:
@@ -95,7 +95,7 @@ class Job(Generic[Result]):
         return self.future.exception()
 
     def cancel(self, check: bool = True) -> None:
-        """Cancel the job."""
+        """Cancel the job with scancel. `check` is submitit's and has no effect."""
         slurm.cancel(self.job_id)
 
     def stdout(self) -> str | None:
@@ -107,7 +107,7 @@ class Job(Generic[Result]):
         return "" if self.stdout() is not None else None
 
     def awaitable(self) -> _Awaitable[Result]:
-        """`await job.awaitable().result()`."""
+        """An object with coroutines, so that a program can write `await job.awaitable().result()`."""
         return _Awaitable(self)
 
     def _is(self, future: api.Future[Result]) -> None:
@@ -143,7 +143,7 @@ class AutoExecutor:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """As given."""
+        """Values of `update_parameters`, under the names that the caller gave."""
         return dict(self._parameters)
 
     def update_parameters(self, **given: Any) -> None:

@@ -68,7 +68,7 @@ def explain(directory: Path, state: str, exit_code: int | None) -> str:
 
 
 def ending(exit_code: int | None) -> str:
-    """An exit status as text."""
+    """How a command ended, in words. `exit_code` is in the shell's form (128 + signal); None: not known."""
     if exit_code is None:
         return "it failed"
     if exit_code > 128:

@@ -13,11 +13,9 @@ from spritz.experiments.errors import ExperimentError
 class Terminal(Protocol):
     """Standard output and error, and their properties."""
 
-    def out(self, text: str) -> None:
-        """Print to standard output."""
+    def out(self, text: str) -> None: ...
 
-    def err(self, text: str) -> None:
-        """Print to standard error."""
+    def err(self, text: str) -> None: ...
 
     def error(self, text: str) -> None:
         """Print an error with the command's name before it."""

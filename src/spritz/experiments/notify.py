@@ -115,7 +115,7 @@ def unsent(directory: Path) -> str:
 
 
 def main(words: list[str]) -> int:
-    """0 if all was sent."""
+    """Send the notification that the batch script names. Returns 0 if all addresses were served, else 1."""
     directory = Path(os.environ["SPRITZ_RUN_DIR"])
     try:
         missing = send(addresses((), os.environ), *message(directory, words[0], " ".join(words[1:])))

@@ -80,7 +80,7 @@ def using(all_jobs: list[Job], *, accounts: frozenset[str] = frozenset(), qos: s
 
 
 def table(command: list[str], names: tuple[str, ...]) -> list[dict[str, str]]:
-    """Rows of sacctmgr. Raises ExperimentError."""
+    """Rows of a sacctmgr command, each with these fields. Raises ExperimentError if it fails."""
     done = slurm.call([*command, f"format={','.join(names)}"])
     if done.returncode:
         raise ExperimentError(f"sacctmgr: {slurm.said(done)}", hint="Limits need accounting (slurmdbd)")

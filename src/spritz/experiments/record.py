@@ -53,7 +53,6 @@ class Run:
 
 
 def directory_of(home: Path, name: str) -> Path:
-    """The directory of a run."""
     return home / "runs" / name
 
 

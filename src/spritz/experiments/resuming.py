@@ -43,7 +43,7 @@ def is_resumable(options: RunOptions) -> bool:
 
 
 def check(options: RunOptions) -> None:
-    """Raises ExperimentError for invalid values."""
+    """Raises ExperimentError for options of checkpoints and requeueing that are invalid or contradict each other."""
     if options.checkpoint == "criu":
         raise ExperimentError(
             "--checkpoint=criu is not supported: CRIU restores a job's processes only with privileges that a user's"

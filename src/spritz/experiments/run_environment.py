@@ -115,5 +115,4 @@ def _keep(path: Path, value: Any) -> None:
 
 
 def our_python() -> str:
-    """The interpreter that runs us."""
     return sys.executable

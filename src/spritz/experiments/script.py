@@ -84,7 +84,7 @@ _PLACE = re.compile(r"\{([^{}]+)\}")
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """The inputs of the script."""
+    """What the batch script of a run is made from."""
 
     name: str
     directory: Path

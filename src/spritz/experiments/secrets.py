@@ -39,7 +39,7 @@ def masked_text(text: str) -> str:
 
 
 def masked_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables with masked secrets."""
+    """The variables in order of name; values that look secret, by name or by shape, are masked."""
     return {
         name: MASK if is_secret_name(name) and value else masked_text(value)
         for name, value in sorted(environment.items())

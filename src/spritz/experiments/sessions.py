@@ -155,7 +155,7 @@ async def forward(entry: Entry, port: int, local: int, ready: Callable[[int], No
 
 
 def host(name: str) -> str:
-    """The session's name for ssh."""
+    """The session's Host in the user's ssh configuration."""
     return f"spritz-{name}"
 
 
@@ -316,5 +316,4 @@ def extend(entry: Entry, minutes: int) -> str:
 
 
 def owner() -> str:
-    """The present user's name."""
     return submission.user()

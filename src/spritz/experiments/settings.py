@@ -109,7 +109,7 @@ _FLAGS = frozenset({"resumable"})
 
 @dataclass(frozen=True)
 class Settings:
-    """The checked contents of `spritz.yaml`."""
+    """The checked contents of `spritz.yaml`; all empty if there is no such file (`path` is None)."""
 
     path: Path | None = None
     run: dict[str, Any] = field(default_factory=dict)

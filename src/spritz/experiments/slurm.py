@@ -21,7 +21,7 @@ _TRANSIENT = ("Unable to contact slurm controller", "temporarily unable to accep
 
 @dataclass(frozen=True)
 class JobState:
-    """A job's state in Slurm."""
+    """A job's state by squeue or sacct. `state`: Slurm's long name, such as RUNNING."""
 
     job_id: str
     state: str

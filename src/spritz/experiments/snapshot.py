@@ -50,7 +50,7 @@ _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A snapshot of the code."""
+    """The code of a run: a tree in the user's repository of snapshots, and where it came from."""
 
     #: git object name of the tree in our repository
     tree: str

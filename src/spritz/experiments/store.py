@@ -115,7 +115,6 @@ class Store:
         self._checked = False
 
     def close(self) -> None:
-        """Close the database."""
         self._database.close()
         self._checked = False
 
@@ -235,7 +234,7 @@ class Store:
         self.change_all({(run.name, run.user): {"state": state, **_known(run)} for run in runs})
 
     def change(self, name: str, owner: str, **values: Any) -> None:
-        """Set columns of a run."""
+        """Set columns of a run's row."""
         self.change_all({(name, owner): values})
 
     def change_all(self, changes: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
@@ -256,12 +255,12 @@ class Store:
             _execute(connection, "DELETE FROM runs WHERE owner = :o AND run_group = :g", o=owner, g=group)
 
     def remove(self, name: str, owner: str) -> None:
-        """Delete a run's row."""
+        """Delete a run's row from the index; its directory stays."""
         with self._begin() as connection:
             _execute(connection, "DELETE FROM runs WHERE owner = :o AND name = :n", o=owner, n=name)
 
     def find(self, query: Query) -> list[Entry]:
-        """Runs, newest first."""
+        """Runs that match, newest first."""
         where, values = _conditions(query)
         in_sql = bool(query.metrics and self._database.metric)
         if in_sql:

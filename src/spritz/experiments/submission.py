@@ -36,7 +36,7 @@ from spritz.experiments.store import Store
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A requested run."""
+    """A run to submit, before its options are checked and its name is chosen."""
 
     command: tuple[str, ...]
     directory: Path
@@ -298,7 +298,7 @@ def options_mapping(options: RunOptions) -> dict[str, Any]:
 
 
 def code_mapping(code: snapshot.Snapshot | None) -> dict[str, Any]:
-    """The snapshot for a record."""
+    """The snapshot as the field `code` of a run's record, without secrets in the remote's URL; {}: no snapshot."""
     return {} if code is None else {**asdict(code), "remote": secrets.masked_text(code.remote)}
 
 

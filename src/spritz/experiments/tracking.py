@@ -32,7 +32,7 @@ _NODES_MAX = 64
 
 @dataclass(frozen=True)
 class Server:
-    """The state file."""
+    """The user's MLflow server as its state file describes it; the process may have ended since."""
 
     url: str
     #: host of its keeper, the address on which it listens, and the keeper's process
@@ -59,7 +59,6 @@ def process_start(pid: int) -> str:
 
 
 def state_path(home: Path) -> Path:
-    """Path of the state file."""
     return home / "mlflow" / "server.json"
 
 
@@ -77,7 +76,7 @@ def known(home: Path) -> Server | None:
 
 
 def answers(server: Server, seconds: float = 1.0) -> bool:
-    """Whether the server answers requests."""
+    """Whether the server answers a request within `seconds`."""
     try:
         client(server).call("experiments/search", {"max_results": 1}, timeout=seconds)
     except (inside.Unreachable, ValueError):

@@ -50,7 +50,7 @@ class Mark:
 
 @dataclass
 class Usage:
-    """The contents of the figures."""
+    """Curves and marks of a run on a common time axis."""
 
     series: list[Series] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)

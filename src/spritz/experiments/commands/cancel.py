@@ -11,7 +11,6 @@ from spritz.experiments.store import Store
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The command line."""
     parser.add_argument(
         "names", nargs="+", metavar="NAME", help="name of a run (or its beginning: the newest match), sweep or pipeline"
     )

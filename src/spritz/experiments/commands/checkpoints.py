@@ -16,7 +16,6 @@ from spritz.experiments.store import Store
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The command line."""
     parser.add_argument("run", metavar="RUN")
     parser.add_argument("--dir", action="append", default=[], metavar="DIR",
                         help="also search here, for a run that writes outside its code directory")  # fmt: skip
@@ -118,7 +117,7 @@ def _table(
 
 
 def size(count: float) -> str:
-    """Bytes for people."""
+    """A number of bytes with three digits and a unit of 1,024 (B, K, M, G, T)."""
     for unit in ("B", "K", "M", "G"):
         if count < 1000:
             return f"{count:.3g}{unit}"

@@ -37,7 +37,6 @@ _ACTIONS = {"list": 0, "open": 1, "forward": 2, "extend": 2, "stop": 1}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The command line."""
     parser.add_argument(
         "words", nargs="*", metavar="list | open NAME | forward NAME PORT | extend NAME TIME | stop NAME"
     )

@@ -18,7 +18,6 @@ _PASSING = ("SSH_", "XDG_", "TERM", "SHLVL", "OLDPWD", "_", "WINDOWID", "DBUS_",
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The command line."""
     parser.add_argument("old", metavar="RUN")
     parser.add_argument("new", metavar="RUN")
     parser.add_argument("--json", action="store_true", help="one JSON object")
@@ -27,7 +26,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 @reporting
 def run(arguments: Namespace, terminal: Terminal) -> int:
-    """0."""
     base = home()
     store = Store(base)
     entries = [store.get(name, submission.user()) for name in (arguments.old, arguments.new)]
@@ -74,7 +72,7 @@ class Change:
 
     @property
     def line(self) -> str:
-        """`lr: 1 → 2`."""
+        """The change as text, such as `lr: 1 → 2`; an absent value is `(none)`."""
         return f"{f'{self.name}: ' if self.name else ''}{self.old or '(none)'} → {self.new or '(none)'}"
 
 

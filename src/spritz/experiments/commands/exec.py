@@ -23,7 +23,6 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The command line."""
     add_options(parser)
     parser.add_argument(
         "words", nargs=argparse.REMAINDER, metavar="RUN -- COMMAND …",
@@ -33,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 @reporting
 def run(arguments: Namespace, terminal: Terminal) -> int:
-    """The command's exit status."""
+    """Returns the command's exit status."""
     name, *words = arguments.words or [""]
     # Parse options between RUN and the command, which argparse leaves with the command.
     rest = ArgumentParser(prog="spritz exec", add_help=False)

@@ -16,7 +16,6 @@ from spritz.experiments.store import Store
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The command line."""
     parser.add_argument("run", metavar="RUN")
     parser.add_argument("-f", "--follow", action="store_true", help="follow until the run ends")
     parser.add_argument("--rank", type=int, help="only this rank's output")

@@ -21,7 +21,6 @@ _LOOK_SECONDS = 0.5
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The command line."""
     parser.add_argument("run", metavar="RUN")
     parser.add_argument(
         "--grace", type=float, metavar="SECONDS", help="time to wait for the checkpoint (default: the run's)"

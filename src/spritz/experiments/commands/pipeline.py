@@ -24,7 +24,6 @@ _LOOK_SECONDS = 2.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The command line."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     run = actions.add_parser("run", help="start the pipeline in FILE.py or FILE.yaml, from a snapshot of the code")
     run.add_argument("file", metavar="FILE")

@@ -10,14 +10,12 @@ from spritz.experiments.interface import Terminal, reporting
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The command line."""
     parser.add_argument("--user", default="", help="limits of another user, if you may see them")
     parser.add_argument("--json", action="store_true", help="one JSON object: the same sentences, grouped")
 
 
 @reporting
 def run(arguments: Namespace, terminal: Terminal) -> int:
-    """0."""
     user = arguments.user or submission.user()
     lines = quotas.told(user)
     if arguments.json:

@@ -27,7 +27,6 @@ _SUBMISSION_SECONDS = 600.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The command line."""
     parser.add_argument("names", nargs="*", metavar="NAME", help="full name of a run, sweep or pipeline")
     parser.add_argument("--before", metavar="TIME", help="all runs submitted before a date, or more than 30d, 4w ago")
     parser.add_argument("-y", "--yes", action="store_true", help="remove them")
@@ -35,7 +34,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 @reporting
 def run(arguments: Namespace, terminal: Terminal) -> int:
-    """0."""
     if bool(arguments.names) == bool(arguments.before):
         raise ExperimentError("either names or --before is expected", exit_code=2)
     store = Store(home())

@@ -16,7 +16,6 @@ from spritz.experiments.store import Store
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The command line."""
     parser.add_argument("run", metavar="RUN")
     parser.add_argument("--set", action="append", default=[], dest="changes", metavar="NAME=VALUE",
                         help="change --NAME VALUE or NAME=VALUE of the command, or add --NAME=VALUE")  # fmt: skip

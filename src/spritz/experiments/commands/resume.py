@@ -14,7 +14,6 @@ from spritz.experiments.store import Store
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The command line."""
     parser.add_argument("run", metavar="RUN")
 
 

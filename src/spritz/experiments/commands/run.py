@@ -97,7 +97,6 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The command line."""
     add_options(parser)
     parser.add_argument("-d", "--detach", action="store_true", help="return when the job is queued")
     parser.add_argument("-m", "--multirun", nargs="+", metavar="NAME=A,B", help="a sweep: a trial for each combination")

@@ -36,7 +36,6 @@ _COMMAND_MAX, _COMMAND_MIN = 60, 16
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The command line."""
     parser.add_argument("text", nargs="?", default="", help="part of the name or command, a job number, a commit")
     parser.add_argument("--branch", default="")
     parser.add_argument("--tag", default="")
@@ -54,7 +53,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 @reporting
 def run(arguments: Namespace, terminal: Terminal) -> int:
-    """0."""
     wanted = _states(arguments.state)
     metrics = [_metric(text) for text in arguments.metric]
     limit = _LIMIT if arguments.limit is None else max(0, arguments.limit)

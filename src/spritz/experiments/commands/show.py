@@ -33,7 +33,6 @@ _CLOCK_SECONDS = 60.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The command line."""
     parser.add_argument(
         "run", metavar="RUN", help="name of a run, a prefix of it (the newest matches), or a job number"
     )
@@ -49,7 +48,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 @reporting
 def run(arguments: Namespace, terminal: Terminal) -> int:
-    """0."""
     store = Store(home())
     entry = store.get(arguments.run, submission.user())
     states.refresh_or_tell(store, [entry], terminal)

@@ -12,7 +12,6 @@ from spritz.experiments.store import Store
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The command line."""
     parser.add_argument(
         "run", metavar="RUN", help="name of a run, a prefix of it (the newest matches), or a job number"
     )

@@ -30,7 +30,6 @@ _LOOK_SECONDS = 1.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The command line."""
     parser.add_argument("file", nargs="?", metavar="FILE", help="a description of the sweep, such as sweep.yaml")
     group = parser.add_argument_group("a sweep that was queued")
     group.add_argument("--status", metavar="SWEEP", help="best trial, table and plot")

@@ -15,14 +15,12 @@ from spritz.experiments.sweeps import sweep as sweeps
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The command line."""
     parser.add_argument("-n", "--limit", type=int, default=20, help="show at most this many (0: all; default: 20)")
     parser.add_argument("--json", action="store_true")
 
 
 @reporting
 def run(arguments: Namespace, terminal: Terminal) -> int:
-    """0."""
     base = home()
     store = Store(base)
     known, damaged = [], []

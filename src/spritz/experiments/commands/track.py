@@ -19,7 +19,6 @@ from spritz.experiments.store import Store
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The command line."""
     parser.add_argument(
         "action", nargs="?", default="status", choices=("status", "start", "stop", "env"),
         help="status (default): show the server's address; env: print shell commands that select it for MLflow clients",

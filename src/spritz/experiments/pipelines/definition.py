@@ -84,16 +84,14 @@ class Definition:
     steps: list[StepRecord] = field(default_factory=list)
 
     def step(self, name: str) -> StepRecord:
-        """By name."""
+        """The step of this name. Raises StopIteration if there is none."""
         return next(step for step in self.steps if step.name == name)
 
     def to_json(self) -> dict[str, Any]:
-        """For a file."""
         return asdict(self)
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Definition:
-        """From a file."""
         return Definition(
             data["name"], data["file"], data["parameters"], [StepRecord(**each) for each in data["steps"]]
         )

@@ -154,7 +154,7 @@ def drawn(pipeline: Pipeline, state: str, steps: list[Fare]) -> str:
 
 
 def plain(pipeline: Pipeline, state: str, steps: list[Fare]) -> dict[str, Any]:
-    """For --json."""
+    """The pipeline as the record that --json prints."""
     return {
         "name": pipeline.name,
         "state": state,

@@ -54,11 +54,10 @@ class Batch:
 
     @property
     def name(self) -> str:
-        """Of its files."""
+        """`STEP.NUMBER`, the stem of the batch's files."""
         return f"{self.step}.{self.number}"
 
     def run_of(self, unit: Unit) -> str:
-        """The run's name."""
         return self.runs[label(unit)]
 
 
@@ -69,7 +68,7 @@ def label(unit: Unit) -> str:
 
 @dataclass
 class Pipeline:
-    """A pipeline that was started."""
+    """A started pipeline. The state of its steps is in files of its directory, which its jobs write too."""
 
     directory: Path
     name: str
@@ -86,7 +85,6 @@ class Pipeline:
     digest: str = ""
 
     def save(self) -> None:
-        """Write pipeline.json."""
         data = {
             "format": FORMAT,
             "name": self.name,
@@ -103,7 +101,7 @@ class Pipeline:
 
     @staticmethod
     def load(directory: Path) -> Pipeline:
-        """From its directory. Raises ExperimentError."""
+        """Read pipeline.json of this directory. Raises ExperimentError if it is missing or damaged."""
         try:
             data = json.loads((directory / "pipeline.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -137,7 +135,7 @@ class Pipeline:
             yield
 
     def busy(self) -> bool:
-        """Whether jobs are being submitted."""
+        """Whether a process holds the pipeline's lock, which it does while it submits jobs."""
         with (self.directory / "lock").open("a") as file:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -166,7 +164,7 @@ class Pipeline:
         _write(folder / f"{label(unit)}.json", about)
 
     def data(self, step: str, unit: Unit) -> bytes:
-        """A unit's value, pickled."""
+        """The pickled value that a unit of the step returned. Raises FileNotFoundError if it has none yet."""
         return (self.directory / "values" / step / f"{label(unit)}.pkl").read_bytes()
 
     def value(self, step: str) -> Any:
@@ -211,7 +209,6 @@ class Pipeline:
         return sorted(batches, key=lambda batch: (batch.step, batch.number))
 
     def write_batch(self, batch: Batch) -> None:
-        """Replace the batch's record."""
         (self.directory / "batches").mkdir(exist_ok=True)
         _write(self.directory / "batches" / f"{batch.name}.json", asdict(batch))
 
@@ -242,7 +239,7 @@ class Pipeline:
         return self.claimed(batch)
 
     def stopped(self) -> bool:
-        """Whether it was stopped."""
+        """Whether `spritz pipeline stop` was called: no further jobs are submitted."""
         return (self.directory / "stopped").exists()
 
 

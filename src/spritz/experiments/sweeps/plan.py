@@ -45,7 +45,7 @@ _PLACE = re.compile(r"\{([^{}]+)\}")
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A requested sweep."""
+    """What a sweep varies, how, and for how many trials: the checked contents of sweep.yaml or of the options."""
 
     command: tuple[str, ...]
     parameters: tuple[Parameter, ...]
@@ -84,7 +84,7 @@ class Plan:
         return (*self.command, *added)
 
     def command_of(self, point: Mapping[str, Value]) -> list[str]:
-        """The command of a trial."""
+        """The command of a trial: the plan's words with the values of `point` filled in."""
         return [filled(word, {name: space.written(value) for name, value in point.items()}) for word in self.words()]
 
     def points(self) -> list[dict[str, Value]] | None:
@@ -155,7 +155,7 @@ def parse(data: Any, where: str) -> Plan:
 
 
 def need_complete(plan: Plan, where: str) -> None:
-    """Raises ExperimentError for contradictory values."""
+    """Raises ExperimentError if the number of trials is missing, or a parameter's space does not suit the method."""
     if plan.method == "grid":
         space.grid_size(plan.parameters)
     elif not plan.trials:

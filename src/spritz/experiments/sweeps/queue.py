@@ -257,7 +257,7 @@ def resume(sweep: Sweep, store: Store) -> list[int]:
 
 
 def stop(sweep: Sweep, store: Store) -> None:
-    """Cancel waiting and running trials."""
+    """Cancel waiting and running trials; also jobs that an interrupted submission left without a record."""
     with sweep.locked():
         adopt(sweep, store)
         if sweep.arrays:

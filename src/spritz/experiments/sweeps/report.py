@@ -53,7 +53,7 @@ def best(rows: Sequence[Row]) -> Row | None:
 
 
 def text(sweep: Sweep, rows: Sequence[Row], limit: int) -> str:
-    """The report as text."""
+    """The report for the terminal: counts by state, the best trial, and a table of the best `limit` trials (0: all)."""
     plan = sweep.plan
     count = Counter(row.state for row in rows)
     counts = ", ".join(
@@ -151,7 +151,6 @@ def _number(value: Any) -> float | None:
 
 
 def as_json(sweep: Sweep, rows: Sequence[Row]) -> dict[str, Any]:
-    """The report of --json."""
     winner = best(rows)
     return {
         "sweep": sweep.name,

@@ -76,7 +76,7 @@ def _state(trial: Trial) -> tuple[Any, float | None]:
 
 
 def distributions(parameters: Iterable[Parameter]) -> dict[str, Any]:
-    """The space as Optuna's distributions."""
+    """Optuna's distributions by parameter."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     by_name: dict[str, Any] = {}
@@ -102,7 +102,6 @@ def distributions(parameters: Iterable[Parameter]) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Value:
-    """The value without numpy's types."""
     unwrapped: Value = value.item() if hasattr(value, "item") else value
     return unwrapped
 

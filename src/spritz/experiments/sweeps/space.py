@@ -76,7 +76,7 @@ class Parameter:
         )
 
     def draw(self, chance: random.Random) -> Value:
-        """A random value."""
+        """A random value of the parameter's list or range; `low` and `high` are mean and deviation of a normal one."""
         if self.values:
             return chance.choice(self.values)
         if self.normal:

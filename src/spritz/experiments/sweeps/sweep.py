@@ -54,11 +54,10 @@ class Sweep:
         return range(1, self.size + 1)
 
     def read_trials(self) -> list[trials.Trial]:
-        """All trials, from their files."""
+        """All trials in order of index, read from their runs' files at each call."""
         return [trials.read(self.runs, self.name, index, self.plan.metric) for index in self.indices]
 
     def write(self) -> None:
-        """Replace sweep.json."""
         values = {
             "format": FORMAT, "name": self.name, "user": self.user, "created_at": self.created_at, "size": self.size,
             "arrays": self.arrays, "plan": plans.as_mapping(self.plan),
@@ -106,7 +105,6 @@ def read(home: Path, name: str) -> Sweep:
 
 
 def names(home: Path) -> list[str]:
-    """All sweeps, by name."""
     return sorted(path.parent.name for path in (home / "sweeps").glob("*/sweep.json"))
 
 
