@@ -37,7 +37,7 @@ _STATUS = {
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """A member of `errors`."""
+    """A member of `errors` in an answer's envelope; `source` names the parameter or field at fault."""
 
     code: str = ""
     text: str = ""

@@ -57,8 +57,6 @@ _YAMLS = ("application/x-yaml", "application/yaml", "text/x-yaml", "text/yaml")
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """Settings of the command line."""
-
     authentication: tuple[str, ...]
     versions: tuple[str, ...] = VERSIONS
     #: names without the prefix openapi/: slurmctld, slurmdbd

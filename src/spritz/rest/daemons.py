@@ -51,7 +51,7 @@ class Daemons:
 
     @property
     def cluster(self) -> str:
-        """ClusterName. Raises ClientError."""
+        """ClusterName of slurm.conf, read again at each call. Raises ClientError."""
         return locate_controller(self.path).cluster_name
 
     @property
@@ -60,7 +60,6 @@ class Daemons:
         return locate_database(self.path).kind
 
     def close(self) -> None:
-        """Close all connections."""
         for channel in self._kept.values():
             channel.close()
         self._kept.clear()

@@ -321,7 +321,7 @@ class Events:
         loop.call_later(LINGER_SECONDS, look)
 
     async def read(self, feed: Feed, caller: Caller, wanted: Wanted) -> AsyncIterator[bytes]:
-        """The frames for a reader."""
+        """Frames of server-sent events for a reader: `hello` with its position, then the changes after it."""
         feed.readers += 1
         try:
             at = feed.at if wanted.since is None else wanted.since
@@ -383,8 +383,6 @@ class Events:
 
 
 def event_routes(events: Events, allowed: tuple[str, ...]) -> Sequence[BaseRoute]:
-    """The route, for the application."""
-
     async def serve(request: Request) -> Response:
         try:
             caller = caller_of_request(request, allowed)

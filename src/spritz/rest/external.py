@@ -41,8 +41,6 @@ class Completed(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def external_routes(daemons: Daemons, allowed: tuple[str, ...]) -> Sequence[BaseRoute]:
-    """The route, for the application."""
-
     async def complete(request: Request) -> Response:
         try:
             caller = caller_of_request(request, allowed)

@@ -35,7 +35,7 @@ class Problem(Struct, frozen=True):
 
 
 class Problems:
-    """Collects errors and warnings."""
+    """Errors and warnings of one request, which are reported together."""
 
     def __init__(self) -> None:
         self.errors: list[Problem] = []

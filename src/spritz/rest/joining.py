@@ -45,8 +45,6 @@ class Wanted(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def joining_routes(daemons: Daemons, allowed: tuple[str, ...]) -> Sequence[BaseRoute]:
-    """The routes, for the application."""
-
     def answered(
         path: str, work: Callable[[Request, Daemon], Awaitable[dict[str, object]]]
     ) -> Callable[[Request], Awaitable[Response]]:

@@ -213,7 +213,6 @@ def _node(view: NodeView) -> dict[str, Any]:
 
 
 async def topology(controller: Daemon, query: dict[str, str], unless: str) -> Answer:
-    """The cluster's topologies."""
     answer = await controller.call(ShowConfig(), ConfigText)
     return {"now": answer.now, "networks": [to_builtins(network) for network in answer.settings.topologies]}, ""
 
@@ -231,8 +230,6 @@ def _job_of(request: Request) -> int:
 
 
 def picture_routes(daemons: Daemons, allowed: tuple[str, ...], log: Logger) -> Sequence[BaseRoute]:
-    """Routes for the application."""
-
     def route(path: str, answer: Callable[[Request, Caller], Awaitable[Answer]]) -> Route:
         async def serve(request: Request) -> Response:
             try:

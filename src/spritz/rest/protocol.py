@@ -47,7 +47,6 @@ class Protocol(HttpToolsProtocol):
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer."""
         self._unwatch()
         super().connection_lost(exc)
 

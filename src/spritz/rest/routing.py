@@ -19,7 +19,7 @@ class _Place(Struct):
 
 
 class Router:
-    """Finds operations by path."""
+    """A tree of path segments; a segment such as `{job_id}` matches any text and becomes a parameter."""
 
     def __init__(self, operations: list[Operation]) -> None:
         self._root = _Place()

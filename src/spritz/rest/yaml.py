@@ -25,7 +25,7 @@ class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoa
 
 
 def from_yaml(text: bytes) -> Any:
-    """Parse YAML. Raises NotYaml."""
+    """Parse YAML of at most YAML_BYTES_MAX bytes with a safe loader. Raises NotYaml."""
     if len(text) > YAML_BYTES_MAX:
         raise NotYaml(f"longer than {YAML_BYTES_MAX} bytes; JSON may be longer")
     try:

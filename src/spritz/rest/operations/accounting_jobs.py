@@ -176,7 +176,6 @@ async def get_job(ask: Ask) -> Result:
 
 @operation("POST /slurmdb/job/{job_id}")
 async def post_job(ask: Ask) -> Result:
-    """Change a job's accounting record."""
     return await _modify(ask, picks_of(ask.path["job_id"]), ask.body)
 
 

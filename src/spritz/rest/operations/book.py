@@ -146,7 +146,6 @@ async def get_accounts(ask: Ask) -> Result:
 
 @operation("GET /slurmdb/account/{account_name}")
 async def get_account(ask: Ask) -> Result:
-    """An account, by name."""
     book = await book_of(ask, deleted=is_set(ask, "with_deleted"))
     rows = _account_rows(book, (ask.path["account_name"],))
     if not rows:
@@ -206,7 +205,6 @@ async def get_users(ask: Ask) -> Result:
 
 @operation("GET /slurmdb/user/{name}")
 async def get_user(ask: Ask) -> Result:
-    """A user, by name."""
     book = await book_of(ask, deleted=is_set(ask, "with_deleted"))
     rows = _user_rows(book, (ask.path["name"],))
     if not rows:
@@ -275,7 +273,6 @@ def _chosen(ask: Ask, book: Book) -> list[Association]:
 
 @operation("GET /slurmdb/associations", "GET /slurmdb/association")
 async def get_associations(ask: Ask) -> Result:
-    """Associations that match the query."""
     book = await book_of(ask, deleted=is_set(ask, "Include deleted associations"))
     rows = _association_rows(book, _chosen(ask, book), alone=is_set(ask, "Exclude limits from parents"))
     return Answer(body=_view(book).body("association", rows))
@@ -313,7 +310,6 @@ async def delete_associations(ask: Ask) -> Result:
 
 @operation("GET /slurmdb/qos")
 async def get_all_qos(ask: Ask) -> Result:
-    """QOS that match the query."""
     book = await book_of(ask, deleted=is_set(ask, "Include deleted QOS"))
     names, numbers, texts = set(words(ask, "name")), set(words(ask, "id")), set(words(ask, "description"))
     modes = {word.lower() for word in words(ask, "preempt_mode")}
@@ -366,7 +362,7 @@ async def delete_qos(ask: Ask) -> Result:
 
 @operation("GET /slurmdb/clusters", "GET /slurmdb/cluster/{cluster_name}")
 async def get_clusters(ask: Ask) -> Result:
-    """Clusters of this slurmdbd."""
+    """All clusters, or the one in the path. Raises Refused if that one is unknown."""
     book = await book_of(ask, deleted=is_set(ask, "with_deleted"))
     name = ask.path.get("cluster_name")
     rows = _cluster_rows(book, (name,) if name else ())
@@ -404,7 +400,6 @@ async def delete_cluster(ask: Ask) -> Result:
 
 @operation("GET /slurmdb/wckeys", "GET /slurmdb/wckey/{id}")
 async def get_wckeys(ask: Ask) -> Result:
-    """Workload characterization keys."""
     book = await book_of(ask, deleted=is_set(ask, "with_deleted"))
     clusters, names, users = set(words(ask, "cluster")), set(words(ask, "name")), set(words(ask, "user"))
     numbers = {ask.path["id"]} if "id" in ask.path else set(words(ask, "id"))
@@ -423,7 +418,7 @@ async def get_wckeys(ask: Ask) -> Result:
 
 @operation("POST /slurmdb/wckeys")
 async def post_wckeys(ask: Ask) -> Result:
-    """Create wckeys of users."""
+    """Create wckeys of users; those that exist already are skipped."""
     given = ask.body.get("wckeys") or []
 
     def make(book: Book) -> Edit:
@@ -458,7 +453,6 @@ async def delete_wckey(ask: Ask) -> Result:
 
 @operation("GET /slurmdb/tres")
 async def get_tres(ask: Ask) -> Result:
-    """The TRES that accounting counts."""
     book = await book_of(ask)
     rows = [{"type": kind, "name": name, "id": number} for kind, name, number in tres_of(book)]
     return Answer(body=_view(book).body("tres", rows))

@@ -332,7 +332,7 @@ def _qos_flag(word: str) -> str:
 
 
 def clusters(book: Book, names: list[str]) -> list[Record]:
-    """The roots of new clusters."""
+    """Root associations of new clusters, with negative ids that the commit replaces."""
     # Start below the ids that `associations` assigns, since both may be in the same edit.
     return edits.new_clusters(book, names, Association(id=0, cluster="", account=""), first_id=-1_000_000)
 

@@ -44,7 +44,7 @@ async def _pinged(daemon: Daemon) -> tuple[Pong | None, int]:
 
 @operation("GET /slurm/ping")
 async def ping(ask: Ask) -> Result:
-    """State of each configured controller."""
+    """The controller that answers, or the first configured one as DOWN. Latency is in microseconds."""
     answer, latency = await _pinged(ask.controller)
     host = answer.host if answer is not None else locate_controller(ask.daemons.path).hosts[0]
     record = {
@@ -61,7 +61,6 @@ async def ping(ask: Ask) -> Result:
 
 @operation("GET /slurmdb/ping")
 async def ping_database(ask: Ask) -> Result:
-    """State of slurmdbd."""
     answer, latency = await _pinged(ask.database)
     host = answer.host if answer is not None else locate_database(ask.daemons.path).host
     record = {
@@ -76,7 +75,6 @@ async def ping_database(ask: Ask) -> Result:
 
 @operation("GET /slurm/diag")
 async def diagnostics(ask: Ask) -> Result:
-    """The statistics of sdiag."""
     return Answer(body={"statistics": statistics(await ask.controller.call(GetDiagnostics(), Diagnostics))})
 
 
@@ -130,7 +128,6 @@ async def reconfigure(ask: Ask) -> Result:
 
 @operation("GET /slurm/licenses")
 async def licenses(ask: Ask) -> Result:
-    """Licenses: total, used and free."""
     answer = await ask.controller.call(ShowConfig(), ConfigText)
     remote = dict(answer.remote_licenses)
     totals = {**dict(answer.settings.licenses), **remote}
@@ -156,7 +153,6 @@ async def licenses(ask: Ask) -> Result:
 
 @operation("GET /slurm/shares")
 async def shares(ask: Ask) -> Result:
-    """Fair shares, as in sshare."""
     users = ask.query.get("users")
     accounts = _words(ask.query.get("accounts"))
     request = ListFairShares(accounts=accounts, users=_words(users) if users else None)
@@ -177,6 +173,5 @@ async def configuration(ask: Ask) -> Result:
 
 @operation("GET /slurmdb/conf")
 async def database_configuration(ask: Ask) -> Result:
-    """slurmdbd.conf, without passwords."""
     answer = await ask.database.call(GetDatabaseConfiguration(), DatabaseConfiguration)
     return Answer(body={"slurmdbd_conf": slurmdbd_configuration(answer.rows)})

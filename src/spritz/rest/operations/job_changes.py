@@ -175,7 +175,6 @@ def _result(target: JobTarget, code: str, message: str) -> dict[str, Any]:
 
 @operation("GET /slurm/job/{job_id}/requeue")
 async def requeue_job(ask: Ask) -> Result:
-    """Requeue a job."""
     flags = [name for name in ("Incomplete", "Hold", "SpecialExit") if _is_set(ask.query.get(name))]
     target = target_of(ask.path["job_id"])
     result, fault = await _requeue(ask, target, flags)
@@ -184,7 +183,7 @@ async def requeue_job(ask: Ask) -> Result:
 
 @operation("POST /slurm/jobs/requeue")
 async def requeue_jobs(ask: Ask) -> Result:
-    """Requeue several jobs."""
+    """Requeue each named job; a job that cannot be requeued is reported in `errors`, and the others go on."""
     words = [word for word in ask.body.get("jobs") or () if word]
     if not words:
         raise Refused("ESLURM_REST_INVALID_QUERY", "no jobs are named", "jobs")

@@ -40,7 +40,7 @@ async def views_of(ask: Ask, names: tuple[str, ...] = ()) -> tuple[float, list[N
 
 
 def names_of(text: str) -> tuple[str, ...]:
-    """Parse a hostlist. Raises Refused."""
+    """Node names of a hostlist, at least one. Raises Refused."""
     try:
         names = tuple(expand(text))
     except NotationError as error:
@@ -136,7 +136,6 @@ def _state(words: list[str]) -> str:
 
 @operation("DELETE /slurm/node/{node_name}")
 async def delete_node(ask: Ask) -> Result:
-    """Delete dynamic nodes."""
     await ask.controller.call(DeleteNodes(names=names_of(ask.path["node_name"])), Done)
     return Answer()
 

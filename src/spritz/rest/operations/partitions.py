@@ -62,7 +62,6 @@ async def get_partitions(ask: Ask) -> Result:
 
 @operation("GET /slurm/partition/{partition_name}")
 async def get_partition(ask: Ask) -> Result:
-    """A partition, by name."""
     return await _partitions(ask, (ask.path["partition_name"],))
 
 

@@ -43,7 +43,6 @@ async def get_reservations(ask: Ask) -> Result:
 
 @operation("GET /slurm/reservation/{reservation_name}")
 async def get_reservation(ask: Ask) -> Result:
-    """A reservation, by name."""
     name = ask.path["reservation_name"]
     answer = await _listed(ask, (name,))
     if not answer.body["reservations"]:
