@@ -33,7 +33,6 @@ Form = dict[str, list[str]]
 
 
 def routes(site: Site) -> list[Route]:
-    """Routes of this module."""
     return [
         route(path, site.page(page, acts=True), *methods)
         for path, page, methods in (

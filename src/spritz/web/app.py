@@ -65,8 +65,6 @@ _HERE = Path(__file__).parent
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """Settings of the command line."""
-
     #: address of slurmrestd: unix:/path, http(s)://host:port
     rest: str
     #: Host names that browsers may use: another name could belong to another site, and point here (DNS rebinding).
@@ -191,7 +189,7 @@ class Site:
             await rest.close()
 
     def page(self, page: Page, *, acts: bool = False) -> Callable[[Request], Awaitable[Response]]:
-        """An endpoint for logged-in viewers."""
+        """An endpoint for logged-in viewers; others are sent to the login page. `acts`: the page changes something."""
 
         @functools.wraps(page)
         async def serve(request: Request) -> Response:

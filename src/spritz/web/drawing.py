@@ -86,7 +86,7 @@ def busy(node: Node) -> int:
 
 
 class Capacity(Struct):
-    """Devices of one type."""
+    """How much of one GPU type, or of the CPUs, is in use. Counts are of devices."""
 
     name: str
     total: int = 0
@@ -104,7 +104,7 @@ class Capacity(Struct):
 
     @property
     def percent(self) -> int:
-        """Percentage in use."""
+        """Percentage in use, rounded; 0 if there are no devices."""
         return round(100 * self.used / self.total) if self.total else 0
 
 

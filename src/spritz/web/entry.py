@@ -27,8 +27,6 @@ HEARTBEAT_SECONDS = 10.0
 
 
 def routes(site: Site) -> list[Route]:
-    """Routes of this module."""
-
     def page(status: int = 200, problem: str = "", there: str = "/") -> Response:
         text = site.templates.get_template("login.html").render(problem=problem, there=there)
         return Response(text, status, {"Cache-Control": "no-store"}, media_type="text/html")

@@ -23,7 +23,6 @@ _SPANS = {"1h": 3600.0, "6h": 6 * 3600.0, "1d": 86_400.0, "3d": 3 * 86_400.0, "7
 
 
 def routes(site: Site) -> list[Route]:
-    """Routes of this module."""
     return [
         route(path, site.page(page))
         for path, page in (
@@ -256,7 +255,6 @@ async def _or_none(view: View, path: str) -> Any:
 
 
 async def job_page(view: View) -> Response:
-    """The page of a job."""
     number = view.request.path_params["job"]
     job = view.picture.jobs.get(number)
     detail, history, script = await asyncio.gather(

@@ -68,7 +68,7 @@ class Recorder:
         self._watched[job] = time.monotonic() + WATCHING_SECONDS
 
     async def run(self) -> None:
-        """Record until cancelled."""
+        """Sample and store until cancelled; an unreachable slurmrestd is retried."""
         local = self._site.settings.own_files
         session = Session(id="recorder", user="" if local else pwd.getpwuid(os.geteuid()).pw_name)
         whole = pruned = 0.0
@@ -208,7 +208,6 @@ def gpu_use(picture: Picture, job: Job) -> tuple[float | None, float | None]:
 
 
 def cluster_sample(picture: Picture) -> ClusterSample:
-    """The cluster's present usage."""
     nodes = picture.nodes.values()
     told = [sample.busy_percent for node in nodes for sample in node.gpu_samples if sample.busy_percent >= 0]
     loads = [min(node.cpu_load, node.cpus) for node in nodes if node.cpu_load is not None]

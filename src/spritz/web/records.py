@@ -105,17 +105,16 @@ class Job(Struct, frozen=True, array_like=True, kw_only=True):
 
     @property
     def is_pending(self) -> bool:
-        """Whether the job waits."""
         return self.raw_state == "PENDING"
 
     @property
     def is_active(self) -> bool:
-        """Whether the job holds nodes."""
+        """Whether the job holds nodes, which a completing job still does."""
         return self.raw_state in _ACTIVE or bool(self.completing)
 
     @property
     def is_over(self) -> bool:
-        """Whether the job has ended."""
+        """Whether the job has ended; true for a completing job too, so `is_active` may hold as well."""
         return not self.is_pending and self.raw_state not in _ACTIVE
 
     @property
@@ -264,7 +263,6 @@ class Node(Struct, frozen=True, kw_only=True):
 
     @property
     def gpu_count(self) -> int:
-        """Number of the node's GPUs."""
         return sum(gpu.count for gpu in self.gpus)
 
     @property

@@ -62,7 +62,6 @@ class Rest:
             self._client = httpx.AsyncClient(base_url=address, headers=headers, timeout=TIMEOUT)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._client.aclose()
 
     async def get(self, path: str, kind: type[T], **query: Any) -> T:

@@ -29,7 +29,6 @@ _FRESH_SECONDS = 2.0
 
 
 def routes(site: Site) -> list[Route]:
-    """Routes of this module."""
     return [
         route(path, site.page(page))
         for path, page in (
@@ -124,7 +123,6 @@ def _tags(run: dict[str, Any]) -> list[str]:
 
 
 async def run_page(view: View) -> Response:
-    """The page of a run."""
     name = view.request.path_params["name"]
     record = await _ask(view, "show", "--json", _safe(name))
     run, index = record["run"], record["index"]
@@ -188,7 +186,7 @@ def _names(view: View) -> list[str]:
 
 
 async def compare(view: View) -> Response:
-    """The comparison of several runs."""
+    """Two runs or more, named in the query, side by side. Raises RestError (400) for fewer."""
     names = _names(view)
     if len(names) < 2:
         raise RestError("Select two runs or more to compare.", 400)
@@ -280,7 +278,6 @@ def parallel(lines: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 async def sweeps(view: View) -> Response:
-    """The list of sweeps."""
     problem = ""
     try:
         rows = (await _ask(view, "sweeps", "--json", "--limit", "100"))["sweeps"]
@@ -314,7 +311,6 @@ async def sweep_page(view: View) -> Response:
 
 
 async def pipelines(view: View) -> Response:
-    """The list of pipelines."""
     problem = ""
     try:
         rows = (await _ask(view, "pipeline", "list", "--json"))["pipelines"]

@@ -91,12 +91,11 @@ class Samples:
         return connection
 
     def close(self) -> None:
-        """Close the file."""
         with self._lock:
             self._database.close()
 
     def add(self, cluster: ClusterSample | None, jobs: Sequence[JobSample]) -> None:
-        """Store samples."""
+        """Store samples in one transaction. A sample of the same job and time is replaced."""
         with self._lock, self._database as database:
             database.execute("BEGIN")
             if cluster is not None:
@@ -106,7 +105,7 @@ class Samples:
             database.executemany(f"INSERT OR REPLACE INTO job_1 VALUES ({marks})", [_row(job) for job in jobs])
 
     def of_job(self, job: int, since: float) -> list[JobSample]:
-        """Oldest first."""
+        """Samples since `since` (epoch seconds), oldest first; every n-th if there are more than ANSWER_MAX."""
         with self._lock:
             rows = self._database.execute(
                 "SELECT * FROM job_1 WHERE job = ? AND at >= ? ORDER BY at", (job, since)
@@ -114,7 +113,7 @@ class Samples:
         return [JobSample(*row) for row in _thinned(rows)]
 
     def of_cluster(self, since: float) -> list[ClusterSample]:
-        """Oldest first."""
+        """As `of_job`, for the whole cluster."""
         with self._lock:
             rows = self._database.execute("SELECT * FROM cluster_1 WHERE at >= ? ORDER BY at", (since,)).fetchall()
         return [ClusterSample(*row) for row in _thinned(rows)]

@@ -105,7 +105,7 @@ class Secret:
     # -- sessions
 
     def begin(self, user: str = "", only: tuple[str, ...] = (), seconds: float = SESSION_SECONDS) -> Session:
-        """Create a session."""
+        """A new session. `only`: paths that it may see, empty for all; `seconds`: how long it lasts."""
         return Session(id=secrets.token_urlsafe(18), user=user, only=only, ends_at=time.time() + seconds)
 
     def cookie(self, session: Session) -> str:
@@ -128,7 +128,7 @@ class Secret:
         return Session(id=session.id, user=session.user, ends_at=time.time() + SESSION_SECONDS)
 
     def end(self, session: Session) -> None:
-        """End a session (log-out)."""
+        """Refuse this session's cookie from now on (log-out), until the cookie expires by itself."""
         now = time.time()
         self._ended = {name: ends_at for name, ends_at in self._ended.items() if ends_at > now}
         self._ended[session.id] = session.ends_at

@@ -37,8 +37,6 @@ _KEPT = ("PATH", "SLURM_CONF", "LANG", "LC_ALL", "TZ")
 
 
 class Account(Struct, frozen=True, kw_only=True):
-    """A user of this machine."""
-
     name: str
     uid: int
     gid: int
@@ -129,7 +127,6 @@ class Readers:
             raise
 
     async def end(self) -> None:
-        """End all readers."""
         for reader in self._known.values():
             await reader.end()
         self._known.clear()
@@ -180,7 +177,7 @@ class Reader:
         return json.loads(await process.stdout.readline())
 
     async def end(self) -> None:
-        """End the process."""
+        """Kill the reader's process and wait for its end."""
         process, self._process = self._process, None
         if process is not None:
             with suppress(ProcessLookupError):
