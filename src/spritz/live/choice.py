@@ -67,7 +67,6 @@ class Choice:
             self._tests.append(_test(word.removeprefix("-").lower(), must_match))
 
     def takes(self, job: Job) -> bool:
-        """Whether the job matches."""
         return (self.ended or job.is_active) and all(test(job) for test in self._tests)
 
 

@@ -50,7 +50,6 @@ class Node(Struct, frozen=True, kw_only=True):
 
     @property
     def gpu_count(self) -> int:
-        """Number of the node's GPUs."""
         return sum(mask.bit_count() for _, mask in self.gpus)
 
     @property

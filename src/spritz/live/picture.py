@@ -66,7 +66,7 @@ class Picture:
         self.version = 0
 
     def apply(self, update: Update) -> None:
-        """Apply an update."""
+        """Change the picture by an update of the feed; each call raises `version`, also if only `problem` changes."""
         self.version += 1
         self.problem = update.problem
         if update.problem:

@@ -76,7 +76,7 @@ class Mail:
             wake()
 
     def take(self) -> list[Update]:
-        """Remove and return all updates."""
+        """Remove and return all updates, oldest first."""
         updates = []
         while self._waiting:
             updates.append(self._waiting.popleft())
@@ -382,7 +382,6 @@ class Top(App[int]):
 
     @property
     def is_mounted_table(self) -> bool:
-        """Whether the table exists yet."""
         return hasattr(self, "table")
 
     def foot_text(self) -> tuple[str, str]:
@@ -422,7 +421,7 @@ class Top(App[int]):
         self.action_zoom()
 
     def on_table_sort_by(self, message: Table.SortBy) -> None:
-        """Order by the clicked column."""
+        """Order by the clicked column; a second click on it reverses the order."""
         if message.order == self.queue.order:
             self.queue.backwards = not self.queue.backwards
         self.queue.order = message.order
@@ -621,7 +620,6 @@ class Top(App[int]):
             self._begin(action_here)
 
     def action_leave(self) -> None:
-        """Quit with exit code 0."""
         self._feed.stop()
         self.exit(0)
 

@@ -114,7 +114,7 @@ class Table(ScrollView):
 
     @property
     def page_rows(self) -> int:
-        """Number of visible rows."""
+        """Rows that fit below the heading, at least 1."""
         return max(1, self.size.height - 1)
 
     def _show_cursor(self) -> None:

@@ -42,8 +42,6 @@ class Column(Struct, frozen=True, kw_only=True):
 
 
 class View:
-    """The rows of a table."""
-
     title = ""
     columns: tuple[Column, ...] = ()
 
@@ -96,8 +94,6 @@ STATE_STYLES = {
 
 
 class QueueView(View):
-    """Queued and running jobs."""
-
     title = "Queue"
     columns = (
         Column(title=" ", place=0, width=1),
@@ -164,7 +160,6 @@ class QueueView(View):
 
 
 def node_style(node: Node) -> str:
-    """Style for a node's state."""
     if node.is_closed:
         return "red"
     return "green" if node.cpus_used else ""
