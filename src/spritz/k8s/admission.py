@@ -51,7 +51,7 @@ _DEFAULT: Final = "default-scheduler"
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """A mistake in a field."""
+    """A mistake in one field of a pod. `reason` is a CauseType of the Kubernetes API."""
 
     field: str
     message: str

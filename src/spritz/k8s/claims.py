@@ -64,7 +64,7 @@ class ClaimMetadata(Metadata, frozen=True, rename="camel"):
 
 
 class Claim(msgspec.Struct):
-    """A ResourceClaim."""
+    """The parts of a ResourceClaim that the scheduler reads: requests, allocation, reservations."""
 
     metadata: ClaimMetadata
     spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
@@ -102,7 +102,7 @@ class SliceSpec(msgspec.Struct, rename="camel"):
 
 
 class Slice(msgspec.Struct):
-    """A ResourceSlice."""
+    """The parts of a ResourceSlice that the scheduler reads: the devices that a driver offers on a node."""
 
     metadata: Metadata
     spec: SliceSpec = msgspec.field(default_factory=SliceSpec)

@@ -155,8 +155,6 @@ class Status(msgspec.Struct, rename="camel"):
 
 
 class Cluster(msgspec.Struct):
-    """A SpritzCluster."""
-
     metadata: Metadata
     spec: ClusterSpec
     status: Status = msgspec.field(default_factory=Status)

@@ -218,7 +218,7 @@ class Clusters:
                 self.queue.add(("NodeSet", f"{found.metadata.namespace}/{found.label(NODE_SET)}"))
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Watch and reconcile until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 reflectors: list[Reflector[Any]] = [

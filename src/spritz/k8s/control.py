@@ -57,10 +57,10 @@ class _Jobs(msgspec.Struct):
 
 
 class Control(Slurm):
-    """With the rights of root."""
+    """The client of slurmrestd with the rights of root."""
 
     async def cluster_nodes(self) -> list[ClusterNode]:
-        """All of them."""
+        """All nodes of the cluster, in any state."""
         content = await self._request("GET", f"{_VERSION}/nodes")
         return _decoded(content, _Nodes).nodes
 

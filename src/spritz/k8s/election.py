@@ -96,7 +96,7 @@ class Election:
         return self._now() < self._until
 
     def check(self) -> None:
-        """Raises NotLeader."""
+        """Raises NotLeader unless this operator holds the lease at this moment."""
         if not self.leads:
             raise NotLeader(f"{self.identity} has no lease {self._namespace}/{self._name}")
 

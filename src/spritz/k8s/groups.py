@@ -40,7 +40,7 @@ class GroupSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """A PodGroup of either."""
+    """A PodGroup, of Kubernetes itself or of the scheduler-plugins project."""
 
     metadata: Metadata
     spec: GroupSpec = GroupSpec()
@@ -65,8 +65,6 @@ class JobSetSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class JobSet(msgspec.Struct, frozen=True):
-    """A JobSet."""
-
     metadata: Metadata
     spec: JobSetSpec = JobSetSpec()
 

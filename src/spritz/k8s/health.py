@@ -106,7 +106,7 @@ class Seen(msgspec.Struct):
 
     @property
     def check(self) -> str:
-        """What spritz-health-check found, or ""."""
+        """The finding of spritz-health-check, or "" if it has not drained the node."""
         for node in self.nodes:
             if "DRAIN" in node.state and node.reason.startswith(CHECKED):
                 return node.reason.removeprefix(CHECKED)

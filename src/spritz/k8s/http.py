@@ -37,7 +37,7 @@ class Stream:
         self.headers: Mapping[str, str] = response.headers
 
     async def read(self) -> bytes:
-        """All of it. Raises NoAnswer."""
+        """The remaining body. Raises NoAnswer."""
         try:
             return await self._response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -104,7 +104,7 @@ class Http:
         return self._opened
 
     async def close(self) -> None:
-        """End every connection, for good: a request that comes later opens none that would be left behind."""
+        """Close every connection; a later request raises NoAnswer instead of opening one that would leak."""
         self._closed = True
         if self._opened is not None:
             opened, self._opened = self._opened, None
@@ -119,7 +119,7 @@ class Http:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Raises NoAnswer."""
+        """Send a request and read the whole answer, whatever its status. Raises NoAnswer if none comes."""
         try:
             async with self._session().request(
                 method, self._url(path, parameters), data=body, headers=headers, allow_redirects=False

@@ -204,7 +204,7 @@ def asked_for(role: str, lifetime: int, uses: int, host: str) -> str:
 
 
 def ready(status: bool, reason: str, message: str, metadata: Metadata) -> list[Condition]:
-    """The condition Ready."""
+    """The status conditions with Ready set to this value."""
     return [
         Condition(
             type="Ready",

@@ -175,7 +175,7 @@ class MachineNode(msgspec.Struct):
 
     @property
     def burned(self) -> Burned | None:
-        """Its last burn-in."""
+        """The last burn-in that is recorded at the node; None if there was none."""
         return _read(self.metadata, BURNED, Burned)
 
     def facts(self) -> tuple[object, ...]:
@@ -591,7 +591,7 @@ def pod_template(cluster: Cluster, node_set: NodeSet) -> Json:
 
 
 def pod(cluster: Cluster, node_set: NodeSet, name: str, template: Json) -> Json:
-    """A pod of the NodeSet."""
+    """The pod of a machine. `name` is also the name of its node in Slurm."""
     marks = {NODE_SET: node_set.metadata.name, REVISION: revision_of(template), BUSY: "false"}
     # slurmd needs its token once; a pod whose container starts again has joined.
     join = {"name": "join", "secret": {"secretName": join_secret(name), "defaultMode": 0o400, "optional": True}}

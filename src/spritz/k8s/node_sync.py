@@ -83,11 +83,11 @@ class NodeSync:
         self.queue: WorkQueue[str] = WorkQueue()
 
     def changed(self, change: Change[KubeNode]) -> None:
-        """For the reflector of nodes."""
+        """Queue the node for comparison; called by the reflector of nodes."""
         self.queue.add(change.key)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Compare nodes until cancelled; starts once the reflector has listed them."""
         await self._nodes.synced.wait()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._look_at_all(), name="nodes.all")

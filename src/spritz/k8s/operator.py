@@ -61,12 +61,11 @@ async def _place(api: Api, slurm: Slurm, policy: Policy, *, name: str, nodes: bo
 
 
 def entry() -> None:
-    """The installed command."""
     sys.exit(main(sys.argv[1:]))
 
 
 def main(argv: list[str]) -> int:
-    """Operate until told to stop."""
+    """Operate until SIGTERM or SIGINT. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="spritz-operator", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument(
         "--slurmrestd", metavar="URL", help="of the cluster whose queue pods are in: http://host:port or unix:/path"

@@ -36,22 +36,20 @@ class Taint(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class NodeSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """What of it counts here."""
+    """The parts of a node's spec that decide whether it may get pods."""
 
     unschedulable: bool = False
     taints: list[Taint] | None = None
 
 
 class NodeStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """What of it counts here."""
+    """The parts of a node's status that become a node of Slurm."""
 
     allocatable: dict[str, str | int] | None = None
     conditions: list[Condition] | None = None
 
 
 class KubeNode(msgspec.Struct, frozen=True):
-    """A node of Kubernetes."""
-
     metadata: Metadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()

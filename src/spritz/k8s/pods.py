@@ -52,7 +52,7 @@ class Unfit(Exception):
 
 
 def annotation(name: str) -> str:
-    """The path of an annotation."""
+    """The path of an annotation for error messages."""
     return f"metadata.annotations[{name}]"
 
 
@@ -69,8 +69,6 @@ class Owner(_Camel, frozen=True, rename="camel"):
 
 
 class Metadata(_Camel, frozen=True, rename="camel"):
-    """Metadata of any object."""
-
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -86,14 +84,14 @@ class Metadata(_Camel, frozen=True, rename="camel"):
 
 
 class Amounts(_Camel, frozen=True, rename="camel"):
-    """Of a container."""
+    """Quantities by resource name, as Kubernetes writes them (`500m`, `2Gi`)."""
 
     requests: dict[str, str | int] | None = None
     limits: dict[str, str | int] | None = None
 
 
 class Container(_Camel, frozen=True, rename="camel"):
-    """What of it counts here."""
+    """The parts of a container that decide what the pod requests."""
 
     resources: Amounts = Amounts()
     #: of an init container: "Always" makes it run along with the others
@@ -118,14 +116,14 @@ class Expression(_Camel, frozen=True, rename="camel"):
 
 
 class Term(_Camel, frozen=True, rename="camel"):
-    """All lines must hold."""
+    """A conjunction: a node must satisfy every expression."""
 
     match_expressions: list[Expression] | None = None
     match_fields: list[Expression] | None = None
 
 
 class Selector(_Camel, frozen=True, rename="camel"):
-    """One term must hold."""
+    """A disjunction: a node must satisfy one term or more."""
 
     node_selector_terms: list[Term] = []
 
@@ -137,7 +135,7 @@ class NodeAffinity(_Camel, frozen=True, rename="camel"):
 
 
 class Affinity(_Camel, frozen=True, rename="camel"):
-    """What of it counts here."""
+    """The affinity to nodes; affinity and anti-affinity to pods are not read."""
 
     node_affinity: NodeAffinity | None = None
 
@@ -162,7 +160,7 @@ class SchedulingGroup(_Camel, frozen=True, rename="camel"):
 
 
 class PodSpec(_Camel, frozen=True, rename="camel"):
-    """What of it counts here."""
+    """The parts of a pod's spec that scheduling reads."""
 
     scheduler_name: str = ""
     node_name: str = ""
@@ -183,20 +181,14 @@ class PodSpec(_Camel, frozen=True, rename="camel"):
 
 
 class Terminated(_Camel, frozen=True, rename="camel"):
-    """How a container ended."""
-
     exit_code: int = 0
 
 
 class ContainerState(_Camel, frozen=True, rename="camel"):
-    """Of a container."""
-
     terminated: Terminated | None = None
 
 
 class ContainerStatus(_Camel, frozen=True, rename="camel"):
-    """Of a container."""
-
     state: ContainerState = ContainerState()
 
 
@@ -210,7 +202,7 @@ class Condition(_Camel, frozen=True, rename="camel"):
 
 
 class PodStatus(_Camel, frozen=True, rename="camel"):
-    """What of it counts here."""
+    """The parts of a pod's status that scheduling reads."""
 
     phase: str = "Pending"
     conditions: list[Condition] | None = None
@@ -231,7 +223,7 @@ class Pod(_Camel, frozen=True, rename="camel"):
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
+        """`namespace/name`, the pod's key in caches and queues."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     @property
@@ -302,7 +294,7 @@ def amount(value: str | int) -> float:
 
 
 def shape_of(pod: Pod) -> Shape:
-    """The pod's resources. Raises Unfit."""
+    """What the pod requests, init containers and overhead included. Raises Unfit if a request is not supported."""
     init = pod.spec.init_containers or []
     along = [one for one in init if one.restart_policy == "Always"]
     total = _sum([*pod.spec.containers, *along])

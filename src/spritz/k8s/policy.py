@@ -47,7 +47,7 @@ class Mapped(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """For all pods."""
+    """The policy file of an administrator, checked: unknown fields are refused."""
 
     namespaces: dict[str, Mapped] = {}
     #: by NAMESPACE/NAME; they count before the namespace

@@ -32,13 +32,13 @@ class Reports:
         self._events: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue(_EVENTS_MAX)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Send queued events until cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(_SENDERS):
                 group.create_task(self._send(), name=f"events-{number}")
 
     def forget(self, uid: str) -> None:
-        """The pod has gone."""
+        """Drop what was reported about a deleted pod."""
         self._said.pop(uid, None)
 
     async def say(self, pods: Iterable[Pod], text: str, when: str = "", *, refused: bool = False) -> None:

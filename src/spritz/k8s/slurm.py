@@ -65,7 +65,7 @@ class Share(msgspec.Struct, frozen=True):
 
 
 class Allocation(msgspec.Struct, frozen=True):
-    """A job's resources, by node."""
+    """The resources that a job holds, by node."""
 
     nodes: list[Share] = []
 
@@ -219,7 +219,7 @@ class Slurm:
         return msgspec.json.decode(content, type=_Nodes).nodes
 
     async def node(self, name: str) -> Node | None:
-        """None: there is none."""
+        """The node, or None if slurmctld does not have it. Raises SlurmFailure."""
         try:
             content = await self._request("GET", f"{_VERSION}/node/{name}")
         except SlurmFailure as failure:
@@ -230,7 +230,7 @@ class Slurm:
         return found[0] if found else None
 
     async def create_node(self, line: str) -> None:
-        """As `scontrol create NodeName=…`."""
+        """Create a dynamic node as `scontrol create` does; `line` has the form `NodeName=NAME KEY=VALUE…`."""
         await self._send("POST", f"{_VERSION}/new/node/", {"node_conf": line})
 
     async def update_node(self, name: str, **fields: Any) -> None:

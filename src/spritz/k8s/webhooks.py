@@ -74,7 +74,7 @@ class Webhooks:
         self.ready = asyncio.Event()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Get certificates and serve until cancelled."""
         while not await self._look():  # noqa: ASYNC110  # what it waits for is the API server
             await asyncio.sleep(_SOON)
         listener = socket.create_server((self._host, self.port), backlog=128)
