@@ -99,8 +99,6 @@ class Pool:
 
 
 class Admission:
-    """Decides which connections are accepted."""
-
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.pool = Pool(limits.connections, limits.connections // 10, limits.connections // 20)
@@ -124,12 +122,11 @@ class Admission:
         return f"{pool.used} of {pool.total} connections are open, and the rest is kept for administrators and nodes"
 
     def enter(self, peer: Peer, rank: Rank) -> None:
-        """Count a connection."""
+        """Count an accepted connection; each call needs one of `leave`."""
         self.pool.take(peer, 1)
         self._remote += rank is Rank.REMOTE
 
     def leave(self, peer: Peer, rank: Rank) -> None:
-        """The connection has ended."""
         self.pool.take(peer, -1)
         self._remote -= rank is Rank.REMOTE
 

@@ -20,7 +20,6 @@ class RemoteHost(ClientError):
 
     @classmethod
     def of_host(cls, host: str) -> RemoteHost:
-        """An error that names `host`."""
         return cls(
             f"{host} is another machine, and this machine has no key of the cluster",
             code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",

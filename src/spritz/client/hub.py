@@ -66,24 +66,19 @@ _plain_user_decoder = Decoder(tuple[int, int])
 
 
 def encode_open(request: Open) -> bytes:
-    """The encoded form."""
     return _encode(request)
 
 
 class Led(Protocol):
     """An end to connect to a client: a stream of another machine, or a supervisor's connection on this one."""
 
-    def set_protocol(self, near: Splice) -> None:
-        """Connect the other end."""
-        ...
+    def set_protocol(self, near: Splice) -> None: ...
 
     def refuse(self, reason: str) -> None:
-        """There is no other end."""
+        """End the stream: nothing can be connected to it, for this reason."""
         ...
 
-    def write(self, data: bytes) -> None:
-        """Send to this end."""
-        ...
+    def write(self, data: bytes) -> None: ...
 
 
 class RelayedPipe(Pipe):
@@ -95,7 +90,6 @@ class RelayedPipe(Pipe):
         self._on_pipe = on_pipe
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The stream is connected."""
         user = self._user
         self._transport = transport  # type: ignore[assignment]  # a MuxStream
         transport.set_write_buffer_limits(high=64 * 1024)  # type: ignore[attr-defined]  # likewise
@@ -157,7 +151,7 @@ class Hub:
                 mux.pipe.abort()
 
     def dismiss(self, host: str) -> None:
-        """End a machine's links."""
+        """Abort every link from a machine, and with them the streams of its users."""
         for mux in self._links.get(host, [])[:]:
             mux.pipe.abort()
 
@@ -179,7 +173,7 @@ class Hub:
             stream.refuse(f"machine {host} is not connected")
 
     def complain(self, peer: str, reason: str) -> None:
-        """Log a refusal."""
+        """Log a refused machine, at a limited rate per peer."""
         self._complaints.write("machine.refused", peer, asyncio.get_running_loop().time(), peer=peer, reason=reason)
 
     def _opened(self, machine: Machine, stream: MuxStream, payload: bytes) -> None:

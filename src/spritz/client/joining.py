@@ -41,7 +41,7 @@ _KEY = re.compile(r"\s*([A-Za-z]+)\s*=")
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`HOST[:PORT]`, `[ADDRESS]:PORT`. Raises ClientError."""
+    """(host, port) of `HOST[:PORT]` or `[ADDRESS]:PORT`. Raises ClientError."""
     host, colon, port = text.rpartition(":")
     if not colon or "]" in port or (":" in host and not host.startswith("[")):
         host, port = text, str(DEFAULT_PORT)

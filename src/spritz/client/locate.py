@@ -144,7 +144,7 @@ class DatabaseConfig(Struct, frozen=True, kw_only=True):
         return database_socket_name(self.port), *self.ports
 
     def owners(self) -> frozenset[int]:
-        """As `ControllerConfig.owners`."""
+        """User ids that may own slurmdbd's socket, as `ControllerConfig.owners`."""
         return _owners(self.path, self.slurm_user)
 
 

@@ -111,7 +111,7 @@ class Member:
             await self._clock.sleep(_LOOK_SECONDS)
 
     async def renew(self, link: PersistentChannel, log: Logger) -> None:
-        """Renew the certificate now."""
+        """Get a certificate for a new key, and store both. A failure is logged; the old certificate stays in use."""
         joined = self.membership.joined
         if joined is None:
             return

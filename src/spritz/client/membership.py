@@ -95,7 +95,7 @@ class SiteCertificates:
 
     @property
     def authorities(self) -> str:
-        """PEM. Raises ClientError."""
+        """Certificates of the trusted authorities in PEM. Raises ClientError."""
         return self._read("ca_cert_file")
 
     def keys(self, role: str) -> Keys:
@@ -175,7 +175,7 @@ class Membership:
 
     @property
     def launch_keys(self) -> tuple[bytes, ...]:
-        """Keys for verifying launches."""
+        """Public keys that verify launches: several while the cluster's key is being replaced."""
         if self.joined is not None:
             return self.joined.launch_keys
         make = _cryptography().Signer

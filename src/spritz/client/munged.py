@@ -44,5 +44,5 @@ class Munged:
 
 
 def munged_of(kind: str, info: str, makers: Collection[int] = (0,)) -> Munged | None:
-    """For AuthType=auth/munge. Raises MungeError."""
+    """The seal for AuthType=auth/munge; None for any other AuthType. Raises MungeError."""
     return Munged(info, makers) if kind.lower() in ("auth/munge", "munge") else None

@@ -69,7 +69,6 @@ class Mux:
 
     @property
     def is_open(self) -> bool:
-        """Whether streams can be opened."""
         return self.pipe.is_open
 
     def open(self, payload: bytes, protocol: asyncio.BaseProtocol) -> MuxStream:
@@ -86,7 +85,7 @@ class Mux:
         self.pipe.close()
 
     def send(self, kind: int, number: int, payload: bytes = b"") -> None:
-        """One frame. Used by streams."""
+        """Send one frame of stream `number`; streams call it."""
         self.pipe.send(_HEADER.pack(kind, number, len(payload)) + payload)
 
     def forget(self, stream: MuxStream) -> None:
@@ -97,7 +96,6 @@ class Mux:
     # Called by the pipe
 
     def pipe_data(self, data: bytes) -> None:
-        """Bytes have come."""
         self._buffer += data
         try:
             self._take()
@@ -112,7 +110,6 @@ class Mux:
                 stream.flush()
 
     def pipe_closed(self, error: Exception | None) -> None:
-        """The connection has ended."""
         streams, self._streams = self._streams, {}
         for stream in streams.values():
             stream.lost(error)
@@ -294,7 +291,7 @@ class MuxStream(asyncio.Transport):
             self._deliver()
 
     def lost(self, error: Exception | None) -> None:
-        """The underlying connection has ended."""
+        """The connection that carries the stream has ended; discard received data that the protocol has not taken."""
         self._error = error
         self._received.clear()
         self._ended = True
@@ -336,7 +333,7 @@ class Splice(asyncio.Protocol):
 
     @classmethod
     def pair(cls) -> tuple[Splice, Splice]:
-        """Two ends."""
+        """Two connected ends: what is written to the protocol at one is received at the other."""
         one, two = cls(), cls()
         one.other, two.other = two, one
         return one, two
@@ -379,7 +376,7 @@ class Splice(asyncio.Protocol):
             self.other.transport.close()
 
     def close(self) -> None:
-        """End both."""
+        """Close both ends."""
         for one in (self, self.other):
             one._lost = True
             if one.transport is not None:

@@ -68,7 +68,6 @@ class Peers:
         self._taken.add(mux)
 
     def close(self) -> None:
-        """End all links."""
         for link in self._links.values():
             if link.done() and not link.cancelled() and link.exception() is None:
                 link.result().close()

@@ -102,7 +102,7 @@ class Quotas:
             worst.cut(reason)
 
     def forget(self, quota: Quota) -> None:
-        """The connection has ended."""
+        """Remove a connection from all queues after its end."""
         _remove(self._short, quota)
         _remove(self._congested, quota)
         self._senders.pop(quota, None)

@@ -101,13 +101,13 @@ class ResumableStream(asyncio.Protocol):
             far.data_received(early)
 
     def detach(self) -> None:
-        """Release the stream."""
+        """Abort the present stream; another may replace it."""
         far, self._far = self._far, None
         if far is not None:
             far.stream.abort()
 
     def abandon(self) -> None:
-        """No other stream will come."""
+        """End for good: no other stream will come."""
         if not self.over:
             self.over = True
             self.detach()
@@ -118,11 +118,9 @@ class ResumableStream(asyncio.Protocol):
 
     @property
     def is_broken(self) -> bool:
-        """Whether another stream is needed."""
         return self._far is None and not self.over
 
     def far_frame(self, kind: int, payload: bytes) -> None:
-        """From the other end."""
         if kind == DATA:
             self.received += len(payload)
             if self._near is not None:
@@ -139,7 +137,6 @@ class ResumableStream(asyncio.Protocol):
             self.abandon()  # not frames of this protocol
 
     def far_lost(self, far: _Far) -> None:
-        """A stream has gone."""
         if self._far is far:
             self._far = None
             if not self.over:
@@ -183,7 +180,6 @@ class ResumableStream(asyncio.Protocol):
         self._send(END)
 
     def close(self) -> None:
-        """End it."""
         self.abandon()
 
     # Parts
@@ -282,10 +278,9 @@ class Answer(asyncio.Protocol):
             self.first.set_result(b"")
 
     def pause_writing(self) -> None:
-        """Nothing is written."""
+        """Nothing to pause: an answer has no writer of its own."""
 
-    def resume_writing(self) -> None:
-        """Likewise."""
+    def resume_writing(self) -> None: ...
 
 
 def unread(transport: asyncio.BaseTransport) -> bytes:

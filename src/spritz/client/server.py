@@ -158,7 +158,6 @@ class Server:
         self.take(pipe)
 
     def take(self, pipe: Pipe) -> None:
-        """Serve this connection."""
         peer = peer_of(pipe)
         rank = Rank.REMOTE
         if pipe.machine is not None:

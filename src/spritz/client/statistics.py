@@ -30,7 +30,7 @@ class CallStatistics:
         self.heard: Callable[[str, int, float], None] | None = None
 
     def note(self, kind: str, uid: int, seconds: float) -> None:
-        """Count a request."""
+        """Count a request. `kind`: name of its type; `seconds`: time until the answer."""
         for found in (self.kinds.setdefault(kind, [0, 0.0]), self.users.setdefault(uid, [0, 0.0])):
             found[0] += 1
             found[1] += seconds
@@ -42,7 +42,6 @@ class CallStatistics:
         return {**self.held(), **dict(sorted(self.complaints.items()))}
 
     def clear(self) -> None:
-        """Reset all counters."""
         self.kinds.clear()
         self.users.clear()
         self.complaints.clear()

@@ -123,7 +123,6 @@ class TokenRequests:
         self._masters = frozenset({0, slurm_uid})
 
     def handlers(self) -> dict[type[Struct], Handler]:
-        """For the table of requests."""
         return {UseToken: self.use, MakeToken: self.make}
 
     async def use(self, request: UseToken, call: Call) -> TokenTaken:
