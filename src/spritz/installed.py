@@ -69,7 +69,6 @@ def prefix() -> str:
 
 
 def command(name: str) -> str:
-    """Path of an installed command."""
     return os.path.join(prefix(), "bin", name)
 
 

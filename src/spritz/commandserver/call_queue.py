@@ -62,7 +62,6 @@ class CallQueue:
             self._listener.close()
 
     def called(self) -> bool:
-        """Whether a call is waiting."""
         return bool(self._inbox.poll(0))
 
     def wait(self) -> socket | None:

@@ -62,7 +62,6 @@ class User:
 
     @classmethod
     def of_process(cls) -> User:
-        """The user of this process."""
         return cls(os.getpid(), os.geteuid(), os.getegid(), os.getgroups())
 
     @classmethod
@@ -105,7 +104,7 @@ def can_go_back(request: Request, own: tuple[int, ...]) -> bool:
 
 
 def give_limits_back(own: tuple[int, ...]) -> None:
-    """Restore the server's own limits."""
+    """Restore the server's own limits after a command; `own`: (soft, hard) of each limit, flat, in order of number."""
     for number in range(LIMITS):
         pair = tuple(-1 if value == _UNLIMITED else value for value in own[2 * number :][:2])
         if resource.getrlimit(number) != pair:
@@ -207,7 +206,7 @@ def take_environment(block: bytes) -> None:
 
 
 def environment() -> dict[str, str]:
-    """The variables of `take_environment`."""
+    """The variables as `take_environment` decoded them; a copy."""
     return dict(_taken.decoded)
 
 

@@ -15,5 +15,4 @@ _REPLY = struct.Struct("=c3xi")
 
 
 def encode(kind: bytes, value: int) -> bytes:
-    """One message."""
     return _REPLY.pack(kind, value)

@@ -35,7 +35,6 @@ class Sources:
             self._poll.register(self.descriptor, select.POLLIN)
 
     def close(self) -> None:
-        """Release the descriptor."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
 
@@ -43,7 +42,7 @@ class Sources:
         return [path for path, _, _ in os.walk(self._root) if not path.endswith("__pycache__")]
 
     def complete(self, files: list[str]) -> None:
-        """`files`: all imported source files."""
+        """Note the times of all imported source files, which later checks compare with."""
         if self._editable and self.descriptor < 0:
             self._times = {path: _time_of(path) for path in files}
 

@@ -25,7 +25,6 @@ RESERVE = ("slowdown", "fcfs")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Options of `spritz simulate`."""
     what = parser.add_argument_group("input (one of)")
     what.add_argument(
         "trace", nargs="?", metavar="TRACE", help="Standard Workload Format, sacct -P, or a controller's journal"

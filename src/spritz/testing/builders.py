@@ -106,11 +106,10 @@ class World:
 
     @property
     def state(self) -> State:
-        """The machine's state."""
         return self.machine.state
 
     def do(self, command: Struct, caller: Caller = ROOT) -> Outcome:
-        """Send a command."""
+        """Send a command at the present time; its events are added to `events`."""
         outcome = self.machine.handle(command, self.now, caller)
         self.events += outcome.events
         return outcome
@@ -168,7 +167,7 @@ class World:
         return self.plan(*starts)
 
     def cancel(self, *job_ids: int, caller: Caller = ALICE, **fields: Any) -> Outcome:
-        """scancel of these jobs."""
+        """`scancel JOB_IDS`, with the other fields of CancelJobs."""
         targets = tuple(JobTarget(job_id) for job_id in job_ids)
         return self.do(CancelJobs(filter=JobFilter(targets=targets), **fields), caller)
 
@@ -272,7 +271,7 @@ class World:
         return outcome
 
     def lose(self, *names: str) -> Outcome:
-        """The nodes stop answering."""
+        """Report that slurmd of these nodes has stopped answering."""
         return self.do(NodeLost(names=names))
 
     def first_node(self, job_id: int) -> str:
@@ -306,7 +305,6 @@ class World:
     # -- looking
 
     def job(self, job_id: int) -> Job:
-        """The job's record."""
         return self.state.jobs[job_id]
 
     def check(self) -> None:
@@ -348,5 +346,4 @@ def kinds(outcome: Outcome) -> list[str]:
 
 
 def only(effects: Iterable[Effect], kind: type[T], where: Callable[[T], bool] = lambda _one: True) -> list[T]:
-    """Effects of one kind."""
     return [effect for effect in effects if isinstance(effect, kind) and where(effect)]

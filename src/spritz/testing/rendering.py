@@ -70,7 +70,7 @@ def render_struct(value: msgspec.Struct, skip: tuple[str, ...] = ()) -> str:
 
 
 def render_value(name: str, value: Any) -> str:
-    """A field's value, short."""
+    """A field as transcripts show it: jobs, steps and allocations in a short form, times relative to the start."""
     if isinstance(value, Job):
         return f"({render_job(value)})"
     if isinstance(value, Step):
@@ -114,7 +114,7 @@ def _step_node(node: StepNode) -> str:
 
 
 def render_job(job: Job) -> str:
-    """One record on one line."""
+    """A job's record on one line; values that most jobs do not have are shown only if set."""
     name = f"{job.array_job_id}_{job.array_task_id}({job.id})" if job.array_task_id is not None else str(job.id)
     if job.array is not None:
         name = f"{job.id}_[{ranges.format_array(mask_of(job.array.pending), job.array.limit)}]"

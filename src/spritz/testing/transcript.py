@@ -105,7 +105,7 @@ def literal(text: str) -> Any:
 
 
 def target(text: str) -> JobTarget:
-    """`12`, `12_3`, `12_[3-5]`, `12.0`."""
+    """Parse a target such as `12`, `12_3`, `12_[3-5]` or `12.0`."""
     text, _, step = text.partition(".")
     number, _, tasks = text.partition("_")
     mask = task_mask(list(ranges.ids_of(ranges.parse_ids(tasks.strip("[]"))))) if tasks else ""

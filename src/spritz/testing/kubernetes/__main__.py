@@ -30,7 +30,7 @@ from spritz.testing.kubernetes.server import KubeServer
 
 
 async def serve(options: argparse.Namespace) -> None:
-    """Until a signal."""
+    """Run server and nodes, and apply the files, until a signal arrives."""
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(KubeServer(port=options.port, directory=options.directory))
         print(f"export KUBECONFIG={server.kubeconfig}", flush=True)

@@ -17,7 +17,7 @@ from spritz.testing.kubernetes.selectors import matches_label_selector
 
 
 class User:
-    """The sender of a request."""
+    """The authenticated sender of a request; anonymous requests have one too."""
 
     __slots__ = ("extra", "groups", "name", "uid")
 

@@ -242,7 +242,7 @@ class Cluster:
         return self.stored(kind, namespace, name).obj
 
     def stored(self, kind: Kind, namespace: str, name: str) -> Stored:
-        """Raises Refusal (404)."""
+        """The stored object. Raises Refusal with status 404."""
         stored = self._stores[kind.key].get((namespace, name))
         if stored is None:
             raise errors.not_found(kind.plural, kind.group, name)

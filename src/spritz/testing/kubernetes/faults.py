@@ -44,7 +44,7 @@ class Faults:
         return self._add(ERROR, times, filters, code=code, retry_after=retry_after)
 
     def drop(self, *, times: int | None = 1, **filters: str) -> Fault:
-        """Cut the connection without acting."""
+        """Close the connection of matching requests before they are handled. `times`: how often; None: always."""
         return self._add(DROP, times, filters)
 
     def lose(self, *, times: int | None = 1, **filters: str) -> Fault:
@@ -52,7 +52,7 @@ class Faults:
         return self._add(LOSE, times, filters)
 
     def delay(self, seconds: float, *, times: int | None = 1, **filters: str) -> Fault:
-        """Wait before acting."""
+        """Delay the handling of matching requests. `times`: how often; None: always."""
         return self._add(DELAY, times, filters, seconds=seconds)
 
     def clear(self) -> None:

@@ -18,8 +18,6 @@ from spritz.runtime.tasks import Supervisor
 
 
 class Incoming:
-    """A request."""
-
     __slots__ = ("body", "headers", "method", "path", "query")
 
     def __init__(self, method: str, path: str, query: dict[str, str], headers: dict[str, str], body: bytes) -> None:
@@ -126,12 +124,12 @@ class Connection(asyncio.Protocol):
             await self._answer(self._requests.popleft(), self)
 
     def abort(self) -> None:
-        """Cut the connection."""
+        """Close the connection without sending what is buffered."""
         if self._transport is not None:
             self._transport.abort()
 
     def close(self) -> None:
-        """End the connection in order."""
+        """Send what is buffered, then close the connection."""
         if self._transport is not None:
             self._transport.close()
 
@@ -146,7 +144,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(head.encode("latin-1") + body)
 
     def begin(self, content_type: str = "application/json") -> None:
-        """Begin an answer of chunks."""
+        """Begin a chunked answer with status 200."""
         if not self.lost and self._transport is not None:
             self._transport.write(
                 f"HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()

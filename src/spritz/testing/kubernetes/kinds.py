@@ -187,7 +187,7 @@ class Kind:
 
 @cache
 def built_in() -> tuple[Kind, ...]:
-    """The built-in kinds."""
+    """The kinds of Kubernetes itself, from lightkube's generated resources."""
     found: dict[tuple[str, str], tuple[Any, Any]] = {}
     subresources: dict[tuple[str, str], set[str]] = {}
     for name in _MODULES:

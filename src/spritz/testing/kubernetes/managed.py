@@ -213,7 +213,7 @@ def strip(fields: Fields, *, drop: str | None) -> Fields:
 
 
 class Manager:
-    """An entry of managedFields."""
+    """An entry of managedFields: the fields that one manager owns through one operation."""
 
     __slots__ = ("fields", "name", "operation", "subresource", "time", "version")
 

@@ -52,7 +52,7 @@ _REVIEWS: Final = {
 
 
 class Logged(msgspec.Struct, frozen=True):
-    """An answered request."""
+    """An answered request, kept for tests to look at."""
 
     user: str
     verb: str

@@ -41,7 +41,6 @@ TEMPLATED: Final = frozenset({"deployments", "replicasets", "statefulsets", "dae
 
 
 def metadata_errors(kind: Kind, obj: Object) -> list[Cause]:
-    """Errors in the object's metadata."""
     metadata = obj["metadata"]
     causes: list[Cause] = []
     name = metadata.get("name", "")

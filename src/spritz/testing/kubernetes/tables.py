@@ -132,7 +132,7 @@ _COLUMNS: Final[dict[str, tuple[tuple[str, ...], Callable[[Object], list[Any]]]]
 
 
 def of(kind: Kind, objects: list[Object], version: str, now: float, token: str = "") -> Object:
-    """The table of these objects."""
+    """The table for `objects`; `token` (`continue`) is set if the list was cut."""
     if kind.custom and kind.columns:
         names = ["Name", *(column["name"] for column in kind.columns)]
         types = ["string", *(column["type"] for column in kind.columns)]

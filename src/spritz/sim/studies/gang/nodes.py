@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class GangNodes:
-    """`free[node]`: number of free GPUs."""
+    """Equal nodes; `free[node]` is the number of free GPUs."""
 
     __slots__ = ("free", "gpus_per_node")
 

@@ -27,7 +27,7 @@ def replay_queued(
     backfill: bool,
     tick: Callable[[int], None] | None = None,
 ) -> GangReplay:
-    """Replay in order of submission."""
+    """Replay in order of submission: FIFO, or EASY if `backfill`."""
     count = len(jobs)
     run = [iterations * unit for iterations, unit in zip(jobs.iterations, jobs.unit, strict=True)]
     start, end = [-1.0] * count, [-1.0] * count

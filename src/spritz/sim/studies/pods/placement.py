@@ -41,14 +41,13 @@ class Placement(Protocol):
 
 
 class RandomPlacement:
-    """`random`: any node, any GPU."""
+    """Places pods on any node and GPU that fit, with equal chance (the study's `random`)."""
 
     def __init__(self, cluster: PodCluster, random: Random) -> None:
         self._cluster = cluster
         self._random = random
 
     def choose(self, pod: Pod, nodes: NDArray[np.int64]) -> tuple[int, list[int]]:
-        """See `Placement`."""
         node = int(nodes[self._random.randrange(len(nodes))])
         if not pod.gpus:
             return node, []
@@ -65,7 +64,6 @@ class BestFitPlacement:
         self._cluster = cluster
 
     def choose(self, pod: Pod, nodes: NDArray[np.int64]) -> tuple[int, list[int]]:
-        """See `Placement`."""
         cluster = self._cluster
         left_cpu = (cluster.cpu[nodes] - pod.cpu) / LARGEST_CPU
         left_gpu = (cluster.gpus[nodes].sum(axis=1) - pod.gpus * pod.milli) / LARGEST_GPU
@@ -97,7 +95,6 @@ class FragmentPlacement:
         self._gains: dict[tuple[int, int, int], tuple[int, NDArray[np.float64], NDArray[np.int64]]] = {}
 
     def choose(self, pod: Pod, nodes: NDArray[np.int64]) -> tuple[int, list[int]]:
-        """See `Placement`."""
         gains, gpu = self._up_to_date(pod)
         node = int(nodes[int(gains[nodes].argmax())])
         if not pod.gpus:

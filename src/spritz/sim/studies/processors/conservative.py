@@ -31,7 +31,6 @@ class Profile:
         self.free = [processors]
 
     def forget(self, now: float) -> None:
-        """Drop the part before `now`."""
         past = bisect_right(self.times, now) - 1
         if past > 0:
             del self.times[:past]

@@ -24,7 +24,7 @@ class WaitingTree:
         self._estimates: list[float] = [_NEVER] * (2 * leaf)
 
     def add(self, rank: int, processors: int, estimate: float) -> None:
-        """Add a waiting job."""
+        """Insert a waiting job at its rank; `estimate` is in seconds."""
         sizes, estimates = self._sizes, self._estimates
         node = rank + self._first_leaf
         while node and (processors < sizes[node] or estimate < estimates[node]):
