@@ -164,7 +164,6 @@ def _prolog_flags(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def priority_policy(have: Settings) -> PriorityPolicy:
-    """PriorityWeight*, PriorityFlags and related keys."""
     chosen = set(have.words("PriorityFlags"))
     every = ("ASSOC", "PART", "QOS", "TRES")
     return PriorityPolicy(

@@ -45,7 +45,6 @@ class ContainersFile(Struct, frozen=True, kw_only=True):
 
 
 def is_wanted(settings: Settings) -> bool:
-    """Whether JobContainerType names job_container/tmpfs."""
     return settings.text("JobContainerType") == PLUGIN
 
 

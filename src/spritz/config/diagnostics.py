@@ -81,7 +81,6 @@ class Diagnostics:
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
-        """Diagnostics that are not errors."""
         return tuple(item for item in self.items if item.severity == WARNING)
 
 

@@ -69,7 +69,7 @@ def _delay(settings: Settings) -> int | None:
 
 
 def check_delay(settings: Settings, diagnostics: Diagnostics) -> None:
-    """Add diagnostics about delay_boot."""
+    """Report a `delay_boot` of SchedulerParameters that is no number of minutes."""
     if _delay(settings) is None:
         text = settings.option("SchedulerParameters", "delay_boot") or ""
         place = settings.places.get("SchedulerParameters")
@@ -78,7 +78,6 @@ def check_delay(settings: Settings, diagnostics: Diagnostics) -> None:
 
 
 def is_wanted(settings: Settings) -> bool:
-    """Whether NodeFeaturesPlugins names the helpers."""
     return PLUGIN in settings.words("NodeFeaturesPlugins")
 
 

@@ -31,7 +31,6 @@ class CgroupSettings(Struct, frozen=True):
         return cgroup_keys()[name.lower()].default if value is None else value
 
     def flag(self, name: str) -> bool:
-        """Value of a yes-or-no key."""
         return bool(self[name])
 
     def number(self, name: str) -> float:

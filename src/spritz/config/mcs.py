@@ -28,7 +28,6 @@ def mcs_policy(have: Settings) -> McsPolicy:
 
 
 def check_mcs(have: Settings, diagnostics: Diagnostics) -> None:
-    """Add diagnostics about these keys."""
     words, groups = _parts(have)
     plugin, place = have.text("MCSPlugin"), have.places.get("MCSParameters") or have.places.get("MCSPlugin")
     for word in words:

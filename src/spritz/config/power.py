@@ -24,7 +24,6 @@ _STATES = frozenset({"DOWN", *NodeFlag.__members__})
 
 
 def power_policy(have: Settings) -> PowerPolicy:
-    """SuspendTime, ResumeProgram and related keys."""
     suspend = have.integer("SuspendTime")
     most = have.option("SlurmctldParameters", "max_powered_nodes")
     return PowerPolicy(

@@ -45,7 +45,6 @@ meaning in Spritz, with the reason.
 
 
 def markdown() -> str:
-    """The whole reference, as Markdown."""
     parts = [_INTRODUCTION, _table("slurm.conf", "", slurm_keys().values())]
     for kind, table in record_keys().items():
         title, scope = _TITLES[kind]

@@ -55,7 +55,6 @@ class Settings(Struct, frozen=True):
         return int(value or 0)
 
     def flag(self, name: str) -> bool:
-        """Value of a yes-or-no key."""
         value = self[name]
         assert isinstance(value, bool), name
         return value

@@ -50,7 +50,7 @@ class Nodes(Struct, frozen=True):
 
 
 class TopologyFile(Struct, frozen=True, kw_only=True):
-    """All valid lines of topology.conf."""
+    """The valid lines of topology.conf; invalid lines are in the diagnostics."""
 
     switches: tuple[Entry, ...] = ()
     blocks: tuple[Entry, ...] = ()

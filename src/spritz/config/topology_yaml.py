@@ -27,8 +27,6 @@ KINDS = ("tree", "block", "flat", "ring", "torus3d")
 
 
 class Network(Struct, frozen=True, kw_only=True):
-    """One topology of the file."""
-
     name: str
     kind: str
     file: TopologyFile

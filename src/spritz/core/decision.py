@@ -74,5 +74,5 @@ class ReadOnlyContext(DecisionContext):
     __slots__ = ()
 
     def record(self, event: Event) -> None:
-        """Raises WouldRecord."""
+        """Raises WouldRecord: the decision is not free of events."""
         raise WouldRecord

@@ -112,7 +112,6 @@ class Machine:
 
     @classmethod
     def from_image(cls, data: bytes) -> Machine:
-        """Inverse of `image`."""
         return cls(state=decoded(data))
 
 

@@ -85,7 +85,7 @@ def launch_prolog(job: Job, node: str) -> Effect:
 
 
 def launch(step: Step, node: str) -> Effect:
-    """Start this step on `node`."""
+    """The effect that starts the step on `node`: a batch script, or tasks."""
     if step.step_id == STEP_BATCH:
         return LaunchBatchOn(node=node, job_id=step.job_id, restart_count=step.restart_count)
     return LaunchStepOn(node=node, job_id=step.job_id, restart_count=step.restart_count, step_id=step.step_id)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def put_policy(state: State, policy: Policy) -> None:
-    """Replace accounting's policy."""
+    """Replace accounting's policy, and charge running jobs again by the new one."""
     priority = state.settings.priority_policy
     old, state.rules = state.rules, Rules.of(policy, state.partitions, priority, state.nodes)
     # Rates of use are sums over the charges of running jobs: set all to nothing, and let every charge below add its own

@@ -387,7 +387,7 @@ class State:
     # -- nodes and partitions
 
     def put_node(self, node: Node) -> None:
-        """Add or replace a node."""
+        """Add or replace a node. Caches over all nodes are dropped only if what they read has changed."""
         name = node.config.name
         old = self.nodes.get(name)
         self.nodes[name] = node
@@ -475,7 +475,7 @@ class State:
     # -- reservations
 
     def put_reservation(self, reservation: Reservation) -> None:
-        """Add or replace a reservation."""
+        """Add or replace a reservation, and the index of reserved nodes."""
         old = self.reservations.get(reservation.name)
         self.reservations[reservation.name] = reservation
         if old is None or old.nodes != reservation.nodes:

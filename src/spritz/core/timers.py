@@ -104,7 +104,7 @@ class Deadlines(Generic[K]):
         return [job_id for _at, job_id in due]
 
     def items(self) -> Iterator[tuple[K, float]]:
-        """All deadlines, for invariants."""
+        """All (key, deadline) pairs in no order, for invariants."""
         return iter(self._times.items())
 
 

@@ -35,7 +35,7 @@ def gpu_cpus(spec: JobSpec) -> int:
 
 
 def task_count(spec: JobSpec) -> int:
-    """Requested tasks, including --ntasks-per-node."""
+    """Tasks that the job requests: --ntasks, or --ntasks-per-node times the least number of nodes."""
     if spec.tasks_per_node and not spec.tasks_given:
         return spec.tasks_per_node * spec.nodes_min
     return spec.tasks
@@ -135,5 +135,5 @@ def _pairs(
 
 
 def text(pairs: Iterable[tuple[str, int]]) -> str:
-    """`cpu=8,mem=200M,node=2,billing=8`; (null) for nothing."""
+    """Pairs in Slurm's form, such as `cpu=8,mem=200M,node=2,billing=8`; (null) for none."""
     return format_tres(pairs) or "(null)"

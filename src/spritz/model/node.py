@@ -110,7 +110,6 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def name(self) -> str:
-        """The node's name."""
         return self.config.name
 
     @property
@@ -120,7 +119,7 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def active(self) -> tuple[str, ...]:
-        """Features that are active now."""
+        """Active features: those that the daemon reports if they can change, else the configured ones."""
         if self.features_active or self.features_changeable is not None:
             return self.features_active
         return self.config.features
@@ -139,7 +138,7 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def hostname(self) -> str:
-        """Host name of its machine."""
+        """Host name of the node's machine, which nodes may share: as registered, else NodeHostName, else NodeName."""
         return self.registered_hostname or self.config.hostname or self.config.name
 
 

@@ -51,7 +51,7 @@ class Likeness(Struct, frozen=True):
 
 
 def predicts(settings: ClusterSettings) -> bool:
-    """SchedulerParameters=bf_predict."""
+    """Whether SchedulerParameters has bf_predict."""
     return any(name == "bf_predict" for name, _value in settings.scheduler_parameters)
 
 

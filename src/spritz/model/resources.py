@@ -135,7 +135,7 @@ class Allocation(Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Node names in rank order."""
+        """Names of the allocated nodes in rank order."""
         return tuple(node.node for node in self.nodes)
 
     @property

@@ -23,7 +23,7 @@ _MEASURED = {"in": ("cpu", "fs/disk", "mem", "pages", "vmem"), "out": ("fs/disk"
 
 
 def parse(text: str) -> dict[str, str]:
-    """`cpu=10,mem=2048` -> values by name."""
+    """Values by name of a TRES usage such as `cpu=10,mem=2048`."""
     return dict(item.split("=", 1) for item in text.split(",")) if text else {}
 
 

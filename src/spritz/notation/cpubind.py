@@ -171,7 +171,6 @@ def parse_gpu_bind(text: str) -> Binding:
 
 
 def format(binding: Binding) -> str:
-    """Inverse of the parsers: `verbose,mask_cpu:0x3,0xc`."""
     words = [] if binding.verbose is None else ["verbose" if binding.verbose else "quiet"]
     words += binding.flags
     if binding.type:

@@ -37,8 +37,6 @@ class ExtraError(NotationError):
 
 
 class Comparison(Value):
-    """One condition, `key OPERATOR value`."""
-
     __slots__ = ("key", "operator", "value")
 
     def __init__(self, key: str, operator: str, value: str) -> None:

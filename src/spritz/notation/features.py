@@ -54,7 +54,7 @@ class Group(Value):
         self.count = count
 
     def matches(self, features: Collection[str]) -> bool:
-        """As `Feature.matches`."""
+        """Whether one node fits; a group with a count fits every node, since the count concerns all nodes together."""
         if self.count:
             return True
         if self.kind == "and":

@@ -80,7 +80,7 @@ def expand(pattern: str, values: Mapping[str, str | int]) -> str:
 
 
 def letters(pattern: str) -> frozenset[str]:
-    """Letters that `expand` would replace."""
+    """Letters after % in the pattern that `expand` would replace, %% excluded."""
     if is_literal(pattern) or "%" not in pattern:
         return frozenset()
     return frozenset(letter for _, _, letter in _pieces(pattern) if letter and letter != "%")

@@ -41,12 +41,10 @@ class ArraySpec(Value):
 
     @property
     def task_ids(self) -> list[int]:
-        """Task ids in ascending order."""
         return list(ids_of(self.ids))
 
     @property
     def count(self) -> int:
-        """Number of tasks."""
         return self.ids.bit_count()
 
 

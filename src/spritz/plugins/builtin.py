@@ -45,11 +45,11 @@ class Plugin(Protocol):
     """A plugin that runs in the controller."""
 
     def submit(self, job: Description, context: BuiltinContext) -> PluginAnswer:
-        """Check and change a submission."""
+        """Check a submission and change `job` in place. An answer with a code refuses it."""
         ...
 
     def modify(self, job: Description, context: BuiltinContext) -> PluginAnswer:
-        """Check and change an update."""
+        """Check an update and change `job` in place; fields that the update does not name read as not given."""
         ...
 
 
@@ -57,11 +57,9 @@ class Nothing:
     """defaults: in Slurm an example in C for sites to change; unchanged, it does nothing."""
 
     def submit(self, job: Description, context: BuiltinContext) -> PluginAnswer:
-        """Accept."""
         return OK
 
     def modify(self, job: Description, context: BuiltinContext) -> PluginAnswer:
-        """Accept."""
         return OK
 
 
@@ -80,7 +78,7 @@ class BestPartition(Nothing):
     """partition: a job that names none goes to the highest-priority partition that its user may use."""
 
     def submit(self, job: Description, context: BuiltinContext) -> PluginAnswer:
-        """Set the partition."""
+        """Choose the partition of a job that names none."""
         if job.read("partition") is not None:
             return OK
         uid = int(job.read("user_id"))
@@ -123,7 +121,6 @@ class RequireTimeLimit:
         return OK
 
     def modify(self, job: Description, context: BuiltinContext) -> PluginAnswer:
-        """Refuse an infinite limit."""
         if job.read("time_limit") == INFINITE:
             return _refused("ESLURM_INVALID_TIME_LIMIT", f"Bad replacement time limit for {job.job_id}")
         return OK

@@ -54,7 +54,6 @@ class Description:
     def of_spec(
         cls, spec: JobSpec, script: bytes, environment: tuple[bytes, ...], facts: Mapping[str, Any]
     ) -> Description:
-        """The description of a submission."""
         return cls(msgspec.to_builtins(spec), facts=facts, script=script, environment=environment)
 
     def read(self, name: str) -> Any:

@@ -70,11 +70,10 @@ class DescriptionField:
         return self._write is not None
 
     def read(self, description: Description) -> Any:
-        """The field's current value."""
         return self._read(description)
 
     def write(self, description: Description, name: str, value: Any) -> None:
-        """Set the field. Raises FieldError."""
+        """Set the field. Raises FieldError for a bad value, and for another value of a field that cannot be set."""
         if self._write is not None:
             self._write(description, name, value)
         elif value != self._read(description):

@@ -195,8 +195,6 @@ _RESERVATION: dict[str, Callable[[Reservation], Any]] = {
 
 
 class ReservationView:
-    """Read-only view of a reservation."""
-
     __slots__ = ("reservation",)
 
     def __init__(self, reservation: Reservation) -> None:

@@ -60,7 +60,6 @@ class ScriptContext:
         return self._jobs()
 
     def reservations(self) -> Sequence[Reservation]:
-        """All reservations of the cluster."""
         return self._reservations()
 
 

@@ -20,7 +20,6 @@ def may_control(context: DecisionContext, job: Job) -> bool:
 
 
 def need_control(context: DecisionContext, job: Job, code: str = "ESLURM_ACCESS_DENIED") -> None:
-    """Refuse with `code` unless `may_control`."""
     if not may_control(context, job):
         raise Refused(code)
 
@@ -42,7 +41,6 @@ def may_raise(context: DecisionContext, job: Job) -> bool:
 
 
 def need_operator(context: DecisionContext, code: str = "ESLURM_USER_ID_MISSING") -> None:
-    """Refuse with `code` unless `is_operator`."""
     if not is_operator(context):
         raise Refused(code)
 

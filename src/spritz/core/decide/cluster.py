@@ -84,7 +84,7 @@ def _note_homeless_jobs(context: DecisionContext) -> None:
 
 
 def create_partition(context: DecisionContext, command: CreatePartition) -> Done:
-    """Add a partition."""
+    """Raises Refused for callers other than administrators, and for a name that is empty or taken."""
     need_admin(context)
     partition = command.partition
     if not partition.name or partition.name in context.state.partitions:

@@ -337,7 +337,7 @@ def _requeue_one(
 
 
 def holds_on_prolog_fail(state: State) -> bool:
-    """Whether SchedulerParameters=nohold_on_prolog_fail is not set."""
+    """Whether a job is held after its prolog failed: unless SchedulerParameters has nohold_on_prolog_fail."""
     return "nohold_on_prolog_fail" not in dict(state.settings.scheduler_parameters)
 
 

@@ -454,7 +454,7 @@ def _may_use(state: State, reservation: Reservation, caller: Caller) -> bool:
 
 
 def look_at_reservations(context: DecisionContext) -> None:
-    """Tick: start and end reservations."""
+    """Start, end and repeat the reservations that are due; called by every Tick."""
     for reservation in list(context.state.reservations.values()):
         _advance(context, reservation)
 

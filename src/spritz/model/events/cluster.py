@@ -127,8 +127,6 @@ class NodeUpdated(Event, frozen=True, kw_only=True):
 
 
 class PartitionCreated(Event, frozen=True, kw_only=True):
-    """An operator added a partition."""
-
     partition: Partition
 
 
@@ -139,8 +137,6 @@ class PartitionUpdated(Event, frozen=True, kw_only=True):
 
 
 class PartitionDeleted(Event, frozen=True, kw_only=True):
-    """An operator deleted a partition."""
-
     name: str
 
 

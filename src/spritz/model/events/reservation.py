@@ -7,8 +7,6 @@ from spritz.model.reservation import Reservation
 
 
 class ReservationCreated(Event, frozen=True, kw_only=True):
-    """A reservation was made."""
-
     reservation: Reservation
 
 
@@ -22,7 +20,7 @@ class ReservationUpdated(Event, frozen=True, kw_only=True):
 
 
 class ReservationBegan(Event, frozen=True, kw_only=True):
-    """Its time has come."""
+    """The reservation's start time has come: its jobs may start."""
 
     name: str
 

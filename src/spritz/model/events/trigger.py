@@ -7,8 +7,6 @@ from spritz.model.triggers import Pull, Trigger
 
 
 class TriggerSet(Event, frozen=True, kw_only=True):
-    """A user set a trigger."""
-
     trigger: Trigger
 
 

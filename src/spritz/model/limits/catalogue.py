@@ -169,7 +169,7 @@ class Catalogue:
         return (not self.foreseeing and _foresees(record)) or (not self.sharing and _shares(record))
 
     def amend(self, change: PolicyChange) -> Touched:
-        """Apply an edit that `can_amend`."""
+        """Apply an edit for which `can_amend` is true. Returns what it changed, so that indexes follow."""
         touched = Touched()
         self.version, self._policy = change.version, None
         for number in change.gone_associations:

@@ -37,7 +37,7 @@ def member_of(book: Book, cluster: str) -> FederationMember:
 
 
 def members_of(members: Iterable[FederationMember], federation: str) -> list[FederationMember]:
-    """The federation's clusters, by number."""
+    """The clusters of `federation` in order of their numbers; none if its name is empty."""
     matching = (member for member in members if federation and member.federation == federation)
     return sorted(matching, key=lambda member: member.number)
 

@@ -196,7 +196,6 @@ class MinuteLimits(Struct, frozen=True, kw_only=True):
 
     @property
     def bounded(self) -> bool:
-        """Whether any limit is set."""
         return bool(self.used or self.running or self.wall is not None)
 
 

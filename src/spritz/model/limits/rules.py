@@ -329,7 +329,6 @@ class Rules:
     # -- edits
 
     def can_amend(self, change: PolicyChange) -> bool:
-        """`Catalogue.can_amend`."""
         return self._kept.can_amend(change)
 
     def amend(self, change: PolicyChange) -> Touched:

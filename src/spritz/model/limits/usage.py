@@ -130,7 +130,6 @@ class Usage:
             entry.change(rates, sign, now)
 
     def copy(self) -> Usage:
-        """An independent copy."""
         other = Usage(self.decay)
         for key, entry in self.entries.items():
             entry_copy = other.entries[key] = Entry(entry.at, entry.constant)
@@ -155,7 +154,7 @@ class Usage:
         return amount * kept + rate * gained
 
     def rate(self, key: LedgerKey, name: str) -> float:
-        """Millionths added per second now."""
+        """Usage that running jobs add per second; 0.0 for an unknown key."""
         entry = self.entries.get(key)
         return entry.rates.get(name, 0) / MICRO if entry is not None else 0.0
 

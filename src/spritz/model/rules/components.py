@@ -17,5 +17,5 @@ SHARE_NODES = "hetjob_share_nodes"
 
 
 def components_share(settings: ClusterSettings) -> bool:
-    """True with SchedulerParameters=hetjob_share_nodes."""
+    """Whether SchedulerParameters has hetjob_share_nodes; by default each component gets nodes of its own."""
     return any(name == SHARE_NODES for name, _value in settings.scheduler_parameters)

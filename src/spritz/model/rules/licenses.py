@@ -36,7 +36,6 @@ class LicensePool:
         self.taken: dict[str, int] = {}
 
     def copy(self) -> LicensePool:
-        """An independent pool."""
         other = LicensePool(self.total.items())
         other.taken = dict(self.taken)
         return other

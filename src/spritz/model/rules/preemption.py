@@ -69,7 +69,7 @@ def exempt_seconds(policy: PreemptionPolicy, qos: Iterable[Qos]) -> int:
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """`suspend,gang` -> SUSPEND, GANG."""
+    """The words of a PreemptMode in capitals: `suspend,gang` -> SUSPEND, GANG."""
     return tuple(word.strip().upper() for word in text.split(",") if word.strip())
 
 

@@ -117,8 +117,7 @@ class Tenant(Protocol):
         """Whether it has the node for itself."""
 
     @property
-    def user_exclusive(self) -> bool:
-        """See `is_user_exclusive`."""
+    def user_exclusive(self) -> bool: ...
 
     @property
     def mcs(self) -> str:

@@ -20,7 +20,7 @@ USERS_MAX = 5
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """`1 node`, `2 nodes`."""
+    """A number with its noun: `1 node`, `2 nodes`. `plural`: if it is not the noun with an s."""
     return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
 
 

@@ -569,7 +569,7 @@ class Cycle:
 
     @property
     def complete(self) -> bool:
-        """All waiting jobs were considered."""
+        """Whether all waiting jobs were considered, so that none is left for another cycle."""
         return not self.exhausted and not self.stopped
 
     def result(self, forecast: Forecast | None = None) -> Result:

@@ -439,7 +439,6 @@ class FutureRows(list[NodeRow]):
         self._made: dict[int, NodeRow] = {}
 
     def is_flexible(self, index: int) -> bool:
-        """As `Profile.is_flexible`."""
         return self._profile.is_flexible(index)
 
     def __getitem__(self, index: Any) -> Any:
@@ -466,7 +465,7 @@ def _simulated(
 
 
 def cells_of(cells: Cells, which: Bools | Ints) -> Cells:
-    """The cells at these positions."""
+    """A selection of the cells: by mask, or by positions."""
     selected = Cells.__new__(Cells)
     selected.place, selected.node = cells.place[which], cells.node[which]
     selected.begins, selected.ends = cells.begins[which], cells.ends[which]

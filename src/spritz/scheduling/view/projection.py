@@ -345,13 +345,13 @@ class Projection:
             self._members_outdated = True
 
     def put_reservation(self, reservation: Reservation) -> None:
-        """Add or replace a reservation."""
+        """Add or replace a reservation, and its hold on free resources."""
         old = self.reserved.by_name.get(reservation.name)
         self.reserved.put(reservation, self.profile)
         self._reservation_changed(reservation, old)
 
     def drop_reservation(self, name: str) -> None:
-        """Remove a deleted reservation."""
+        """Remove a reservation and its hold on free resources."""
         old = self.reserved.by_name.get(name)
         self.reserved.drop(name, self.profile)
         self._reservation_changed(None, old)

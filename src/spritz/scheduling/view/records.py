@@ -159,7 +159,6 @@ class JobRecord:
         return self.allocation.held if self.allocation is not None else ()
 
     def set_reason(self, reason: Reason, detail: str = "") -> None:
-        """Set why the job waits."""
         self.reason = reason
         self.reason_detail = detail
 

@@ -184,7 +184,7 @@ class Request(Struct, frozen=True, kw_only=True, cache_hash=True):
 
     @property
     def seconds(self) -> float:
-        """Planned run time, in seconds."""
+        """Planned run time in seconds: the soft time limit if there is one, else the time limit."""
         return self.soft_minutes * 60.0 if self.soft_minutes else self.limit_seconds
 
     @property

@@ -83,7 +83,7 @@ def _holder(number: int, cpus: int, ends_at: float, gres: tuple[GresAllocation, 
 
 
 class Reserved:
-    """All reservations, with their holds."""
+    """All reservations by name, and the holds that keep their nodes from other jobs."""
 
     __slots__ = ("by_name", "holds")
 

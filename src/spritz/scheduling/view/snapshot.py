@@ -72,7 +72,7 @@ class ReadLedger(Protocol):
     @property
     def by_request(self) -> Mapping[Request, Sequence[FutureStart]]: ...
     def fork(self) -> FutureStarts:
-        """A copy to change."""
+        """A copy that a cycle may change; the snapshot's own stays as it was."""
 
 
 class ReadProfile(Protocol):
