@@ -36,7 +36,7 @@ LEASE_SECONDS, LEASE_SECONDS_MIN = 6.0, 2.0
 
 
 class Configuration(Struct, frozen=True, kw_only=True):
-    """The files, as read once."""
+    """One reading of the configuration files, and the records made from it."""
 
     loaded: LoadedConfig
     settings: ClusterSettings
@@ -49,7 +49,6 @@ class Configuration(Struct, frozen=True, kw_only=True):
 
     @property
     def path(self) -> str:
-        """The slurm.conf that was read."""
         return self.loaded.path
 
     @property
@@ -123,7 +122,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
 
     @property
     def log_file(self) -> str:
-        """SlurmctldLogFile, or ""."""
+        """SlurmctldLogFile; "" means standard error or syslog."""
         return self._path("SlurmctldLogFile")
 
     @property

@@ -30,7 +30,7 @@ FAILURE = "failure."
 
 
 class HearsCycles(Protocol):
-    """Receives each finished cycle."""
+    """Receives each finished cycle: its duration, jobs considered (`depth`) and tested (`tried`), and queue length."""
 
     def __call__(self, seconds: float, *, depth: int, tried: int, queue: int) -> None: ...
 
@@ -44,13 +44,11 @@ class Cycles:
         self.clear()
 
     def clear(self) -> None:
-        """Reset to zero."""
         self.count = 0
         self.last_at = self.last = self.longest = self.total = 0.0
         self.depth = self.depth_total = self.tried = self.tried_total = self.queue = self.queue_total = 0
 
     def note(self, at: float, seconds: float, *, depth: int, tried: int, queue: int) -> None:
-        """Count a cycle."""
         self.count += 1
         self.last_at, self.last = at, seconds
         self.longest = max(self.longest, seconds)
@@ -91,7 +89,6 @@ class Counting:
         self.clear(since)
 
     def clear(self, now: float) -> None:
-        """Reset to zero."""
         self.since = now
         self.calls.clear()
         self.quick.clear()

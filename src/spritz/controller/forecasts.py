@@ -42,7 +42,6 @@ class Forecasts:
 
     @property
     def weights(self) -> PriorityWeights:
-        """PriorityWeight* by factor."""
         return self._projection.pricing.weights
 
     @property

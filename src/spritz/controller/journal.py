@@ -31,7 +31,7 @@ class JournalError(SpritzError):
 
 
 class JournalBusy(JournalError):
-    """Another controller holds the lock."""
+    """Another controller holds the journal's lock: two writers would interleave events."""
 
 
 class JournalFenced(JournalError):

@@ -31,8 +31,6 @@ class MemoryStore:
 
 
 class MemoryJournal:
-    """`Journal` on a MemoryStore."""
-
     def __init__(self, store: MemoryStore) -> None:
         if store.locked:
             raise JournalBusy("another slurmctld uses this store")
@@ -45,16 +43,13 @@ class MemoryJournal:
 
     @property
     def last_sequence(self) -> int:
-        """See `Journal.last_sequence`."""
         return self._store.groups[-1].last if self._store.groups else 0
 
     @property
     def oldest_sequence(self) -> int:
-        """See `Journal.oldest_sequence`."""
         return self._store.groups[0].first if self._store.groups else 0
 
     def append(self, group: Group, blobs: Mapping[str, bytes]) -> None:
-        """See `Journal.append`."""
         self._check_term()
         if group.first != self.last_sequence + 1 or group.last < group.first:
             raise JournalError(f"events {group.first} to {group.last} do not follow event {self.last_sequence}")
@@ -63,7 +58,6 @@ class MemoryJournal:
         self._store.checksums[group.last] = group.checksum
 
     def groups(self, after: int) -> Generator[Group]:
-        """See `Journal.groups`."""
         expected: int | None = None
         for group in list(self._store.groups):
             if group.last <= after:
@@ -76,33 +70,27 @@ class MemoryJournal:
             yield group
 
     def blob(self, key: str) -> bytes | None:
-        """See `Journal.blob`."""
         body = self._store.blobs.get(key)
         if body is not None and content_key(body) != key:
             raise JournalCorrupt(f"blob {key} is damaged")
         return body
 
     def blob_sizes(self) -> dict[str, int]:
-        """See `Journal.blob_sizes`."""
         return {key: len(body) for key, body in self._store.blobs.items()}
 
     def remove_blobs(self, keys: set[str]) -> None:
-        """See `Journal.remove_blobs`."""
         self._check_term()
         for key in keys:
             self._store.blobs.pop(key, None)
 
     def write_image(self, image: Image) -> None:
-        """See `Journal.write_image`."""
         self._store.images[image.sequence] = image.payload
 
     def images(self) -> Iterator[Image]:
-        """See `Journal.images`."""
         for sequence in sorted(self._store.images, reverse=True):
             yield Image(sequence=sequence, payload=self._store.images[sequence])
 
     def prune(self, keep_after: int) -> None:
-        """See `Journal.prune`."""
         self._check_term()
         kept = sorted(self._store.images, reverse=True)[:2]
         self._store.images = {sequence: self._store.images[sequence] for sequence in kept}
@@ -112,14 +100,11 @@ class MemoryJournal:
 
     @property
     def wants_tidying(self) -> bool:
-        """Never."""
         return False
 
-    def tidy(self) -> None:
-        """See `Journal.tidy`."""
+    def tidy(self) -> None: ...
 
     def close(self) -> None:
-        """See `Journal.close`."""
         if self._open:
             self._open = False
             self._store.locked = False

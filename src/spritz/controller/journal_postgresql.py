@@ -308,7 +308,6 @@ class Store:
                 return
 
     def images(self) -> Iterator[Image]:
-        """See `Journal.images`."""
         sequences = self.run(
             lambda database: database.execute("SELECT DISTINCT sequence FROM images ORDER BY sequence DESC").fetchall()
         )
@@ -402,7 +401,6 @@ class PostgresJournal:
     # Writing
 
     def append(self, group: Group, blobs: Mapping[str, bytes]) -> None:
-        """See `Journal.append`."""
         if group.first != self.last_sequence + 1 or group.last < group.first:
             raise JournalError(
                 f"events {group.first} to {group.last} do not follow event {self.last_sequence} of the journal"
@@ -437,8 +435,6 @@ class PostgresJournal:
             raise self.fenced()
 
     def remove_blobs(self, keys: set[str]) -> None:
-        """See `Journal.remove_blobs`."""
-
         def remove(database: Connection) -> None:
             with database.transaction():
                 self._check_term(database)
@@ -468,8 +464,6 @@ class PostgresJournal:
             self._images.drop()
 
     def prune(self, keep_after: int) -> None:
-        """See `Journal.prune`."""
-
         def forget(database: Connection) -> None:
             with database.transaction():
                 self._check_term(database)
@@ -510,26 +504,22 @@ class PostgresJournal:
 
     @property
     def wants_tidying(self) -> bool:
-        """Never: PostgreSQL maintains itself."""
+        """PostgreSQL maintains its files itself."""
         return False
 
-    def tidy(self) -> None:
-        """See `Journal.tidy`."""
+    def tidy(self) -> None: ...
 
     # Reading
 
     def groups(self, after: int) -> Generator[Group]:
-        """See `Journal.groups`."""
         with self._reading:
             yield from self._reader.groups(after)
 
     def images(self) -> Iterator[Image]:
-        """See `Journal.images`."""
         with self._reading:
             yield from self._reader.images()
 
     def blob(self, key: str) -> bytes | None:
-        """See `Journal.blob`."""
         with self._reading:
             row = self._reader.run(
                 lambda database: database.execute(
@@ -544,7 +534,6 @@ class PostgresJournal:
         return body
 
     def blob_sizes(self) -> dict[str, int]:
-        """See `Journal.blob_sizes`."""
         with self._reading:
             rows = self._reader.run(
                 lambda database: database.execute("SELECT key, octet_length(body) FROM blobs").fetchall()

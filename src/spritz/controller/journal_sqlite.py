@@ -125,7 +125,6 @@ class SqliteJournal:
             os.close(descriptor)
 
     def append(self, group: Group, blobs: Mapping[str, bytes]) -> None:
-        """See `Journal.append`."""
         if group.first != self.last_sequence + 1 or group.last < group.first:
             raise JournalError(
                 f"events {group.first} to {group.last} do not follow event {self.last_sequence} of the journal"
@@ -163,7 +162,6 @@ class SqliteJournal:
         self.last_sequence = sequence
 
     def remove_blobs(self, keys: set[str]) -> None:
-        """See `Journal.remove_blobs`."""
         with self._told(), self._transaction() as database:
             self._check_term(database)
             database.executemany("DELETE FROM blobs WHERE key = ?", [(key,) for key in sorted(keys)])
@@ -174,7 +172,6 @@ class SqliteJournal:
         self.tidy()
 
     def write_image(self, image: Image) -> None:
-        """See `Journal.write_image`."""
         target = self._directory / f"image.{image.sequence:016d}"
         part = target.with_suffix(".part")
         try:
@@ -197,7 +194,6 @@ class SqliteJournal:
             raise JournalFailed(f"cannot write {target}: {error.strerror}") from error
 
     def prune(self, keep_after: int) -> None:
-        """See `Journal.prune`."""
         # Two images stay, and the events since the older one: if the newest image turns out to be unreadable, the state
         # is rebuilt from the one before it.
         paths = _image_paths(self._directory)
@@ -215,7 +211,6 @@ class SqliteJournal:
     # Reading
 
     def groups(self, after: int) -> Generator[Group]:
-        """See `Journal.groups`."""
         expected: int | None = None
         with self._reading, self._told():
             rows = self._reader.execute(
@@ -234,7 +229,6 @@ class SqliteJournal:
                 batch = rows.fetchmany()
 
     def blob(self, key: str) -> bytes | None:
-        """See `Journal.blob`."""
         with self._reading, self._told():
             row = self._reader.execute("SELECT body FROM blobs WHERE key = ?", (key,)).fetchone()
         if row is None:
@@ -245,17 +239,14 @@ class SqliteJournal:
         return body
 
     def blob_sizes(self) -> dict[str, int]:
-        """See `Journal.blob_sizes`."""
         with self._reading, self._told():
             return dict(self._reader.execute("SELECT key, length(body) FROM blobs"))
 
     def images(self) -> Iterator[Image]:
-        """See `Journal.images`."""
         yield from read_images(self._directory)
 
     @property
     def wants_tidying(self) -> bool:
-        """See `Journal.wants_tidying`."""
         return self._log_pages > _TIDY_PAGES
 
     def tidy(self) -> None:

@@ -39,7 +39,7 @@ Reply = Struct | None
 
 
 class OutcomeLike(Protocol):
-    """What `core.Machine.handle` returns."""
+    """The part of `core.Machine.handle`'s result that the writer needs."""
 
     @property
     def reply(self) -> Reply: ...

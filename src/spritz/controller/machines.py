@@ -165,7 +165,7 @@ class Machines:
         self._listening = await listen_here(self._streams, self.hub, self._context.tasks)
 
     def stop_listening(self) -> None:
-        """Stop relaying streams and users."""
+        """Accept no further streams and users; open streams go on."""
         self._users.close()
         if self._listening is not None:
             self._listening.close()

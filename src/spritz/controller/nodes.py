@@ -83,8 +83,6 @@ ALONE_SECONDS = 600.0
 
 
 class NodeLinks:
-    """Connections to node daemons."""
-
     def __init__(self, context: Context, messages: NodeMessages) -> None:
         self._context = context
         self._letters = messages

@@ -32,8 +32,6 @@ _GRAMMAR = Grammar(program="slurmctld", usage=USAGE, flags="cDdhirRsvV", with_va
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Common):
-    """Parsed options."""
-
     clear: bool = False
     ignore_errors: bool = False
     log_file: str = ""
@@ -44,7 +42,7 @@ class Options(Common):
 
 
 def parse(argv: list[str]) -> Options:
-    """Raises SpritzError for unknown options."""
+    """Raises SpritzError for unknown options, with the usage as hint."""
     given, common = read(argv, _GRAMMAR)
     return Options(
         **vars(common),

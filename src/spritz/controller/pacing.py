@@ -124,8 +124,6 @@ class ClockSet(Struct, frozen=True, gc=False):
 
 
 class ParametersChanged(Struct, frozen=True):
-    """SchedulerParameters changed."""
-
     parameters: Parameters
 
 
@@ -148,8 +146,6 @@ class FullPlanned(Struct, frozen=True, gc=False):
 
 
 class FullEnded(Struct, frozen=True, gc=False):
-    """The full pass is over."""
-
     outcome: Outcome
 
 
@@ -187,8 +183,6 @@ Action = Quick | Full | WaitUntil
 
 
 class FullPass(Enum):
-    """Phase of the full pass."""
-
     IDLE = auto()
     PLANNING = auto()
     APPLYING = auto()

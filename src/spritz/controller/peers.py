@@ -40,8 +40,6 @@ def need_administrator(context: Context, call: Call) -> None:
 
 
 class Peers:
-    """Asks the other SlurmctldHosts."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 
 class PowerPrograms:
-    """Listens to events."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._handlers: dict[type[Event], Callable[..., None]] = {

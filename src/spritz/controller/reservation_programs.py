@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 
 class ReservationPrograms:
-    """Listens to events."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         #: reservations that have begun and not ended

@@ -35,7 +35,7 @@ class SchedulingLog:
         self.level = 0
 
     def put(self, path: str, level: int, form: str) -> None:
-        """Apply the configuration; `form`: LogTimeFormat."""
+        """Take over the configuration. `path` "": no log; `form`: LogTimeFormat."""
         self._path, self._form, self.level, self._failed = path, form, level, False
 
     def set_level(self, level: int) -> None:

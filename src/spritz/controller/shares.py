@@ -67,7 +67,7 @@ class Shares:
         self._reckon()
 
     def stop(self) -> None:
-        """Stop recomputing."""
+        """Cancel timers and kill the process that computes, if one runs."""
         self._stopped = True
         for timer in (self._timer, self._reset_timer):
             if timer is not None:

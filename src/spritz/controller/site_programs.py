@@ -36,8 +36,6 @@ AT_ONCE = 64
 
 
 class SitePrograms:
-    """Listens to events."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._prologs = asyncio.Semaphore(AT_ONCE)

@@ -70,11 +70,9 @@ class NoUsers:
     async def __aexit__(self, *_: object) -> None:
         return
 
-    def follow(self, lease: Lease | None) -> None:
-        """See `StandbyUsers`."""
+    def follow(self, lease: Lease | None) -> None: ...
 
-    async def close(self) -> None:
-        """See `StandbyUsers`."""
+    async def close(self) -> None: ...
 
 
 class Watch:

@@ -57,7 +57,7 @@ class StandbyUsers:
         await self._tasks.__aexit__(None, None, None)
 
     def follow(self, lease: Lease | None) -> None:
-        """Set the current leader."""
+        """Relay users to the holder of this lease from now on; None or an empty lease: to no controller."""
         addresses: tuple[Address, ...] = ()
         if lease is not None and lease.holder and lease.holder != self._own and lease.address:
             addresses = ((lease.address, self._configuration.ports[0]),)

@@ -52,13 +52,12 @@ class DeadlineTimer:
         self._handle = self._loop.call_later(min(SLEEP_SECONDS_MAX, max(SLEEP_SECONDS_MIN, wait)), self._ring)
 
     def cancel(self) -> None:
-        """Stop ticking."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
 
     def look_again(self) -> None:
-        """The clock was set."""
+        """Compute the remaining time anew, because the clock was set."""
         self.cancel()
         self.arm()
 
@@ -104,7 +103,6 @@ class Moments:
             callback()
 
     def cancel(self) -> None:
-        """Drop all calls."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

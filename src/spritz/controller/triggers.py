@@ -62,8 +62,6 @@ AT_ONCE = 64
 
 
 class TriggerRequests:
-    """Answers SetTrigger, ClearTriggers and ListTriggers."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
 
@@ -82,7 +80,7 @@ class TriggerRequests:
         return DEFERRED
 
     async def list(self, request: ListTriggers, call: Call) -> Triggers:
-        """Triggers that have not fired."""
+        """Triggers that have not fired, and permanent ones."""
         del request, call
         await self._context.writer.durable()
         waiting = (
@@ -94,7 +92,7 @@ class TriggerRequests:
 
 
 class TriggerWatch:
-    """Listens to events."""
+    """Notices events of triggers in the events of the state and by looking periodically, and runs the programs."""
 
     def __init__(self, context: Context, moments: Moments, happened: Iterable[str] = ()) -> None:
         self._context = context

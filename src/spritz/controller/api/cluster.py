@@ -175,7 +175,7 @@ class ClusterQueries:
         return Done()
 
     def pause_scheduling(self, request: PauseScheduling, call: Call) -> Done:
-        """Pause or resume starting jobs."""
+        """Stop starting jobs, or start them again; for administrators only."""
         self.administrators_only(call)
         self._context.scheduling_paused = request.paused
         self._context.log.info("scheduler.paused" if request.paused else "scheduler.resumed")
@@ -254,7 +254,7 @@ class ClusterQueries:
         return Counters(values=values)
 
     def diagnostics(self, request: GetDiagnostics, call: Call) -> Diagnostics:
-        """Open to every user."""
+        """The figures of sdiag, for every user."""
         self._context.identity.caller(call)
         return self._context.counting.told(self._context)
 
@@ -272,7 +272,7 @@ class ClusterQueries:
 
 
 def changed_fixed_keys(old: Configuration, new: Configuration) -> list[str]:
-    """The FIXED_KEYS whose values differ."""
+    """FIXED_KEYS whose values differ: they take effect at the next start only."""
     return [key for key in FIXED_KEYS if old.loaded.settings[key] != new.loaded.settings[key]]
 
 

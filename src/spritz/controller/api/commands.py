@@ -76,7 +76,7 @@ class Commands:
         return [(gid_of, name) for name in names]
 
     def plain(self, command: Struct, call: Call) -> Deferred:
-        """Decide now, answer once durable."""
+        """Decide the command now; the answer follows once its events are durable."""
         context = self._context
         caller = context.identity.caller(call)
         if context.submit_plugins is not None and isinstance(command, MODIFYING):

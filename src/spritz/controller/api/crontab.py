@@ -18,13 +18,11 @@ if TYPE_CHECKING:
 
 
 class Crontabs:
-    """Answers GetCrontab."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
 
     async def get(self, request: GetCrontab, call: Call) -> CrontabText | Rejection:
-        """The crontab's text as submitted."""
+        """The crontab's text as submitted, comments included."""
         context = self._context
         state, caller = context.machine.state, context.identity.caller(call)
         if not state.settings.crontabs:

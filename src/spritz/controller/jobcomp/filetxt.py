@@ -34,7 +34,6 @@ class FileLog:
         self._failed = False
 
     def take(self, ended: list[EndedJob]) -> None:
-        """Queue their lines for writing."""
         cluster = self._context.configuration.settings.cluster_name
         text = "".join(line(ended_job, cluster) for ended_job in ended)
         data = text.encode("utf-8", "surrogateescape")

@@ -53,7 +53,7 @@ class Topic:
             raise SpritzError(f"{path}: {error}") from error
 
     def post(self, body: bytes) -> tuple[int, str]:
-        """As `web.Server.post`. Blocks."""
+        """Send one document and wait for the broker. Returns as `web.Server.post` does; blocks."""
         answers: list[Any] = []
         # Quotes within texts are escaped, so only a key can look like this.
         topic = self._topic if b',"@end":' in body else self._start_topic or self._topic

@@ -34,7 +34,7 @@ class EndQueue:
         )
 
     def take(self, ended: list[EndedJob]) -> None:
-        """Append ended jobs."""
+        """Queue ended jobs; those that do not fit are dropped and counted in `dropped`."""
         for ended_job in ended:
             try:
                 self._queue.put_nowait(ended_job)

@@ -38,8 +38,6 @@ _PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 
 
 class Script:
-    """Runs `program`."""
-
     def __init__(self, context: Context, program: str) -> None:
         self._context = context
         self._program = program
@@ -55,7 +53,7 @@ class Script:
 
 
 def variables(ended: EndedJob, cluster: str) -> dict[str, str]:
-    """The program's environment."""
+    """The program's environment: Slurm's names of jobcomp/script."""
     job, event, allocation = ended.job, ended.event, ended.allocation
     spec = job.spec
     limit = minutes_of(job)

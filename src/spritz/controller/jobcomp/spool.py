@@ -10,7 +10,7 @@ import os
 
 
 class Full(Exception):
-    """The spool is full."""
+    """The spool holds `bytes_max` bytes that are not delivered yet."""
 
 
 class Spool:
@@ -33,7 +33,6 @@ class Spool:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes not delivered yet."""
         return self._size - self._done
 
     def add(self, records: list[bytes]) -> None:
@@ -48,7 +47,7 @@ class Spool:
         self._size += len(data)
 
     def first(self) -> bytes | None:
-        """The oldest undelivered record."""
+        """The oldest record that has not been delivered; None if all have."""
         found = b""
         at = self._done
         while at < self._size:
@@ -72,7 +71,6 @@ class Spool:
         os.pwrite(self._mark, b"%d" % self._done, 0)
 
     def close(self) -> None:
-        """Close the files."""
         os.close(self._file)
         os.close(self._mark)
 

@@ -63,8 +63,7 @@ class Receiver(Protocol):
     def post(self, body: bytes) -> tuple[int, str]:
         """The HTTP status and text of the answer; status 0: no answer. Blocks."""
 
-    def close(self) -> None:
-        """Close the connection."""
+    def close(self) -> None: ...
 
 
 class Poster:
@@ -198,14 +197,13 @@ class Server:
         return answer.status, text[:200]
 
     def close(self) -> None:
-        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
 
 def encode(found: dict[str, object]) -> bytes:
-    """One line of JSON."""
+    """The document as one line of ASCII JSON, without a newline."""
     return json.dumps(found, separators=(",", ":")).encode("ascii")
 
 

@@ -65,7 +65,6 @@ class Pages:
             yield from part(self)
 
     def jobs(self) -> Families:
-        """All jobs."""
         yield from _job_families("slurm_jobs", "", [("", self._jobs.all)])
 
     def users_and_accounts(self) -> Families:

@@ -146,7 +146,6 @@ class Tally:
 
     @property
     def job_ids(self) -> list[int]:
-        """Jobs that are counted."""
         return list(self._counted)
 
     def update(self, jobs: Mapping[int, Job], job_ids: Iterable[int]) -> None:

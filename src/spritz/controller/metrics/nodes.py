@@ -122,5 +122,5 @@ class NodeTotals:
 def rows_of(
     state: State, samples: dict[str, NodeSample], now: float, has_planned: Callable[[str], bool]
 ) -> dict[str, NodeRow]:
-    """All nodes."""
+    """Rows by node name, for all nodes."""
     return {name: NodeRow(state, name, samples.get(name), now, has_planned(name)) for name in state.nodes}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def with_lines(body: Struct | None, lines: tuple[str, ...]) -> Struct | None:
-    """The answer with the lines."""
+    """The answer with a plugin's lines before its own; answers without room for lines stay unchanged."""
     if isinstance(body, Rejection):
         return replace(body, details=(*lines, *body.details), told=len(lines))
     if isinstance(body, Done):

@@ -44,7 +44,7 @@ class Ended(Exception):
 
 
 class Serving:
-    """The loop of the process."""
+    """The loop that answers requests of the controller, one at a time."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -143,7 +143,7 @@ def _script(name: str, path: str, cluster: str) -> Script:
 
 
 def main() -> None:
-    """Console entry."""
+    """Entry of the process; exits with the controller, also when that is killed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     parent = int(sys.argv[2])
     if os.getppid() != parent:  # the parent ended before the prctl

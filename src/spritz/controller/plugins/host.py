@@ -116,11 +116,9 @@ class ScriptHost(asyncio.Protocol):
     # Process
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is connected."""
         self._transport = transport  # type: ignore[assignment]  # uvloop's is no asyncio.Transport by class
 
     def data_received(self, data: bytes) -> None:
-        """Answers, and requests for data."""
         for payload in self._frames.feed(data):
             message = from_child.decode(payload)
             if isinstance(message, Done):

@@ -41,8 +41,6 @@ _LEVELS = frozenset(("error", "info", "verbose", "debug", "debug2", "debug3"))
 
 
 class SubmitPlugins:
-    """The plugins of one configuration."""
-
     def __init__(self, context: Context, names: tuple[str, ...], host: ScriptHost | None) -> None:
         self.names = names
         self.host = host
@@ -61,7 +59,7 @@ class SubmitPlugins:
         _Pass(self._context, self, description, caller, None, end, gone).go_on()
 
     def modify(self, description: Description, job: Job, caller: Caller, end: End, gone: Gone) -> None:
-        """Process a change of `job`."""
+        """Pass a change of `job` through the plugins. `end` gets the refusal or None, perhaps later."""
         _Pass(self._context, self, description, caller, job, end, gone).go_on()
 
 
@@ -180,7 +178,7 @@ def write_log(context: Context, plugin: str, lines: tuple[LogLine, ...]) -> None
 
 
 def names_of(configuration: Configuration) -> tuple[str, ...]:
-    """JobSubmitPlugins, which has been checked."""
+    """JobSubmitPlugins in order; `config` has refused unknown names."""
     return plugins_of(configuration.loaded.settings, "JobSubmitPlugins")
 
 
