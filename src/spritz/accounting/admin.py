@@ -133,7 +133,6 @@ class AdminRequests:
     # Control of the daemon
 
     async def clear_statistics(self, request: model.ClearStatistics, call: Call) -> Done:
-        """Reset the counters to zero."""
         await self.need(call, "Administrator")
         self.statistics.clear()
         self._api.rounds.clear()
@@ -147,7 +146,7 @@ class AdminRequests:
         return Done()
 
     def shutdown(self, request: model.ShutdownDatabase, call: Call) -> Done:
-        """Stop the daemon in order."""
+        """Stop the daemon after this request has been answered."""
         self._api.need_admin(call)
         self._api.log.info("daemon.shutdown_requested", uid=self._api.uid(call))
         # after the answer has been sent
@@ -182,7 +181,7 @@ class AdminRequests:
             self._api.forget()
 
     async def archive_dump(self, request: model.ArchiveDump, call: Call) -> model.Changed:
-        """Purge now, writing archives first."""
+        """Purge now by the request's periods, writing archives first. Answers with the archives' paths."""
         self._api.need_admin(call)
         upkeep = self.asked_upkeep(request)
         files: list[str] = []

@@ -96,7 +96,6 @@ class Api:
         }
 
     def handlers(self) -> dict[type[Struct], Handler]:
-        """The table for `client.server.Server`."""
         return {
             model.RegisterCluster: self.register,
             model.StoreEvents: self.store_events,
@@ -144,7 +143,6 @@ class Api:
         return await self.directory.answer(user_name_of, uid) or str(uid)
 
     def now(self) -> float:
-        """The daemon's clock."""
         return self._clock.now()
 
     def monotonic(self) -> float:
@@ -152,7 +150,6 @@ class Api:
         return self._clock.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait, by the daemon's clock."""
         await self._clock.sleep(seconds)
 
     def is_admin(self, call: Call) -> bool:
@@ -370,7 +367,6 @@ class Api:
     # The daemon itself
 
     def ping(self, request: Ping, call: Call) -> Pong:
-        """Liveness check."""
         return Pong(
             host=os.uname().nodename,
             pid=os.getpid(),

@@ -41,7 +41,6 @@ class DebugFlags:
         event.listen(api.engine, "before_cursor_execute", self._statement)
 
     def put(self, flags: Iterable[str]) -> None:
-        """Replace the flags in force."""
         wanted = set(flags)
         tables = [name for flag, names in _TABLES.items() if flag in wanted for name in names]
         # A table's name must follow a keyword: some columns are called like tables (qos).

@@ -127,7 +127,7 @@ class Ledger:
         self.changes.jobs[record.number] = record
 
     def begin_step(self, record: StepRecord) -> None:
-        """Add a step."""
+        """Add a step, unless AccountingStorageEnforce=nosteps keeps steps out of the records."""
         if "nosteps" in self.keep:
             return
         self.steps[record.number][record.step_id] = record

@@ -26,12 +26,10 @@ _GRAMMAR = Grammar(program="slurmdbd", usage=USAGE, flags="DhsvV", with_value="f
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Common):
-    """Parsed options."""
-
     change_directory: bool = False
 
 
 def parse(argv: list[str]) -> Options:
-    """Raises SpritzError for unknown options."""
+    """Raises SpritzError for unknown options, with the usage as hint."""
     given, common = read(argv, _GRAMMAR)
     return Options(**vars(common), change_directory="s" in given)

@@ -65,7 +65,7 @@ class Upkeep(Struct, frozen=True, kw_only=True):
 
 
 def wanted(settings: DbdSettings) -> Upkeep:
-    """The settings of slurmdbd.conf."""
+    """What slurmdbd.conf purges and archives: the keys Purge*After and Archive*."""
     periods = {key: settings.text(key) for key in PERIODS if settings.text(key)}
     archived = frozenset(key for key in periods if PERIODS[key][0] and settings[PERIODS[key][0]] is True)
     return Upkeep(
@@ -92,7 +92,7 @@ def cutoff(period: str, now: float) -> float:
 
 
 def next_hour(now: float) -> float:
-    """When to purge next."""
+    """The start of the next full hour of local time, in seconds since the epoch."""
     return datetime.fromtimestamp(now + 3600).replace(minute=0, second=0, microsecond=0).timestamp()
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def created(ledger: Ledger, place: int, event: events.ReservationCreated) -> None:
-    """Record a new reservation."""
     _put(ledger, _record(ledger, place, event.reservation))
 
 

@@ -79,7 +79,7 @@ def _clusters(connection: Connection, names: tuple[str, ...]) -> list[tuple[int,
 
 
 class Choice:
-    """Conditions that SQL cannot check."""
+    """The conditions of a job query that are checked in Python, because SQL cannot: host lists and constraints."""
 
     def __init__(self, query: SelectJobs) -> None:
         self._constraints = frozenset(query.constraints)
@@ -87,7 +87,6 @@ class Choice:
         self._picks = _by_job(query)
 
     def fits(self, job: JobRecord) -> bool:
-        """Whether the job satisfies them."""
         if self._nodes and not (job.nodes and self._nodes.intersection(hostlist.expand(job.nodes))):
             return False
         if not self._constraints <= set(job.constraints.split("&")):

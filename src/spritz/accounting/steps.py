@@ -42,7 +42,6 @@ def begin_batch(ledger: Ledger, job: JobRecord, event: job_events.JobStarted) ->
 
 
 def opened(ledger: Ledger, place: int, event: events.StepOpened) -> None:
-    """Open a step."""
     job = ledger.jobs.get(event.step.job_id)
     if job is not None:
         ledger.begin_step(step_record_of(job.number, event.step))
@@ -53,7 +52,6 @@ def launched(ledger: Ledger, place: int, event: events.StepLaunched) -> None:
 
 
 def cancelled(ledger: Ledger, place: int, event: events.StepCancelled) -> None:
-    """Record who cancelled the step."""
     step = ledger.open_step(event.job_id, event.step_id)
     if step is not None:
         step.cancelled_by = event.by_uid
@@ -68,7 +66,7 @@ def node_ended(ledger: Ledger, place: int, event: events.StepNodeEnded) -> None:
 
 
 def ended(ledger: Ledger, place: int, event: events.StepEnded) -> None:
-    """Close the step."""
+    """Close the step with its state and usage; without effect if it is not open."""
     step = ledger.open_step(event.job_id, event.step_id)
     if step is None:
         return

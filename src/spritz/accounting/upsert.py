@@ -56,7 +56,6 @@ class Inserter:
             self.flush()
 
     def flush(self) -> None:
-        """Write the buffered rows."""
         if self._rows:
             self._connection.exec_driver_sql(self._statement, self._rows)
             self._rows = []

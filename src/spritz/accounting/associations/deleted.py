@@ -34,7 +34,6 @@ _JOBS = schema.jobs.c
 
 
 def read_deleted(connection: Connection) -> tuple[Record, ...]:
-    """All records marked as deleted."""
     records: list[Record] = []
     for kind, table in tables.TABLES.items():
         if "deleted" in table.c:

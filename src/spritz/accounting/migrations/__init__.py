@@ -27,7 +27,6 @@ def _config() -> Config:
 
 
 def revisions() -> list[str]:
-    """All revisions, oldest first."""
     return [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()][::-1]
 
 

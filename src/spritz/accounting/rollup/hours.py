@@ -86,7 +86,7 @@ def pairs_of(text: str) -> Pairs:
 
 
 def overlap(start: int, end: int, low: int, high: int) -> int:
-    """Seconds that two intervals share."""
+    """Seconds that the intervals [start, end) and [low, high) share."""
     return max(0, min(end, high) - max(start, low))
 
 
@@ -172,7 +172,7 @@ class Window:
                 self._drains.setdefault(record.node, []).append(span)
 
     def add(self, job: Used) -> None:
-        """Add a job."""
+        """Add a job's use of TRES and its wait, in the hours of the window that they touch."""
         # Jobs of a reservation wait for the reservation.
         if job.eligible_at and not job.reservation:
             self._wait(job)

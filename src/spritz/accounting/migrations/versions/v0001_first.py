@@ -22,7 +22,6 @@ _LONG_TEXT = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 
 
 def upgrade() -> None:
-    """Create the tables."""
     op.create_table(
         "clusters",
         sa.Column("id", sa.Integer(), autoincrement=True, nullable=False),

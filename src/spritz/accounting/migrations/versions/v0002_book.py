@@ -21,7 +21,6 @@ _LONG_TEXT = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 
 
 def upgrade() -> None:
-    """Create the tables."""
     op.create_table(
         "accounts",
         sa.Column("name", sa.String(120), autoincrement=False, nullable=False),

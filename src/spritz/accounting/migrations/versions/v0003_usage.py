@@ -29,7 +29,6 @@ def _span() -> list[sa.Column[Any]]:
 
 
 def upgrade() -> None:
-    """Create the tables."""
     op.add_column("clusters", sa.Column("rolled_until", sa.BigInteger(), nullable=False, server_default="0"))
     # A long text may have no default in MariaDB: first without a value, then with one.
     op.add_column("node_events", sa.Column("node_tres", _LONG_TEXT, nullable=True))

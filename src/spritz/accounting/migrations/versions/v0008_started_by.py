@@ -20,7 +20,7 @@ _LONG_TEXT = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 
 
 def upgrade() -> None:
-    """Unknown for older jobs."""
+    """Jobs that are stored already get "" and 0, which mean unknown."""
     op.add_column("jobs", sa.Column("scheduler", sa.String(length=255), nullable=False, server_default=""))
     op.add_column("jobs", sa.Column("association_id", sa.BigInteger(), nullable=False, server_default="0"))
     op.create_table(

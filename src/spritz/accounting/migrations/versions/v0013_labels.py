@@ -10,6 +10,6 @@ down_revision = "0010"
 
 
 def upgrade() -> None:
-    """Unknown for older jobs."""
+    """Jobs that are stored already get "" and 0, which mean unknown."""
     op.add_column("jobs", sa.Column("mcs_label", sa.String(length=255), nullable=False, server_default=""))
     op.add_column("jobs", sa.Column("reservation_id", sa.BigInteger(), nullable=False, server_default="0"))

@@ -19,7 +19,6 @@ _OPTIONS: Any = {
 
 
 def upgrade() -> None:
-    """Create the table."""
     op.create_table(
         "events_set_aside",
         sa.Column("cluster_id", sa.Integer(), primary_key=True, autoincrement=False),

@@ -20,7 +20,6 @@ _LONG_TEXT = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 
 
 def upgrade() -> None:
-    """Create the tables."""
     op.create_table("federations", sa.Column("name", sa.String(length=120), primary_key=True), **_OPTIONS)
     op.create_table(
         "federation_members",
