@@ -48,8 +48,6 @@ class SuspendStep(Struct, frozen=True):
 
 
 class AttachToStep(Struct, frozen=True):
-    """Attach another client."""
-
     key: StepKey
     io_address: str
     io_key: str

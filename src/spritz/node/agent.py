@@ -199,7 +199,6 @@ class Agent:
     # Orders of the controller
 
     def table(self) -> dict[type[Struct], Handler]:
-        """Handlers for orders."""
         return {**dict.fromkeys(ORDERS, self.order), MeasureStep: self.measure}
 
     async def measure(self, message: MeasureStep, call: Call | None = None) -> StepMeasured | Rejection:
@@ -230,7 +229,7 @@ class Agent:
         ]
 
     def order(self, message: Struct, call: Call | None = None) -> Accepted | Rejection:
-        """Execute an order."""
+        """Execute an order of a controller. An order of an older term, or for a node not served here, is refused."""
         here = self._nodes.get(message.node)  # type: ignore[attr-defined]  # every order in ORDERS has a node
         if here is None:
             return Rejection(code="ESLURM_INVALID_NODE_NAME")
@@ -242,15 +241,14 @@ class Agent:
         return Accepted()
 
     def jobs(self, node: str) -> tuple[Job, ...]:
-        """The node's jobs."""
         return self._nodes[node].machine.jobs
 
     def running(self, node: str) -> tuple[RunningStep, ...]:
-        """For RegisterNode."""
+        """Steps that run on the node, as its registration reports them."""
         return self._nodes[node].machine.running
 
     def spool_id(self, node: str) -> str:
-        """For RegisterNode."""
+        """An id of the spool directory: another one than before means that the node has lost its memory of launches."""
         return self._nodes[node].spool_id
 
     def registered(self, node: str, term: int) -> None:
@@ -267,7 +265,6 @@ class Agent:
 
     @property
     def busy_nodes(self) -> frozenset[str]:
-        """Nodes with jobs."""
         return frozenset(name for name, here in self._nodes.items() if here.machine.busy)
 
     def connected(self, channel: Channel) -> None:

@@ -75,7 +75,7 @@ class Forwarder:
         return await self._take(request, call, trusted=call.channel.pipe.is_same_machine)
 
     async def from_node(self, request: ForwardOrder, call: Call) -> Forwarded | Rejection:
-        """An order on SlurmdPort."""
+        """An order that another node forwards to this one through SlurmdPort."""
         if not self._is_ready():  # running jobs and the leading controller are not known yet
             return Rejection(code="ESLURM_INVALID_NODE_NAME", message="the node has not registered")
         caller = call.caller
@@ -156,7 +156,6 @@ class Forwarder:
             channel.close()
 
     def close(self) -> None:
-        """Close connections to other nodes."""
         for timer in self._closing.values():
             timer.cancel()
         for where in list(self._channels):

@@ -30,7 +30,7 @@ class Hardware(Struct, frozen=True, kw_only=True):
 
     @property
     def cpus(self) -> int:
-        """Threads."""
+        """Number of hardware threads, which Slurm calls CPUs."""
         return len(self.topology.order)
 
 

@@ -126,7 +126,7 @@ class Machine:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """Jobs that have not gone."""
+        """Jobs of which a step or the Epilog still runs here."""
         return tuple(entry.job for entry in self._jobs.values())
 
     @property
@@ -144,7 +144,6 @@ class Machine:
 
     @property
     def busy(self) -> bool:
-        """Whether any job is here."""
         return bool(self._jobs)
 
     def _launch_prolog(self, message: LaunchProlog) -> Actions:

@@ -43,8 +43,6 @@ _GRAMMAR = Grammar(
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Common):
-    """Parsed options."""
-
     boot_now: bool = False
     clear: bool = False
     #: of a dynamic node: its line of slurm.conf
@@ -63,7 +61,7 @@ class Options(Common):
 
 
 def parse(argv: list[str]) -> Options:
-    """Raises SpritzError for unknown options."""
+    """Raises SpritzError for unknown options and for options that exclude each other, with the usage as hint."""
     given, common = read(argv, _GRAMMAR)
     if "F" in given and "Z" in given:
         raise SpritzError("-F and -Z exclude each other", hint=USAGE)

@@ -49,8 +49,6 @@ class Hooks(Struct, frozen=True, kw_only=True):
 
 
 class NodeSettings(Struct, frozen=True, kw_only=True):
-    """One node of this daemon."""
-
     config: NodeConfig
     spool: str
     setup: NodeSetup

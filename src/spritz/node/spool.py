@@ -64,7 +64,7 @@ class Spool:
         self._kept = 0
 
     def directory(self, key: RunningStep) -> str:
-        """The directory of the step."""
+        """The step's directory, whether it exists or not."""
         step = "batch" if key.step_id == STEP_BATCH else step_name(key.step_id)
         return f"{self.path}/job{key.job_id:05d}.{key.restart_count}.{step}"
 

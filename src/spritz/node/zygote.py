@@ -84,7 +84,7 @@ class Zygote:
         raise BrokenPipeError("the parent of step supervisors does not stay alive")
 
     def close(self) -> None:
-        """End the zygote; supervisors continue."""
+        """End the zygote; supervisors that it forked continue."""
         if self._requests is not None:
             self._requests.close()
             self._requests = None

@@ -28,15 +28,13 @@ _GRAMMAR = Grammar(
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Common):
-    """Parsed options."""
-
     conf_server: str = ""
     log_file: str = ""
     pid_file: str = ""
 
 
 def parse(argv: list[str]) -> Options:
-    """Raises SpritzError for unknown options."""
+    """Raises SpritzError for unknown options, with the usage as hint."""
     given, common = read(argv, _GRAMMAR)
     return Options(
         **vars(common),

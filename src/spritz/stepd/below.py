@@ -84,7 +84,7 @@ class Below:
                 link.pause(paused)
 
     def from_above(self, task: int, frames: bytes) -> None:
-        """For one node, or all."""
+        """Pass frames on to the node `task` directly below, or to all nodes for ALL_NODES."""
         if task == protocol.ALL_NODES:
             for place, link in list(self._links.items()):
                 link.send(frames)

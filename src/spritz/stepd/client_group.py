@@ -97,7 +97,7 @@ class ClientGroup:
                 link.send(_exit_frame(task))
 
     def started(self) -> None:
-        """All tasks run."""
+        """Tell the clients that all tasks run, with the tasks' process ids."""
         if self._links:
             self.emit(protocol.encode_started(self._group.pids))
 
@@ -107,7 +107,7 @@ class ClientGroup:
             self.emit(_exit_frame(task))
 
     def finish(self) -> None:
-        """Nothing more will be sent."""
+        """Close each connection once its queue is sent: no more frames follow."""
         if not self._finishing:
             self._finishing = True
             for link in list(self._links):
@@ -117,7 +117,6 @@ class ClientGroup:
             self._forget_closed()
 
     def emit(self, frame: bytes) -> None:
-        """To every client."""
         for link in list(self._links):
             link.send(frame)
 

@@ -148,7 +148,7 @@ class ClientLink:
             self._lose()
 
     def pass_on(self, frames: bytes) -> None:
-        """Frames of other nodes."""
+        """Send frames of supervisors below this one, unchanged."""
         self.send(frames)
 
     def pause(self, paused: bool) -> None:

@@ -37,8 +37,6 @@ class Suspend(msgspec.Struct, frozen=True, tag="suspend"):
 
 
 class Attach(msgspec.Struct, frozen=True, tag="attach"):
-    """Connect to another client."""
-
     io_address: str
     io_key: str
 
@@ -50,7 +48,7 @@ class Notify(msgspec.Struct, frozen=True, tag="notify"):
 
 
 class Forget(msgspec.Struct, frozen=True, tag="forget"):
-    """The controller has the result."""
+    """The controller has the step's result: the supervisor need not keep it any longer."""
 
 
 class Measure(msgspec.Struct, frozen=True, tag="measure"):
@@ -146,7 +144,7 @@ class OrderDecoder(_Splitter):
     """Splits received bytes into orders. Raises ValueError for invalid bytes."""
 
     def feed(self, data: bytes) -> list[Order]:
-        """Orders completed by `data`."""
+        """Orders that `data` completes, in order; the rest is kept for the next call."""
         return [_orders.decode(body) for body in self.split(data)]
 
 
@@ -154,5 +152,5 @@ class ReportDecoder(_Splitter):
     """Splits received bytes into reports. Raises ValueError for invalid bytes."""
 
     def feed(self, data: bytes) -> list[Report]:
-        """Reports completed by `data`."""
+        """Reports that `data` completes, in order; the rest is kept for the next call."""
         return [_reports.decode(body) for body in self.split(data)]

@@ -43,7 +43,6 @@ class DaemonLink:
 
     @property
     def connected(self) -> bool:
-        """Whether a daemon is connected."""
         return self._connection is not None
 
     def send(self, report: control.Started) -> None:

@@ -16,7 +16,7 @@ ROOT = "/sys/class/powercap"
 
 
 class Energy(Protocol):
-    """Counters."""
+    """Hardware counters of energy on the node."""
 
     def read(self) -> int:
         """Joules so far; the first call may be what it counts from."""
@@ -100,7 +100,6 @@ class Rapl:
 
     @property
     def known(self) -> bool:
-        """Whether there are counters."""
         return bool(self._sockets)
 
     def read(self) -> int:

@@ -73,7 +73,7 @@ def last_line(said: int) -> str:
 
 
 def end_environment(spec: SupervisorSpec, task: TaskSpec) -> dict[bytes, bytes]:
-    """The task's variables."""
+    """The environment that the task had, for programs that run after it."""
     pairs = (text.partition(b"=") for text in (*spec.environment, *map(octets, task.environment)))
     return {name: value for name, _, value in pairs}
 

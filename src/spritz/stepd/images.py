@@ -68,7 +68,7 @@ def limit(environment: dict[str, str]) -> float:
 
 
 def variables_of(root: str) -> dict[str, str]:
-    """Variables that the image sets."""
+    """Variables that the image sets: `Env` of its configuration, else /etc/environment."""
     lines = _configuration_of(root).get("Env")
     if not isinstance(lines, list):
         try:
@@ -123,7 +123,7 @@ def replaced(path: str) -> Iterator[IO[str]]:
 
 
 def program(name: str) -> str:
-    """Its path. Raises Refused."""
+    """Path of an installed program. Raises Refused, with the program's name and the node's."""
     found = shutil.which(name)
     if found is None:
         raise Refused(f"{name} is needed, and is not installed on {os.uname().nodename}")
@@ -236,7 +236,7 @@ def _of_podman(image: str, environment: dict[str, str]) -> str:
 
 
 def tell(text: str) -> None:
-    """Report why the task waits."""
+    """Write to the task's standard error, so that the user sees why the task does not start yet."""
     sys.stderr.write(f"slurmstepd: container: {text}\n")
     sys.stderr.flush()
 

@@ -87,7 +87,7 @@ class Mpi:
             self._pmix.end()
 
     def reaped(self) -> None:
-        """Our process has ended."""
+        """The process of the PMIx server has ended."""
         if self._pmix is not None:
             self._pmix.reaped()
             self._pmix = None

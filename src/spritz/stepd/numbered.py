@@ -21,7 +21,6 @@ class Kept:
         self.bytes = 0
 
     def add(self, frames: bytes) -> None:
-        """Append frames."""
         self._frames.append(frames)
         self.bytes += len(frames)
 

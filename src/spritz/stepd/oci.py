@@ -82,7 +82,7 @@ class Task(NamedTuple):
     keep_files: bool = False
 
     def as_text(self) -> str:
-        """JSON."""
+        """The fields that are set, as JSON: the argument of `main`."""
         return json.dumps({name: value for name, value in self._asdict().items() if value})
 
 
@@ -117,8 +117,6 @@ def _say(text: str) -> None:
 
 
 class Container:
-    """One task's."""
-
     def __init__(self, task: Task) -> None:
         self._task = task
         self._root = task.bundle

@@ -27,7 +27,6 @@ class Decoder:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """Bytes that have come."""
         self._buffer += data
 
     def next(self) -> Fields | None:
@@ -69,12 +68,12 @@ def _split(body: bytes) -> list[bytes]:
 
 
 def line(fields: Fields) -> bytes:
-    """A PMI-1 message."""
+    """A PMI-1 message: `key=value` separated by spaces, ended by a newline."""
     return b" ".join([b"%s=%s" % item for item in fields.items()]) + b"\n"
 
 
 def framed(fields: Fields) -> bytes:
-    """A PMI-2 message."""
+    """A PMI-2 message: six digits for the length, then `key=value;` pairs."""
     body = b"".join([b"%s=%s;" % (name, value.replace(b";", b";;")) for name, value in fields.items()])
     return b"%6d%s" % (len(body), body)
 

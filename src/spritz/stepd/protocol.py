@@ -175,7 +175,6 @@ def frames(kind: int, task: int, data: bytes | bytearray | memoryview) -> bytes:
 
 
 def encode_hello(hello: Hello) -> bytes:
-    """The HELLO frame."""
     return frame(HELLO, ALL_TASKS, _encode(hello))
 
 
@@ -191,7 +190,6 @@ def decode_hello(payload: bytes) -> Hello:
 
 
 def encode_started(pids: tuple[int, ...]) -> bytes:
-    """The STARTED frame."""
     return frame(STARTED, ALL_TASKS, _encode(Started(pids)))
 
 

@@ -74,7 +74,7 @@ class Reactor:
         return timer
 
     def close(self) -> None:
-        """Release its descriptors."""
+        """Release the descriptors, and restore SIGCHLD and the wake-up descriptor."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.close(self._wake_reader)

@@ -34,7 +34,6 @@ class SpooledStep(msgspec.Struct, frozen=True):
 
 
 def spec_entry(spec: SupervisorSpec) -> bytes:
-    """The beginning of a record."""
     return _entry(_SPEC, stored.encode(spec))
 
 
@@ -44,7 +43,6 @@ def pids_entry(pids: tuple[int, ...]) -> bytes:
 
 
 def result_entry(result: StepFinished) -> bytes:
-    """How it ended."""
     return _entry(_RESULT, stored.encode(result))
 
 

@@ -111,7 +111,7 @@ def limit_refused(name: str, soft: int) -> str:
 
 
 def may_become(identity: Identity) -> bool:
-    """Whether `become` has a chance."""
+    """Whether this process has the rights to become this user, as `become` checks before it changes anything."""
     try:
         _need_numbers(identity)
         _need_right(identity)

@@ -44,7 +44,6 @@ class OutputPump:
             self._reactor.forget(self._descriptor)
 
     def resume(self) -> None:
-        """Read on."""
         if not self.ended and self._paused:
             self._paused = False
             self._reactor.watch(self._descriptor, READABLE, self._ready)
@@ -141,7 +140,7 @@ class InputPump:
             self.close()
 
     def close(self) -> None:
-        """Close now."""
+        """Close the task's input now; bytes that are still queued count as taken."""
         if not self.closed:
             self.closed = True
             self._reactor.forget(self.descriptor)

@@ -45,7 +45,6 @@ class Task:
 
     @property
     def running(self) -> bool:
-        """Started and not ended."""
         return self.pid != 0 and self.status is None
 
 
@@ -250,5 +249,4 @@ class TaskGroup:
 
     @property
     def pumps(self) -> list[OutputPump]:
-        """Output that has not ended."""
         return [pump for task in self.tasks for pump in task.pumps if not pump.ended]

@@ -43,7 +43,6 @@ class Tree:
         return self._frozen
 
     def thaw(self) -> None:
-        """Thaw the processes."""
         if self._frozen:
             self._write("cgroup.freeze", b"0")
             _try_write(f"{self._adopted}/cgroup.freeze", b"0")

@@ -120,7 +120,6 @@ class Uplink:
         self._close_if_taken()
 
     def close(self) -> None:
-        """Close now."""
         self._over(lost=False)
 
     # -- a connection

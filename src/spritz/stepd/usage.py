@@ -130,7 +130,7 @@ class StepUsage:
         return private
 
     def usage(self) -> Usage:
-        """The usage so far."""
+        """Usage of all tasks so far, ended ones included."""
         every = [*self._tasks.values(), self._rest]
         return Usage(
             cpu_user_seconds=sum(use.user + use.live[0] for use in every),
@@ -297,5 +297,4 @@ def _set_oom_score(value: bytes) -> None:
 
 
 def group_name(supervisor_pid: int) -> str:
-    """Name of a supervisor's cgroup."""
     return f"slurmstepd_{supervisor_pid}"

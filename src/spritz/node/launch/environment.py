@@ -53,13 +53,11 @@ _counted = lru_cache(maxsize=8)(taskcounts.format)
 
 @for_latest
 def allocated_names(allocation: Allocation) -> tuple[str, ...]:
-    """`Allocation.names`."""
     return allocation.names
 
 
 @for_latest
 def step_names(step: Step) -> tuple[str, ...]:
-    """`Step.node_names`."""
     return step.node_names
 
 
@@ -147,7 +145,7 @@ def batch_variables(
     facts: NodeFacts,
     components: tuple[Component, ...] = (),
 ) -> Variables:
-    """Variables of the batch script."""
+    """SLURM_ variables of the batch script on its node. `task_counts`: tasks of each allocated node."""
     variables = job_variables(job, node_index, facts) | het.variables(components)
     here = _share(job, node_index)
     spec = job.spec
@@ -258,7 +256,7 @@ def without_sizes(variables: Variables, inherited: tuple[bytes, ...]) -> Variabl
 
 
 def task_variables(share: StepNode, local_id: int) -> Variables:
-    """Variables of one task."""
+    """Variables that differ between a node's tasks; `local_id` counts from 0 on the node."""
     return {"SLURM_PROCID": str(share.task_ids[local_id]), "SLURM_LOCALID": str(local_id)}
 
 

@@ -13,7 +13,7 @@ from spritz.notation import hostlist
 
 
 def hook_variables(job: Job, context: str, facts: NodeFacts) -> dict[str, str]:
-    """For `prolog_slurmd` and `epilog_slurmd`."""
+    """Variables of Prolog and Epilog. `context`: `prolog_slurmd` or `epilog_slurmd`."""
     variables = site_variables(job, facts.cluster_name, facts.slurm_conf)
     variables |= {"SLURM_SCRIPT_CONTEXT": context, "SLURMD_NODENAME": facts.name, "SLURM_UID": str(job.spec.uid)}
     if job.allocation is not None:

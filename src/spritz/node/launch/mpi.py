@@ -35,7 +35,7 @@ def _world(job: Job, step: Step, node_index: int) -> _World:
 
 
 def pmi(job: Job, step: Step, node_index: int) -> Pmi | None:
-    """For --mpi=pmi2."""
+    """What the PMI-2 server of this node needs; None unless the step has --mpi=pmi2."""
     if step.spec.mpi != "pmi2":
         return None
     world = _world(job, step, node_index)

@@ -20,7 +20,7 @@ _NO_NUMBER = 4294967294
 
 
 class TaskStreams(Struct, frozen=True, gc=False):
-    """Absolute paths, CLIENT or NOTHING."""
+    """Where a task's streams go: an absolute path, CLIENT (srun), or NOTHING (/dev/null)."""
 
     stdin: str
     stdout: str

@@ -15,7 +15,7 @@ from spritz.stepd.protocol import elsewhere
 
 
 class Place(TypedDict, total=False):
-    """Fields of `SupervisorSpec`."""
+    """Fields of `SupervisorSpec` that say where this supervisor connects and how many connect to it."""
 
     io_numbered: bool
     io_listen: str

@@ -58,7 +58,7 @@ class Module(ctypes.Structure):
 
 
 def strings(address: int | None) -> tuple[bytes, ...]:
-    """A null-terminated array of strings."""
+    """The strings of a `char **` that ends with NULL; () for a null address."""
     if not address:
         return ()
     found = ctypes.cast(address, ctypes.POINTER(c_char_p))

@@ -91,7 +91,7 @@ _published = msgspec.msgpack.Decoder(Published)
 
 
 def frames(message: Message) -> bytes:
-    """The message in frames."""
+    """The message in frames of at most _PIECE_BYTES; the last has ALL_TASKS as its task, the others 0."""
     data = _encode(message)
     if len(data) <= _PIECE_BYTES:
         return protocol.frame(protocol.PMIX, protocol.ALL_TASKS, data)
@@ -122,7 +122,6 @@ class Assembler:
 
 
 def encode_body(body: Body) -> bytes:
-    """Body of a `Question`."""
     return _encode(body)
 
 

@@ -85,7 +85,7 @@ class PmixServer:
             self._reactor.after(self._end_seconds, self._kill)
 
     def reaped(self) -> None:
-        """The process is gone."""
+        """The server has ended: remove its directory, and fail the step unless `end` was called before."""
         processes.spared.discard(self.pid)
         shutil.rmtree(self._directory, ignore_errors=True)
         told = self._told()

@@ -30,7 +30,7 @@ class Proc(ctypes.Structure):
 
 
 class Value(ctypes.Structure):
-    """A value of any type."""
+    """pmix_value_t: a type, and three words whose meaning depends on it."""
 
     _fields_ = (("type", ctypes.c_uint16), ("data", ctypes.c_uint64 * 3))
 
@@ -39,7 +39,7 @@ class Value(ctypes.Structure):
 
 
 class Info(ctypes.Structure):
-    """A key and its value."""
+    """pmix_info_t: a key and its value."""
 
     _fields_ = (("key", ctypes.c_char * _KEY_BYTES), ("flags", ctypes.c_uint32), ("value", Value))
 
@@ -48,7 +48,7 @@ class Info(ctypes.Structure):
 
 
 class Published(ctypes.Structure):
-    """What a process has published."""
+    """pmix_pdata_t: a key and value, and the process that published it."""
 
     _fields_ = (("proc", Proc), ("key", ctypes.c_char * _KEY_BYTES), ("value", Value))
 
@@ -83,11 +83,11 @@ class Infos:
         return len(self._parts)
 
     def number(self, key: str, value: int, kind: int = UINT32) -> None:
-        """A number of this type."""
+        """Add an integer of this PMIx type."""
         self._add(key, kind, pack(_FORMATS[kind], value))
 
     def text(self, key: str, value: bytes | str) -> None:
-        """A string."""
+        """Add a string, whose buffer this object keeps alive."""
         buffer = ctypes.create_string_buffer(value if isinstance(value, bytes) else value.encode())
         self._kept.append(buffer)
         self._add(key, STRING, pack("@P", ctypes.addressof(buffer)))
