@@ -36,7 +36,6 @@ class Row:
 
     @property
     def ran(self) -> bool:
-        """Whether it got an allocation."""
         return bool(self.job.nodes) and bool(self.start)
 
     @property
@@ -49,7 +48,7 @@ class Row:
 
     @property
     def suspended(self) -> int:
-        """Seconds suspended."""
+        """Seconds of suspension up to now, for a job that is suspended too."""
         if self.step is not None:
             return int(self.step.suspended_seconds)
         extra = self.now - self.job.suspended_at if self.job.suspended_at else 0.0

@@ -78,7 +78,6 @@ def by_name(fields: Iterable[F]) -> dict[str, F]:
 
 
 def itself(value: object) -> object:
-    """Sort key: the value itself."""
     return value
 
 
@@ -177,7 +176,6 @@ def _width(digits: str) -> int:
 
 
 def header_line(columns: Sequence[Column]) -> str:
-    """The line of headings."""
     return "".join(column.cell(column.field.header) for column in columns)
 
 
@@ -244,7 +242,7 @@ class Lines:
         ]
 
     def line(self, now: float, row: Sequence[object]) -> str:
-        """One line, without a newline."""
+        """The row as text, without a newline. `row`: the required values in the order of the request."""
         return "".join(
             [
                 pattern % (field.render(now, *[row[position] for position in positions]),)

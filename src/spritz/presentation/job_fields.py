@@ -150,7 +150,7 @@ def _memory(now: float, per_node: int | None, per_cpu: int | None, per_gpu: int 
 
 
 def tres_text(requests: list[Plain] | list[list[Any]]) -> str:
-    """`gres/gpu:a100:2,…`; N/A without a request."""
+    """Requested GRES such as `gres/gpu:a100:2,…`; N/A without a request."""
     words = []
     for request in requests:
         if isinstance(request, dict):

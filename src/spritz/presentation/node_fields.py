@@ -205,7 +205,6 @@ def _all(names: Iterable[str]) -> str:
 
 
 def cpus(view: NodeView) -> int:
-    """CPUs of the node."""
     return view.node.config.capacity.cpus
 
 

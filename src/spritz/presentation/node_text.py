@@ -51,7 +51,7 @@ def gres_used_text(view: NodeView, *, indexes: bool) -> str:
 
 
 def configured_tres(view: NodeView) -> list[tuple[str, int]]:
-    """CfgTRES."""
+    """The pairs of CfgTRES."""
     capacity = view.node.config.capacity
     pairs = [("cpu", capacity.cpus), ("mem", capacity.memory_mib), ("billing", capacity.cpus)]
     counts: dict[str, int] = {}

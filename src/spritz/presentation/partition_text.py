@@ -41,7 +41,6 @@ def totals(partition: Partition, views: Mapping[str, NodeView]) -> list[tuple[st
 
 
 def job_defaults(partition: Partition) -> str:
-    """The text of JobDefaults."""
     words = []
     if partition.default_cpus_per_gpu:
         words.append(f"DefCpuPerGPU={partition.default_cpus_per_gpu}")
@@ -64,7 +63,7 @@ def memory_limits(partition: Partition) -> str:
 
 
 def record_text(partition: Partition, views: Mapping[str, NodeView], oneliner: bool = False) -> str:
-    """The record of one partition."""
+    """The record of `scontrol show partition`; `views`: nodes by name, for its totals."""
     p = partition
     sums = dict(totals(p, views))
     default = "NONE" if p.default_time_minutes is None else format_minutes(p.default_time_minutes)

@@ -27,17 +27,15 @@ def or_null(text: str) -> str:
 
 
 def yes_no(value: bool) -> str:
-    """YES or NO."""
     return "YES" if value else "NO"
 
 
 def one_or_zero(value: object) -> int:
-    """1 or 0."""
     return 1 if value else 0
 
 
 def moment(at: float, none: str = "Unknown") -> str:
-    """A time in SLURM_TIME_FORMAT."""
+    """A time in SLURM_TIME_FORMAT; `none` for 0."""
     if not at:
         return none
 
@@ -50,5 +48,4 @@ def limit(count: int) -> str:
 
 
 def hosts(names: Sequence[str]) -> str:
-    """Names as a hostlist."""
     return compress(names)

@@ -29,7 +29,7 @@ FORMATS = {
 
 
 class Unit:
-    """The unit for amounts."""
+    """The unit of `sreport -t`: seconds by which amounts are divided, and whether percentages are shown."""
 
     def __init__(self, name: str) -> None:
         self.seconds, self.title, self.percent = FORMATS[name]
@@ -45,11 +45,11 @@ class Unit:
         return None if match is None else cls(match)
 
     def usage(self, kind: str) -> str:
-        """`CPU Minutes`"""
+        """The heading of a usage column, such as `CPU Minutes`."""
         return self.title if self.percent == "only" else f"{kind} {self.title}".lstrip()
 
     def text(self, amount: Amount) -> str:
-        """`600`, `5.21%` or `600(5.21%)`"""
+        """The amount in this unit: `600`, `5.21%` or `600(5.21%)`."""
         share = f"{100.0 * amount.value / amount.whole if amount.whole else 0.0:.2f}%"
         if self.percent == "only":
             return share

@@ -29,7 +29,6 @@ def duration(reservation: Reservation) -> str:
 
 
 def state(reservation: Reservation, now: float) -> str:
-    """ACTIVE or INACTIVE."""
     return "ACTIVE" if reservation.active(now) else "INACTIVE"
 
 

@@ -33,7 +33,7 @@ class ShareLine:
 
     @property
     def inherits(self) -> bool:
-        """Whether it has Fairshare=parent."""
+        """Whether the association has Fairshare=parent: it shares as if it were its parent."""
         return self.row.shares == SHARES_PARENT
 
 
@@ -88,7 +88,6 @@ FIELDS: dict[str, TableField] = {
 
 
 def default_format(whole: FairShares, *, long: bool, partition: bool) -> str:
-    """The default columns."""
     text = "account,user," + ("partition," if partition else "") + "rawshares,normshares,rawusage,"
     if not long:
         return text + "effectvusage,fairshare"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def record_text(view: StepView, oneliner: bool = False) -> str:
-    """The record of one step."""
+    """The record of `scontrol show step`."""
     step, spec = view.step, view.step.spec
     label = step_label(step.job_id, view.array_job_id, view.array_task_id, step.step_id, view.het_job_id)
     minutes = spec.time_limit_minutes
@@ -61,7 +61,7 @@ def _requested(spec: StepSpec) -> list[tuple[str, str]]:
 
 
 def tres(view: StepView) -> list[tuple[str, int]]:
-    """The step's TRES."""
+    """Pairs of the TRES that the step holds, summed over its nodes."""
     step = view.step
     sums = {"cpu": 0, "mem": 0, "node": len(step.nodes)}
     for node in step.nodes:

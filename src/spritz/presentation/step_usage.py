@@ -62,7 +62,7 @@ def _number(column: str, name: str, text: Callable[[float, Style], str]) -> Rend
 
 
 def cpu(column: str) -> Render:
-    """Milliseconds as `hh:mm:ss`."""
+    """A renderer of a column in milliseconds, as `hh:mm:ss`."""
 
     def render(row: Row, style: Style) -> str:
         value = value_of(getattr(row.step, column), "cpu") if row.step is not None else ""

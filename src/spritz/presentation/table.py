@@ -66,7 +66,6 @@ class TableColumn:
         return self._padded(text)
 
     def title(self) -> str:
-        """The heading, padded or cut."""
         return self._padded(self.field.header[: abs(self.width)])
 
     def _padded(self, text: str) -> str:
@@ -145,6 +144,6 @@ class Table:
 
 
 def help_format(fields: Mapping[str, TableField], width: int = 19) -> str:
-    """--helpformat: four names a line."""
+    """The text of --helpformat: names padded to `width`, four a line."""
     names = [field.header.ljust(width) for field in fields.values()]
     return "".join(" ".join(names[start : start + 4]) + "\n" for start in range(0, len(names), 4))

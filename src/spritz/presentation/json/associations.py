@@ -103,7 +103,7 @@ class View:
         }
 
     def wckey(self, row: Row) -> Json:
-        """Wckeys have no numbers here."""
+        """The record of a wckey; its id is 0, since wckeys have no numbers here."""
         one = row["w"]
         return {
             "accounting": [],

@@ -30,7 +30,6 @@ def _call(row: CallCount) -> Json:
 
 
 def statistics(diagnostics: Diagnostics) -> Json:
-    """The whole document."""
     quick, full = diagnostics.quick, diagnostics.full
     quick_count, full_count = max(1, quick.count), max(1, full.count)
     minutes = max(1, int(diagnostics.now - diagnostics.since) // 60)

@@ -58,7 +58,6 @@ def document(version: str) -> Json:
 
 
 def operations(version: str) -> list[Operation]:
-    """Every operation of a version."""
     return [
         _operation(version, path, method, details)
         for path, methods in document(version)["paths"].items()

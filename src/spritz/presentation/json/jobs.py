@@ -64,7 +64,6 @@ class JobsJson:
 
 
 def show_records(output: Output, version_word: str, now: float, jobs: list[Job]) -> None:
-    """Print job records."""
     if version_of(version_word) == DEFAULT:
         _show(output, version_word, now, list(map(_Writer().record, jobs)))
         return
@@ -80,7 +79,7 @@ def _show(output: Output, version_word: str, now: float, records: list[str]) -> 
 
 
 def state_list(job: Job) -> tuple[str, ...]:
-    """Base state first, then flags."""
+    """The base state, then the names of flags such as COMPLETING."""
     if not job.flags:
         return (job.state.value,)
     return (job.state.value, *(flag.name or "" for flag in JobFlag if job.flags & int(flag)))

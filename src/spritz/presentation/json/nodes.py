@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def show_records(output: Output, version_word: str, now: float, views: list[NodeView]) -> None:
-    """Print node records."""
     show(
         output,
         version_word,

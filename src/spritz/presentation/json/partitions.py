@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 def show_records(
     output: Output, version_word: str, now: float, partitions: Sequence[Partition], views: Mapping[str, NodeView]
 ) -> None:
-    """Print partition records."""
     body = {"partitions": [partition_json(partition, views) for partition in partitions], "last_update": moment(now)}
     show(output, version_word, body, "GET /slurm/partitions")
 

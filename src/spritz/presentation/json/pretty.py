@@ -76,7 +76,7 @@ def around(name: str, rest: Json) -> tuple[str, str]:
 
 
 def encoded(value: object) -> bytes:
-    """JSON without whitespace."""
+    """JSON without whitespace, also for text with bytes that are no UTF-8."""
     try:
         return json.encode(value)
     except UnicodeEncodeError:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 def show_records(output: Output, version_word: str, now: float, reservations: Sequence[Reservation]) -> None:
-    """Print reservation records."""
     body = {
         "reservations": [reservation_json(reservation, now) for reservation in reservations],
         "last_update": moment(now),

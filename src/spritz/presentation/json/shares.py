@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 def shares_json(whole: FairShares) -> dict[str, Any]:
-    """The whole document."""
     rows = [_record(row, whole) for row in whole.rows]
     total = sum(row.shares for row in whole.rows if row.shares != SHARES_PARENT)
     return {"shares": {"shares": rows, "total_shares": total}}

@@ -28,14 +28,13 @@ _KEYS = "tcmdwXYZfbGEuH"
 
 
 def show(output: Output, version_word: str, partitions: Sequence[Partition], views: dict[str, NodeView]) -> None:
-    """Print groups of equal nodes."""
+    """Print the nodes grouped by partition and state."""
     keys = [key for key in (LETTERS[letter].key for letter in _KEYS) if key is not None]
     groups = make_groups(partitions, views, keys, by_partition=True, by_node=False, empty=True)
     show_answer(output, version_word, {"sinfo": [group_json(group, views) for group in groups]})
 
 
 def group_json(group: Group, views: Mapping[str, NodeView]) -> Json:
-    """The record of one group."""
     first = group.views[0] if group.views else None
     node = first.node if first is not None else None
     names = ("allocated", "idle", "other", "total")
