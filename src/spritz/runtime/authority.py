@@ -106,7 +106,7 @@ def ends_at(certificate: str) -> float:
 
 
 class Signer:
-    """Signs launches. `seed`: 32 bytes."""
+    """Signs launches with Ed25519. `seed`: 32 bytes."""
 
     def __init__(self, seed: bytes) -> None:
         self._key = Ed25519PrivateKey.from_private_bytes(seed)

@@ -28,8 +28,6 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks."""
-
     __slots__ = ()
 
     def now(self) -> float:

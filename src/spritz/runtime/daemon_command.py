@@ -15,7 +15,7 @@ from spritz.model.errors import SpritzError
 
 
 class ParsedOptions(Protocol):
-    """Options of every daemon."""
+    """The options that every daemon's parser returns."""
 
     @property
     def help(self) -> bool: ...

@@ -14,7 +14,7 @@ _LONG = {"version": "V", "help": "h", "systemd": "systemd"}
 
 @dataclass(frozen=True, kw_only=True)
 class Grammar:
-    """The options of a daemon."""
+    """The options of a daemon: `flags` and `with_value` are letters, as getopt(3) has them."""
 
     program: str
     usage: str
@@ -27,8 +27,6 @@ class Grammar:
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
-    """Options that every daemon has."""
-
     foreground: bool = False
     #: stay in the foreground and report readiness to systemd
     systemd: bool = False

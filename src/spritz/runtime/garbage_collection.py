@@ -42,7 +42,7 @@ def sweep(*, everything: bool) -> None:
 
 
 async def keep_sweeping(clock: Clock) -> None:
-    """Runs for ever."""
+    """Collect every SWEEP_SECONDS, all generations at every ALL_AFTER-th time. Never returns."""
     sweeps = 0
     while True:
         await clock.sleep(SWEEP_SECONDS)

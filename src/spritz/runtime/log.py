@@ -315,7 +315,7 @@ class Logger:
         _sinks.flush(FLUSH_SECONDS)
 
     def error(self, event: str, *, exception: BaseException | None = None, **fields: Any) -> None:
-        """Needs attention from a person."""
+        """A failure that an administrator must act on."""
         self.write(_ERROR, event, fields, exception)
 
     def warning(self, event: str, **fields: Any) -> None:
@@ -331,15 +331,15 @@ class Logger:
         self.write(_VERBOSE, event, fields)
 
     def debug(self, event: str, **fields: Any) -> None:
-        """For finding a fault."""
+        """Details for finding a fault, shown with -v."""
         self.write(_DEBUG, event, fields)
 
     def debug2(self, event: str, **fields: Any) -> None:
-        """Each request and message."""
+        """Each request and message, shown with -vv."""
         self.write(_DEBUG + 1, event, fields)
 
     def debug3(self, event: str, **fields: Any) -> None:
-        """Inner steps of a request."""
+        """Inner steps of a request, shown with -vvv."""
         self.write(_DEBUG + 2, event, fields)
 
 

@@ -47,9 +47,7 @@ def expect_answers(connection: socket.socket, seconds: float) -> None:
 class Receiver(Protocol):
     """The user's end of a pipe. None of these methods may raise or block."""
 
-    def pipe_data(self, data: bytes) -> None:
-        """Bytes have arrived."""
-        ...
+    def pipe_data(self, data: bytes) -> None: ...
 
     def pipe_writable(self, writable: bool) -> None:
         """The peer does not keep up (False), or does again (True)."""
@@ -140,7 +138,6 @@ class Pipe(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether bytes can be sent."""
         return not self._closing and self._transport is not None
 
     @property
@@ -156,7 +153,7 @@ class Pipe(asyncio.Protocol):
 
     @property
     def writable(self) -> bool:
-        """Whether the peer keeps up."""
+        """Whether the peer keeps up: fewer than `UNSENT_BYTES_HIGH` bytes wait to be sent."""
         return self._writable
 
     def pause_reading(self) -> None:
@@ -166,7 +163,6 @@ class Pipe(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read again."""
         if not self._reading and self.is_open and self._transport is not None:
             self._reading = True
             self._transport.resume_reading()
@@ -246,19 +242,17 @@ class Pipe(asyncio.Protocol):
             self._receiver.pipe_data(data)
 
     def pause_writing(self) -> None:
-        """The loop's buffer exceeds `UNSENT_BYTES_HIGH`."""
+        """Called by the loop when more than `UNSENT_BYTES_HIGH` bytes wait to be sent."""
         self._writable = False
         if self._receiver is not None:
             self._receiver.pipe_writable(False)
 
     def resume_writing(self) -> None:
-        """The loop's buffer has drained."""
         self._writable = True
         if self._receiver is not None:
             self._receiver.pipe_writable(True)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection has ended."""
         self._lost = True
         self._lost_by = error
         self._closing = True

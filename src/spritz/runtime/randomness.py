@@ -16,13 +16,11 @@ class Randomness(Protocol):
         ...
 
     def token(self, size_bytes: int) -> bytes:
-        """Unguessable bytes."""
+        """Unguessable bytes, for keys and tokens."""
         ...
 
 
 class SystemRandomness:
-    """The system's random source."""
-
     __slots__ = ()
 
     def uniform(self, low: float, high: float) -> float:
@@ -30,7 +28,6 @@ class SystemRandomness:
         return random.uniform(low, high)
 
     def token(self, size_bytes: int) -> bytes:
-        """Unguessable bytes."""
         return secrets.token_bytes(size_bytes)
 
 

@@ -155,7 +155,7 @@ def unseal(sealed: bytes, keys: tuple[bytes, ...]) -> UserCredential:
 
 
 def launch_content(credential: LaunchCredential | OrderCredential) -> bytes:
-    """The bytes to sign."""
+    """The bytes that are signed: the format's version, then the encoded credential."""
     return bytes((VERSION,)) + _encode(credential)
 
 
