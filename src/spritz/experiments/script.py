@@ -135,7 +135,22 @@ class Trials:
 
 def text(job: Job) -> str:
     """The script. Raises ExperimentError for a template that does not exist or does not fit."""
-    options = job.options
+    template = _template(job.options)
+    return "".join((
+        "#!/bin/bash\n",
+        *(f"#SBATCH {_directive(word)}\n" for word in _sbatch_words(template, job)),
+        _identity(job),
+        _functions(job),
+        _preparation(job),
+        _RENDEZVOUS,
+        _setup(job),
+        _command(template, job),
+        _end(job),
+    ))  # fmt: skip
+
+
+def _template(options: RunOptions) -> str:
+    """The template that the options name or imply. Raises ExperimentError."""
     template = options.template or ("tasks" if options.tasks_per_node else "plain")
     if template not in TEMPLATES:
         near = nearest(template, TEMPLATES)
@@ -143,49 +158,38 @@ def text(job: Job) -> str:
             f"{template}: no such template" + (f" (did you mean {near}?)" if near else ""),
             hint=f"templates are {', '.join(TEMPLATES)}",
         )
-    trials = job.trials
-    words = [
+    return template
+
+
+def _sbatch_words(template: str, job: Job) -> list[str]:
+    return [
         f"--job-name={job.name}",
-        f"--output={job.directory}{'.%a' if trials else ''}/log/job.log",
+        f"--output={job.directory}{'.%a' if job.trials else ''}/log/job.log",
         "--open-mode=append",
-        f"--ntasks-per-node={_tasks_per_node(template, options)}",
-        *resuming.sbatch_words(options),
-        *sbatch_options(options),
+        f"--ntasks-per-node={_tasks_per_node(template, job.options)}",
+        *resuming.sbatch_words(job.options),
+        *sbatch_options(job.options),
     ]
-    directives = "\n".join(f"#SBATCH {_directive(word)}" for word in words)
-    quoted = [
-        '"$' + SECRET_VARIABLE.format(place) + '"' if place in job.hidden else _word(word, trials)
-        for place, word in enumerate(job.command)
-    ]
-    index = ".$SLURM_ARRAY_TASK_ID" if trials else ""
-    code = '"$SPRITZ_RUN_DIR/code"' if trials else f"{shlex.quote(str(job.directory))}/code"
-    resumable = resuming.is_resumable(options)
-    shared = '"$SPRITZ_RUN_DIR"' if trials is None else shlex.quote(str(trials.sweep))
-    contract = resuming.environment_line(options)
-    before = _parameters(trials) + resuming.script_lines(options, shared)
-    before += snapshot.checkout_lines(job.repository, job.tree, code) if job.tree else ""
-    modules = f"export PYTHONPATH=${{PYTHONPATH:+$PYTHONPATH:}}{shlex.quote(str(job.modules))}\n" if job.modules else ""
-    exports = _IDENTITIES.format(mark=job.mark) + "".join(
-        f"export {name}={shlex.quote(value)}\n" for name, value in options.env.items()
-    )
-    inside = f"python3 {shlex.quote(str(job.inside))}"
-    place = f"{code}/{shlex.quote(job.work_directory)}" if job.tree else shlex.quote(job.work_directory)
-    notifying = _notifying(job.notifier, trials)
-    tracking = f'eval "$({inside} track)"\n' if job.tracked else ""
-    closing = f'{inside} close "$1"; ' if job.tracked else ""
-    names = [*job.secret_names, *(SECRET_VARIABLE.format(place) for place in job.hidden)]
-    masking = f"{inside} mask {' '.join(names)}; " if names else ""
-    beside = _SAMPLING.format(inside=inside) + (_GUARDING.format(program=f"{shared}/watch.py") if job.guarded else "")
-    if trials and job.guarded:
-        beside = f'ln -sf {shared}/guard.json "$SPRITZ_RUN_DIR/guard.json"\n' + beside
-    beside += _watcher(trials)
-    beside += "launched\n" if resumable else ""
-    return f"""#!/bin/bash
-{directives}
+
+
+def _identity(job: Job) -> str:
+    """The run's name and directory, and the number of this start of it."""
+    index = ".$SLURM_ARRAY_TASK_ID" if job.trials else ""
+    return f"""\
 # Run {job.name}. Made by `spritz run`; `spritz rerun {job.name}` runs it again.
 export SPRITZ_RUN={job.name}{index} SPRITZ_RUN_DIR={shlex.quote(str(job.directory))}{index} PYTHONUNBUFFERED=1
-{_life(trials)}
-{notifying}
+{_life(job.trials)}
+"""
+
+
+def _functions(job: Job) -> str:
+    """The shell functions that record what happens, pass signals on and end the run; the run starts with them."""
+    inside = _inside(job)
+    names = [*job.secret_names, *(SECRET_VARIABLE.format(place) for place in job.hidden)]
+    masking = f"{inside} mask {' '.join(names)}; " if names else ""
+    closing = f'{inside} close "$1"; ' if job.tracked else ""
+    return f"""\
+{_notifying(job.notifier, job.trials)}
 say() {{
     printf '{{"event": "%s", "at": %s, "restart": %s%s}}\\n' "$1" "$(date +%s.%N)" "$restart" "$2" \\
         >> "$SPRITZ_RUN_DIR/events.jsonl"
@@ -199,24 +203,47 @@ forward() {{
 for signal in TERM INT USR1 USR2; do trap "forward $signal" "$signal"; done
 say started ", \\"nodes\\": \\"$SLURM_JOB_NODELIST\\", \\"job\\": \\"$SLURM_JOB_ID\\""
 finish() {{ {masking}say ended ", \\"status\\": $1"; {closing}exit "$1"; }}
-{contract}
-{before}cd {place} || finish 66
-{exports}head_node=$SLURM_JOB_NODELIST
-[ "$SLURM_NNODES" = 1 ] || head_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-export MASTER_ADDR=$head_node
-# A node's name need not be one of the network.
-if [ "$SLURM_NNODES" != 1 ] && ! getent ahosts "$head_node" > /dev/null; then
-    address=$(scontrol -o show node "$head_node" | grep -oE ' NodeAddr=[^ ]+'); MASTER_ADDR=${{address#*=}}
-    [ -n "$MASTER_ADDR" ] || MASTER_ADDR=$head_node
-fi
-# Below the ports that Linux gives to clients; another one in each life, as processes of the last may still hold theirs.
-export MASTER_PORT=$((20000 + (SLURM_JOB_ID + 1009 * restart) % 12000))
-{"".join(f"{line}{chr(10)}" for line in options.setup)}{modules}{tracking}{_OPEN_LOOP if trials else ""}\
+"""
+
+
+def _preparation(job: Job) -> str:
+    """Lines that set the parameters, check out the code, go to its directory and export variables."""
+    code = '"$SPRITZ_RUN_DIR/code"' if job.trials else f"{shlex.quote(str(job.directory))}/code"
+    place = f"{code}/{shlex.quote(job.work_directory)}" if job.tree else shlex.quote(job.work_directory)
+    return "".join((
+        f"{resuming.environment_line(job.options)}\n",
+        _parameters(job.trials),
+        resuming.script_lines(job.options, _shared_directory(job)),
+        snapshot.checkout_lines(job.repository, job.tree, code) if job.tree else "",
+        f"cd {place} || finish 66\n",
+        _IDENTITIES.format(mark=job.mark),
+        *(f"export {name}={shlex.quote(value)}\n" for name, value in job.options.env.items()),
+    ))  # fmt: skip
+
+
+def _setup(job: Job) -> str:
+    """Lines of the user, then what must follow them."""
+    return "".join((
+        *(f"{line}\n" for line in job.options.setup),
+        f"export PYTHONPATH=${{PYTHONPATH:+$PYTHONPATH:}}{shlex.quote(str(job.modules))}\n" if job.modules else "",
+        f'eval "$({_inside(job)} track)"\n' if job.tracked else "",
+    ))  # fmt: skip
+
+
+def _command(template: str, job: Job) -> str:
+    """Lines that start the command, and what runs at the same time, and wait for the command's status."""
+    quoted = [
+        '"$' + SECRET_VARIABLE.format(place) + '"' if place in job.hidden else _word(word, job.trials)
+        for place, word in enumerate(job.command)
+    ]
+    ignoring = "trap '' $stop_signal\n" if resuming.is_resumable(job.options) else ""
+    return f"""\
+{_OPEN_LOOP if job.trials else ""}\
 log=$SPRITZ_RUN_DIR/log/$restart-%t.log
 errors=$SPRITZ_RUN_DIR/log/$restart-srun.log
-{"trap '' $stop_signal" + chr(10) if resumable else ""}{_launch(template, job, quoted)} 2>> "$errors" &
+{ignoring}{_launch(template, job, quoted)} 2>> "$errors" &
 child=$!
-{beside}status=
+{_companions(job)}status=
 while :; do
     # A trapped signal ends `wait`; the command may still be saving its state.
     caught=; wait "$child"; code=$?
@@ -227,7 +254,48 @@ done
 # srun ends with the highest status, that of tasks which it killed because another had failed: the first one counts.
 first=$(grep -m 1 -oE 'Exited with exit code [0-9]+' "$errors" 2>/dev/null)
 [ "$status" -gt 128 ] && [ -n "$first" ] && status=${{first##* }}
-{_close_loop(trials, resumable)}{'end_life "$status"' + chr(10) if resumable else ""}finish "$status"
+"""
+
+
+def _companions(job: Job) -> str:
+    """Lines that start what runs in parallel to the command: sampler, guard, the watcher of a trial, timer."""
+    shared = _shared_directory(job)
+    return "".join((
+        f'ln -sf {shared}/guard.json "$SPRITZ_RUN_DIR/guard.json"\n' if job.trials and job.guarded else "",
+        _SAMPLING.format(inside=_inside(job)),
+        _GUARDING.format(program=f"{shared}/watch.py") if job.guarded else "",
+        _watcher(job.trials),
+        "launched\n" if resuming.is_resumable(job.options) else "",
+    ))  # fmt: skip
+
+
+def _end(job: Job) -> str:
+    resumable = resuming.is_resumable(job.options)
+    ending = 'end_life "$status"\n' if resumable else ""
+    return f"""{_close_loop(job.trials, resumable)}{ending}finish "$status"\n"""
+
+
+def _inside(job: Job) -> str:
+    return f"python3 {shlex.quote(str(job.inside))}"
+
+
+def _shared_directory(job: Job) -> str:
+    """The directory with the files that the script reads, quoted for the shell: the run's, or the sweep's."""
+    return '"$SPRITZ_RUN_DIR"' if job.trials is None else shlex.quote(str(job.trials.sweep))
+
+
+#: Sets MASTER_ADDR and MASTER_PORT.
+_RENDEZVOUS = """\
+head_node=$SLURM_JOB_NODELIST
+[ "$SLURM_NNODES" = 1 ] || head_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_ADDR=$head_node
+# A node's name need not be one of the network.
+if [ "$SLURM_NNODES" != 1 ] && ! getent ahosts "$head_node" > /dev/null; then
+    address=$(scontrol -o show node "$head_node" | grep -oE ' NodeAddr=[^ ]+'); MASTER_ADDR=${address#*=}
+    [ -n "$MASTER_ADDR" ] || MASTER_ADDR=$head_node
+fi
+# Below the ports that Linux gives to clients; another one in each life, as processes of the last may still hold theirs.
+export MASTER_PORT=$((20000 + (SLURM_JOB_ID + 1009 * restart) % 12000))
 """
 
 

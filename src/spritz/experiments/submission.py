@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from spritz.experiments import (
@@ -67,85 +68,121 @@ def user() -> str:
     return getpass.getuser()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A checked request, and what its record and its script are made of."""
+
+    request: Request
+    base: Path
+    code: snapshot.Snapshot | None
+    #: addresses of notifications
+    urls: Sequence[str]
+    tracked: tracking.Plan | None
+    #: the command, with its secrets masked
+    written: list[str]
+    #: indexes of the secrets in the command
+    hidden: Mapping[int, str]
+    #: of sbatch, with the secrets
+    environment: dict[str, str]
+    #: variables that the script may show
+    visible: Mapping[str, str]
+
+    @property
+    def _repository(self) -> Path:
+        return self.base / "snapshots.git"
+
+    def write_files(self, directory: Path, more: Mapping[str, str | bytes] = MappingProxyType({})) -> None:
+        """Write what the script reads into its directory."""
+        for name, content in (guarding(self.request.settings) | dict(more)).items():
+            (directory / name).write_bytes(content.encode() if isinstance(content, str) else content)
+        if resuming.is_resumable(self.request.options):
+            (directory / "resume.sh").write_text(resuming.SCRIPT, encoding="utf-8")
+
+    def script_text(
+        self,
+        run: Run,
+        directory: Path,
+        *,
+        options: RunOptions,
+        command: Sequence[str],
+        guarded: bool,
+        trials: script.Trials | None = None,
+    ) -> str:
+        """The batch script of a run, or of a sweep with this record. Raises ExperimentError."""
+        request, code = self.request, self.code
+        return script.text(
+            script.Job(
+                name=run.name,
+                directory=directory,
+                options=replace(options, env=dict(self.visible)),
+                command=command,
+                hidden=self.hidden,
+                tree="" if code is None else code.tree,
+                repository=self._repository,
+                work_directory=str(request.directory) if code is None else code.directory,
+                notifier=run_environment.our_python() if self.urls else "",
+                guarded=guarded,
+                inside=program(self.base),
+                tracked=self.tracked is not None,
+                mark=hashlib.sha256(f"{run.user} {run.name} {run.created_at}".encode()).hexdigest(),
+                secret_names=secrets.names(self.environment),
+                modules=resuming.install_module(self.base),
+                handles_signal=resuming.handles_signal(request.command, request.directory, request.options),
+                trials=trials,
+            )
+        )
+
+
+def prepare(
+    request: Request, *, bytes_needed: int = 0, split: tuple[list[str], dict[int, str]] | None = None
+) -> Prepared:
+    """Check the request, and take a snapshot of its code. `split` is the command with masked secrets, and its secrets,
+    if the caller knows better which words are secret. Raises ExperimentError.
+    """
+    resuming.check(request.options)
+    request = in_container(request)
+    base = home()
+    need_space(base, bytes_needed)
+    code = request.code
+    if code is None and request.take_snapshot:
+        code = take_snapshot(request, base / "snapshots.git")
+    need_program(request)
+    need_framework(request)
+    urls = notify.addresses(request.settings.notify, request.environment)
+    written, hidden = split or secrets.split_arguments(request.command, request.environment)
+    environment, visible = environment_of(request, hidden)
+    if urls:
+        environment[notify.VARIABLE] = " ".join(urls)
+    return Prepared(
+        request=request,
+        base=base,
+        code=code,
+        urls=urls,
+        tracked=tracked_by(request, base),
+        written=written,
+        hidden=hidden,
+        environment=environment,
+        visible=visible,
+    )
+
+
 def launch(request: Request, store: Store) -> Run:
     """Queue the run. Raises ExperimentError, and leaves no files then."""
     if not request.command:
         raise ExperimentError("no command given", hint="spritz run [options] -- python train.py", exit_code=2)
-    resuming.check(request.options)
-    request = in_container(request)
-    base = home()
-    need_space(base)
-    repository = base / "snapshots.git"
-    code = request.code
-    if code is None and request.take_snapshot:
-        code = take_snapshot(request, repository)
-    need_program(request)
-    need_framework(request)
-    urls = notify.addresses(request.settings.notify, request.environment)
-    tracked = tracked_by(request, base)
-    written, hidden = secrets.split_arguments(request.command, request.environment)
+    prepared = prepare(request)
     created_at = time.time()
     name = request.reserved or store.reserve(
         request.options.name or default_name(request.command),
         user(),
         created_at,
-        base / "runs",
-        request.shown or shlex.join(written),
+        prepared.base / "runs",
+        request.shown or shlex.join(prepared.written),
     )
-    directory = record.directory_of(base, name)
+    directory = record.directory_of(prepared.base, name)
     try:
-        (directory / "log").mkdir(parents=True)
-        run = Run(
-            name=name,
-            user=user(),
-            created_at=created_at,
-            command=written,
-            options=options_mapping(request.options),
-            code=code_mapping(code),
-            surroundings=dict(request.surroundings) if request.surroundings is not None else collected(base, request),
-            tags=list(request.options.tags),
-            data=list(request.options.data),
-            parent=request.parent,
-            group=request.group,
-            shared=request.shared,
-            shown=request.shown,
-        )
-        hide(run.surroundings, urls, request)
-        record.write(directory, run, durable=not request.shared)
-        for file, content in (guarding(request.settings) | dict(request.files)).items():
-            (directory / file).write_bytes(content.encode() if isinstance(content, str) else content)
-        if tracked is not None:
-            write_track(directory, run, tracked, request)
-        environment, visible = environment_of(request, hidden)
-        if urls:
-            environment[notify.VARIABLE] = " ".join(urls)
-        path = directory / "job.sh"
-        path.write_text(
-            script.text(
-                script.Job(
-                    name=name,
-                    directory=directory,
-                    options=_with_env(request.options, visible),
-                    command=request.command,
-                    hidden=hidden,
-                    tree="" if code is None else code.tree,
-                    repository=repository,
-                    work_directory=str(request.directory) if code is None else code.directory,
-                    notifier=run_environment.our_python() if urls else "",
-                    guarded=bool(request.settings.guard) and "session.json" not in request.files,
-                    inside=program(base),
-                    tracked=tracked is not None,
-                    mark=hashlib.sha256(f"{run.user} {name} {created_at}".encode()).hexdigest(),
-                    secret_names=secrets.names(environment),
-                    modules=resuming.install_module(base),
-                    handles_signal=resuming.handles_signal(request.command, request.directory, request.options),
-                )
-            ),
-            encoding="utf-8",
-        )
-        if resuming.is_resumable(request.options):
-            (directory / "resume.sh").write_text(resuming.SCRIPT, encoding="utf-8")
-        run.job_id = (request.queue or _sbatch)(path, environment)
+        run = _recorded(prepared, name, created_at, directory)
+        run.job_id = _queued(prepared, run, directory)
     except BaseException as error:
         if not isinstance(error, ExperimentError) or isinstance(error, slurm.Unanswered):
             _cancel_left(name, directory)
@@ -153,16 +190,60 @@ def launch(request: Request, store: Store) -> Run:
         shutil.rmtree(directory, ignore_errors=True)
         raise
     if run.job_id:
-        try:
-            record.write(directory, run)
-            store.queued(run)
-        except (OSError, ExperimentError) as error:
-            why = error.message if isinstance(error, ExperimentError) else error.strerror
-            raise ExperimentError(
-                f"{name} is queued as job {run.job_id}, but that could not be written down: {why}",
-                hint="`spritz runs` finds the job by its script once it can",
-            ) from error
+        _write_job(run, directory, store)
     return run
+
+
+def _recorded(prepared: Prepared, name: str, created_at: float, directory: Path) -> Run:
+    """The run's record, written into its new directory."""
+    request = prepared.request
+    around = request.surroundings
+    (directory / "log").mkdir(parents=True)
+    run = Run(
+        name=name,
+        user=user(),
+        created_at=created_at,
+        command=prepared.written,
+        options=options_mapping(request.options),
+        code=code_mapping(prepared.code),
+        surroundings=dict(around) if around is not None else collected(prepared.base, request),
+        tags=list(request.options.tags),
+        data=list(request.options.data),
+        parent=request.parent,
+        group=request.group,
+        shared=request.shared,
+        shown=request.shown,
+    )
+    hide(run.surroundings, prepared.urls, request)
+    record.write(directory, run, durable=not request.shared)
+    return run
+
+
+def _queued(prepared: Prepared, run: Run, directory: Path) -> str:
+    """Write the script with its files, and queue it. Returns the job's id, "" if it is not queued yet."""
+    request = prepared.request
+    prepared.write_files(directory, request.files)
+    if prepared.tracked is not None:
+        write_track(directory, run, prepared.tracked, request)
+    path = directory / "job.sh"
+    # A dev session has a guard of its own.
+    guarded = bool(request.settings.guard) and "session.json" not in request.files
+    text = prepared.script_text(run, directory, options=request.options, command=request.command, guarded=guarded)
+    path.write_text(text, encoding="utf-8")
+    return (request.queue or _sbatch)(path, prepared.environment)
+
+
+def _write_job(run: Run, directory: Path, store: Store) -> None:
+    """Write the job's id into the record and the index."""
+    try:
+        record.write(directory, run)
+        store.queued(run)
+    except (OSError, ExperimentError) as error:
+        why = error.message if isinstance(error, ExperimentError) else error.strerror
+        raise ExperimentError(
+            f"{run.name} is queued as job {run.job_id}, but that could not be written down: {why}",
+            hint="`spritz runs` finds the job by its script once it can",
+        ) from error
 
 
 def _cancel_left(name: str, directory: Path) -> None:
@@ -300,10 +381,6 @@ def options_mapping(options: RunOptions) -> dict[str, Any]:
 def code_mapping(code: snapshot.Snapshot | None) -> dict[str, Any]:
     """The snapshot as the field `code` of a run's record, without secrets in the remote's URL; {}: no snapshot."""
     return {} if code is None else {**asdict(code), "remote": secrets.masked_text(code.remote)}
-
-
-def _with_env(options: RunOptions, env: dict[str, str]) -> RunOptions:
-    return replace(options, env=env)
 
 
 def take_snapshot(request: Request, repository: Path) -> snapshot.Snapshot:

@@ -6,7 +6,6 @@ array. `resume` completes a command that was killed in between: it finds the arr
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shlex
@@ -21,8 +20,6 @@ from typing import Any
 from spritz.experiments import (
     notify,
     record,
-    resuming,
-    run_environment,
     script,
     secrets,
     settings,
@@ -31,11 +28,10 @@ from spritz.experiments import (
     submission,
 )
 from spritz.experiments.errors import ExperimentError
-from spritz.experiments.home import home, need_space
 from spritz.experiments.record import Run
 from spritz.experiments.settings import RunOptions, default_name
 from spritz.experiments.store import Entry, Query, Store
-from spritz.experiments.submission import Request
+from spritz.experiments.submission import Prepared, Request
 from spritz.experiments.sweeps import sampler, trials
 from spritz.experiments.sweeps import space as spaces
 from spritz.experiments.sweeps import sweep as sweeps
@@ -51,7 +47,6 @@ _OPEN = frozenset({"PENDING", "RUNNING", "PAUSED", "SUSPENDED", "COMPLETING", "C
 
 def launch(plan: Plan, request: Request, store: Store) -> Sweep:
     """Queue the sweep. Raises ExperimentError, and leaves no files then."""
-    resuming.check(request.options)
     points = plan.points()
     size = plan.trials if points is None else len(points)
     _need_array(size)
@@ -59,82 +54,68 @@ def launch(plan: Plan, request: Request, store: Store) -> Sweep:
         sampler.need_optuna()
     if plan.retries and request.options.template == "ray":
         raise ExperimentError("retries: the template ray starts its cluster once a job; resume the sweep instead")
-    base = home()
-    need_space(base, size * 4096)
-    repository = base / "snapshots.git"
-    code = request.code
-    if code is None and request.take_snapshot:
-        code = submission.take_snapshot(request, repository)
-    request = submission.in_container(request)
-    submission.need_program(request)
-    submission.need_framework(request)
-    written, hidden = _split(plan, request)
-    urls = notify.addresses(request.settings.notify, request.environment)
-    tracked = submission.tracked_by(request, base)
-    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", plan.name or f"{default_name(plan.command)}-sweep").strip("-") or "sweep"
-    kept = replace(plan, command=tuple(written), arguments="none", run={}, python=plan.python or sys.executable)
-    sweep = sweeps.create(base, stem, time.time(), submission.user(), kept, size)
-    environment, visible = submission.environment_of(request, hidden)
-    if urls:
-        environment[notify.VARIABLE] = " ".join(urls)
+    prepared = submission.prepare(request, bytes_needed=size * 4096, split=_split(plan, request))
+    sweep = _created(plan, prepared, size)
     try:
-        record.write_json(sweep.directory / "shared.json", submission.shared_values(replace(request, code=code)))
-        for name, content in submission.guarding(request.settings).items():
-            (sweep.directory / name).write_bytes(content.encode() if isinstance(content, str) else content)
-        if resuming.is_resumable(request.options):
-            (sweep.directory / "resume.sh").write_text(resuming.SCRIPT, encoding="utf-8")
-        (sweep.directory / "ended").mkdir()
-        if tracked is not None:
-            # Trials find it by the sweep's name (`inside`).
-            beside = record.directory_of(base, sweep.name)
-            beside.mkdir(parents=True)
-            whole = Run(
-                name=sweep.name, user=sweep.user, created_at=sweep.created_at, command=written, group=sweep.name
-            )
-            submission.write_track(
-                beside,
-                replace(whole, code=submission.code_mapping(code), tags=list(request.options.tags)),
-                tracked,
-                request,
-            )
-        text = script.text(
-            script.Job(
-                name=sweep.name,
-                directory=base / "runs" / sweep.name,
-                options=_requeued(replace(request.options, env=visible)),
-                command=plan.words(),
-                hidden=hidden,
-                tree="" if code is None else code.tree,
-                repository=repository,
-                work_directory=str(request.directory) if code is None else code.directory,
-                notifier=run_environment.our_python() if urls else "",
-                guarded=bool(request.settings.guard),
-                inside=submission.program(base),
-                tracked=tracked is not None,
-                mark=hashlib.sha256(f"{sweep.user} {sweep.name} {sweep.created_at}".encode()).hexdigest(),
-                secret_names=secrets.names(environment),
-                modules=resuming.install_module(base),
-                handles_signal=resuming.handles_signal(plan.command, request.directory, request.options),
-                trials=script.Trials(
-                    sweep=sweep.directory,
-                    variables={parameter.name: spaces.variable(parameter.name) for parameter in plan.parameters},
-                    python=kept.python,
-                    asks=points is None,
-                    watched=plan.watched,
-                    retries=plan.retries,
-                    size=size,
-                ),
-            )
+        record.write_json(
+            sweep.directory / "shared.json",
+            submission.shared_values(replace(prepared.request, code=prepared.code)),
         )
-        (sweep.directory / "job.sh").write_text(text, encoding="utf-8")
+        prepared.write_files(sweep.directory)
+        (sweep.directory / "ended").mkdir()
+        _write_script(plan, prepared, sweep, size)
         with sweep.locked():
             sweep.write()
             prepare(sweep, store)
-            _submit(sweep, store, sweep.indices, environment)
+            _submit(sweep, store, sweep.indices, prepared.environment)
     except BaseException:
         remove(sweep, store)
         raise
     return sweep
+
+
+def _created(plan: Plan, prepared: Prepared, size: int) -> Sweep:
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", plan.name or f"{default_name(plan.command)}-sweep").strip("-") or "sweep"
+    recorded = replace(
+        plan, command=tuple(prepared.written), arguments="none", run={}, python=plan.python or sys.executable
+    )
+    return sweeps.create(prepared.base, stem, time.time(), submission.user(), recorded, size)
+
+
+def _write_script(plan: Plan, prepared: Prepared, sweep: Sweep, size: int) -> None:
+    """Write the script of the array, and what it tells a tracking server."""
+    request = prepared.request
+    whole = Run(
+        name=sweep.name,
+        user=sweep.user,
+        created_at=sweep.created_at,
+        command=prepared.written,
+        code=submission.code_mapping(prepared.code),
+        group=sweep.name,
+        tags=list(request.options.tags),
+    )
+    directory = record.directory_of(prepared.base, sweep.name)
+    if prepared.tracked is not None:
+        # Trials find it by the sweep's name (`inside`).
+        directory.mkdir(parents=True)
+        submission.write_track(directory, whole, prepared.tracked, request)
+    text = prepared.script_text(
+        whole,
+        directory,
+        options=_requeued(request.options),
+        command=plan.words(),
+        guarded=bool(request.settings.guard),
+        trials=script.Trials(
+            sweep=sweep.directory,
+            variables={parameter.name: spaces.variable(parameter.name) for parameter in plan.parameters},
+            python=sweep.plan.python,
+            asks=plan.points() is None,
+            watched=plan.watched,
+            retries=plan.retries,
+            size=size,
+        ),
+    )
+    (sweep.directory / "job.sh").write_text(text, encoding="utf-8")
 
 
 def prepare(sweep: Sweep, store: Store) -> None:
