@@ -29,7 +29,7 @@ from spritz.node.dynamic_node import introduce
 from spritz.node.hardware import describe, detect
 from spritz.node.leftovers import forget_all
 from spritz.node.options import USAGE, Options, parse
-from spritz.node.settings import controllers_taken, daemon_settings, holds, own_nodes
+from spritz.node.settings import Groups, controllers_taken, daemon_settings, holds, own_nodes, spool_of
 from spritz.node.spool import try_socket
 from spritz.runtime import log
 from spritz.runtime.clock import SystemClock
@@ -173,17 +173,17 @@ def _read(
             else "CgroupPlugin=autodetect uses what there is, and slurmd's log says what that cannot hold",
         )
     kinds = cgroup.KINDS[plugin]
-    name = cgroup.directory_name(daemon_settings(config, nodes, hardware.topology).nodes[nodes[0].name].spool)
-    groups = (
-        cgroup.prepare_memory(name, kinds),
-        cgroup.prepare_devices(name, kinds) if holds(config, "ConstrainDevices") else "",
-        cgroup.prepare_cores(name, kinds) if holds(config, "ConstrainCores") else "",
-        cgroup.prepare_tree(name, kinds),
+    name = cgroup.directory_name(spool_of(config, nodes[0].name, several=len(nodes) > 1))
+    groups = Groups(
+        memory=cgroup.prepare_memory(name, kinds),
+        devices=cgroup.prepare_devices(name, kinds) if holds(config, "ConstrainDevices") else "",
+        cores=cgroup.prepare_cores(name, kinds) if holds(config, "ConstrainCores") else "",
+        tree=cgroup.prepare_tree(name, kinds),
     )
-    for group in groups:
+    for group in (groups.memory, groups.devices, groups.cores, groups.tree):
         cgroup.sweep(group)
     version = cgroup.version(kinds)
-    return daemon_settings(config, nodes, hardware.topology, *groups, name=name, cgroup_version=version)
+    return daemon_settings(config, nodes, hardware.topology, groups, name, version)
 
 
 def _run(options: Options, settings: DaemonSettings, hardware: Hardware, startup: Startup, ours: _Ours) -> int:

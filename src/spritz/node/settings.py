@@ -32,6 +32,18 @@ from spritz.notation import hostlist
 NO_NETWORK = Network()
 
 
+class Groups(Struct, frozen=True, kw_only=True):
+    """Directories of `node.cgroup` in which this daemon creates groups; "" where it may not."""
+
+    memory: str = ""
+    devices: str = ""
+    cores: str = ""
+    tree: str = ""
+
+
+NO_GROUPS = Groups()
+
+
 class Hooks(Struct, frozen=True, kw_only=True):
     """Programs of the site, as patterns; limits in seconds (0: none)."""
 
@@ -128,124 +140,53 @@ def own_nodes(config: LoadedConfig, wanted: str, hostname: str, *, some: bool = 
     )
 
 
+class _Host(Struct, frozen=True, kw_only=True):
+    """What the settings of this daemon's nodes are made of."""
+
+    config: LoadedConfig
+    nodes: list[NodeConfig]
+    topology: Topology | None
+    #: "" also for what cgroup.conf does not confine
+    groups: Groups
+    #: of what this daemon alone has in directories that others use too
+    name: str
+    hostname: str
+    cores: Cores
+    network: Network
+
+    @property
+    def private_hosts(self) -> bool:
+        return self.config.settings.has_option("SlurmdParameters", "private_hosts")
+
+
 def daemon_settings(
     config: LoadedConfig,
     nodes: list[NodeConfig],
     topology: Topology | None,
-    cgroup_memory: str = "",
-    cgroup_devices: str = "",
-    cgroup_cores: str = "",
-    cgroup_tree: str = "",
+    groups: Groups = NO_GROUPS,
     name: str = "",
     cgroup_version: str = "",
 ) -> DaemonSettings:
-    """Everything for these nodes; the directories are those of `node.cgroup`, "" where no group may be made.
+    """Everything for these nodes. `name` is of what this daemon alone has in directories that others use too.
 
-    `name` is of what this daemon alone has in directories that others use too. Raises SpritzError.
+    Raises SpritzError.
     """
     have = config.settings
-    hostname = socket.gethostname().partition(".")[0]
-    first = nodes[0].name
+    host = _host(config, nodes, topology, groups, name)
 
-    def path(key: str, node: str = first) -> str:
-        return substitute(have.text(key), nodename=node, hostname=hostname, clustername=config.cluster.cluster_name)
+    def path(key: str) -> str:
+        return _path(config, key, nodes[0].name)
 
-    port = str(have["SlurmctldPort"]).partition("-")[0]
-    pattern = have.text("SlurmdSpoolDir")
-    own_directory = len(nodes) > 1 and "%n" not in pattern
-    plugins = have["TaskPlugin"]
-    cgroup = config.cgroup
-    bind = "affinity" in str(plugins) or ("cgroup" in str(plugins) and cgroup.flag("ConstrainCores"))
-    devices = cgroup_devices if holds(config, "ConstrainDevices") else ""
-    cores = cgroup_cores if holds(config, "ConstrainCores") else ""
-    constrained = cgroup.flag("ConstrainRAMSpace") or not config.cgroup_given
-    private_hosts = have.has_option("SlurmdParameters", "private_hosts")
-    setups = {}
-    places = {node.name: node.topology for node in nodes if node.topology}
-    # Nodes that share a machine have no cores of it.
-    cores_of = (
-        divided(
-            nodes[0].capacity.cpus_reserved,
-            nodes[0].capacity.cpus,
-            topology,
-            off_spec=have.has_option("TaskPluginParam", "SlurmdOffSpec"),
-        )
-        if len(nodes) == 1
-        else Cores()
-    )
-    network = next(iter(networks_of(config.cluster.topologies, places)), NO_NETWORK)
-    for node in nodes:
-        spool = path("SlurmdSpoolDir", node.name)
-        if own_directory:
-            spool = f"{spool}/{node.name}"
-        address, pattern = network.address(node.name)
-        setups[node.name] = NodeSettings(
-            config=node,
-            spool=spool,
-            finds_gpus=config.gres.autodetect_of(node.name) in ("nvml", "nvidia"),
-            setup=NodeSetup(
-                facts=NodeFacts(
-                    name=node.name,
-                    cluster_name=config.cluster.cluster_name,
-                    slurm_conf=config.path,
-                    gpu_kinds=gpu_kinds(node.capacity.gres),
-                    mps_each=mps_each(node.capacity.gres),
-                    # GPUs without a File= stay in sight.
-                    local_gpus=bool(devices) and all(line.files for line in node.capacity.gres if line.name == "gpu"),
-                    address=address,
-                    address_pattern=pattern,
-                ),
-                topology=topology,
-                cpus=node.capacity.cpus,
-                bind=bind,
-                job_cpus=cores_of.jobs,
-                file_append=config.cluster.job_file_append,
-                kill_wait_seconds=config.cluster.kill_wait_seconds,
-                unkillable_seconds=have.integer("UnkillableStepTimeout"),
-                unkillable_program=have.text("UnkillableStepProgram"),
-                task_prolog=have.text("TaskProlog"),
-                task_epilog=have.text("TaskEpilog"),
-                cgroup_memory=cgroup_memory if constrained else "",
-                cgroup_devices=devices,
-                cgroup_cores=cores,
-                cgroup_tree=cgroup_tree,
-                container=_container(config, node.name, hostname, spool, name, several=len(nodes) > 1),
-                oci=config.oci,
-                spool=spool,
-                gres=node.capacity.gres,
-                memory_rule=_memory_rule(config, node) if config.cgroup_given else MemoryRule(),
-                sample_seconds=_sample_seconds(have.words("JobAcctGatherFrequency")),
-                memory_counted=_memory_counted(have.words("JobAcctGatherParams")),
-                energy_source=_energy_source(have.text("AcctGatherEnergyType")),
-                gpu_accounting="DisableGPUAcct" not in have.words("JobAcctGatherParams"),
-                hosts_file=f"{spool}/{hosts.FILE}" if private_hosts else "",
-                tree_width=have.integer("TreeWidth"),
-                host="" if private_hosts else hostname,
-                propagate_priority=have.integer("PropagatePrioProcess"),
-                limits=_limits(have.words("PropagateResourceLimits"), have.words("PropagateResourceLimitsExcept")),
-            ),
-        )
-    both = float(have.integer("PrologEpilogTimeout"))
     return DaemonSettings(
         path=config.path,
         cluster_name=config.cluster.cluster_name,
         slurm_user=config.cluster.slurm_user,
         slurmd_user=have.text("SlurmdUser"),
-        nodes=setups,
-        hooks=Hooks(
-            prolog=_programs(have["Prolog"]),
-            epilog=_programs(have["Epilog"]),
-            prolog_seconds=float(have.integer("PrologTimeout")) or both,
-            epilog_seconds=float(have.integer("EpilogTimeout")) or both,
-            start_seconds=float(have.integer("BatchStartTimeout")),
-            serial=have.has_option("PrologFlags", "Serial"),
-            health_program=have.text("HealthCheckProgram"),
-            health_seconds=float(have.integer("HealthCheckInterval")),
-            health_states=_programs(have["HealthCheckNodeState"]),
-        ),
+        nodes={node.name: _node_settings(host, node) for node in nodes},
+        hooks=_hooks(have),
         controllers=have.controller_addresses,
         controllers_key=have.controller_key,
-        controller_port=int(port),
+        controller_port=int(str(have["SlurmctldPort"]).partition("-")[0]),
         database=_database(have),
         log_file=path("SlurmdLogFile"),
         log_level=have.text("SlurmdDebug"),
@@ -261,12 +202,140 @@ def daemon_settings(
         measures_jobs=have.text("MetricsType") == "metrics/openmetrics",
         job_mapping_directory=have.option("SlurmdParameters", "dcgm_job_mapping_dir") or "",
         config_overrides=have.has_option("SlurmdParameters", "config_overrides"),
-        private_hosts=private_hosts,
+        private_hosts=host.private_hosts,
         cgroup_version=cgroup_version,
-        own_cpus=cores_of.daemons,
-        unconfined=config.cgroup_given and constrained and not cgroup_memory,
-        unheld=tuple(_unheld(config, nodes, devices, cores)),
+        own_cpus=host.cores.daemons,
+        unconfined=config.cgroup_given and _confines_memory(config) and not groups.memory,
+        unheld=tuple(_unheld(config, nodes, host.groups.devices, host.groups.cores)),
         addresses={node.name: node.address or node.hostname or node.name for node in (*config.nodes, *nodes)},
+    )
+
+
+def spool_of(config: LoadedConfig, node: str, *, several: bool) -> str:
+    """SlurmdSpoolDir of a node; `several`: this daemon has other nodes too."""
+    spool = _path(config, "SlurmdSpoolDir", node)
+    return f"{spool}/{node}" if several and "%n" not in config.settings.text("SlurmdSpoolDir") else spool
+
+
+def _path(config: LoadedConfig, key: str, node: str) -> str:
+    return substitute(
+        config.settings.text(key),
+        nodename=node,
+        hostname=_short_hostname(),
+        clustername=config.cluster.cluster_name,
+    )
+
+
+def _short_hostname() -> str:
+    return socket.gethostname().partition(".")[0]
+
+
+def _confines_memory(config: LoadedConfig) -> bool:
+    """Memory is confined without a cgroup.conf, where it can be."""
+    return config.cgroup.flag("ConstrainRAMSpace") or not config.cgroup_given
+
+
+def _host(config: LoadedConfig, nodes: list[NodeConfig], topology: Topology | None, groups: Groups, name: str) -> _Host:
+    have = config.settings
+    if len(nodes) == 1:
+        off_spec = have.has_option("TaskPluginParam", "SlurmdOffSpec")
+        capacity = nodes[0].capacity
+        cores = divided(capacity.cpus_reserved, capacity.cpus, topology, off_spec=off_spec)
+    else:
+        # Nodes that share a machine have no cores of it.
+        cores = Cores()
+    places = {node.name: node.topology for node in nodes if node.topology}
+    return _Host(
+        config=config,
+        nodes=nodes,
+        topology=topology,
+        groups=Groups(
+            memory=groups.memory if _confines_memory(config) else "",
+            devices=groups.devices if holds(config, "ConstrainDevices") else "",
+            cores=groups.cores if holds(config, "ConstrainCores") else "",
+            tree=groups.tree,
+        ),
+        name=name,
+        hostname=_short_hostname(),
+        cores=cores,
+        network=next(iter(networks_of(config.cluster.topologies, places)), NO_NETWORK),
+    )
+
+
+def _node_settings(host: _Host, node: NodeConfig) -> NodeSettings:
+    spool = spool_of(host.config, node.name, several=len(host.nodes) > 1)
+    return NodeSettings(
+        config=node,
+        spool=spool,
+        finds_gpus=host.config.gres.autodetect_of(node.name) in ("nvml", "nvidia"),
+        setup=_node_setup(host, node, spool),
+    )
+
+
+def _node_setup(host: _Host, node: NodeConfig, spool: str) -> NodeSetup:
+    config, have, groups = host.config, host.config.settings, host.groups
+    plugins = str(have["TaskPlugin"])
+    return NodeSetup(
+        facts=_node_facts(host, node),
+        topology=host.topology,
+        cpus=node.capacity.cpus,
+        bind="affinity" in plugins or holds(config, "ConstrainCores"),
+        job_cpus=host.cores.jobs,
+        file_append=config.cluster.job_file_append,
+        kill_wait_seconds=config.cluster.kill_wait_seconds,
+        unkillable_seconds=have.integer("UnkillableStepTimeout"),
+        unkillable_program=have.text("UnkillableStepProgram"),
+        task_prolog=have.text("TaskProlog"),
+        task_epilog=have.text("TaskEpilog"),
+        cgroup_memory=groups.memory,
+        cgroup_devices=groups.devices,
+        cgroup_cores=groups.cores,
+        cgroup_tree=groups.tree,
+        container=_container(host, node.name, spool),
+        oci=config.oci,
+        spool=spool,
+        gres=node.capacity.gres,
+        memory_rule=_memory_rule(config, node) if config.cgroup_given else MemoryRule(),
+        sample_seconds=_sample_seconds(have.words("JobAcctGatherFrequency")),
+        memory_counted=_memory_counted(have.words("JobAcctGatherParams")),
+        energy_source=_energy_source(have.text("AcctGatherEnergyType")),
+        gpu_accounting="DisableGPUAcct" not in have.words("JobAcctGatherParams"),
+        hosts_file=f"{spool}/{hosts.FILE}" if host.private_hosts else "",
+        tree_width=have.integer("TreeWidth"),
+        host="" if host.private_hosts else host.hostname,
+        propagate_priority=have.integer("PropagatePrioProcess"),
+        limits=_limits(have.words("PropagateResourceLimits"), have.words("PropagateResourceLimitsExcept")),
+    )
+
+
+def _node_facts(host: _Host, node: NodeConfig) -> NodeFacts:
+    address, pattern = host.network.address(node.name)
+    gpus = (line for line in node.capacity.gres if line.name == "gpu")
+    return NodeFacts(
+        name=node.name,
+        cluster_name=host.config.cluster.cluster_name,
+        slurm_conf=host.config.path,
+        gpu_kinds=gpu_kinds(node.capacity.gres),
+        mps_each=mps_each(node.capacity.gres),
+        # GPUs without a File= stay in sight.
+        local_gpus=bool(host.groups.devices) and all(line.files for line in gpus),
+        address=address,
+        address_pattern=pattern,
+    )
+
+
+def _hooks(have: Settings) -> Hooks:
+    both_seconds = float(have.integer("PrologEpilogTimeout"))
+    return Hooks(
+        prolog=_programs(have["Prolog"]),
+        epilog=_programs(have["Epilog"]),
+        prolog_seconds=float(have.integer("PrologTimeout")) or both_seconds,
+        epilog_seconds=float(have.integer("EpilogTimeout")) or both_seconds,
+        start_seconds=float(have.integer("BatchStartTimeout")),
+        serial=have.has_option("PrologFlags", "Serial"),
+        health_program=have.text("HealthCheckProgram"),
+        health_seconds=float(have.integer("HealthCheckInterval")),
+        health_states=_programs(have["HealthCheckNodeState"]),
     )
 
 
@@ -303,14 +372,12 @@ def _unheld(config: LoadedConfig, nodes: list[NodeConfig], devices: str, cores: 
         yield "ConstrainCores", f"tasks may leave their cores: {takes}"
 
 
-def _container(
-    config: LoadedConfig, node: str, hostname: str, spool: str, name: str, *, several: bool
-) -> Container | None:
+def _container(host: _Host, node: str, spool: str) -> Container | None:
     """What job_container.conf says of the node. Raises SpritzError where it would cover what slurmd needs."""
-    container = config.containers.of(node)
+    container = host.config.containers.of(node)
     if not container:
         return None
-    base = substitute(str(container["BasePath"]), nodename=node, hostname=hostname)
+    base = substitute(str(container["BasePath"]), nodename=node, hostname=host.hostname)
     dirs = container["Dirs"]
     assert isinstance(dirs, tuple)
     places = tuple(dict.fromkeys(str(place).rstrip("/") for place in dirs))
@@ -322,12 +389,12 @@ def _container(
                     hint=f"set {key} to a directory outside of it",
                 )
     return Container(
-        base=f"{base}/{node}" if several else base,
+        base=f"{base}/{node}" if len(host.nodes) > 1 else base,
         auto_base=bool(container["AutoBasePath"]),
         dirs=places,
         init_script=str(container["InitScript"] or ""),
         shared=bool(container["Shared"]),
-        mark=f"{name}_{node}",
+        mark=f"{host.name}_{node}",
     )
 
 
