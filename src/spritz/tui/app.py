@@ -1,7 +1,7 @@
 """The application: a table, a page, two lines above and a line below.
 
 Textual runs the loop; operations that may block (slurmctld, commands, files) run in threads. Queries slurmctld only
-through the feed, and for the page about the row under the cursor.
+through the feed, and in `details` for the page about the row under the cursor.
 """
 
 from __future__ import annotations
@@ -13,29 +13,22 @@ from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rich.segment import Segment
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import Container
 from textual.message import Message
-from textual.strip import Strip
-from textual.widget import Widget
 
-from spritz.client.errors import ClientError
-from spritz.client.locate import locate_controller
-from spritz.client.sync import connect_controller
 from spritz.live import commands
 from spritz.live.choice import ORDERS, Choice
-from spritz.live.logs import Tail, output_path, plain
-from spritz.live.picture import Picture, indexes
-from spritz.model.commands.job import JobFilter, JobTarget
-from spritz.model.queries.jobs import Jobs, ListJobs
-from spritz.notation.times import format_time
+from spritz.live.logs import plain
+from spritz.live.picture import Picture
 from spritz.runtime.clock import SystemClock
 from spritz.tui.actions import BY_KEY, HELP
+from spritz.tui.details import Details
+from spritz.tui.lines import MODES, Entry, Foot, Head, PageHead
 from spritz.tui.pages import Page
-from spritz.tui.table import Table, style
-from spritz.tui.views import PAST_FIELDS, GpusView, HistoryView, NodesView, Past, QueueView, View, bar
+from spritz.tui.table import Table
+from spritz.tui.views import PAST_FIELDS, GpusView, HistoryView, NodesView, QueueView, View
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,16 +37,13 @@ if TYPE_CHECKING:
 
     from spritz.live.feed import Feed
     from spritz.live.jobs import Job
-    from spritz.live.nodes import Node
     from spritz.live.picture import Update
     from spritz.tui.actions import Action
 
 #: Width of the terminal, in columns, from which the page is to the right of the table instead of below.
 BESIDE_COLUMNS = 110
-#: Seconds after a move of the cursor until its row is queried; between reads of a log; between clock ticks.
-_SETTLE_SECONDS, _LOG_SECONDS, _TICK_SECONDS = 0.12, 0.5, 1.0
-
-MODES = {"o": "Output", "w": "Why", "i": "Details", "h": "History", "e": "Efficiency"}
+#: Seconds between reads of a log; between clock ticks.
+_LOG_SECONDS, _TICK_SECONDS = 0.5, 1.0
 
 
 class Mail:
@@ -81,116 +71,6 @@ class Mail:
         while self._waiting:
             updates.append(self._waiting.popleft())
         return updates
-
-
-class Entry:
-    """A line that the user is typing; `does` gets the finished text."""
-
-    def __init__(self, title: str, text: str, does: Callable[[str], None]) -> None:
-        self.title = title
-        self.text = text
-        self.does = does
-
-
-class Head(Widget):
-    """The two lines at the top: totals of the cluster, and the names of the views."""
-
-    DEFAULT_CSS = "Head { height: 2; dock: top; }"
-
-    def __init__(self, top: Top) -> None:
-        super().__init__()
-        self._top = top
-
-    def render_line(self, y: int) -> Strip:
-        """Line 0: totals; line 1: names of the views."""
-        width = self.size.width
-        segments = self._figures(width) if y == 0 else self._views()
-        return Strip(segments).adjust_cell_length(width)
-
-    def _figures(self, width: int) -> list[Segment]:
-        top, picture = self._top, self._top.picture
-        name = plain(picture.cluster) or "spritz"
-        if picture.problem:
-            away = f" since {format_time(picture.now)[11:]}" if picture.is_known else ""
-            words = f"slurmctld does not answer{away}: {plain(picture.problem)} (trying again)"
-            return [Segment(f" {name} ", style("bold reverse")), Segment(f" {words}", style("bold red"))]
-        if not picture.is_known:
-            return [Segment(f" {name} ", style("bold reverse")), Segment(" asking slurmctld …", style("dim"))]
-        sums = top.sums
-        running, pending = sums.jobs.get("RUNNING", 0), sums.jobs.get("PENDING", 0)
-        parts = [f"{sums.nodes} nodes" + (f" ({sums.nodes_closed} closed)" if sums.nodes_closed else "")]
-        size = 10 if width >= 100 else 0
-        for title, used, all_of_it in (("CPU", sums.cpus_used, sums.cpus), ("GPU", sums.gpus_used, sums.gpus)):
-            if all_of_it:
-                drawn = f" {bar(used / all_of_it, size)}" if size else ""
-                parts.append(f"{title}{drawn} {used}/{all_of_it}")
-        parts.append(f"{running} running, {pending} waiting")
-        clock = format_time(top.now())[11:]
-        text = "  ".join(parts)
-        return [Segment(f" {name} ", style("bold reverse")), Segment(f" {text}  "), Segment(clock, style("dim"))]
-
-    def _views(self) -> list[Segment]:
-        segments = []
-        for number, view in enumerate(self._top.views, 1):
-            words = "reverse bold" if view is self._top.view else ""
-            segments.append(Segment(f" {number} {view.title} ", style(words)))
-        segments.append(Segment(self._top.chosen_text(), style("dim")))
-        return segments
-
-    def on_click(self, event: events.Click) -> None:
-        """Show the view whose name was clicked."""
-        left = 0
-        for number, view in enumerate(self._top.views):
-            left += len(view.title) + 4
-            if event.y == 1 and event.x < left:
-                self._top.show_view(number)
-                return
-
-
-class PageHead(Widget):
-    """The line above the page: its modes, and its subject."""
-
-    DEFAULT_CSS = "PageHead { height: 1; }"
-
-    def __init__(self, top: Top) -> None:
-        super().__init__()
-        self._top = top
-
-    def _modes(self) -> list[tuple[str, str]]:
-        return list(MODES.items()) if self._top.about_jobs else [("i", "Details")]
-
-    def render_line(self, y: int) -> Strip:
-        """The names of the modes, the present mode in reverse video."""
-        segments = []
-        for key, title in self._modes():
-            words = "reverse bold" if key == self._top.mode else ""
-            segments.append(Segment(f" {key} {title} ", style(words)))
-        segments.append(Segment(f" {self._top.page_title}", style("dim")))
-        return Strip(segments).adjust_cell_length(self.size.width)
-
-    def on_click(self, event: events.Click) -> None:
-        """Show the mode whose name was clicked."""
-        left = 0
-        for key, title in self._modes():
-            left += len(title) + 4
-            if event.x < left:
-                self._top.show_mode(key)
-                return
-
-
-class Foot(Widget):
-    """The line at the bottom: keys, the result of an action, or a question."""
-
-    DEFAULT_CSS = "Foot { height: 1; dock: bottom; }"
-
-    def __init__(self, top: Top) -> None:
-        super().__init__()
-        self._top = top
-
-    def render_line(self, y: int) -> Strip:
-        """The text of `Top.foot_text`, cut to the width."""
-        text, words = self._top.foot_text()
-        return Strip([Segment(text, style(words))]).adjust_cell_length(self.size.width)
 
 
 class Top(App[int]):
@@ -224,10 +104,9 @@ class Top(App[int]):
         self.animation_level = "none"
         self.picture = Picture()
         self.sums = self.picture.sums()
-        self.mode = "o"
-        self.page_title = ""
         self.painted_at = 0.0
         self._feed, self._mail, self._conf = feed, mail, conf
+        self.details = Details(self, conf)
         self._clock = SystemClock()
         self._ahead = 0.0
         self.queue = QueueView(self.picture, self.now)
@@ -239,12 +118,7 @@ class Top(App[int]):
         self._said: tuple[str, str, float] = ("", "", 0.0)
         self._question: tuple[Action, list[str]] | None = None
         self._entry: Entry | None = None
-        self._tail: Tail | None = None
-        self._tail_job: int | None = None
-        self._reading = False
-        self._asked = 0
-        self._settle: Any = None
-        self._helping = False
+        self.is_helping = False
         if order in ORDERS:
             self.queue.order = order
         if filter_text:
@@ -271,7 +145,7 @@ class Top(App[int]):
         self.table.focus()
         self._mail.open(lambda: self.post_message(self.Arrived()))
         self.set_interval(_TICK_SECONDS, self._tick)
-        self.set_interval(_LOG_SECONDS, self._look_at_log)
+        self.set_interval(_LOG_SECONDS, self.details.read_log)
 
     def on_resize(self, event: events.Resize) -> None:
         """Place the page to the right of the table if the terminal is wide enough."""
@@ -301,8 +175,8 @@ class Top(App[int]):
             self.table.renew()
         self.head.refresh()
         current = self._job()
-        if current is not None and self.mode != "o" and any(current.id in update.touched for update in updates):
-            self._settle_soon()
+        if current is not None and self.details.mode != "o" and any(current.id in update.touched for update in updates):
+            self.details.show_soon()
         if not self.painted_at and not updates[-1].problem:
             self.call_after_refresh(self._painted)
 
@@ -330,17 +204,17 @@ class Top(App[int]):
 
     def show_view(self, number: int) -> None:
         """Show the view with this index."""
-        self._helping = False
+        self.is_helping = False
         view = self.views[number]
         self._feed.samples = view in (self.nodes, self.gpus)
         if view is self.view:
             return
         if view is self.history:
             self._ask_history()
-            if self.mode in "ow":
-                self.mode = "h"
+            if self.details.mode in "ow":
+                self.details.mode = "h"
         elif view is self.queue and self.view is self.history:
-            self.mode = "o"
+            self.details.mode = "o"
         self.view = view
         self.table.show(view)
         self.head.refresh()
@@ -356,14 +230,14 @@ class Top(App[int]):
             if self.view is self.history:
                 self.table.renew()
 
-        self._run(words, show)
+        self.run_command(words, show)
 
     def show_mode(self, key: str) -> None:
         """Show the page of the mode with this key."""
-        self._helping = False
+        self.is_helping = False
         if self.about_jobs:
-            self.mode = key
-        self._settle_now()
+            self.details.mode = key
+        self.details.show()
 
     def chosen_text(self) -> str:
         """Filter, order and marks, for the line at the top."""
@@ -414,7 +288,7 @@ class Top(App[int]):
 
     def on_table_moved(self, message: Table.Moved) -> None:
         """Fill the page once the cursor rests on a row."""
-        self._settle_soon()
+        self.details.show_soon()
 
     def on_table_chosen(self, message: Table.Chosen) -> None:
         """Give the page the whole screen."""
@@ -427,163 +301,11 @@ class Top(App[int]):
         self.queue.order = message.order
         self.table.renew()
 
-    def _settle_soon(self) -> None:
-        if self._settle is not None:
-            self._settle.stop()
-        self._settle = self.set_timer(_SETTLE_SECONDS, self._settle_now)
-
-    def _settle_now(self) -> None:
-        """Fill the page for the row under the cursor."""
-        self._settle = None
-        if self._helping:
-            return
-        self._asked += 1
-        row = self.table.current
-        if self.view is not self.queue or self.mode != "o":
-            self._tail = self._tail_job = None
-        if row is None:
-            self._tail = self._tail_job = None
-            self._title("")
-            self.page.show([])
-        elif self.view is self.history:
-            self._past_page(row)
-        elif self.view is self.queue:
-            self._job_page(row)
-        else:
-            self._node_page(row)
-
-    def _title(self, text: str) -> None:
-        self.page_title = plain(text)
-        self.page_head.refresh()
-
-    def _job_page(self, job: Job) -> None:
-        self._title(f"{job.label} {job.name}")
-        width = str(max(40, self.page.size.width - 1))
-        if self.mode == "o":
-            self._open_log(job)
-        elif self.mode == "w":
-            self._command_page(["scontrol", "explain", job.label if not job.array else str(job.id)], int(width))
-        elif self.mode == "i":
-            self._command_page(["scontrol", "show", "job", job.label if not job.array else str(job.id)])
-        elif self.mode == "h":
-            self._command_page(["spritz", "history", job.label if not job.array else str(job.id)], int(width))
-        else:
-            self._command_page(["spritz", "eff", job.label if not job.array else str(job.id)], int(width))
-
-    def _past_page(self, past: Past) -> None:
-        self._title(f"{past.name} {past.job_name}")
-        if self.mode == "e":
-            self._command_page(["spritz", "eff", past.name])
-        elif self.mode == "i":
-            self._command_page(["sacct", "-j", past.name, "-o", "JobID,State,ExitCode,Elapsed,MaxRSS,NodeList"])
-        elif self.mode == "o":
-            self._past_log(past)
-        else:
-            self._command_page(["spritz", "history", past.name])
-
-    def _past_log(self, past: Past) -> None:
-        self._tail_job = None
-
-        def show(done: commands.Done) -> None:
-            path = done.out.strip().splitlines()[0] if done.out.strip() else ""
-            self._follow(path)
-
-        words = ["sacct", "-nPX", "--expand-patterns", "-j", past.name, "-o", "StdOut"]
-        self._run(words, show, asked=self._asked)
-
-    def _node_page(self, node: Node) -> None:
-        self._title(node.name)
-        lines = []
-        holders = self.gpus._picture.holders().get(node.name, {})
-        if node.gpus:
-            for kind, mask in node.gpus:
-                for index in indexes(mask):
-                    job = holders.get(index)
-                    use = f" {node.gpu_use[index]:3d}% busy" if index in node.gpu_use else ""
-                    what = f"{job.label} {plain(job.user)} {plain(job.name)}" if job is not None else "-"
-                    lines.append(f"GPU {index} {kind}{use}  {what}")
-            lines.append("")
-        for number in node.jobs:
-            job = self.picture.jobs.get(number)
-            if job is not None:
-                lines.append(
-                    f"{job.state_code:2} {job.label} {plain(job.user)} {plain(job.name)}  {job.cpu_count} CPUs"
-                )
-        lines.append("")
-        self._command_page(["scontrol", "show", "node", node.name], before=lines)
-
-    def _command_page(self, words: list[str], columns: int = 0, before: list[str] | None = None) -> None:
-        """Show the output of a command, if the cursor is still on the same row then. `before`: lines to show above."""
-
-        def show(done: commands.Done) -> None:
-            lines = [*(before or ()), *map(plain, (done.out or done.complaint or "no information").splitlines())]
-            self.page.show(lines)
-
-        if before:
-            self.page.show(before)
-        self._run(words, show, asked=self._asked, columns=columns)
-
-    def _run(
-        self, words: list[str], then: Callable[[commands.Done], None], *, asked: int | None = None, columns: int = 0
-    ) -> None:
-        """Run a command in a thread, then call `then`, unless the page shows something else by then (`asked`)."""
+    def run_command(self, words: list[str], then: Callable[[commands.Done], None], *, columns: int = 0) -> None:
+        """Run a command in a thread, then call `then`."""
 
         async def work() -> None:
-            done = await asyncio.to_thread(commands.run, words, conf=self._conf, columns=columns)
-            if asked is None or asked == self._asked:
-                then(done)
-
-        self.run_worker(work(), exit_on_error=False)
-
-    # -- the log -----------------------------------------------------------------------------------------------------
-
-    def _open_log(self, job: Job) -> None:
-        if self._tail_job == job.id and self._tail is not None:
-            return
-        self._tail, self._tail_job = None, job.id
-        asked = self._asked
-
-        async def work() -> None:
-            path, problem = await asyncio.to_thread(_path_of, self._conf, job.id)
-            if asked == self._asked:
-                if path:
-                    self._follow(path, job)
-                else:
-                    self.page.show([problem], words="dim")
-
-        if job.state == "PENDING" and not job.started_at:
-            self.page.show(["no output: it has not started", "", f"it waits: {plain(job.why)}" if job.why else "",
-                            "w explains why, and shows the expected start"], words="dim")  # fmt: skip
-            return
-        self.run_worker(work(), exit_on_error=False)
-
-    def _follow(self, path: str, job: Job | None = None) -> None:
-        self._tail = Tail(path)
-        self.page.show([], follow=True)
-        self._title(f"{self.page_title}  {path}" if job is None else f"{job.label} {path}")
-        self._look_at_log(first=True)
-
-    def _look_at_log(self, first: bool = False) -> None:
-        tail = self._tail
-        if tail is None or self._reading or self.mode != "o":
-            return
-        self._reading = True
-
-        async def work() -> None:
-            try:
-                changed = await asyncio.to_thread(tail.read)
-            finally:
-                self._reading = False
-            if tail is not self._tail or not (changed or first):
-                return
-            if tail.problem:
-                self.page.show([f"{plain(tail.path)}: {tail.problem}"], words="dim")
-            elif not tail.lines:
-                self.page.show(["no output yet"], words="dim")
-            elif self.page._given is tail.lines:
-                self.page.renew()
-            else:
-                self.page.show(tail.lines, follow=True)
+            then(await asyncio.to_thread(commands.run, words, conf=self._conf, columns=columns))
 
         self.run_worker(work(), exit_on_error=False)
 
@@ -594,7 +316,7 @@ class Top(App[int]):
         if self._entry is not None:
             event.stop()
             event.prevent_default()
-            self._type(event)
+            self._type(self._entry, event)
             return
         character = event.character or ""
         if self._question is not None:
@@ -659,20 +381,18 @@ class Top(App[int]):
             self.table.move_to(0)
 
     def _help(self) -> None:
-        self._helping = True
-        self._tail = self._tail_job = None
+        self.is_helping = True
         self.main.add_class("page")
-        self._title("Help (Esc: back)")
-        self.page.show(HELP.splitlines())
+        self.details.show_text("Help (Esc: back)", HELP.splitlines())
         self.page.focus()
 
     def _escape(self) -> None:
         if self.main.has_class("page"):
             self.main.remove_class("page")
             self.table.focus()
-            if self._helping:
-                self._helping = False
-                self._settle_now()
+            if self.is_helping:
+                self.is_helping = False
+                self.details.show()
             return
         self.queue.marked.clear()
         self._filter("")
@@ -813,29 +533,21 @@ class Top(App[int]):
                 self.queue.marked.clear()
                 self.table.refresh()
 
-        self._run(words, told)
+        self.run_command(words, told)
 
     def _ask(self, title: str, text: str, does: Callable[[str], None]) -> None:
         """Let the user type a line at the bottom, after the prompt `title`."""
         self._entry = Entry(title, text, does)
         self.foot.refresh()
 
-    def _type(self, event: events.Key) -> None:
+    def _type(self, entry: Entry, event: events.Key) -> None:
         """Handle a key for the line being typed."""
-        entry = self._entry
-        if entry is None:
-            return
+        if event.key in ("enter", "escape"):
+            self._entry = None
         if event.key == "enter":
-            self._entry = None
             entry.does(entry.text.strip())
-        elif event.key == "escape":
-            self._entry = None
-        elif event.key in ("backspace", "ctrl+h"):
-            entry.text = entry.text[:-1]
-        elif event.key in ("ctrl+u", "ctrl+w"):
-            entry.text = "" if event.key == "ctrl+u" else entry.text.rstrip().rpartition(" ")[0]
-        elif event.is_printable and event.character:
-            entry.text += event.character
+        else:
+            entry.edit(event)
         self.foot.refresh()
 
     def on_paste(self, event: events.Paste) -> None:
@@ -843,18 +555,3 @@ class Top(App[int]):
         if self._entry is not None:
             self._entry.text += plain(event.text.partition("\n")[0])
             self.foot.refresh()
-
-
-def _path_of(conf: str | None, job_id: int) -> tuple[str, str]:
-    """(path of a job's output or "", reason without a path). Queries slurmctld."""
-    query = ListJobs(filter=JobFilter(targets=(JobTarget(job_id),)), all=True)
-    try:
-        with connect_controller(locate_controller(conf), wait_seconds=0.0) as controller:
-            for piece in controller.stream(query, Jobs, timeout=30.0):
-                for job in piece.jobs:
-                    if job.id == job_id:
-                        path = output_path(job)
-                        return path, "" if path else "its output goes to the terminal of its srun or salloc"
-    except ClientError as error:
-        return "", error.message
-    return "", "the job does not exist any more"

@@ -41,6 +41,10 @@ class Page(ScrollView):
         self._words = ""
         self.follows = False
 
+    def shows(self, lines: Sequence[str]) -> bool:
+        """Whether this very list is shown."""
+        return self._given is lines
+
     def show(self, lines: Sequence[str], *, follow: bool = False, words: str = "") -> None:
         """Show a text, in the style `words`, from its end with `follow`, else from its beginning."""
         self._given, self._words, self.follows = lines, words, follow

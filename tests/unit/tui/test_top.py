@@ -57,7 +57,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         return commands.Done(words=tuple(words), status=0, out=f"page of {' '.join(words)}\n", err="")
 
     monkeypatch.setattr(commands, "run", run)
-    monkeypatch.setattr("spritz.tui.app._path_of", lambda conf, number: ("", "no output in this test"))
+    monkeypatch.setattr("spritz.tui.details._path_of", lambda conf, number: ("", "no output in this test"))
     return found
 
 
