@@ -1,7 +1,8 @@
 """A Kubernetes for tests: an API server and nodes, in memory, in one asyncio program.
 
-`server`       KubeServer: HTTP, authentication, routes, discovery, faults
-`cluster`      the objects, their history and the verbs on them
+`server`       KubeServer: HTTP, authentication, routes, watches, faults; `discovery`: what it says of itself
+`cluster`      the objects, their history and the verbs on them; `watching`: watches; `initial`: what a new cluster has
+`pods`         bindings and evictions
 `kinds`        built-in resources (from lightkube's models) and custom ones (from their definitions)
 `schema`       pruning, defaults, validation, CEL rules; how lists merge
 `managed`      managed fields and server-side apply

@@ -13,122 +13,26 @@ import copy
 import datetime
 import json
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
-
-import msgspec
 
 from spritz.runtime.clock import Clock, SystemClock
 from spritz.runtime.randomness import SystemRandomness
 from spritz.testing.kubernetes import admission, errors, kinds, managed, patches, selectors, strategies
-from spritz.testing.kubernetes.access import ADMIN, CONTROLLER, Rules, Tokens, User
+from spritz.testing.kubernetes.access import ADMIN, Rules, Tokens, User
 from spritz.testing.kubernetes.errors import Cause, Object, Refusal, bad_request
+from spritz.testing.kubernetes.initial import initial_objects
 from spritz.testing.kubernetes.kinds import Kind
 from spritz.testing.kubernetes.schema import drop_nulls, prune, set_defaults, validate
+from spritz.testing.kubernetes.watching import Event, Name, Stored, StoreKey, Watcher
 
 _randomness = SystemRandomness()
-
-#: (group, plural)
-StoreKey = tuple[str, str]
-#: (namespace, name)
-Name = tuple[str, str]
 
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 #: Kinds that must be updated with a resource version.
 _CONDITIONAL: Final = frozenset({"leases", "events"})
 #: Attempts at a write while others change the object at the same time.
 _PATCH_ATTEMPTS: Final = 5
-#: Most events by which a slow watcher may lag.
-_BACKLOG_MAX: Final = 100_000
-
-
-class Stored:
-    """An object as stored, and its JSON."""
-
-    __slots__ = ("_data", "obj")
-
-    def __init__(self, obj: Object) -> None:
-        self.obj = obj
-        self._data: bytes | None = None
-
-    @property
-    def data(self) -> bytes:
-        if self._data is None:
-            self._data = msgspec.json.encode(self.obj)
-        return self._data
-
-
-class Event:
-    """A write: `new` is None for a deletion, `old` for a creation. `last` is a deletion's object."""
-
-    __slots__ = ("key", "last", "name", "new", "old", "version")
-
-    def __init__(
-        self, version: int, key: StoreKey, name: Name, old: Stored | None, new: Stored | None, last: Stored
-    ) -> None:
-        self.version = version
-        self.key = key
-        self.name = name
-        self.old = old
-        self.new = new
-        self.last = last
-
-
-class Watcher:
-    """A watch, with the events that its client has not received yet."""
-
-    __slots__ = ("bookmarks", "closed", "kind", "matches", "name", "namespace", "pending", "sent", "wake")
-
-    def __init__(self, kind: Kind, namespace: str, matches: selectors.Matches | None, wake: Callable[[], None]) -> None:
-        self.kind = kind
-        self.namespace = namespace
-        self.matches = matches
-        self.wake = wake
-        self.pending: deque[bytes] = deque()
-        self.closed = False
-        #: version up to which the client has received all events
-        self.sent = 0
-
-    def offer(self, event: Event) -> None:
-        self.sent = event.version
-        if self.namespace and event.name[0] != self.namespace:
-            return
-        matches = self.matches
-        was = event.old is not None and (matches is None or matches(event.old.obj))
-        is_ = event.new is not None and (matches is None or matches(event.new.obj))
-        if is_:
-            assert event.new is not None
-            self.put("MODIFIED" if was else "ADDED", event.new)
-        elif was:
-            if event.new is None:
-                self.put("DELETED", event.last)
-            else:  # it exists but no longer matches: send its last matching state with this version
-                assert event.old is not None
-                metadata = event.old.obj["metadata"] | {"resourceVersion": str(event.version)}
-                self.put("DELETED", Stored(event.old.obj | {"metadata": metadata}))
-
-    def put(self, kind: str, stored: Stored) -> None:
-        self.pending.append(b'{"type":"%s","object":%s}\n' % (kind.encode(), self.data(stored)))
-        if len(self.pending) > _BACKLOG_MAX:
-            self.closed = True
-        self.wake()
-
-    def data(self, stored: Stored) -> bytes:
-        if stored.obj.get("apiVersion") == self.kind.api_version:
-            return stored.data
-        return msgspec.json.encode(stored.obj | {"apiVersion": self.kind.api_version})
-
-    def bookmark(self, *, initial: bool = False) -> None:
-        metadata: Object = {"resourceVersion": str(self.sent), "creationTimestamp": None}
-        if initial:
-            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
-        obj = {"kind": self.kind.kind, "apiVersion": self.kind.api_version, "metadata": metadata}
-        self.pending.append(b'{"type":"BOOKMARK","object":%s}\n' % msgspec.json.encode(obj))
-        self.wake()
-
-    def end(self) -> None:
-        self.closed = True
-        self.wake()
 
 
 class Request:
@@ -185,7 +89,8 @@ class Cluster:
         for kind in kinds.built_in():
             self._kinds[kind.group, kind.version, kind.plural] = kind
             self._stores.setdefault(kind.key, {})
-        self._bootstrap()
+        for obj in initial_objects():
+            self.put(obj)
 
     # Time and names
 
@@ -397,34 +302,16 @@ class Cluster:
             self._allocate(kind, obj)
         if kind.plural == "pods" and not kind.group:
             admission.admit_pod(obj, self._find, self.among)
-        if self.webhooks.any("mutatingwebhookconfigurations"):
-            changed = await self.webhooks.mutate(
-                kind, "CREATE", "", obj, None, request.user, dry_run=request.dry_run, warnings=request.warnings
-            )
-            assert changed is not None
-            obj = changed
-            self._check_fields(kind, obj, Request(field_validation="Ignore"))
-            self._defaults(kind, obj)
+        obj = await self._mutated(kind, "CREATE", "", obj, None, request)
         self._validate(kind, obj, None)
-        if self.webhooks.any("validatingwebhookconfigurations"):
-            await self.webhooks.validate(
-                kind, "CREATE", "", obj, None, request.user, dry_run=request.dry_run, warnings=request.warnings
-            )
+        await self._check_webhooks(kind, "CREATE", "", obj, None, request)
         name = (namespace, obj["metadata"]["name"])
         if name in self._stores[kind.key]:
             raise errors.already_exists(kind.plural, kind.group, name[1])
         if kind.namespaced:
             admission.check_quota(kind, obj, self.among)
         if not obj["metadata"].get("managedFields"):  # an apply has set them
-            managed.note_update(
-                None,
-                obj,
-                kind.schema,
-                manager=request.manager,
-                subresource="",
-                now=self.timestamp(),
-                drop="f:status" if kind.has_status else None,
-            )
+            self._note_update(kind, None, obj, request, "", "f:status" if kind.has_status else None)
         return obj if request.dry_run else self._commit(kind, name, None, obj)
 
     def _incoming(self, kind: Kind, namespace: str, obj: Object) -> Object:
@@ -551,102 +438,99 @@ class Cluster:
         request = request or Request()
         for _attempt in range(_PATCH_ATTEMPTS):
             old = self.stored(kind, namespace, name)
-            new = change(copy.deepcopy(old.obj))
-            new = copy.deepcopy(new)
-            metadata = self._incoming(kind, namespace, new)
-            if metadata.setdefault("name", name) != name:
-                raise bad_request(
-                    f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
-                )
-            before = old.obj["metadata"]
-            if not metadata.get("resourceVersion"):
-                if kind.custom or kind.plural in _CONDITIONAL:
-                    cause = Cause(
-                        "metadata.resourceVersion",
-                        "FieldValueInvalid",
-                        "Invalid value: 0: must be specified for an update",
-                    )
-                    raise errors.invalid_object(kind.kind, kind.group, name, [cause])
-            elif metadata["resourceVersion"] != before["resourceVersion"]:
-                raise errors.conflict(kind.plural, kind.group, name, errors.MODIFIED)
-            if metadata.get("uid") and metadata["uid"] != before["uid"]:
-                if patched:  # a PUT's uid is a precondition, a patch's a change
-                    cause = errors.invalid("metadata.uid", metadata["uid"], "field is immutable")
-                    raise errors.invalid_object(kind.kind, kind.group, name, [cause])
-                text = (
-                    f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {before['uid']}"
-                )
-                raise errors.conflict(kind.plural, kind.group, name, text)
+            new = copy.deepcopy(change(copy.deepcopy(old.obj)))
+            self._check_identity(kind, namespace, name, new, old.obj, patched=patched)
             self._check_fields(kind, new, request)
             self._keep(kind, new, old.obj, subresource)
             self._defaults(kind, new)
-            if self.webhooks.any("mutatingwebhookconfigurations"):
-                changed = await self.webhooks.mutate(
-                    kind,
-                    "UPDATE",
-                    subresource,
-                    new,
-                    old.obj,
-                    request.user,
-                    dry_run=request.dry_run,
-                    warnings=request.warnings,
-                )
-                assert changed is not None
-                new = changed
-                self._check_fields(kind, new, Request(field_validation="Ignore"))
-                self._defaults(kind, new)
-            if before.get("deletionTimestamp"):
-                added = [
-                    each
-                    for each in new["metadata"].get("finalizers") or ()
-                    if each not in (before.get("finalizers") or ())
-                ]
-                if added:
-                    text = (
-                        "no new finalizers can be added if the object is being deleted, "
-                        f"found new finalizers {json.dumps(added)}"
-                    )
-                    raise errors.invalid_object(
-                        kind.kind, kind.group, name, [errors.forbidden_field("metadata.finalizers", text)]
-                    )
+            new = await self._mutated(kind, "UPDATE", subresource, new, old.obj, request)
+            _check_finalizers(kind, name, new, old.obj)
             self._validate(kind, new, old.obj)
             if kind.generation and any(
                 new.get(part) != old.obj.get(part)
                 for part in (new.keys() | old.obj.keys()) - {"metadata", "status", "apiVersion", "kind"}
             ):
-                new["metadata"]["generation"] = before.get("generation", 0) + 1
-            if self.webhooks.any("validatingwebhookconfigurations"):
-                await self.webhooks.validate(
-                    kind,
-                    "UPDATE",
-                    subresource,
-                    new,
-                    old.obj,
-                    request.user,
-                    dry_run=request.dry_run,
-                    warnings=request.warnings,
-                )
+                new["metadata"]["generation"] = old.obj["metadata"].get("generation", 0) + 1
+            await self._check_webhooks(kind, "UPDATE", subresource, new, old.obj, request)
             if self._stores[kind.key].get((namespace, name)) is not old:
                 continue  # the object changed during the call of a webhook
             if not applied:
                 drop = None if subresource == "status" else "f:status" if kind.has_status else None
-                managed.note_update(
-                    old.obj,
-                    new,
-                    kind.schema,
-                    manager=request.manager,
-                    subresource=subresource,
-                    now=self.timestamp(),
-                    drop=drop,
-                )
+                self._note_update(kind, old.obj, new, request, subresource, drop)
             if _same(new, old.obj):
                 return old.obj
             if request.dry_run:
                 return new
-            if before.get("deletionTimestamp") and not new["metadata"].get("finalizers") and self._may_go(kind, new):
-                return self._commit(kind, (namespace, name), old, None, new)
-            return self._commit(kind, (namespace, name), old, new)
+            return self._replace(kind, (namespace, name), old, new)
         raise errors.conflict(kind.plural, kind.group, name, errors.MODIFIED)
+
+    def _check_identity(
+        self, kind: Kind, namespace: str, name: str, new: Object, old: Object, *, patched: bool
+    ) -> None:
+        """Raises Refusal if the new object has another name or uid, or is made from an older version."""
+        metadata, before = self._incoming(kind, namespace, new), old["metadata"]
+        if metadata.setdefault("name", name) != name:
+            raise bad_request(
+                f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
+            )
+        if not metadata.get("resourceVersion"):
+            if kind.custom or kind.plural in _CONDITIONAL:
+                text = "Invalid value: 0: must be specified for an update"
+                cause = Cause("metadata.resourceVersion", "FieldValueInvalid", text)
+                raise errors.invalid_object(kind.kind, kind.group, name, [cause])
+        elif metadata["resourceVersion"] != before["resourceVersion"]:
+            raise errors.conflict(kind.plural, kind.group, name, errors.MODIFIED)
+        if metadata.get("uid") and metadata["uid"] != before["uid"]:
+            if patched:  # a PUT's uid is a precondition, a patch's a change
+                cause = errors.invalid("metadata.uid", metadata["uid"], "field is immutable")
+                raise errors.invalid_object(kind.kind, kind.group, name, [cause])
+            text = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {before['uid']}"
+            raise errors.conflict(kind.plural, kind.group, name, text)
+
+    def _replace(self, kind: Kind, name: Name, old: Stored, new: Object) -> Object:
+        """Store the new object; or remove it, if it is being deleted and nothing keeps it. Returns it as stored."""
+        metadata = new["metadata"]
+        gone = metadata.get("deletionTimestamp") and not metadata.get("finalizers") and self._may_go(kind, new)
+        return self._commit(kind, name, old, None, new) if gone else self._commit(kind, name, old, new)
+
+    # Admission by webhooks, and managed fields
+
+    async def _mutated(
+        self, kind: Kind, operation: str, subresource: str, new: Object, old: Object | None, request: Request
+    ) -> Object:
+        """The object as mutating webhooks return it. Raises Refusal."""
+        if not self.webhooks.any("mutatingwebhookconfigurations"):
+            return new
+        changed = await self.webhooks.mutate(
+            kind, operation, subresource, new, old, request.user, dry_run=request.dry_run, warnings=request.warnings
+        )
+        assert changed is not None
+        self._check_fields(kind, changed, Request(field_validation="Ignore"))
+        self._defaults(kind, changed)
+        return changed
+
+    async def _check_webhooks(
+        self, kind: Kind, operation: str, subresource: str, new: Object, old: Object | None, request: Request
+    ) -> None:
+        """Raises Refusal if a validating webhook denies the write."""
+        if self.webhooks.any("validatingwebhookconfigurations"):
+            await self.webhooks.validate(
+                kind, operation, subresource, new, old, request.user, dry_run=request.dry_run, warnings=request.warnings
+            )
+
+    def _note_update(
+        self, kind: Kind, old: Object | None, new: Object, request: Request, subresource: str, drop: str | None
+    ) -> None:
+        """Write the manager of the changed fields into the new object."""
+        managed.note_update(
+            old,
+            new,
+            kind.schema,
+            manager=request.manager,
+            subresource=subresource,
+            now=self.timestamp(),
+            drop=drop,
+        )
 
     def _may_go(self, kind: Kind, obj: Object) -> bool:
         """Whether an object that is being deleted, and has no finalizers, can be removed."""
@@ -895,45 +779,6 @@ class Cluster:
                     raise
         return gone
 
-    # Pods' own subresources
-
-    async def bind(self, namespace: str, name: str, binding: Object, request: Request) -> None:
-        """Raises Refusal (409) if the pod is bound, gated or being deleted."""
-        kind = self.plural("pods")
-        node = (binding.get("target") or {}).get("name")
-        target = (binding.get("target") or {}).get("kind", "")
-        if not node:
-            raise errors.invalid_object("Binding", "", name, [errors.required("target.name")])
-        if target not in ("", "Node", "Minion"):
-            raise errors.invalid_object(
-                "Binding", "", name, [errors.unsupported("target.kind", target, ["Node", "<empty>"])]
-            )
-
-        def change(pod: Object) -> Object:
-            def refuse(why: str) -> Refusal:
-                return errors.conflict("pods/binding", "", name, why)
-
-            metadata = pod["metadata"]
-            uid = (binding.get("metadata") or {}).get("uid")
-            if uid and uid != metadata["uid"]:
-                raise refuse(f"Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata['uid']}")
-            if metadata.get("deletionTimestamp"):
-                raise refuse(f"pod {name} is being deleted, cannot be assigned to a host")
-            if pod["spec"].get("nodeName"):
-                raise refuse(f'pod {name} is already assigned to node "{pod["spec"]["nodeName"]}"')
-            if pod["spec"].get("schedulingGates"):
-                raise refuse(f"pod {name} has non-empty .spec.schedulingGates")
-            pod["spec"]["nodeName"] = node
-            added = (binding.get("metadata") or {}).get("annotations")
-            if added:
-                metadata["annotations"] = (metadata.get("annotations") or {}) | added
-            set_condition(pod, "PodScheduled", "True", self.timestamp())
-            return pod
-
-        await self.modify(
-            kind, namespace, name, change, request.manager, subresource="binding", dry_run=request.dry_run
-        )
-
     async def modify(
         self,
         kind: Kind,
@@ -955,95 +800,7 @@ class Cluster:
         )
         if _same(new, old.obj) or dry_run:
             return new
-        if (
-            new["metadata"].get("deletionTimestamp")
-            and not new["metadata"].get("finalizers")
-            and self._may_go(kind, new)
-        ):
-            return self._commit(kind, (namespace, name), old, None, new)
-        return self._commit(kind, (namespace, name), old, new)
-
-    async def evict(self, namespace: str, name: str, eviction: Object, request: Request) -> None:
-        """Delete the pod unless a PodDisruptionBudget forbids it. Raises Refusal (429)."""
-        kind = self.plural("pods")
-        pod = self.get(kind, namespace, name)
-        options = eviction.get("deleteOptions") or {}
-        wanted = (options.get("preconditions") or {}).get("uid")
-        if wanted and wanted != pod["metadata"]["uid"]:
-            text = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {pod['metadata']['uid']}"
-            raise errors.conflict("pods", "", name, text)
-        phase = (pod.get("status") or {}).get("phase")
-        if phase not in ("Pending", "Succeeded", "Failed") and not pod["metadata"].get("deletionTimestamp"):
-            await self._spend_disruption(namespace, name, pod)
-        if request.dry_run:
-            return
-        if not pod["metadata"].get("deletionTimestamp") and phase not in ("Succeeded", "Failed"):
-
-            def mark(each: Object) -> Object:
-                set_condition(
-                    each,
-                    "DisruptionTarget",
-                    "True",
-                    self.timestamp(),
-                    reason="EvictionByEvictionAPI",
-                    message="Eviction API: evicting",
-                )
-                return each
-
-            await self.modify(kind, namespace, name, mark, "kube-apiserver", subresource="status")
-        await self.delete(kind, namespace, name, options, request)
-
-    async def _spend_disruption(self, namespace: str, name: str, pod: Object) -> None:
-        labels = pod["metadata"].get("labels") or {}
-        budgets = [
-            each
-            for each in self.among("poddisruptionbudgets", namespace)
-            if selectors.matches_label_selector(each["spec"].get("selector"), labels)
-        ]
-        if not budgets:
-            return
-        if len(budgets) > 1:
-            text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-            raise Refusal(500, "InternalError", f"Internal error occurred: {text}")
-        (budget,) = budgets
-        status = budget.get("status") or {}
-        ready = any(
-            each["type"] == "Ready" and each["status"] == "True"
-            for each in (pod.get("status") or {}).get("conditions") or ()
-        )
-        if not ready:
-            if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
-                return
-            if status.get("currentHealthy", 0) >= status.get("desiredHealthy", 0) > 0:
-                return
-        why = ""
-        if (status.get("observedGeneration") or 0) < budget["metadata"].get("generation", 0):
-            why = f"The disruption budget {budget['metadata']['name']} is still being processed by the server."
-        elif status.get("disruptionsAllowed", 0) <= 0:
-            why = (
-                f"The disruption budget {budget['metadata']['name']} needs {status.get('desiredHealthy', 0)} healthy "
-                f"pods and has {status.get('currentHealthy', 0)} currently"
-            )
-        if why:
-            refusal = errors.too_many(
-                "Cannot evict pod as it would violate the pod's disruption budget.", 10 if "processed" in why else 0
-            )
-            refusal.details["causes"] = [{"reason": "DisruptionBudget", "message": why}]
-            raise refusal
-
-        def spend(each: Object) -> Object:
-            each["status"]["disruptionsAllowed"] -= 1
-            each["status"].setdefault("disruptedPods", {})[name] = self.timestamp()
-            return each
-
-        await self.modify(
-            self.plural("poddisruptionbudgets"),
-            namespace,
-            budget["metadata"]["name"],
-            spend,
-            "kube-apiserver",
-            subresource="status",
-        )
+        return self._replace(kind, (namespace, name), old, new)
 
     # Custom resources
 
@@ -1088,89 +845,16 @@ class Cluster:
         name = (metadata.get("namespace", ""), metadata["name"])
         return self._commit(kind, name, self._stores[kind.key].get(name), obj)
 
-    def _bootstrap(self) -> None:
-        for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
-            self.put(
-                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "status": {"phase": "Active"}}
-            )
-        for name, value in (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)):
-            self.put(
-                {
-                    "apiVersion": "scheduling.k8s.io/v1",
-                    "kind": "PriorityClass",
-                    "metadata": {"name": name},
-                    "value": value,
-                }
-            )
-        rbac = "rbac.authorization.k8s.io/v1"
-        everything = [
-            {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
-            {"nonResourceURLs": ["*"], "verbs": ["*"]},
-        ]
-        discovery = [
-            {
-                "nonResourceURLs": [
-                    "/api",
-                    "/api/*",
-                    "/apis",
-                    "/apis/*",
-                    "/healthz",
-                    "/livez",
-                    "/openapi",
-                    "/openapi/*",
-                    "/readyz",
-                    "/version",
-                    "/version/",
-                ],
-                "verbs": ["get"],
-            }
-        ]
-        own = ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]
-        self_reviews = [
-            {"apiGroups": ["authorization.k8s.io"], "resources": own, "verbs": ["create"]},
-            {"apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"], "verbs": ["create"]},
-        ]
-        for name, rules, groups in (
-            ("cluster-admin", everything, ["system:masters"]),
-            ("system:discovery", discovery, ["system:authenticated"]),
-            ("system:basic-user", self_reviews, ["system:authenticated"]),
-            (
-                "system:public-info-viewer",
-                [{"nonResourceURLs": ["/healthz", "/livez", "/readyz", "/version", "/version/"], "verbs": ["get"]}],
-                ["system:authenticated", "system:unauthenticated"],
-            ),
-        ):
-            self.put({"apiVersion": rbac, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
-            subjects = [{"kind": "Group", "name": group, "apiGroup": "rbac.authorization.k8s.io"} for group in groups]
-            role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
-            self.put(
-                {
-                    "apiVersion": rbac,
-                    "kind": "ClusterRoleBinding",
-                    "metadata": {"name": name},
-                    "roleRef": role,
-                    "subjects": subjects,
-                }
-            )
 
-
-def set_condition(obj: Object, kind: str, status: str, now: str, *, reason: str = "", message: str = "") -> None:
-    """Set a condition of the object's status, in place; its transition time moves only with its status."""
-    conditions = obj.setdefault("status", {}).setdefault("conditions", [])
-    condition: Object = {"type": kind, "status": status, "lastProbeTime": None, "lastTransitionTime": now}
-    if obj.get("kind") != "Pod":
-        del condition["lastProbeTime"]
-    if reason:
-        condition["reason"] = reason
-    if message:
-        condition["message"] = message
-    for index, known in enumerate(conditions):
-        if known["type"] == kind:
-            if known["status"] == status:
-                condition["lastTransitionTime"] = known.get("lastTransitionTime", now)
-            conditions[index] = condition
-            return
-    conditions.append(condition)
+def _check_finalizers(kind: Kind, name: str, new: Object, old: Object) -> None:
+    """Raises Refusal if finalizers are added to an object that is being deleted."""
+    before = old["metadata"].get("finalizers") or ()
+    added = [finalizer for finalizer in new["metadata"].get("finalizers") or () if finalizer not in before]
+    if added and old["metadata"].get("deletionTimestamp"):
+        text = (
+            f"no new finalizers can be added if the object is being deleted, found new finalizers {json.dumps(added)}"
+        )
+        raise errors.invalid_object(kind.kind, kind.group, name, [errors.forbidden_field("metadata.finalizers", text)])
 
 
 def _same(new: Object, old: Object) -> bool:
@@ -1183,9 +867,3 @@ def _same(new: Object, old: Object) -> bool:
             {key: value for key, value in entry.items() if key != "time"} for entry in each.get("managedFields") or ()
         ]
     return left == right and {**new, "metadata": None} == {**old, "metadata": None}
-
-
-#: For callers that handle verbs generically.
-Verb = Callable[..., Awaitable[Any]]
-
-__all__ = ["ADMIN", "CONTROLLER", "Cluster", "Event", "Request", "Stored", "Watcher", "set_condition"]

@@ -21,10 +21,12 @@ from typing import Any, Final
 from spritz.runtime.tasks import Supervisor
 from spritz.testing.kubernetes import admission
 from spritz.testing.kubernetes.access import CONTROLLER
-from spritz.testing.kubernetes.cluster import Cluster, Event, Name, Request, StoreKey, set_condition
+from spritz.testing.kubernetes.cluster import Cluster, Request
+from spritz.testing.kubernetes.conditions import set_condition
 from spritz.testing.kubernetes.errors import Object, Refusal
 from spritz.testing.kubernetes.kinds import Kind
 from spritz.testing.kubernetes.selectors import matches_label_selector
+from spritz.testing.kubernetes.watching import Event, Name, StoreKey
 
 
 def _own(each: Object, owners: list[Object]) -> None:

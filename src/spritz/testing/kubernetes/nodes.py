@@ -37,10 +37,13 @@ import psutil
 from spritz.notation.hostlist import expand
 from spritz.runtime.tasks import Supervisor
 from spritz.testing.kubernetes import admission
-from spritz.testing.kubernetes.cluster import Event, Request, set_condition
+from spritz.testing.kubernetes.cluster import Request
+from spritz.testing.kubernetes.conditions import set_condition
 from spritz.testing.kubernetes.errors import Object, Refusal
+from spritz.testing.kubernetes.pods import bind
 from spritz.testing.kubernetes.selectors import matches_label_selector
 from spritz.testing.kubernetes.server import KubeServer
+from spritz.testing.kubernetes.watching import Event
 
 _MANAGER: Final = "kubelet"
 
@@ -314,7 +317,7 @@ class Nodes:
         if fitting:
             binding = {"target": {"kind": "Node", "name": min(fitting)[1]}}
             request = Request(manager="kube-scheduler")
-            await self._cluster.bind(metadata["namespace"], metadata["name"], binding, request)
+            await bind(self._cluster, metadata["namespace"], metadata["name"], binding, request)
             return
         words = ", ".join(f"{count} {why}" for why, count in sorted(reasons.items()))
         message = f"0/{len(self.machines)} nodes are available: {words}."

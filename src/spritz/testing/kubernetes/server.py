@@ -30,25 +30,19 @@ from spritz.runtime.clock import Clock, SystemClock
 from spritz.runtime.tasks import Supervisor
 from spritz.testing.kubernetes import access, errors, faults, tables
 from spritz.testing.kubernetes.access import ADMIN, ANONYMOUS, Asked, User
-from spritz.testing.kubernetes.cluster import Cluster, Request, Stored
+from spritz.testing.kubernetes.cluster import Cluster, Request
 from spritz.testing.kubernetes.controllers import Controllers
+from spritz.testing.kubernetes.discovery import PLAIN, REVIEWS, discovery
 from spritz.testing.kubernetes.errors import Object, Refusal, bad_request
 from spritz.testing.kubernetes.http import Connection, Incoming
 from spritz.testing.kubernetes.kinds import Kind
 from spritz.testing.kubernetes.patches import json_patch, merge
+from spritz.testing.kubernetes.pods import bind, evict
+from spritz.testing.kubernetes.watching import Stored
 
-VERSION: Final = {"major": "1", "minor": "36", "gitVersion": "v1.36.0-spritz", "platform": "linux/amd64"}
 ADMIN_TOKEN: Final = "admin"
 
 _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "HEAD": "get"}
-#: Virtual resources, which are not stored: (group, plural, namespaced).
-_REVIEWS: Final = {
-    ("authentication.k8s.io", "tokenreviews", "TokenReview"),
-    ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview"),
-    ("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview"),
-    ("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
-    ("authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview"),
-}
 
 
 class Logged(msgspec.Struct, frozen=True):
@@ -294,7 +288,7 @@ class KubeServer:
             if warnings:
                 quoted = (text.replace("\\", "\\\\").replace('"', '\\"') for text in warnings)
                 headers["Warning"] = ", ".join(f'299 - "{text}"' for text in quoted)
-            kind = "text/plain" if asked.path in _PLAIN or asked.subresource == "log" else "application/json"
+            kind = "text/plain" if asked.path in PLAIN or asked.subresource == "log" else "application/json"
             connection.reply(code, body, content_type=kind, headers=headers)
         except Refusal as refusal:
             code = refusal.code
@@ -360,7 +354,7 @@ class KubeServer:
         plural, name = parts[0], parts[1] if len(parts) > 1 else ""
         subresource = parts[2] if len(parts) > 2 else ""
         kind = self.cluster.kind(group, version, plural)
-        if kind is None and not any((group, plural) == (known, name_of) for known, name_of, _kind in _REVIEWS):
+        if kind is None and not any((group, plural) == (known, name_of) for known, name_of, _kind in REVIEWS):
             raise errors.no_such_path()
         if kind is not None and (
             len(parts) > 3 or (name and kind.namespaced and not namespace) or (namespace and not kind.namespaced)
@@ -381,7 +375,7 @@ class KubeServer:
         kind, asked = route.kind, route.asked
         if kind is None:
             if asked.path:
-                return 200, self._discover(incoming.path), []
+                return 200, discovery(self.cluster, incoming.path), []
             return 201, msgspec.json.encode(self._review(asked, _body(incoming), user)), []
         query = incoming.query
         request = Request(
@@ -516,10 +510,10 @@ class KubeServer:
         if name == "scale":
             return 200, await self._scale(kind, asked, incoming, request)
         if name == "binding":
-            await cluster.bind(asked.namespace, asked.name, _body(incoming), request)
+            await bind(cluster, asked.namespace, asked.name, _body(incoming), request)
             return 201, _success()
         if name == "eviction":
-            await cluster.evict(asked.namespace, asked.name, _body(incoming), request)
+            await evict(cluster, asked.namespace, asked.name, _body(incoming), request)
             return 201, _success()
         if name == "token":
             return 201, self._token(asked, _body(incoming))
@@ -593,7 +587,7 @@ class KubeServer:
 
     def _review(self, asked: Asked, body: Object, user: User) -> Object:
         spec = body.get("spec") or {}
-        kind = next(kind for group, plural, kind in _REVIEWS if (group, plural) == (asked.group, asked.resource))
+        kind = next(kind for group, plural, kind in REVIEWS if (group, plural) == (asked.group, asked.resource))
         result: Object = {"kind": kind, "apiVersion": f"{asked.group}/v1", "metadata": {}, "spec": spec}
         if asked.resource == "tokenreviews":
             try:
@@ -704,146 +698,6 @@ class KubeServer:
             connection.on_lost = None
             self.cluster.unwatch(watcher)
         connection.finish()
-
-    # Discovery
-
-    def _discover(self, path: str) -> bytes:
-        path = path.rstrip("/") or "/"
-        if path in _PLAIN:
-            return b"ok"
-        if path == "/version":
-            return msgspec.json.encode(VERSION)
-        if path == "/api":
-            return msgspec.json.encode({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
-        groups = self._groups()
-        if path == "/apis":
-            return msgspec.json.encode(
-                {
-                    "kind": "APIGroupList",
-                    "apiVersion": "v1",
-                    "groups": [self._group(name, groups[name]) for name in groups if name],
-                }
-            )
-        parts = path.strip("/").split("/")
-        if parts[0] == "apis" and len(parts) == 2 and parts[1] in groups:
-            return msgspec.json.encode(
-                {"kind": "APIGroup", "apiVersion": "v1"} | self._group(parts[1], groups[parts[1]])
-            )
-        if parts == ["api", "v1"]:
-            return msgspec.json.encode(self._resources("", "v1"))
-        if parts[0] == "apis" and len(parts) == 3 and parts[2] in groups.get(parts[1], ()):
-            return msgspec.json.encode(self._resources(parts[1], parts[2]))
-        if path == "/openapi/v3":
-            paths = {
-                place: {"serverRelativeURL": f"/openapi/v3/{place}?hash=0"}
-                for group, versions in groups.items()
-                for place in (f"apis/{group}/{version}" if group else f"api/{version}" for version in versions)
-            }
-            return msgspec.json.encode({"paths": paths})
-        if parts[:2] == ["openapi", "v3"] and len(parts) in (4, 5):
-            return msgspec.json.encode(self._open_api(parts[3] if len(parts) == 5 else "", parts[-1]))
-        raise errors.no_such_path()
-
-    def _groups(self) -> dict[str, list[str]]:
-        groups: dict[str, list[str]] = {"": ["v1"]}
-        for kind in self.cluster.kinds():
-            versions = groups.setdefault(kind.group, [])
-            if kind.version not in versions:
-                versions.append(kind.version)
-        for group, _plural, _kind in _REVIEWS:
-            groups.setdefault(group, ["v1"])
-        return groups
-
-    def _group(self, name: str, versions: list[str]) -> Object:
-        listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
-        return {"name": name, "versions": listed, "preferredVersion": listed[0]}
-
-    def _resources(self, group: str, version: str) -> Object:
-        resources: list[Object] = []
-        for kind in self.cluster.kinds():
-            if (kind.group, kind.version) != (group, version):
-                continue
-            entry: Object = {
-                "name": kind.plural,
-                "singularName": kind.singular,
-                "namespaced": kind.namespaced,
-                "kind": kind.kind,
-                "verbs": ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
-            }
-            if kind.short:
-                entry["shortNames"] = list(kind.short)
-            if kind.categories:
-                entry["categories"] = list(kind.categories)
-            resources.append(entry)
-            for name in sorted(kind.subresources):
-                special = {
-                    "binding": ("Binding", "", "v1"),
-                    "eviction": ("Eviction", "policy", "v1"),
-                    "scale": ("Scale", "autoscaling", "v1"),
-                    "token": ("TokenRequest", "authentication.k8s.io", "v1"),
-                }
-                sub: Object = {
-                    "name": f"{kind.plural}/{name}",
-                    "singularName": "",
-                    "namespaced": kind.namespaced,
-                    "kind": kind.kind,
-                    "verbs": ["get", "patch", "update"],
-                }
-                if name in special:
-                    sub["kind"], sub["group"], sub["version"] = special[name]
-                    sub["verbs"] = ["get", "patch", "update"] if name == "scale" else ["create"]
-                elif name == "log":
-                    sub["verbs"] = ["get"]
-                resources.append(sub)
-        for review_group, plural, review in _REVIEWS:
-            if review_group == group:
-                resources.append(
-                    {
-                        "name": plural,
-                        "singularName": review.lower(),
-                        "namespaced": False,
-                        "kind": review,
-                        "verbs": ["create"],
-                    }
-                )
-        return {
-            "kind": "APIResourceList",
-            "apiVersion": "v1",
-            "groupVersion": f"{group}/{version}" if group else version,
-            "resources": resources,
-        }
-
-    def _open_api(self, group: str, version: str) -> Object:
-        """Enough for kubectl: that patches know fieldValidation."""
-        paths: Object = {}
-        for kind in self.cluster.kinds():
-            if (kind.group, kind.version) != (group, version):
-                continue
-            prefix = f"/apis/{group}/{version}" if group else f"/api/{version}"
-            where = "/namespaces/{namespace}" if kind.namespaced else ""
-            gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
-            parameters = [
-                {"name": name, "in": "query", "schema": {"type": "string"}}
-                for name in ("dryRun", "fieldManager", "fieldValidation")
-            ]
-            responses = {"200": {"description": "OK"}}
-            paths[f"{prefix}{where}/{kind.plural}/{{name}}"] = {
-                "patch": {
-                    "parameters": parameters,
-                    "responses": responses,
-                    "x-kubernetes-action": "patch",
-                    "x-kubernetes-group-version-kind": gvk,
-                }
-            }
-        return {
-            "openapi": "3.0.0",
-            "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]},
-            "paths": paths,
-            "components": {"schemas": {}},
-        }
-
-
-_PLAIN: Final = frozenset({"/healthz", "/livez", "/readyz"})
 
 
 class _Route:
