@@ -155,7 +155,7 @@ class Bar(Struct, kw_only=True):
     job: Job
     left: float
     width: float
-    #: "running" or "promised" (expected start)
+    #: "running" or "expected" (waits; drawn from its expected start)
     kind: str
     #: part of the bar that has passed, in percent
     over: float = 0.0
@@ -189,7 +189,7 @@ def timeline(picture: Picture, jobs: Sequence[Job], seconds: float) -> Timeline:
             first = max(now, picture.expected[job.id][0])
             minutes = job.time_limit_minutes
             last = first + minutes * 60 if minutes is not None and minutes < 0xFFFFFFFE else end + 1
-            kind = "promised"
+            kind = "expected"
         else:
             continue
         if first > end or last < begin:
@@ -207,7 +207,7 @@ def timeline(picture: Picture, jobs: Sequence[Job], seconds: float) -> Timeline:
                 cut_right=last > end,
             )
         )
-    bars.sort(key=lambda bar: (bar.kind == "promised", bar.left if bar.kind == "promised" else bar.left + bar.width))
+    bars.sort(key=lambda bar: (bar.kind == "expected", bar.left if bar.kind == "expected" else bar.left + bar.width))
     return Timeline(
         bars=bars[:BARS_MAX],
         ticks=_ticks(begin, end, scale, now),

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class SortKey:
-    """A field and its direction. `turns`: this key reverses the order of equal jobs, in either direction."""
+    """A field and its direction. `reverses_ties`: this key reverses the order of equal jobs, in either direction."""
 
-    __slots__ = ("descending", "field", "turns")
+    __slots__ = ("descending", "field", "reverses_ties")
 
-    def __init__(self, field: Field, descending: bool, *, turns: bool = False) -> None:
+    def __init__(self, field: Field, descending: bool, *, reverses_ties: bool = False) -> None:
         self.field = field
         self.descending = descending
-        self.turns = turns
+        self.reverses_ties = reverses_ties
 
 
 class SortError(ValueError):
@@ -49,7 +49,7 @@ def parse_sort(text: str, fields: Mapping[str, Field]) -> list[SortKey]:
         field = fields.get(letter)
         if field is None or field.refused or not field.needs:
             raise SortError(letter)
-        keys.append(SortKey(field, sign == "-", turns=letter in "SN"))
+        keys.append(SortKey(field, sign == "-", reverses_ties=letter in "SN"))
     return keys
 
 
@@ -57,7 +57,7 @@ def order_of(rows: Sequence[Row], keys: list[SortKey], index: Mapping[str, int],
     """Indexes of the rows in sorted order (a stable sort). `index`: position in a row of each path's value."""
     order = list(range(len(rows)))
     for key in keys:
-        if key.turns:
+        if key.reverses_ties:
             order.reverse()
         values = _keys_of(key.field, rows, index, now)
         # `reverse` keeps the order of equal rows.
