@@ -108,21 +108,10 @@ class CronEntry(Struct, frozen=True, kw_only=True, gc=False):
     utc_offset_changes: tuple[tuple[int, int], ...] = ()
 
 
-class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A request as its user made it, after command line, environment and #SBATCH lines are merged. None or empty: not
-    given.
-
-    The controller sets ten of the fields (docs/decisions/0190): uid, gid, user and group, where a client's values count
-    only for administrators; groups; memory_mib_counted; time_granted; exempt; script_key and environment_key.
-    """
+class JobRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a user asks for, after command line, environment and #SBATCH lines are merged. None or empty: not given."""
 
     name: str = ""
-    uid: int = -1
-    gid: int = -1
-    user: str = ""
-    group: str = ""
-    #: supplementary groups, looked up by the controller at submission
-    groups: tuple[int, ...] = ()
     account: str = ""
     qos: str = ""
     wckey: str = ""
@@ -164,8 +153,6 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory_mib_per_node: int | None = None
     memory_mib_per_cpu: int | None = None
     memory_mib_per_gpu: int | None = None
-    #: total MiB that it counts for although it asks for none (`core.decide.memory.with_counted_memory`)
-    memory_mib_counted: int = 0
     tmp_mib: int = 0
     # -- generic resources
     gres_per_node: tuple[GresRequest, ...] = ()
@@ -220,10 +207,6 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     requeue: bool | None = None
     #: --requeue=expedite: after a node failure it starts before all other jobs; its nodes are kept for it until then
     expedite: bool = False
-    #: limits lifted by an operator's update: `time` (MaxWall), `qos` (it need not be the user's), or a TRES
-    exempt: tuple[str, ...] = ()
-    #: it asked for no time limit: limits set it, and it changes with them while the job waits
-    time_granted: bool = False
     no_kill: bool = False
     # -- what runs
     batch: bool = False
@@ -234,9 +217,6 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     container: ContainerOptions | None = None
     #: salloc or srun without an allocation: ends when its client disconnects
     interactive: bool = False
-    #: keys of the blobs that hold script and environment (controller's journal); empty while in a request
-    script_key: str = ""
-    environment_key: str = ""
     arguments: tuple[str, ...] = ()
     #: path of the script as given, or its name (squeue's Command)
     command: str = ""
@@ -267,6 +247,27 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     clusters: tuple[str, ...] = ()
     #: --cluster-constraint: clusters with one of these features, or with none of them where it begins with `!`
     cluster_features: str = ""
+
+
+class JobSpec(JobRequest, frozen=True, kw_only=True, omit_defaults=True):
+    """A request, and what the controller adds to it (docs/decisions/0190)."""
+
+    #: a client's values count only for administrators
+    uid: int = -1
+    gid: int = -1
+    user: str = ""
+    group: str = ""
+    #: supplementary groups, looked up at submission
+    groups: tuple[int, ...] = ()
+    #: total MiB that it counts for although it asks for none (`core.decide.memory.with_counted_memory`)
+    memory_mib_counted: int = 0
+    #: it asked for no time limit: limits set it, and it changes with them while the job waits
+    time_granted: bool = False
+    #: limits lifted by an operator's update: `time` (MaxWall), `qos` (it need not be the user's), or a TRES
+    exempt: tuple[str, ...] = ()
+    #: keys of the blobs that hold script and environment (controller's journal); empty while in a request
+    script_key: str = ""
+    environment_key: str = ""
 
 
 class SiblingState(str, Enum):
