@@ -10,6 +10,7 @@ Catalogues: a field is one entry, and docs/checklists/listing-field.md says how 
 `node_fields`     sinfo (nodes and their partition)                   `priority_fields`  sprio
 `accounting_fields`    sacct (past jobs and steps)                    `running_step_fields`   sstat
 `association_fields`, `history_fields`   sacctmgr       `share_fields`   sshare         `report_fields`    sreport
+`live_rows`       jobs and nodes for dashboard and `spritz top`
 
 Renderers, one for each form:
 `columns`         `-o` and `-O`: letters or names with widths and literal text

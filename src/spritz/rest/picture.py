@@ -33,6 +33,7 @@ from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.model.shares import ListShares, Shares
 from spritz.notation.errors import NotationError
 from spritz.notation.hostlist import expand
+from spritz.presentation.live_rows import EXPECTED, JOB_COLUMNS, node_row
 from spritz.rest.answers import Fault, encoded, fault_of, matches, status_of
 from spritz.rest.callers import NotAuthenticated, caller_of_request
 from spritz.rest.daemons import CONTROLLER, DATABASE, Daemon
@@ -41,57 +42,13 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import BaseRoute
 
-    from spritz.model.queries.nodes import NodeView
     from spritz.rest.callers import Caller
     from spritz.rest.daemons import Daemons
     from spritz.runtime.log import Logger
 
 PREFIX = "/spritz/v1/"
 
-#: Name of a column -> field of a job's record.
-JOB_FIELDS: dict[str, str] = {
-    "id": "id",
-    "array_job_id": "array_job_id",
-    "array_task_id": "array_task_id",
-    "array": "array",
-    "het_job_id": "het_job_id",
-    "name": "spec.name",
-    "user": "spec.user",
-    "account": "spec.account",
-    "qos": "spec.qos",
-    "partition": "partition",
-    "partitions": "spec.partitions",
-    "state": "state",
-    "reason": "reason",
-    "reason_detail": "reason_detail",
-    "priority": "priority",
-    "submitted_at": "submitted_at",
-    "eligible_at": "eligible_at",
-    "started_at": "started_at",
-    "ends_at": "ends_at",
-    "ended_at": "ended_at",
-    "time_limit_minutes": "time_limit_minutes",
-    "exit_status": "exit_status",
-    "restart_count": "restart_count",
-    "completing": "completing",
-    "preempt_action": "preempt_action",
-    "allocation": "allocation",
-    "nodes_min": "spec.nodes_min",
-    "tasks": "spec.tasks",
-    "cpus_per_task": "spec.cpus_per_task",
-    "gpus": "spec.gpus",
-    "gpus_per_node": "spec.gpus_per_node",
-    "gpus_per_task": "spec.gpus_per_task",
-    "gres_per_node": "spec.gres_per_node",
-    "comment": "spec.comment",
-    "admin_comment": "spec.admin_comment",
-    "expected_start_at": "expected_start_at",
-    "expected_nodes": "expected_nodes",
-}
-
-#: Columns for which the scheduler must examine the whole queue: sent only if they are named.
-EXPECTED = ("expected_start_at", "expected_nodes")
-_USUAL = tuple(name for name in JOB_FIELDS if name not in EXPECTED)
+_USUAL = tuple(name for name in JOB_COLUMNS if name not in EXPECTED)
 
 #: Most job ids in a request, and time limit of an explanation in seconds.
 _IDS_MAX, _EXPLAIN_SECONDS = 2_000, 60.0
@@ -115,9 +72,9 @@ async def jobs(controller: Daemon, query: dict[str, str], unless: str) -> Answer
     the jobs and on these parameters.
     """
     names = tuple(query["fields"].split(",")) if query.get("fields") else _USUAL
-    if unknown := [name for name in names if name not in JOB_FIELDS]:
-        raise _bad(f"fields: unknown {', '.join(unknown)[:100]}; known are {', '.join(JOB_FIELDS)}")
-    paths = tuple(JOB_FIELDS[name] for name in names)
+    if unknown := [name for name in names if name not in JOB_COLUMNS]:
+        raise _bad(f"fields: unknown {', '.join(unknown)[:100]}; known are {', '.join(JOB_COLUMNS)}")
+    paths = tuple(JOB_COLUMNS[name] for name in names)
     states = tuple(query["states"].upper().split(",")) if query.get("states") else ()
     state_filter = JobFilter(states=states)
     question = hashlib.sha256(repr((names, states, query.get("ids"))).encode()).hexdigest()[:12]
@@ -175,41 +132,8 @@ async def nodes(controller: Daemon, query: dict[str, str], unless: str) -> Answe
     async with aclosing(controller.stream(ListNodes(names=names, all=True, pieces=True), Nodes)) as pieces:
         async for piece in pieces:
             now = piece.now
-            rows += [_node(view) for view in piece.nodes]
+            rows += [node_row(view) for view in piece.nodes]
     return {"now": now, "nodes": rows}, ""
-
-
-def _node(view: NodeView) -> dict[str, Any]:
-    node, capacity, sample = view.node, view.node.config.capacity, view.sample
-    return {
-        "name": node.name,
-        "state": view.state_names,
-        "reason": node.reason,
-        "reason_at": node.reason_at,
-        "cpus": capacity.cpus,
-        "memory_mib": capacity.memory_mib,
-        "cpus_allocated": view.cpus_allocated,
-        "memory_allocated_mib": view.memory_allocated_mib,
-        "gpus": [
-            {"type": line.type, "count": line.count, "first": line.first_index}
-            for line in capacity.gres
-            if line.name == "gpu" and line.count
-        ],
-        "gpus_used": [[kind, count, mask] for name, kind, count, mask in view.gres_used if name == "gpu"],
-        "gres": node.config.gres_text,
-        "features": node.active,
-        "partitions": view.partitions,
-        "jobs": view.jobs,
-        "cpu_load": sample.cpu_load / 100 if sample is not None else None,
-        "free_memory_mib": sample.free_memory_mib if sample is not None else None,
-        "gpu_samples": [to_builtins(gpu) for gpu in sample.gpus] if sample is not None else [],
-        "booted_at": node.booted_at,
-        "daemon_started_at": node.daemon_started_at,
-        "last_busy_at": node.last_busy_at,
-        "version": node.version,
-        "operating_system": node.operating_system,
-        "address": node.address,
-    }
 
 
 async def topology(controller: Daemon, query: dict[str, str], unless: str) -> Answer:
