@@ -1,6 +1,6 @@
 """A cluster for one system under test: started from benchmarks/slurm.conf, asked by its own commands, stopped.
 
-Slurm authenticates by munge, so a munged with a key of its own is started beside it; Spritz needs none.
+Slurm authenticates by munge, so a munged with a key of its own is started with it; Spritz needs none.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Cluster:
         self.is_slurm = "slurm-wlm" in self.out("sbatch", "--version") or name.startswith("real")
 
     def command(self, name: str) -> str:
-        """Path of a command or daemon of this system: in its directory, in `sbin` beside it."""
+        """Path of a command or daemon of this system: in its directory, or in the `sbin` next to it."""
         for folder in (self.binaries, self.binaries.parent / "sbin"):
             if (folder / name).exists():
                 return str(folder / name)

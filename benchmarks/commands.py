@@ -55,7 +55,7 @@ class System:
         return (ended - began) * 1000
 
     def submissions_per_second(self, submitters: int, words: tuple[str, ...] = SBATCH) -> float:
-        """Jobs a second, by so many at once."""
+        """Jobs a second, submitted by a number of processes at once."""
 
         def submit() -> None:
             for _ in range(SUBMISSIONS // submitters):
@@ -76,7 +76,7 @@ class System:
         return rate
 
     def held(self, count: int) -> None:
-        """Have so many pending jobs, in all."""
+        """Submit jobs until this number is pending."""
         have = self.cluster.run("squeue", "-h", "-o", "%i").split()
         if len(have) < count:
             have += self.cluster.submit(count - len(have), held=True)

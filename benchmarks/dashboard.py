@@ -7,7 +7,7 @@ others wait), and a Chromium with Playwright looks on. Measured, as medians:
 
 - first paint: from the address to the drawn occupancy and the first rows of the queue
 - an update in view: from the answer to a submission until the queue shows the job (the browser watches the page)
-- viewers: CPU time of slurmctld, slurmrestd and the dashboard with so many event streams open while jobs come and go
+- viewers: CPU time of slurmctld, slurmrestd and the dashboard with many event streams open while jobs come and go
 """
 
 from __future__ import annotations

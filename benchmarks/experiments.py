@@ -3,7 +3,7 @@
     python -m benchmarks.experiments [--rounds 5] [--files 50000] [--runs 100000]
 
 `first line`: from the start of `spritz run` (and of `srun`) to the first line of output, in turns. `snapshot`: of a git
-repository with so many files, the first time and again. `runs`: `spritz runs` as a whole process over so many runs.
+repository with a number of files, the first time and again. `runs`: `spritz runs` as a process over a number of runs.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def measure_snapshot(base: Path, files: int) -> dict[str, float]:
 
 
 def measure_runs(base: Path, count: int, rounds: int) -> dict[str, float]:
-    """`spritz runs` over so many finished runs: the newest twenty, and a search by metric."""
+    """`spritz runs` over a number of finished runs: the newest twenty, and a search by metric."""
     home = base / "index"
     home.mkdir()
     store = Store(home)

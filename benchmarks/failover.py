@@ -3,7 +3,7 @@
     python -m benchmarks.failover [KILLS]          minimum, median and maximum of the seconds
     python -m benchmarks.failover --machines [N]   the same with each controller on a machine of its own, which loses
                                                    power: seconds until `sbatch` on a login host has answered (root)
-    python -m benchmarks.failover --journal        the journal in SQLite beside the one in PostgreSQL: groups a second
+    python -m benchmarks.failover --journal        the journal in SQLite and in PostgreSQL: groups a second
 
 From the kill to a submission that is answered. The private PostgreSQL syncs nothing in tests; here it does.
 """

@@ -2,7 +2,7 @@
 
 The real writer, core and journal in this process, without sockets. Each disk is this machine's, with a delay added to
 its syncs: none, 20 ms for each, or one second for every 50th (a disk that stalls). Submitters wait for their answer
-before they submit again. Beside them a query arrives every millisecond, which needs no disk: how late it is answered at
+before they submit again. Meanwhile a query arrives every millisecond, which needs no disk: how late it is answered at
 worst is how long the loop stood still. Variants take turns; medians of the rounds. An argument names the directory for
 the journals: /dev/shm is a disk without any delay. See docs/decisions/0152.
 """

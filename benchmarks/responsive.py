@@ -84,7 +84,7 @@ class Asker:
 
 
 def submit(connection: Connection, count: int, rng: random.Random, some_jobs: list[SubmitJob]) -> None:
-    """So many of these jobs, acknowledged."""
+    """Submit `count` of these jobs, and wait until all are acknowledged."""
     left = count
     while left:
         some = min(left, 200)
@@ -96,7 +96,7 @@ def submit(connection: Connection, count: int, rng: random.Random, some_jobs: li
 
 
 def jobs(rng: random.Random) -> list[SubmitJob]:
-    """Jobs of so many shapes."""
+    """Jobs of a number of shapes."""
     found = []
     for number in range(SHAPES):
         nodes = rng.choice((1, 1, 1, 2, 4, 8))

@@ -2,7 +2,7 @@
 `python -m benchmarks.responsive_preemption [NODES]`
 
 One real `slurmctld`; the node daemon is the tests' pretended one, which registers all nodes. Half of them are full of
-jobs of a higher tier, the others of two jobs each of a lower one, and 200 jobs wait that can preempt nobody where they
+jobs of a higher tier, the others of two jobs each of a lower one, and 200 jobs wait that can preempt no job where they
 may run. Jobs end and come all the time; then jobs come, too, that are to preempt some of the lower ones. A process of
 its own asks small questions meanwhile. The target is 50 ms at the 99th percentile. The first line is the same with
 nothing to plan: what the machine itself adds. Last: processor time of the controller, and how soon room was made.
@@ -38,7 +38,7 @@ PREEMPT_PAUSE = 1.0
 
 
 def job(partition: str, nodes: int, cpus: int, minutes: int) -> SubmitJob:
-    """A job of one task on each of so many nodes."""
+    """A job of one task on each of `nodes` nodes."""
     spec = JobSpec(
         name="job",
         batch=True,
@@ -71,7 +71,7 @@ class Load:
         self.waits: list[float] = []
 
     async def fill(self) -> None:
-        """All nodes busy, and those waiting that can preempt nobody."""
+        """All nodes busy, and waiting jobs that can preempt no job."""
         half = self._nodes // 2
         high = [job("high", 1, CPUS, 600 + number % 50) for number in range(50)]
         await self._submit(half, high)
@@ -130,7 +130,7 @@ async def busy(controller: ControllerProcess, connection: Connection, nodes: int
             before = processor_seconds(controller)
             with Asker(controller.socket_name) as asker:
                 await load.go_on(preempt=preempt)
-            what = "jobs preempt" if preempt else "nobody can be preempted"
+            what = "jobs preempt" if preempt else "no job can be preempted"
             asker.say(f"{nodes} nodes, {len(node.running)} running, {what}")
             took = processor_seconds(controller) - before
             print(f"    processor time of the controller: {took / SECONDS * 100:.0f} %", flush=True)

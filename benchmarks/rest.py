@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
 
 
 def fill(slurm_conf: Path, count: int) -> None:
-    """So many more held jobs, by the wire."""
+    """Submit `count` more held jobs, over the wire protocol."""
     with connect_controller(locate_controller(str(slurm_conf))) as controller:
         for start in range(0, max(0, count), _BATCH):
             requests = [

@@ -148,7 +148,7 @@ def say(question: str, **values: float) -> None:
 
 
 def some_specs(count: int, rng: random.Random, gpus: int) -> list[JobSpec]:
-    """So many different requests: one node to eight, some with GPUs."""
+    """A number of different requests: one node to eight, some with GPUs."""
     found = []
     for number in range(count):
         nodes = rng.choice([1, 1, 1, 1, 2, 4, 8])
@@ -263,7 +263,7 @@ def cluster(nodes: int, pending: int, shapes: int) -> None:
 
 
 def preemption(nodes: int) -> None:
-    """Half of the nodes full of a higher tier, half of a lower one, and two hundred wait that can preempt nobody where
+    """Half of the nodes full of a higher tier, half of a lower one, and two hundred wait that can preempt no job where
     they may run: what does a quick cycle cost?
     """
     bench = Bench(nodes, 64, 8)
@@ -313,7 +313,7 @@ def preemption(nodes: int) -> None:
 
 
 def gangs(nodes: int, running: int, count: int) -> None:
-    """So many heterogeneous jobs of three components wait on a full cluster: what does one cost in a full cycle, when
+    """Heterogeneous jobs of three components wait on a full cluster: what does one cost in a full cycle, when
     nothing is promised yet, and after twenty jobs have ended?
     """
     rng = random.Random(5)
@@ -338,7 +338,7 @@ def gangs(nodes: int, running: int, count: int) -> None:
 
 
 def to_come(kind: str, count: int) -> None:
-    """So many jobs in one chain of dependencies, or all behind one job ("fan"), on 1,000 nodes: what do their expected
+    """Jobs in one chain of dependencies, or all behind one job ("fan"), on 1,000 nodes: what do their expected
     starts cost in a full cycle, and what do the jobs cost a quick one?
     """
     bench = Bench(1000, 64, 8)

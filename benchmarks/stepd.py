@@ -67,7 +67,7 @@ def step_latency(cluster: NodeCluster) -> float:
 class Meter:
     """Processor time of slurmd and all that comes of it, by a cgroup of the processor accounting controller (v1 or v2).
 
-    Supervisors are reaped by nobody who would count them, so without such a cgroup only slurmd itself is known.
+    No process that reaps supervisors counts their use, so without such a cgroup only slurmd's own is known.
     """
 
     def __init__(self) -> None:

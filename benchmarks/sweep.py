@@ -1,4 +1,4 @@
-"""What does a sweep cost the controller beside a job array of as many tasks, and how long does its submission take?
+"""What does a sweep cost the controller, compared with a job array of as many tasks? How long is its submission?
 
 python -m benchmarks.sweep [--trials 1000] [--held]
 

@@ -1,7 +1,7 @@
 """Renders packaging/kubernetes/chart without helm, as far as the chart's templates go.
 
     python -m tools.chart [VALUES.yaml …] [--name NAME] [--namespace NAMESPACE]
-    python -m tools.chart --write        crds.yaml, clusters.yaml and operator.yaml beside the chart: plain manifests
+    python -m tools.chart --write        crds.yaml, clusters.yaml and operator.yaml next to the chart: plain manifests
 
 Of Go's templates: `if`, `else if`, `with`, `range`, variables, pipelines, `define` and `include`; of Sprig's functions
 those in `FUNCTIONS`. Anything else is an error that names it. tests/unit/k8s/test_chart.py compares the outcome with

@@ -22,7 +22,7 @@ from .meant import Meant, read
 from .record import _TIMES, learn
 from .transcript import BOUND, Case, Expected, Mismatch, Place, Ran, check, leave, parse, prepare, run, substitute
 
-#: What differs between two clusters, or two moments of one, beside `record`'s times.
+#: What differs between two clusters, or two moments of one, in addition to `record`'s times.
 _CHANCE = (
     (re.compile(r"(?<= )0:\d\d(?= |\Z)|\b00:0\d:\d\d(?:\.\d+)?\b"), "elapsed"),
     (re.compile(r"\b29:[345]\d\b"), "left"),

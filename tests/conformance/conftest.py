@@ -1,7 +1,7 @@
 """The cluster that conformance cases run on: one that is running already, or our own, started once.
 
 `CONFORMANCE_BIN` (directory of commands) and `CONFORMANCE_CONF` (slurm.conf) name a running cluster, Slurm's or ours.
-Without them the commands beside this Python are used, with daemons started under a scratch directory.
+Without them the commands next to this Python are used, with daemons started under a scratch directory.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _cluster(shape: Shape) -> Iterator[Cluster]:
     binaries = Path(sys.executable).parent
     missing = [name for name in COMMANDS if find_spec(f"spritz.cli.{name}") is None or not (binaries / name).exists()]
     if missing:
-        pytest.skip(f"not built or not installed beside this Python: {', '.join(missing)}")
+        pytest.skip(f"not built or not installed next to this Python: {', '.join(missing)}")
     # Not tmp_path: other users' jobs have to reach it.
     directory = Path(tempfile.mkdtemp(prefix="conformance-"))
     directory.chmod(0o755)

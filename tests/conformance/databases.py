@@ -38,12 +38,12 @@ def reason(kind: str) -> str:
     missing = [name for name in needed if _program(name) is None]
     if missing:
         return f"{kind} is not installed: no {', '.join(missing)}"
-    if needed and os.geteuid() == 0 and _somebody() is None:
+    if needed and os.geteuid() == 0 and _unprivileged_user() is None:
         return f"{kind} does not run as root, and there is none of {', '.join(_USERS)}"
     return ""
 
 
-def _somebody() -> str | None:
+def _unprivileged_user() -> str | None:
     """Who is to run servers: a user of the system if we are root; "" if we are ourselves."""
     if os.geteuid() != 0:
         return ""
@@ -151,7 +151,7 @@ class Server:
 @contextmanager
 def server(kind: str, *, durable: bool = False) -> Iterator[Server]:
     """A server for as long as the block lasts. `durable`: PostgreSQL syncs what it commits, as a site's does."""
-    user = _somebody()
+    user = _unprivileged_user()
     assert user is not None, reason(kind)
     directory = Path(tempfile.mkdtemp(prefix=f"spritz-{kind}-"))
     directory.chmod(0o700)

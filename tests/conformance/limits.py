@@ -3,7 +3,7 @@
     python -m tests.conformance.limits REAL_CONF [--only WORDS] [--cases FILE] [--verbose]
 
 REAL_CONF is the slurm.conf of a running cluster (`tests.conformance.real` starts one); ours is started here; as root.
-Its slurmctld is started anew as the cases ask for other lines of slurm.conf, and is stopped in the end.
+Its slurmctld is restarted when a case needs other lines of slurm.conf, and is stopped in the end.
 What differs is printed. Cases are in limits.txt, which says how they are written.
 """
 

@@ -154,7 +154,7 @@ def squeeze(line: str) -> str:
 
 
 def replace_case(text: str, case: Case) -> str:
-    """The transcript's text with this one case written anew."""
+    """The transcript's text with this case recorded again."""
     lines = text.split("\n")
     start = next(i for i, line in enumerate(lines) if line.rstrip() == f"=== {case.name}")
     end = next((i for i in range(start + 1, len(lines)) if lines[i].startswith("=== ")), len(lines))

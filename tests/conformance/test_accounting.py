@@ -349,7 +349,7 @@ def test_without_duplicates_the_last_life_of_each_job_is_shown_in_order(store: S
     assert any(one.steps for one in shown)
 
 
-def test_an_answer_that_nobody_reads_to_its_end_gives_its_connection_back(store: Store) -> None:
+def test_an_answer_that_is_not_read_to_its_end_returns_its_connection(store: Store) -> None:
     register(store)
     store.ingest("c1", JOURNAL, in_groups(History(15).events(600), 15))
     for _ in range(30):

@@ -56,7 +56,7 @@ def test_a_controller_registers_with_a_database_that_was_read_only(store: Store)
     assert register(store) == 0
 
 
-def test_ever_so_many_jobs_are_asked_for_as_one_is(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_for_many_jobs_equals_queries_for_each(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which took MariaDB a minute for a hundred thousand, and did not fit into a statement of it for a million."""
     register(store)
     store.ingest("c1", JOURNAL, in_groups(History(1).events(60), 1))
@@ -83,9 +83,7 @@ class Cut(Exception):
 
 
 @pytest.mark.parametrize("revision", CUTS)
-def test_an_upgrade_that_was_interrupted_goes_on_where_it_is_begun_anew(
-    new_url: Callable[[], str], revision: str
-) -> None:
+def test_an_interrupted_upgrade_continues_when_it_is_started_again(new_url: Callable[[], str], revision: str) -> None:
     """MariaDB commits each change of a table at once, and Python's SQLite unless told otherwise."""
     for cut in CUTS[revision]:
         engine = open_engine(parse_url(new_url()))
@@ -107,7 +105,7 @@ def test_an_upgrade_that_was_interrupted_goes_on_where_it_is_begun_anew(
 
 
 def _upgrade_until(engine: Engine, cut: int) -> None:
-    """Fail at the change that follows so many."""
+    """Fail at the change that follows this number of changes."""
     left = cut
 
     def count(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:

@@ -184,7 +184,7 @@ def test_what_is_done_is_not_done_again(make_store: Callable[[], Store]) -> None
     assert roll_all(store, end + HOUR) == 4
 
 
-def test_a_job_that_is_charged_to_somebody_else_takes_its_past_with_it(make_store: Callable[[], Store]) -> None:
+def test_a_job_that_is_charged_to_another_user_takes_its_past_usage_along(make_store: Callable[[], Store]) -> None:
     store = make_store()
     register(store)
     events = list(History(5, start_at=START, plain=True).events(1))

@@ -88,7 +88,7 @@ class Place:
     conf: Path
     directory: Path
     known: dict[str, str]
-    #: Slurm's nodes stay busy for a moment after a job; whoever comes meanwhile is told that he is queued.
+    #: Slurm's nodes stay busy for a moment after a job; a command that comes meanwhile says that its job is queued.
     slow_to_free_nodes: bool = False
     #: Whether a command that fails may add what would help: `sbatch: there is no partition gpux`, after Slurm's line.
     hints: bool = False
@@ -363,7 +363,7 @@ def leave(place: Place, values: dict[str, str]) -> None:
 
 
 def describe(step: Expected, ran: Ran, values: dict[str, str]) -> str:
-    """What was expected beside what came, without the lines that agree."""
+    """Expected and actual lines next to each other, without the lines that agree."""
     lines = [f"$ {substitute(step.command, values)}"]
     for mark, templates, actual in (("1", step.stdout, ran.stdout), ("2", step.stderr, ran.stderr)):
         wanted = [template.removeprefix(OPTIONAL) for template in templates]

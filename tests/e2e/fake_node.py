@@ -112,7 +112,7 @@ class FakeNode:
         )
 
     async def has_started(self, count: int) -> None:
-        """Return when so many launches were carried out."""
+        """Return when this number of launches was carried out."""
         async with self._progress:
             await self._progress.wait_for(lambda: len(self.started) >= count)
 

@@ -1,6 +1,6 @@
 """The launcher, built for a test, with a command server that is the test's own.
 
-`Launched.directory` is as an installation's `bin`: a launcher for each command, and the Python script beside it, which
+`Launched.directory` is as an installation's `bin`: a launcher for each command, and next to it the Python script, which
 writes down how it was called, so a test can tell who did what.
 """
 
@@ -53,7 +53,7 @@ def build(target: Path, flags: Sequence[str] = (), patience: Sequence[str] = PAT
 
 
 def install(target: Path) -> None:
-    """A copy of the package: nobody edits it while tests run."""
+    """A copy of the package, which is not edited while tests run."""
     shutil.copytree(ROOT / "src/spritz", target / "spritz")
 
 

@@ -13,7 +13,7 @@ _SO_NETNS_COOKIE = 71
 
 
 def socket_name(script: str, python_path: str = "") -> str:
-    """Name of the socket that the launcher beside this script connects to."""
+    """Name of the socket that the launcher next to this script connects to."""
     info = os.stat(script)
     seconds, nanoseconds = divmod(info.st_mtime_ns, 10**9)
     stamp = f"{info.st_dev:x}:{info.st_ino:x}:{seconds:x}.{nanoseconds:x}"

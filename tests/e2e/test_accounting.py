@@ -1,4 +1,4 @@
-"""slurmdbd beside a real cluster: what sacct sees, and that nothing is lost while it is away."""
+"""slurmdbd with a real cluster: what sacct sees, and that nothing is lost while it is away."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_a_node_with_a_running_job_that_is_taken_out_of_the_file_does_not_take_t
 
 
 def test_what_ran_on_a_node_that_is_taken_out_ends_and_the_node_can_come_back(busy: Cluster) -> None:
-    """No second copy beside the first: n2 has every process killed, by the daemon that the controller sends away."""
+    """No second copy runs along with the first: the daemon of n2, which is dismissed, kills every process there."""
     lone = busy.submit("trap '' TERM; echo $SLURM_RESTART_COUNT >> lives; while :; do sleep 1; done", node_list=("n2",))
     busy.cancel(2)
     (busy.work / "go").touch()

@@ -42,7 +42,7 @@ def sharing(make_cluster: Callable[..., Cluster]) -> Iterator[Sharing]:
         made.kill()
 
 
-def test_who_preempts_and_who_takes_back(sharing: Sharing) -> None:
+def test_which_jobs_preempt_and_which_take_back(sharing: Sharing) -> None:
     user = user_name()
     sharing.manage("add", "qos", "low", "high")
     sharing.manage("modify", "qos", "high", "set", "preempt=low")

@@ -119,7 +119,7 @@ def test_nodes_start_when_a_job_needs_them_and_go_when_they_are_idle(make_cloud:
     job = cloud.wait_state(number, "COMPLETED")
     assert sorted(cloud.output(number).split()) == ["cloud1", "cloud2"]
     assert job.restart_count == 0
-    # The whole gang in one call, and no node that nobody asked for.
+    # The whole gang in one call, and no other node.
     assert cloud.noted("resumes") == ["cloud[1-2]"]
     told = json.loads((cloud.work / "resume-file").read_text())
     assert told["all_nodes_resume"] == "cloud[1-2]"

@@ -164,7 +164,7 @@ class Kube:
         return False
 
     async def running(self, jobs: int) -> None:
-        """Wait for so many."""
+        """Wait for this number."""
 
         async def look() -> bool:
             return (await self.command("squeue", "-h", "-t", "R", "-o", "%i")).count("\n") == jobs

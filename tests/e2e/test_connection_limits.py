@@ -72,7 +72,7 @@ def _resident_bytes(pid: int) -> int:
 
 @pytest.mark.root
 @pytest.mark.skipif(os.getuid() != 0, reason="needs another user")
-def test_root_and_nodes_are_served_while_a_user_holds_all_that_he_can_get(controller: ControllerProcess) -> None:
+def test_root_and_nodes_are_served_while_a_user_holds_all_connections_it_can_get(controller: ControllerProcess) -> None:
     controller.start(limit=_few_files)  # 200 connections in all
     assert controller.process is not None
     before = _resident_bytes(controller.process.pid)

@@ -102,7 +102,7 @@ def test_an_archive_is_unpacked_once(
     assert [path.name for path in kept] == [kept[0].name, f"{kept[0].name}.lock"]
 
 
-def test_what_a_killed_task_has_left_is_made_anew(
+def test_leftovers_of_a_killed_task_are_replaced(
     cluster: Cluster, image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = tmp_path / "image.tar"

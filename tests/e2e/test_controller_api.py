@@ -232,8 +232,8 @@ def test_over_tcp_the_kernel_vouches_for_callers_on_this_machine(controller: Con
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.getuid() != 0, reason="needs root to be somebody else")
-def test_users_own_their_jobs_and_nobody_elses(controller: ControllerProcess) -> None:
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")
+def test_users_own_their_own_jobs_only(controller: ControllerProcess) -> None:
     roots = submit(controller, "roots", hold=True)
 
     def user() -> None:
@@ -327,7 +327,7 @@ def test_an_interactive_job_that_waits_is_cancelled_when_its_client_dies(control
     until(lambda: state_of(controller, job_id) == "CANCELLED", "the cancellation")
 
 
-def test_a_batch_job_survives_whoever_waited_for_it(controller: ControllerProcess) -> None:
+def test_a_batch_job_survives_the_command_that_waited_for_it(controller: ControllerProcess) -> None:
     with controller.connect() as connection:
         job_id = connection.call(a_job("stays", hold=True), JobSubmitted).job_id
         connection.send(AwaitAllocation(job_id=job_id))
@@ -393,7 +393,7 @@ def test_a_granted_interactive_job_outlives_its_connection_but_not_its_client(co
             dead = jobs_by_name(controller)["dead"][0]
             granted_at = loop.time()
             await eventually(lambda: state_of(controller, dead) == "CANCELLED", "the revocation", 2 * GRACE_SECONDS)
-            assert loop.time() - granted_at < GRACE_SECONDS / 2, "its process has ended: nobody could come back"
+            assert loop.time() - granted_at < GRACE_SECONDS / 2, "its process has ended: the command cannot reconnect"
             assert state_of(controller, alive) == "RUNNING", "its process lives: it has only closed the connection"
             with controller.connect() as other:
                 other.call(FinishAllocation(job_id=alive), Done)
@@ -415,7 +415,7 @@ def test_a_node_that_was_away_gets_what_it_missed_and_the_later_registration_cou
                 job_id = submit(controller, "later", node_list=("n4",))
                 await eventually(lambda: second.running, "the launch on the later connection")
                 assert not first.running
-        # Nobody is there: the cancellation has to wait for the node.
+        # The node is away: the cancellation has to wait for it.
         with controller.connect() as connection:
             connection.call(CancelJobs(filter=JobFilter(targets=(JobTarget(job_id),))), CancelResult)
         async with FakeNode(controller.socket_name, ["n4"], hold=True) as third:
@@ -443,7 +443,7 @@ def raw(controller: ControllerProcess) -> socket.socket:
     [b"GET / HTTP/1.0\r\n\r\n", b"\xff" * 64, b"\0\0\0\0", frame(b"\x93\x01\x02\x03"), os.urandom(3000)],
     ids=["http", "ones", "empty frame", "odd envelope", "noise"],
 )
-def test_garbage_ends_its_own_connection_and_harms_nobody(controller: ControllerProcess, junk: bytes) -> None:
+def test_garbage_ends_only_its_own_connection(controller: ControllerProcess, junk: bytes) -> None:
     with controller.connect() as other:
         with raw(controller) as connection:
             connection.sendall(junk)
@@ -455,7 +455,7 @@ def test_garbage_ends_its_own_connection_and_harms_nobody(controller: Controller
         other.call(Ping(), Pong)
 
 
-def test_half_a_frame_and_silence_hold_nobody_up(controller: ControllerProcess) -> None:
+def test_half_a_frame_and_silence_delay_no_other_client(controller: ControllerProcess) -> None:
     with raw(controller) as connection:
         connection.sendall(struct.pack(">I", 1000) + b"half")
         with controller.connect() as other:

@@ -1,4 +1,4 @@
-"""Dev sessions, commands beside a run, guard, notifications and quotas: on a cluster of ours and on a real Slurm."""
+"""Dev sessions, commands inside a run, guard, notifications and quotas: on a cluster of ours and on a real Slurm."""
 
 from __future__ import annotations
 

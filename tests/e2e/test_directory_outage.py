@@ -1,4 +1,4 @@
-"""A directory of users that does not answer stops nobody who needs no answer: `runtime.directory`, end to end."""
+"""A directory of users that does not answer delays only requests that need it: `runtime.directory`, end to end."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_known_users_go_on_and_only_what_needs_an_answer_fails_after_the_deadlin
     assert outage.refusal(STRANGER).hint == f"uid {STRANGER} is no user of the controller's machine"
 
 
-def test_reading_the_configuration_again_waits_for_the_directory_and_nobody_waits_for_that(outage: Outage) -> None:
+def test_reconfiguration_waits_for_the_directory_and_no_request_waits_for_it(outage: Outage) -> None:
     with outage.controller.connect() as connection:
         connection.call(a_job("before"), JobSubmitted)
         outage.begin()

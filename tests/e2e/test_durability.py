@@ -52,7 +52,7 @@ class Ledger:
         self._grown = asyncio.Condition()
 
     async def grown_by(self, count: int) -> None:
-        """Return when so many more jobs are acknowledged."""
+        """Return when `count` more jobs are acknowledged."""
         goal = len(self.jobs) + count
         async with asyncio.timeout(100), self._grown:
             await self._grown.wait_for(lambda: len(self.jobs) >= goal)

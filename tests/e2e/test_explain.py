@@ -37,7 +37,7 @@ def explained(cluster: Cluster, job: int | str) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(240)
-def test_who_must_end_is_named_and_once_they_have_ended_the_job_starts(busy: Cluster) -> None:
+def test_blocking_jobs_are_named_and_once_they_have_ended_the_job_starts(busy: Cluster) -> None:
     job = busy.submit("sleep 600", name="wide", nodes_min=2, tasks=16, tasks_given=True)
     told = explained(busy, job)
     assert (told["verdict"], told["reason"], told["summary"]) == (

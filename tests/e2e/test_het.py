@@ -108,7 +108,7 @@ def test_a_component_that_waits_cannot_be_cancelled_alone(cluster: Cluster) -> N
     cluster.wait_all_ended([number, number + 1])
 
 
-def test_what_can_never_run_beside_the_rest_is_refused_as_a_whole(cluster: Cluster) -> None:
+def test_a_job_with_a_component_that_can_never_run_is_refused_as_a_whole(cluster: Cluster) -> None:
     before = set(cluster.jobs())
     whole = ("--exclusive", "-N2", ":", "--exclusive", "-N4", "--wrap", "true")
     refused = run(cluster, "sbatch", *whole)

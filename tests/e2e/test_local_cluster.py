@@ -126,7 +126,7 @@ def test_up_status_job_down_and_up_again(local: Local) -> None:
 
 
 def test_the_first_job_has_an_account_already(local: Local) -> None:
-    """What a controller knows of users it has from slurmdbd, which starts beside it."""
+    """What a controller knows of users comes from slurmdbd, which starts with it."""
     local.up("--nodes", "1", "--cpus", "2", "--memory", "500M")
     assert local.job(local.submit("true")).spec.account
 
@@ -197,7 +197,7 @@ def test_up_starts_only_what_is_missing(local: Local, killed: str) -> None:
 
 
 @pytest.mark.slow
-def test_pid_files_that_lie_kill_nobody_and_stop_nothing(local: Local) -> None:
+def test_wrong_pid_files_kill_no_process(local: Local) -> None:
     local.up("--nodes", "1")
     local("down")
     contents = ["", "garbage\n", "-1\n", "0\n", "9" * 20 + "\n", "1\n", f"{os.getpid()}\n"]
@@ -449,5 +449,5 @@ def test_a_taken_port_is_told_and_nothing_is_left_running(local: Local) -> None:
             done = local("up")
         assert done.returncode == 1
         assert ports[key] in done.stderr
-        assert local.pids() == {}, "what had been started beside it is stopped"
+        assert local.pids() == {}, "the other daemons that had been started are stopped"
     local.up()

@@ -266,7 +266,7 @@ def test_a_controller_that_was_replaced_is_refused(cluster: NodeCluster) -> None
         cluster.batch("#!/bin/sh\necho never\n")
 
 
-def test_an_order_that_contradicts_itself_fails_and_harms_nobody(cluster: NodeCluster) -> None:
+def test_an_order_that_contradicts_itself_fails_and_does_no_harm(cluster: NodeCluster) -> None:
     job = cluster.job()
     broken = LaunchBatch(
         term=1,
@@ -302,7 +302,7 @@ def test_a_burst_of_jobs_all_end(cluster: NodeCluster) -> None:
     wait_until(lambda: not list(cluster.spool().glob("job*")), "nothing is left in the spool")
 
 
-def test_another_users_job_is_refused_before_anything_of_his_is_touched(cluster: NodeCluster) -> None:
+def test_another_users_job_is_refused_before_any_of_its_files_is_touched(cluster: NodeCluster) -> None:
     if os.geteuid() == 0:
         pytest.skip("root may run jobs of anybody")
     job = cluster.batch("#!/bin/sh\ntouch ran\n", uid=os.getuid() + 1)

@@ -1,6 +1,6 @@
 """Jobs kept to their devices and cores by cgroups. Source: cgroup.conf(5) ConstrainDevices, ConstrainCores.
 
-The devices are files of the test's own with the numbers of /dev/full and /dev/zero, which harm nobody.
+The devices are files of the test's own with the numbers of /dev/full and /dev/zero, which do no harm.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def test_a_job_opens_its_own_device_and_no_other(confined: NodeCluster) -> None:
     assert lines(confined, job_with(confined, 0b10)) == ["open 1", "0"]
     assert lines(confined, job_with(confined, 0)) == ["none"]
     assert lines(confined, job_with(confined, 0b11)) == ["open 0", "open 1", "0,1"]
-    # What gres.conf does not name is nobody's to deny.
+    # Devices that gres.conf does not name are not denied.
     rest = "(: </dev/null) && (: </dev/random) && echo fine\n"
     assert lines(confined, job_with(confined, 0), rest) == ["fine"]
 

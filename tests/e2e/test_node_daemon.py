@@ -140,7 +140,7 @@ def test_slurmd_keeps_to_the_systems_cores_and_jobs_to_the_others(tmp_path: Path
         cluster.close()
 
 
-def test_it_returns_when_it_serves_and_says_who_holds_its_place(cluster: NodeCluster) -> None:
+def test_it_returns_when_it_serves_and_names_the_process_that_holds_its_place(cluster: NodeCluster) -> None:
     done = slurmd("-f", str(cluster.conf), "-N", "n1")
     assert (done.returncode, done.stderr) == (0, "")
     pid = int((cluster.root / "slurmd.pid").read_text())

@@ -1,6 +1,6 @@
 """--container=BUNDLE with oci.conf: runc runs bundles that are made of this machine's own files.
 
-Facts of Slurm's are of 22.05, run beside ours with the same bundle and oci.conf.
+Facts about Slurm are from 22.05, run with the same bundle and oci.conf.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def test_without_oci_conf_it_is_a_word_that_is_kept(bundle: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.root
 def test_another_users_container_has_that_users_rights_and_is_cleaned_up(bundle: Path) -> None:
-    """Rootless: whoever is root inside is the user outside, who calls the runtime, and owns what it keeps."""
+    """Rootless: root inside is the user outside, which calls the runtime and owns what it keeps."""
     if not others_can_run():
         pytest.skip("other users cannot run this installation")
     made = Cluster(nodes=1)

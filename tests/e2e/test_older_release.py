@@ -1,4 +1,4 @@
-"""Upgrades with the real older thing: an earlier tree of this repository beside the present one.
+"""Upgrades with the real older thing: an earlier tree of this repository and the present one.
 
 slurmdbd is upgraded first, then slurmctld, under running jobs and with the older slurmd and commands still there; then
 slurmd. Going back is refused where it would harm. SPRITZ_OLDER names other commits to upgrade from; the first of the

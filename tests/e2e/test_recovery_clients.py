@@ -1,4 +1,4 @@
-"""Commands that wait while daemons die and come back, and daemons whose clients die: nobody is left hanging, nothing
+"""Commands that wait while daemons die and come back, and daemons whose clients die: no command hangs, nothing
 is left behind.
 
 Source: srun(1), salloc(1), sbatch(1) --wait.
@@ -156,7 +156,7 @@ def test_a_queued_srun_waits_through_a_restart_or_says_why_not(cluster: Cluster,
 def test_a_client_that_dies_while_the_controller_is_away_holds_nothing_for_ever(
     cluster: Cluster, clients: Clients, command: str
 ) -> None:
-    """The new controller has never heard of it, and nobody will ever close its connection."""
+    """The new controller does not know it, and nothing will ever close its connection."""
     client = clients(command, "sh", "-c", "touch up; sleep 1000")
     touched(cluster, "up")
     cluster.kill_controller()

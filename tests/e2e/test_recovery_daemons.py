@@ -44,7 +44,7 @@ def test_running_jobs_go_on_without_the_controller_and_their_ends_are_recorded(c
     begun(cluster, running)
     cluster.kill_controller()
     (cluster.work / "go").touch()
-    until(lambda: "end" in cluster.output(running), "the script ends while nobody listens")
+    until(lambda: "end" in cluster.output(running), "the script ends while no daemon listens")
     cluster.start_controller()
     job = cluster.wait_state(running, "FAILED")
     assert (job.exit_status, job.restart_count, runs(cluster, running)) == (3 << 8, 0, 1)

@@ -70,7 +70,7 @@ def test_a_full_state_directory_stops_the_controller_with_a_word_and_loses_no_ac
         refused = cluster.run("slurmctld", "-D")
         assert refused.returncode == 1
         assert f"MiB in {cluster.root}/state and start slurmctld again: no acknowledged job is lost" in refused.stderr
-        # The job that runs ends while nobody can write it down.
+        # The running job ends while its end cannot be recorded.
         (cluster.work / "go").touch()
         subprocess.run(["mount", "-o", "remount,size=100m", cluster.root / "state"], check=True)
         cluster.start_controller()

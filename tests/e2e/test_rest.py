@@ -210,7 +210,7 @@ def test_a_bad_token_is_not_taken(site: Site, bad: str) -> None:
                 assert answer.headers["connection"] == "close"
 
 
-def test_no_one_is_taken_for_another(site: Site) -> None:
+def test_callers_are_not_mistaken_for_each_other(site: Site) -> None:
     with site.tcp() as client:  # TCP has no peer that the kernel vouches for
         assert client.get("/slurm/v0.0.45/jobs").status_code == 401
     other = next(entry.pw_name for entry in pwd.getpwall() if entry.pw_uid not in (0, os.getuid()))
@@ -222,7 +222,7 @@ def test_no_one_is_taken_for_another(site: Site) -> None:
         assert refused.json()["errors"][0]["error_number"] == 2002
         assert client.get("/slurm/v0.0.45/reconfigure").json()["errors"]
         assert client.post("/slurmdb/v0.0.45/qos", json={"qos": [{"name": "mine"}]}).json()["errors"]
-        # An ordinary user's token is that user's alone, whatever the name beside it says.
+        # An ordinary user's token is for that user only, whatever user name the request gives.
         assert client.get("/slurm/v0.0.45/jobs", headers={"X-SLURM-USER-NAME": user_name()}).status_code == 401
         twice = [("X-SLURM-USER-TOKEN", token(other)), ("X-SLURM-USER-TOKEN", token())]
         assert client.get("/slurm/v0.0.45/jobs", headers=twice).status_code == 401

@@ -85,7 +85,7 @@ def test_a_job_is_told_from_submission_to_end_and_a_reader_resumes_anywhere_in_b
     assert {body["step"] for name, body in told if name == "step"} == {"batch"}
 
 
-def test_tokens_say_who_reads_and_bad_requests_are_refused(site: Site) -> None:
+def test_tokens_identify_the_reader_and_bad_requests_are_refused(site: Site) -> None:
     with site.tcp() as client:
         assert client.get(PATH).status_code == 401
     with site.tcp(**{"X-SLURM-USER-TOKEN": token() + "x"}) as client:

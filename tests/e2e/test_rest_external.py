@@ -1,4 +1,4 @@
-"""External jobs over REST: nodes of another system, told of by the event stream, ended by whoever runs them."""
+"""External jobs over REST: nodes of another system, reported by the event stream, ended by that system."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_more_children_for_many_calls_and_fewer_afterwards(launched: Launched, s
     for process in processes:
         assert process.stdout is not None
         assert process.stdout.read(1), "it is at work"
-    until(lambda: len(children(launched)) >= 8, "two idle children beside them")
+    until(lambda: len(children(launched)) >= 8, "two idle children in addition")
     for process in processes:
         process.terminate()
         process.wait(100)

@@ -287,7 +287,7 @@ def test_two_hundred_at_once(launched: Launched) -> None:
     assert len(launched.servers()) <= 2, "one server, or another for one that was thought to hang"
 
 
-def test_an_idle_child_is_nobodys_burden(launched: Launched) -> None:
+def test_idle_children_end_with_their_server(launched: Launched) -> None:
     """A server that ends lets its idle children go, and removes its socket."""
     server = launched.warm()
     children = [int(pid) for pid in Path(f"/proc/{server}/task/{server}/children").read_text().split()]

@@ -165,7 +165,7 @@ def test_a_server_killed_in_the_middle_of_a_call(launched: Launched) -> None:
 
 
 def test_server_and_child_killed_in_the_middle_of_a_call(launched: Launched) -> None:
-    """Nobody is left to say anything; the command is not run again."""
+    """No process is left to report; the command is not run again."""
     process, child = running_command(launched)
     before = launched.direct_calls()
     os.kill(launched.servers()[-1], signal.SIGKILL)
@@ -212,8 +212,8 @@ def test_a_link_in_place_of_the_directory_is_not_followed(launched: Launched, tm
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
-def test_a_server_of_somebody_else_is_not_asked(launched: Launched) -> None:
-    """A socket in our directory whose server is another user: nobody but root could have put it there."""
+def test_a_server_of_another_user_is_not_used(launched: Launched) -> None:
+    """A socket in our directory whose server is another user: only root could have put it there."""
     script = (
         "import os, socket, sys, time\n"
         "os.setuid(12345)\n"

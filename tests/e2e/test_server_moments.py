@@ -99,7 +99,7 @@ def test_a_server_that_goes_away(launched: Launched, story: tuple[str, ...], aga
 
 @pytest.mark.parametrize("story", [("accepted",), ("read_all",)], ids=lambda story: story[-1])
 def test_a_server_that_stops_answering(impatient: Launched, story: tuple[str, ...]) -> None:
-    """The launcher waits for some seconds and takes the call back; nobody can take it then."""
+    """The launcher waits for some seconds and takes the call back; no child can take it then."""
     with in_the_servers_place(impatient) as listener:
         process, impostor = called(impatient, listener)
         for step in story:
@@ -129,7 +129,7 @@ def test_a_caller_can_interrupt_a_server_that_took_the_call_and_says_nothing(lau
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_before_the_command_has_begun_ends_the_launcher(launched: Launched, number: int) -> None:
-    """Whoever is slow to take the call does not get it any more."""
+    """A child that is slow to take the call does not get it any more."""
     with in_the_servers_place(launched) as listener:
         process, impostor = called(launched, listener)
         impostor.read_all()

@@ -24,7 +24,7 @@ from tests.e2e.far_directory import SILENCE, FarDirectory
 from tests.e2e.launched import PATIENCE_SECONDS, Launched, children_of
 
 VERSION = b"slurm 25.05.0\n"
-#: a user of nobody else's, whom these tests make where they run as root: limits on processes do not hold for root
+#: a user that only these tests have, created if they run as root: limits on processes do not hold for root
 _USER = 54_377
 
 
@@ -86,7 +86,7 @@ def call(launched: Launched, *argv: str, prepare: Callable[[], None], **env: str
 
 
 def become(processes: int | None = None) -> Callable[[], None]:
-    """To be the user, who may have so many processes."""
+    """Become the user, with this limit on processes."""
 
     def change() -> None:
         os.setgroups([])
@@ -153,7 +153,7 @@ def test_no_process_for_a_child_where_all_are_at_work(ordinary: Launched) -> Non
 @pytest.mark.parametrize("limit", [4, 5, 6, 8, 12])
 @pytest.mark.parametrize("warm", [True, False], ids=["served", "direct"])
 def test_few_descriptors(launched: Launched, warm: bool, limit: int) -> None:
-    """With 4, one beside the standard streams, Python itself cannot start: it says so, or some of its modules do."""
+    """With 4, one more than the standard streams, Python itself cannot start: it says so, or some of its modules do."""
     if warm:
         launched.warm()
     done = call(

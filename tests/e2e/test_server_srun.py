@@ -48,7 +48,7 @@ def test_it_serves_again_and_is_as_before(launched: Launched, conf: str) -> None
         assert kept, f"none is left after srun {words}"
     assert set(statuses) == {0, 3, 137, 2}
     fresh = {pid: state(pid) for pid in has_rested(launched)}
-    # Whoever served has a connection to the controller more than who did not.
+    # The child that served has one connection to the controller more than the others.
     assert len({str(signals) for signals, _ in fresh.values()}) == 1
     assert {"pipe:[]", "socket:[]"} >= {held for _, holds in fresh.values() for held in holds if ":[" in held} - {
         "anon_inode:[eventpoll]"
@@ -78,7 +78,7 @@ def test_an_interrupted_srun_leaves_the_next_call_alone(launched: Launched, conf
 
 
 @pytest.mark.slow
-def test_a_long_srun_keeps_nobody_waiting_for_a_server_that_is_gone(launched: Launched, conf: str) -> None:
+def test_a_long_srun_makes_no_command_wait_for_a_server_that_is_gone(launched: Launched, conf: str) -> None:
     """Its child must not hold the listener: who connects would wait for nothing."""
     server = launched.warm()
     process = subprocess.Popen(
@@ -89,7 +89,7 @@ def test_a_long_srun_keeps_nobody_waiting_for_a_server_that_is_gone(launched: La
     assert process.stdout is not None
     assert process.stdout.read(6) == b"begun\n"
     os.kill(server, signal.SIGKILL)
-    until(lambda: _is_refused(launched.socket), "nobody has the old listener")
+    until(lambda: _is_refused(launched.socket), "the old listener is closed everywhere")
     process.stdin.write(b"5\n")
     assert process.wait(100) == 5
     process.stdout.close()
@@ -99,7 +99,7 @@ def test_a_long_srun_keeps_nobody_waiting_for_a_server_that_is_gone(launched: La
 
 
 def _is_refused(path: Path) -> bool:
-    """Nobody listens, and there is no queue of connections that somebody might serve."""
+    """No process listens, and no connection waits in a queue to be served."""
     here = os.open(path.parent, os.O_PATH)  # longer paths do not fit into an address
     try:
         with socket.socket(socket.AF_UNIX) as client:

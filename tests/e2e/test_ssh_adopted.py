@@ -132,7 +132,7 @@ def contained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeC
     if not glob.glob("/lib/*/security/pam_namespace.so"):
         pytest.skip("takes pam_namespace")
     need_version_2()
-    # Beside /tmp, which is to be covered.
+    # Outside /tmp, which is to be covered.
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="spritz-ssh-") as place:
         os.chmod(place, 0o755)
         monkeypatch.setattr(tempfile, "tempdir", place)

@@ -51,7 +51,7 @@ end
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    """Makes a controller that is ended with the test; files are put beside slurm.conf."""
+    """Makes a controller that is ended with the test; files are put next to slurm.conf."""
     made: list[ControllerProcess] = []
 
     def start(extra: str, **files: str) -> ControllerProcess:
@@ -159,7 +159,7 @@ def test_a_script_that_hangs_or_kills_its_process_fails_one_job_and_the_controll
     assert submit(controller).job_id
     with controller.connect() as waiting, controller.connect() as other:
         waiting.send(a_job("loop"))
-        # Nobody else waits for the script, but those whose jobs are to pass it.
+        # Only submissions that pass through the script wait for it.
         for _ in range(20):
             assert list(other.stream(ListJobs(all=True), Jobs))
 

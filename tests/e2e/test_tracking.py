@@ -94,7 +94,7 @@ def test_a_requeued_run_goes_on_with_its_ids(lab: Lab) -> None:
         assert name in lab("runs", "--metric", "loss<0.3")
 
 
-def test_a_run_that_nobody_tracks_is_left_alone(lab: Lab) -> None:
+def test_an_untracked_run_is_left_alone(lab: Lab) -> None:
     (lab.project / "train.py").write_text(SHOW)
     assert "'MLFLOW_RUN_ID': None" in lab("run", "--", "python3", "train.py")
     assert not (lab.home / "mlflow").exists()

@@ -74,7 +74,7 @@ class Impostor:
 
 
 @pytest.mark.parametrize("place", ["socket", "port"])
-def test_whoever_takes_the_place_is_not_believed(
+def test_an_impostor_on_the_socket_is_not_trusted(
     make_cluster: Callable[..., Cluster], mallory: Person, place: str
 ) -> None:
     cluster = make_cluster(nodes=1).start()
@@ -86,7 +86,7 @@ def test_whoever_takes_the_place_is_not_believed(
         connect_controller(config).call(cluster.request("# secret\ntrue"), JobSubmitted)
     until(lambda: "connection.failed" in cluster.node_log(), "slurmd has tried")
     heard = impostor.end()
-    assert heard == b"", "nobody has said a word to it"
+    assert heard == b"", "no command has sent anything to it"
 
 
 def test_the_controller_comes_back_although_its_socket_is_taken(

@@ -1,4 +1,4 @@
-"""Root daemons with a SlurmUser: jobs run as their submitters, and nobody touches what is another's.
+"""Root daemons with a SlurmUser: jobs run as their submitters, and users cannot touch what belongs to others.
 
 Source: slurm.conf(5) SlurmUser; scontrol(1), scancel(1); credentials(7).
 """
@@ -115,9 +115,7 @@ def test_a_job_runs_as_its_submitter_with_groups_umask_limits_and_home(
     ]
 
 
-def test_the_owner_is_whom_the_kernel_names_and_not_whom_the_request_does(
-    site: Cluster, alice: Person, bob: Person
-) -> None:
+def test_the_owner_is_the_user_that_the_kernel_names_not_the_request(site: Cluster, alice: Person, bob: Person) -> None:
     with pytest.raises(Refused):
         submit_as(alice, site, uid=bob.uid)
     with pytest.raises(Refused):
@@ -166,7 +164,7 @@ def others_changes(number: int) -> list[Struct]:
 
 
 @pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
-def test_nobody_changes_or_reads_anothers_job(site: Cluster, alice: Person, bob: Person, state: str) -> None:
+def test_users_cannot_change_or_read_other_users_jobs(site: Cluster, alice: Person, bob: Person, state: str) -> None:
     begin_at = 2e9 if state == "PENDING" else 0.0
     number = submit_as(alice, site, "sleep 1000 # secret", begin_at=begin_at)
     site.wait_state(number, state)
@@ -277,7 +275,7 @@ def test_a_work_directory_that_the_user_may_not_enter_is_replaced_and_said(
     assert where == "/tmp"
 
 
-def test_scripts_environments_and_state_are_nobody_elses_to_read(
+def test_scripts_environments_and_state_are_unreadable_for_other_users(
     site: Cluster, alice: Person, bob: Person, desk: Path
 ) -> None:
     request = site.request("touch up; sleep 1000 # secret", work_dir=str(desk))
@@ -341,7 +339,7 @@ def test_a_users_job_cannot_pose_as_its_supervisor_or_touch_the_spool(site: Clus
     assert (desk / "out").read_text() == f"{site.root}/spool/n1/job{number:05d}.0.batch\n"
 
 
-def test_daemon_files_belong_to_whom_they_should(site: Cluster, people: dict[str, Person]) -> None:
+def test_daemon_files_have_the_right_owners(site: Cluster, people: dict[str, Person]) -> None:
     slurm = people["slurm"]
     assert (site.root / "state").stat().st_uid == slurm.uid
     assert site.controller is not None

@@ -317,7 +317,7 @@ def _power(world: World) -> None:
 
 
 def _what_is_left(world: World) -> None:
-    """What an image must hold beside what is over: jobs that run, wait and are held, and an array that waits."""
+    """What an image must hold besides ended jobs: jobs that run, wait and are held, and an array that waits."""
     _configure(world, min_job_age_seconds=30)
     old = world.submit(name="old")
     _end(world, old)

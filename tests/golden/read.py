@@ -47,12 +47,12 @@ def all_of(directory: Path) -> dict[str, Any]:
 
 
 def state(database: Path, *images: Path) -> Any:
-    """What slurmctld recovers from a journal, with images beside it."""
+    """What slurmctld recovers from a journal, with images next to it."""
     return plain(stored.decode(recovered(database, *images).image(), _images))
 
 
 def recovered(database: Path, *images: Path) -> Machine:
-    """The machine after a journal, with images beside it."""
+    """The machine after a journal, with images next to it."""
     with TemporaryDirectory() as temporary:
         shutil.copy(database, Path(temporary) / "journal.db")
         for path in images:

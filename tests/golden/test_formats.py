@@ -107,7 +107,7 @@ def test_only_additions_with_a_default_need_no_function(after: schema.Schema, ch
         assert schema.fingerprint(BEFORE) != schema.fingerprint({**BEFORE, **after})
 
 
-def test_whoever_changes_a_record_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_record_fails_with_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     changed = schema.difference(BEFORE, {**BEFORE, "Job": ["id: int"]})
     assert changed == "- Job: name: str = ''"
     assert "run `make formats`" in advice(changed)

@@ -164,7 +164,7 @@ def _take_out_chance(path: Path) -> None:
 
 
 def _sizes(count: int) -> list[int]:
-    """Sizes of groups that make up so many events."""
+    """Sizes of groups that make up this number of events."""
     sizes: list[int] = []
     while (left := count - sum(sizes)) > 0:
         sizes.append(min(left, (1, 2, 5, 13)[len(sizes) % 4]))

@@ -101,7 +101,7 @@ def test_pods_of_a_namespace_with_the_label_are_in_the_queue() -> None:
         of_daemon_set = await kube.pod("c", "lab", ownerReferences=[owner])
         assert of_daemon_set["spec"]["schedulerName"] == "default-scheduler"
         assert (await kube.pod("d"))["spec"]["schedulerName"] == "default-scheduler"
-        # What the policy cannot hold to the queue is not made, rather than made beside it.
+        # A pod that the policy cannot keep in the queue is refused rather than scheduled outside it.
         kube.server.cluster.services.clear()
         with pytest.raises(ApiFailure, match=r"schedule\.spritz\.dev"):
             await kube.pod("e", "lab")

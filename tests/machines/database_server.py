@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.conformance.databases import Server, _prepare, _somebody
+from tests.conformance.databases import Server, _prepare, _unprivileged_user
 from tests.machines.lan import NETWORK, Machine
 
 
 @contextmanager
 def server_on(machine: Machine, kind: str = "postgresql", *, durable: bool = False) -> Iterator[Server]:
     """A server for as long as the block lasts; `address_of` is for other machines. `durable`: PostgreSQL syncs."""
-    user = _somebody()
+    user = _unprivileged_user()
     assert user, "namespaces take root"
     directory = Path(tempfile.mkdtemp(prefix=f"spritz-{kind}-"))
     directory.chmod(0o700)

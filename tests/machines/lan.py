@@ -141,7 +141,7 @@ class Machine(Namespace):
         super().__init__(name, _PREPARE, {"OWN": str(own), "HOSTS": str(hosts), "SHARED": str(shared)})
         self.address = address
         self.own = own
-        #: of every command here, beside HOME and USER
+        #: environment of every command here, in addition to HOME and USER
         self.environ = {
             "PATH": f"{_SCRIPTS}:/usr/sbin:/usr/bin:/sbin:/bin",
             "LANG": "C.UTF-8",

@@ -141,7 +141,7 @@ for one in kept[:5]:
 
 
 @pytest.mark.slow
-def test_strangers_learn_nothing_and_keep_out_nobody(site: Lan) -> None:
+def test_strangers_learn_nothing_and_shut_no_user_out(site: Lan) -> None:
     """Silent peers, garbage and huge handshakes, two hundred at once; the cluster answers meanwhile and afterwards."""
     alpha, beta, eve = site.machines["alpha"], site.machines["beta"], site.machines["eve"]
     probe = eve.start("/usr/bin/python3", "-c", _PROBE, str(PORT), log="probe.out")

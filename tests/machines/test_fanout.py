@@ -135,7 +135,7 @@ def restart(site: Lan, host: str, pid_file: Path, *command: str) -> None:
 
 @pytest.mark.parametrize("host", ["alpha", "login"])
 def test_output_comes_up_from_node_to_node(site: Lan, host: str) -> None:
-    """Though nobody reaches zeta, it reaches epsilon."""
+    """No node reaches zeta, but zeta reaches epsilon."""
     talk = begun(site, host)
     sockets = site.machines[host].do("cat", "/proc/net/unix")
     assert len(re.findall(r" 0001 03 +\d+ @spritz-\d+-[0-9a-f]+$", sockets, re.MULTILINE)) == 1

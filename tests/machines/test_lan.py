@@ -54,7 +54,7 @@ import socket, sys
 try:
     socket.create_connection((sys.argv[1], 9), 0.5)
 except ConnectionRefusedError:
-    sys.exit(0)  # nobody listens there; the machine answers
+    sys.exit(0)  # the port is closed, but the machine answers
 except OSError:
     sys.exit(1)
 """

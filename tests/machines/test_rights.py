@@ -1,4 +1,4 @@
-"""Who may see and do what is the same on a login host as beside the controller."""
+"""Rights are the same on a login host as on the controller's machine."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def site() -> Iterator[Lan]:
         yield lan
 
 
-def test_the_sites_authority_says_who_is_who(site: Lan) -> None:
+def test_the_sites_authority_identifies_machines(site: Lan) -> None:
     conf = str(site.root / "etc/slurm.conf")
     gamma, delta, alpha = (site.machines[name] for name in ("gamma", "delta", "alpha"))
     assert gamma.out("srun", "-w", "beta", "hostname", SLURM_CONF=conf) == "beta\n"

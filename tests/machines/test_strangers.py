@@ -140,7 +140,7 @@ def site() -> Iterator[Lan]:
         yield lan
 
 
-def test_odd_bytes_harm_nobody(site: Lan) -> None:
+def test_odd_bytes_do_no_harm(site: Lan) -> None:
     alpha, eve = site.machines["alpha"], site.machines["eve"]
     conf = str(site.root / "etc/slurm.conf")
     pids = {name: int((alpha.own / f"run/{name}.pid").read_text()) for name in PORTS}

@@ -1,4 +1,4 @@
-"""`spritz join --systemd` beside a daemon that runs, and where it fails. (The main journey: test_journey.)"""
+"""`spritz join --systemd` while a daemon runs, and where it fails. (The main journey: test_journey.)"""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ def jobs(draw: st.DrawFn) -> JobSpec:
 
 @st.composite
 def reservations(draw: st.DrawFn) -> dict[str, Any]:
-    """Fields of a request, but for the times: these are `after` so many minutes."""
+    """Fields of a request except the times, which follow after a number of minutes."""
     place = draw(st.sampled_from(["node", "count", "cores", "gpus", "licenses"]))
     flags = draw(
         st.sets(st.sampled_from(["MAINT", "OVERLAP", "HOURLY", "DAILY", "FLEX", "MAGNETIC", "TIME_FLOAT"]), max_size=2)

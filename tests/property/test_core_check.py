@@ -45,7 +45,7 @@ class CheckedWorld(World):
         checked = machine.check(command, self.now, caller)
         assert machine.state.version == version, f"{command} was recorded"
         assert machine.image() == image, f"{command} has left a trace"
-        assert contents(machine.state) == before, f"{command} has left a trace beside the image"
+        assert contents(machine.state) == before, f"{command} has changed the state outside the image"
         outcome = super().do(command, caller)
         assert checked.reply == outcome.reply
         assert not checked.events or checked == outcome

@@ -204,7 +204,7 @@ class Conversation(RuleBasedStateMachine):
         requeue: bool,
         at_once: bool,
     ) -> MultipleResults[int]:
-        """Of so many components; all their numbers are known."""
+        """Submit a heterogeneous job; the ids of all components are known."""
         dependencies = tuple(Dependency(kind=kind, job_id=job_id) for kind, job_id in depends)
         if singleton:
             dependencies += (Dependency(kind="singleton"),)
@@ -474,7 +474,7 @@ class Conversation(RuleBasedStateMachine):
     @precondition(lambda self: self.settings.enforce)
     @rule(alice=st.sampled_from([None, 0, 1, 4]), all_of_them=st.sampled_from([None, 0, 2, 5]))
     def limit_accrual(self, alice: int | None, all_of_them: int | None) -> None:
-        """So many jobs of hers may grow older, and so many of the account's."""
+        """Limit how many jobs of the user, and how many of the account, may age."""
         root = Association(id=1, cluster="cluster", account="root", grp_jobs_accrue=all_of_them)
         users = [
             Association(id=number, cluster="cluster", account="root", user=user, is_default=True, max_jobs_accrue=limit)

@@ -76,7 +76,7 @@ def test_counts_add_up_and_a_node_is_able_exactly_if_it_can_take_a_part(
 
 @SPEED
 @given(sites(), st.lists(requests(), min_size=5, max_size=10), requests(), st.data())
-def test_once_those_who_must_end_have_ended_a_job_that_nobody_is_before_starts(
+def test_a_job_with_no_job_ahead_starts_once_its_named_blockers_have_ended(
     site: Site, running: list[dict[str, Any]], wanted: dict[str, Any], data: st.DataObject
 ) -> None:
     """All that is in the cluster runs; one job waits."""

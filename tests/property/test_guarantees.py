@@ -94,7 +94,7 @@ def size(job: Job) -> int:
 
 
 def step(here: Site) -> Plan:
-    """A cycle; whoever loses something had borrowed it for long enough, from one who asks for no more than his own."""
+    """Run a cycle. Jobs lose only what they have borrowed for long enough, to jobs within their guarantee."""
     plan = here.plan()
     state = here.machine.state
     stands = standing(state)
@@ -165,7 +165,7 @@ def in_want(here: Site) -> list[tuple[int, int]]:
     ),
     data=st.data(),
 )
-def test_whoever_asks_within_his_guarantee_gets_it_when_the_borrowers_time_is_over(
+def test_a_job_within_its_guarantee_starts_when_the_borrowers_time_is_over(
     here: Site, moves: list[Any], data: Any
 ) -> None:
     for move in moves:
@@ -190,8 +190,10 @@ def test_whoever_asks_within_his_guarantee_gets_it_when_the_borrowers_time_is_ov
     moves=st.lists(st.one_of(any_size, any_size, st.sampled_from(["end", 61.0])), min_size=4, max_size=24),
     data=st.data(),
 )
-def test_nobody_gives_back_in_vain_or_from_within_his_guarantee(here: Site, moves: list[Any], data: Any) -> None:
-    """Jobs of several GPUs, which may not fit for other reasons: whoever takes something starts."""
+def test_jobs_give_back_only_if_it_helps_and_only_what_exceeds_their_guarantee(
+    here: Site, moves: list[Any], data: Any
+) -> None:
+    """Jobs of several GPUs, which may not fit for other reasons: a job that takes something back starts."""
     takers: set[int] = set()
     for move in moves:
         if isinstance(move, dict):

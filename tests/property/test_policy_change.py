@@ -136,7 +136,7 @@ _JOBS = [
 
 
 @given(trees(3), trees(7))
-def test_rules_take_over_an_edit_as_if_they_were_made_anew(before: Policy, after: Policy) -> None:
+def test_edited_rules_equal_rules_built_from_the_new_policy(before: Policy, after: Policy) -> None:
     change = change_between(before, after)
     rules, fresh = Rules(before, {"q": "part"}), Rules(after, {"q": "part"})
     for job in _JOBS:

@@ -1,7 +1,7 @@
-"""Over random clusters, partitions, QOS and queues: nothing is given twice, nobody is preempted in vain, and no more
+"""Over random clusters, partitions, QOS and queues: nothing is given twice, no job is preempted in vain, and no more
 than must be.
 
-Whoever takes a victim starts as soon as that has left; a brute-force search finds no smaller set of victims.
+A job that preempts starts as soon as its victims have left; a brute-force search finds no smaller set of victims.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def test_nothing_is_given_twice_and_jobs_stop_and_go_on_as_a_whole(
     waiting=jobs,
     parts=st.sampled_from([preemption.QUICK_PARTS, 4]),
 )
-def test_whoever_takes_a_victim_starts_when_that_has_left(
+def test_a_job_that_preempts_starts_when_its_victims_have_left(
     here: Site, running: list[dict[str, Any]], waiting: dict[str, Any], parts: int
 ) -> None:
     """`parts`: with more that could be taken back victims are looked for on some nodes first, and then not always the

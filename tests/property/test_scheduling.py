@@ -1,6 +1,6 @@
 """Over random clusters and queues:
 
-nothing is given twice, every job gets exactly what it asked for, nobody is delayed.
+nothing is given twice, every job gets exactly what it asked for, and no job is delayed.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def test_shortest_candidate_first_equals_a_naive_reference(drawn: list[tuple[int
 
 @given(rows)
 @settings(max_examples=100, deadline=None)
-def test_conservative_starts_nobody_later_than_alone_with_those_before(
+def test_conservative_starts_no_job_later_than_with_earlier_jobs_alone(
     drawn: list[tuple[int, int, int, int, int]],
 ) -> None:
     """With exact estimates a job's start does not depend on any job that was submitted after it."""

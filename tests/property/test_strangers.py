@@ -1,4 +1,4 @@
-"""What a stranger can send is refused in so many words: frames, envelopes, credentials, launches, tokens, DNS answers.
+"""What strangers send is refused: frames, envelopes, credentials, launches, tokens, DNS answers.
 
 Nothing but the error that its reader names comes out, and no more is kept than the reader's bound.
 """

@@ -55,7 +55,7 @@ class Killed(Exception):
 
 
 class QuickClock(SystemClock):
-    """Nobody waits for anything but for others' work."""
+    """No task waits for anything but the work of other tasks."""
 
     async def sleep(self, seconds: float) -> None:
         """A turn of the loop."""
@@ -69,10 +69,10 @@ class QuietLog(Logger):
         super().__init__("simulation")
 
     def error(self, event: str, **fields: Any) -> None:
-        """Said to nobody."""
+        """Discard the message."""
 
     def info(self, event: str, **fields: Any) -> None:
-        """Said to nobody."""
+        """Discard the message."""
 
 
 class Daemon:

@@ -59,7 +59,7 @@ def by_the_journal(path: Path, groups: list[EventGroup], journal: int) -> dict[s
 
 
 def kill_often(directory: Path, seed: int, kills: int, monkeypatch: pytest.MonkeyPatch) -> World:
-    """A world after so many deaths, its tables compared with its journal."""
+    """A world after a number of kills, its tables compared with its journal."""
     # Small batches, and no waiting for company: a death may come at every few events.
     monkeypatch.setattr(outboxes, "GATHER_SECONDS", 0.0)
     monkeypatch.setattr(outboxes, "MESSAGE_GROUPS", 3)

@@ -25,7 +25,7 @@ def public_directory() -> Iterator[Path]:
 def test_an_installation_that_others_cannot_enter_is_named(
     public_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever asks: root could enter everything."""
+    """For any caller: root could enter every directory."""
     home = public_directory / "home"
     package = home / "venv/lib/python3/site-packages/spritz"
     package.mkdir(parents=True)

@@ -50,7 +50,7 @@ def test_versions_of_events_are_later_ones_and_a_deletions_is_its_own(play: Play
                         break
         assert versions[0] == made["metadata"]["resourceVersion"]
         assert len(set(versions)) == 2
-        # Whoever has seen the deletion goes on after it.
+        # A watch that has seen the deletion continues after it.
         async with kube.watch("configmaps", resourceVersion=versions[1]) as events:
             await kube.make("configmaps", config_map("d"))
             assert await following(events) == ("ADDED", "d")

@@ -1,4 +1,4 @@
-"""Every `*.txt` beside this file is a conversation with the core; see `spritz.testing.transcript` for the language."""
+"""Every `*.txt` next to this file is a conversation with the core; see `spritz.testing.transcript` for the language."""
 
 from __future__ import annotations
 

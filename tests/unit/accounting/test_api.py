@@ -160,7 +160,7 @@ def test_an_empty_database_takes_a_cluster_before_any_controller(store: Store) -
     assert [one.name for one in after.clusters] == ["x"]
 
 
-def test_who_cannot_be_known_is_told_nothing(store: Store) -> None:
+def test_an_unknown_user_is_told_nothing(store: Store) -> None:
     with pytest.raises(SpritzError, match="Protocol authentication error"):
         asked(store, None, SelectJobs())
 
@@ -207,7 +207,7 @@ def test_usage_is_rolled_up_before_it_is_told_and_others_is_private_if_so_config
     assert len(everybody) > 10
     private = frozenset({"usage"})
     assert asyncio.run(ask(0, private=private)) == everybody
-    # Who has no name here is known by a number, which nobody's usage is under.
+    # A user without a name here is known by a number, and no usage is stored under it.
     assert asyncio.run(ask(4_000_123, private=private)) == {}
 
 

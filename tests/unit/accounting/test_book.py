@@ -103,7 +103,7 @@ def test_what_must_not_be_is_refused_and_nothing_of_the_edit_is_done(engine: Eng
     assert read_book(engine) == before
 
 
-def test_who_may_change_what(engine: Engine) -> None:
+def test_rights_to_change_records(engine: Engine) -> None:
     put(engine, CHEM, CHEM_ON_C, ALICE, ALICE_IN_CHEM, User(name="op", admin="Operator"), User(name="bob"))
     put(engine, Coordinator(account="chem", user="alice"))
     bob_in_chem = replace(ALICE_IN_CHEM, user="bob")
@@ -125,7 +125,7 @@ def test_who_may_change_what(engine: Engine) -> None:
     put(engine, Account(name="by-op"), actor="op", admin=False)
 
 
-def test_everybody_changes_his_own_defaults_and_nothing_else(engine: Engine) -> None:
+def test_users_change_their_own_defaults_and_nothing_else(engine: Engine) -> None:
     put(engine, CHEM, CHEM_ON_C, ALICE, ALICE_IN_CHEM)
     (own,) = (one for one in read_book(engine).associations if one.user == "alice")
     allowed = (replace(own, is_default=not own.is_default), replace(own, default_qos="normal"))

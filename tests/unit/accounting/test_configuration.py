@@ -84,7 +84,7 @@ def test_every_mistake_is_named_with_its_line(tmp_path: Path) -> None:
         assert words in caught.value.message
 
 
-def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
     path = tmp_path / "slurmdbd.conf"
     path.write_text("")
     path.chmod(0o600)

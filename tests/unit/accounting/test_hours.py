@@ -104,7 +104,7 @@ def test_a_suspended_job_gives_up_its_cpus_and_nothing_else() -> None:
     assert window.holders(HOUR) == {ANN: {"cpu": 4 * 3000, "mem": 500 * HOUR}}
 
 
-def test_reserved_time_that_nobody_used_is_charged_in_equal_parts() -> None:
+def test_unused_reserved_time_is_charged_in_equal_parts() -> None:
     window = Window(HOUR, 2 * HOUR)
     kept = ReservationRecord(
         number=1,

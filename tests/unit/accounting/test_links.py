@@ -24,7 +24,7 @@ class Controller:
         """Never."""
 
 
-def test_nobody_waits_for_events_that_the_database_refuses() -> None:
+def test_queries_do_not_wait_for_events_that_the_database_refuses() -> None:
     links = Links(get_logger("test"))
     controller: Any = Controller()
 

@@ -108,7 +108,7 @@ def chem(cluster: str, shares: int = 1) -> Association:
     return Association(id=-1, cluster=cluster, account="chem", parent="root", shares=shares)
 
 
-def test_an_edit_sends_what_differs_and_only_to_those_whom_it_concerns(site: Site) -> None:
+def test_an_edit_sends_only_differences_and_only_to_clusters_that_it_concerns(site: Site) -> None:
     assert [type(one) for one in site.one.told] == [SetPolicy]
     assert site.one.policy == site.whole("c1")
     site.edit(Account(name="chem"), chem("c1"))

@@ -12,7 +12,7 @@ from tests.unit.cli.site import Site, open_site
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    """Four nodes of eight CPUs, nobody's jobs; commands find it."""
+    """Four nodes of eight CPUs without jobs; commands find it."""
     for name in ("SQUEUE_FORMAT", "SINFO_FORMAT", "SLURM_TIME_FORMAT", "SLURM_BITSTR_LEN"):
         monkeypatch.delenv(name, raising=False)
     with open_site(tmp_path) as site:

@@ -24,7 +24,7 @@ def test_the_cluster_that_slurm_conf_names_is_looked_at(site: Site) -> None:
     assert "spritz up" not in said
 
 
-def test_mail_that_nobody_sends_is_told(site: Site, tmp_path: Path) -> None:
+def test_mail_without_a_mail_program_is_reported(site: Site, tmp_path: Path) -> None:
     mailer = tmp_path / "mailer"
     add(site, f"MailProg={mailer}")
     assert f"no mail is sent for --mail-type: {mailer} is missing" in site.run(main, "doctor").out

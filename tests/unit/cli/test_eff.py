@@ -152,7 +152,7 @@ def test_each_node_of_several_is_shown() -> None:
     assert "180% at most, 6G of memory" in text
 
 
-def test_gpus_that_nobody_saw_in_use_are_mentioned() -> None:
+def test_gpus_that_were_never_seen_in_use_are_mentioned() -> None:
     job = a_job(tres_allocated="cpu=8,mem=32G,node=1,gres/gpu=1", time_limit_minutes=70)
     unused = (Metric("gres/gpumem", 0, 0, 0, 0, 0), Metric("gres/gpuutil", 0, 0, 0, 0, 0))
     cpu = Metric("cpu", 7 * 3_600_000, 7 * 3_600_000, 0, 0, 0)
@@ -165,7 +165,7 @@ def test_gpus_that_nobody_saw_in_use_are_mentioned() -> None:
     ]
 
 
-def test_gpus_that_nobody_could_look_at_are_not_called_unused() -> None:
+def test_gpus_that_could_not_be_sampled_are_not_called_unused() -> None:
     job = a_job(tres_allocated="cpu=8,mem=32G,node=1,gres/gpu=1", time_limit_minutes=70)
     one = JobWithSteps(job=job, steps=[a_step({"n1": usage(cpu=7 * 3600, memory_mib=26 * GIB)})])
     assert "not measured: NVML did not tell" in words(one)
@@ -212,7 +212,7 @@ def test_for_programs_there_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
     assert next(each["line"] for each in job["advice"]) == "#SBATCH --ntasks=1 --cpus-per-task=3"
 
 
-def test_a_job_that_nobody_knows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_job_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eff, "jobs", lambda text, context: ([], NOW))
     context = Context("spritz", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
     assert call(main, ["eff", "99"], context) == 1

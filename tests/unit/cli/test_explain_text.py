@@ -144,14 +144,14 @@ def test_colour_changes_nothing_but_colour() -> None:
     assert "\033" not in text()
 
 
-def test_many_who_must_end_are_cut_and_counted() -> None:
+def test_a_long_list_of_blocking_jobs_is_cut_and_counted() -> None:
     many = tuple(structs.replace(WAITING.blockers[0], job=str(number)) for number in range(100, 130))
     shown = text(blockers=many)
     assert "30 jobs, the last by" in shown
     assert "and 20 more" in shown
 
 
-def test_a_job_with_nobody_ahead_and_nothing_sooner() -> None:
+def test_a_job_with_no_job_ahead_and_no_sooner_start() -> None:
     shown = text(ahead=Ahead(), alternatives=(), blockers=(), tried=3)
     assert "Ahead" not in shown
     assert "Must end" not in shown

@@ -61,7 +61,7 @@ class Asked:
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
-    """Nobody has asked yet."""
+    """No request has been made yet."""
     return Asked(tmp_path, monkeypatch)
 
 

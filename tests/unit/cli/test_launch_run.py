@@ -102,7 +102,7 @@ class Bench:
         step = Step(job_id=5, step_id=0, spec=StepSpec(), uid=os.getuid(), nodes=nodes, tasks=sum(counts))
         settings = Settings(given or {}, {"killwait": "0"}, {})
         self.ended: list[int] = []
-        #: where the controller says that the step is (None: nobody says)
+        #: where the controller says that the step is (None: it does not answer)
         self.alive: set[tuple[int, str]] | None = None
         self.run = StepRun(
             self.reactor,
@@ -205,7 +205,7 @@ def test_a_supervisor_that_dies_ends_the_step(bench: Callable[..., Bench]) -> No
 
 
 def test_a_node_that_the_step_is_not_on_is_missed_and_the_others_are_ended(bench: Callable[..., Bench]) -> None:
-    """The launch failed there: nobody will ever connect from it."""
+    """The launch failed there: no supervisor will connect from it."""
     made = bench(1, 2)
     made.alive = {(5, "n1")}
 

@@ -30,7 +30,7 @@ def test_nodes_come_in_pieces_and_in_order(site: Site, few: None) -> None:
         assert [view.node.name for view in joined.nodes] == NODES
 
 
-def test_whoever_asks_for_all_at_once_gets_it(site: Site, few: None) -> None:
+def test_a_client_that_asks_for_all_at_once_gets_one_answer(site: Site, few: None) -> None:
     """A command of an earlier release; and `joined` takes a plain answer, as an earlier controller gives it."""
     with connect_controller() as controller:
         assert [view.node.name for view in controller.call(ListNodes(all=True), Nodes).nodes] == NODES

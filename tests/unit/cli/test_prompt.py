@@ -1,4 +1,4 @@
-"""Commands from standard input: where nobody types, they are echoed."""
+"""Commands from standard input are echoed unless it is a terminal."""
 
 from __future__ import annotations
 

@@ -289,7 +289,7 @@ def test_jobs_and_steps_are_picked_by_their_names() -> None:
             question(jobs=wrong)
 
 
-def test_who_is_asked_about() -> None:
+def test_the_users_of_a_query() -> None:
     own = () if os.getuid() == 0 else (os.getuid(),)
     assert question().query.users == own
     assert question(allusers="").query.users == question(jobs="1").query.users == ()

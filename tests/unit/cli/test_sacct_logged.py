@@ -68,7 +68,7 @@ def numbers(log: Path, *words: str) -> list[str]:
     return out.split()
 
 
-def test_the_log_is_shown_as_slurm_shows_it_whoever_asks_and_whenever(log: Path) -> None:
+def test_the_log_is_shown_as_slurm_shows_it_to_any_user_at_any_time(log: Path) -> None:
     assert ran("-f", log) == (0, DEFAULT, "")
     assert ran("-f", "log", "-b", "-P", cwd=str(log.parent))[1].splitlines()[:2] == ["JobID|UID|State", "5|0|COMPLETED"]
     assert ran("-c", "-f", log, "-l", "-P", "-j", 5)[1].splitlines() == [

@@ -35,7 +35,7 @@ def defaults(book: Book) -> list[str]:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_who_loses_the_default_account_gets_another_by_hand_or_with_the_next(whole: bool) -> None:
+def test_a_user_without_a_default_account_gets_one_by_hand_or_with_the_next_account(whole: bool) -> None:
     context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
     if whole:
         _text, puts, drops = delete_accounts(BOOK, Conditions(names=["chem"]), context)

@@ -71,7 +71,7 @@ def test_what_cannot_be_is_not_told_as_done(at_once: bool) -> None:
         (None, [], [User(name="ann")], ""),
     ],
 )
-def test_whoever_may_not_is_told_so(
+def test_edits_without_the_right_are_refused(
     at_once: bool, adding: str | None, puts: list[Any], drops: list[Any], lines: str
 ) -> None:
     context = Context("sacctmgr", {}, "/", io.StringIO("y\n"), io.StringIO(), err := io.StringIO())
@@ -202,14 +202,14 @@ def test_a_renamed_user_keeps_associations_and_all_else() -> None:
         ("ann set newname=eve adminlevel=None", "one at a time"),
     ],
 )
-def test_one_user_is_renamed_to_one_name_that_nobody_has(words: str, said: str) -> None:
+def test_one_user_is_renamed_to_one_free_name(words: str, said: str) -> None:
     (_, puts, drops), err = _renamed(words)
     assert (puts, drops) == ([], [])
     assert said in err
 
 
 class _Strict(Dbd):
-    """A slurmdbd that gives nobody what is for operators."""
+    """A slurmdbd that refuses everything that is for operators."""
 
     def call(self, request: object, *rest: object, **more: object) -> Any:
         if isinstance(request, GetBook):
@@ -219,7 +219,7 @@ class _Strict(Dbd):
         raise AssertionError(request)
 
 
-def test_whoever_may_change_nothing_is_told_so_where_nothing_is_found() -> None:
+def test_a_user_without_rights_is_refused_even_if_nothing_matches() -> None:
     me = Coordinator(user=users.name_of(os.getuid()), account="lab")
     for dbd, adding, said in (
         (_Strict(_lab(), ""), None, False),
@@ -319,7 +319,7 @@ def test_what_is_wrong_is_said_as_slurm_says_it(verb: Any, words: str, said: str
     assert err.getvalue().startswith(said)
 
 
-def test_private_accounts_are_refused_to_whoever_coordinates_none() -> None:
+def test_private_accounts_are_refused_to_users_who_coordinate_none() -> None:
     for accounts, said in (
         ((), "sacctmgr: error: Access/permission denied\n Problem with query.\n"),
         ((Account(name="lab"),), ""),

@@ -99,7 +99,7 @@ def test_a_tree_that_was_taken_away_is_not_told_as_changed() -> None:
     assert "Changed" not in loaded(book, FILE, clean=True)[1]
 
 
-def test_whoever_may_not_archive_is_told_so() -> None:
+def test_archiving_without_the_right_is_refused() -> None:
     context = screen()
 
     def refuse(*_: object, **__: object) -> None:

@@ -66,7 +66,7 @@ def test_jobs_use_of_it_by_their_share_of_its_cpus(used: int, wanted: float) -> 
     assert unused_seconds(kept(used=used), NOW) == wanted
 
 
-def test_of_one_that_has_not_begun_nothing_is_unused() -> None:
+def test_nothing_is_unused_of_a_job_that_has_not_begun() -> None:
     assert unused_seconds(kept(), NOW - 1000) == 0.0
 
 
@@ -74,7 +74,7 @@ def test_of_one_that_has_not_begun_nothing_is_unused() -> None:
     ("users", "accounts", "wanted"),
     [("", "chem", "2"), ("amy", "", "3,4"), ("amy", "chem", "3"), ("", "-chem", "-2"), ("-amy", "", "-3,-4")],
 )
-def test_whom_it_is_for_is_told_by_their_associations(users: str, accounts: str, wanted: str) -> None:
+def test_users_of_a_reservation_are_shown_by_their_associations(users: str, accounts: str, wanted: str) -> None:
     book = Book(
         associations=(
             Association(id=2, cluster="c1", account="chem", parent="root"),

@@ -1,4 +1,4 @@
-"""sacctmgr show: what it takes beside conditions."""
+"""sacctmgr show: what it takes in addition to conditions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def shown(*words: str) -> tuple[list[str], str]:
         (("end=2020-01-01",), ["w1", "w2", "w3"]),
     ],
 )
-def test_transactions_are_chosen_by_who_what_and_when(words: tuple[str, ...], wanted: list[str]) -> None:
+def test_transactions_are_chosen_by_actor_action_and_time(words: tuple[str, ...], wanted: list[str]) -> None:
     assert shown(*words) == (wanted, "")
 
 

@@ -337,7 +337,7 @@ def test_nodes_are_drained_with_a_reason_and_resumed(site: Site) -> None:
     assert "Invalid node state specified" in site.run(main, "update", "nodename=n1", "state=cancel_reboot").err
 
 
-def test_a_reason_may_be_somebody_elses_word(site: Site) -> None:
+def test_a_reason_may_be_attributed_to_another_user(site: Site) -> None:
     assert site.run(main, "update", "nodename=n1", "State=DRAIN", "Reason=disk", "ReasonUid=4711").err == ""
     node = site.world.state.nodes["n1"]
     assert (node.reason, node.reason_uid) == ("disk", 4711)

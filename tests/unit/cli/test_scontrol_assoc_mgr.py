@@ -119,12 +119,12 @@ def test_filters_choose_users_accounts_and_qos(made: World) -> None:
     nobody = shown(made, users=("zoe",), qos=("none",))
     assert "\nNo users currently cached in Slurm.\n\n" in nobody
     assert "\nNo QOS currently cached in Slurm.\n\n" in nobody
-    assert "Account=chem UserName= " in nobody, "accounts are nobody's"
+    assert "Account=chem UserName= " in nobody, "accounts have no user"
     assert "UserName=alice" not in nobody
     assert " Account=root " not in shown(made, kinds=("assoc",), accounts=("chem",))
 
 
-def test_who_uses_nothing_is_not_listed_under_a_qos(made: World) -> None:
+def test_users_without_usage_are_not_listed_under_a_qos(made: World) -> None:
     made.cancel(*made.state.jobs)
     text = shown(made, kinds=("qos",), qos=("fast",))
     assert text.endswith("    Account Limits\n        No Accounts\n    User Limits\n        No Users\n")

@@ -53,7 +53,7 @@ FIGURES = Diagnostics(
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Ran]]:
-    """Runs sdiag against a controller with these figures, in UTC; root alone begins them anew."""
+    """Runs sdiag against a controller with these figures, in UTC; only root resets them."""
     root = True
 
     def reset(request: ResetDiagnostics, call: Call) -> Done:
@@ -173,7 +173,7 @@ def test_requests_are_sorted_as_asked(asked: Callable[..., Ran], option: str, or
     assert [line.split("(")[0].strip() for line in lines[first : first + 3]] == order
 
 
-def test_counters_are_begun_anew_by_root_alone(asked: Callable[..., Ran]) -> None:
+def test_only_root_resets_counters(asked: Callable[..., Ran]) -> None:
     done = asked("-r")
     assert (done.status, done.out) == (0, "Reset scheduling statistics\n")
     denied = asked("-r", as_root=False)

@@ -228,7 +228,7 @@ def test_times_are_rounded_to_minutes_and_then_to_hours(run: Run, start: str, en
 
 
 def test_accounts_are_divided_by_qos(run: Run) -> None:
-    """The same sums as by user, reserved time that nobody used without a QOS."""
+    """The same sums as by user; unused reserved time has no QOS."""
     line = "-nP cluster AccountUtilizationByQOS start=11/20 end=11/22 format=account,qos,used"
     _, out, _ = run(line)
     assert out.splitlines() == [

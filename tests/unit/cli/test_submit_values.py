@@ -12,7 +12,7 @@ from spritz.notation.errors import NotationError
 
 COMMANDS = {"sbatch": sbatch.OPTIONS, "salloc": salloc.OPTIONS, "srun": srun.OPTIONS}
 
-#: options that the commands themselves act on, beside those that become fields of the request
+#: options that the commands themselves act on, in addition to those that become fields of the request
 OWN = {
     "sbatch": "clusters export export-file get-user-env help ignore-pbs parsable propagate quiet test-only usage "
     "verbose version wait wrap",

@@ -112,7 +112,7 @@ def test_answers_find_their_callers_in_whatever_order_they_come() -> None:
     run(main)
 
 
-def test_a_handler_may_await_and_a_late_answer_to_somebody_gone_is_dropped() -> None:
+def test_a_handler_may_await_and_a_late_answer_to_a_closed_connection_is_dropped() -> None:
     gate = asyncio.Event()
     finished: list[str] = []
 
@@ -135,7 +135,7 @@ def test_a_handler_may_await_and_a_late_answer_to_somebody_gone_is_dropped() -> 
     run(main)
 
 
-def test_whoever_serves_a_caller_that_goes_away_is_told_once() -> None:
+def test_a_handler_is_told_once_that_its_caller_has_gone() -> None:
     gone: list[str] = []
     calls: list[Call] = []
 
@@ -259,7 +259,7 @@ def test_a_peer_with_too_many_unanswered_requests_is_not_read_from(monkeypatch: 
     ],
     ids=["http", "ff", "no msgpack", "big hello", "no hello", "two hellos", "zero", "huge", "cut envelope"],
 )
-def test_garbage_closes_its_connection_with_one_line_and_harms_nobody_else(garbage: bytes, logged: list[str]) -> None:
+def test_garbage_closes_its_connection_with_one_line_and_no_other(garbage: bytes, logged: list[str]) -> None:
     async def main() -> None:
         async with server_at({Ask: echo}) as (_, name):
             bystander = await to(name)

@@ -186,7 +186,7 @@ def test_places_are_kept_for_daemons_where_everything_runs_as_one_user(logged: l
 
 @pytest.mark.root
 @pytest.mark.skipif(os.getuid() != 0, reason="needs another user")
-def test_root_is_served_while_another_user_has_all_that_he_can_get() -> None:
+def test_root_is_served_while_another_user_holds_all_connections_it_can_get() -> None:
     name = abstract_name()
     ready, told = os.pipe()
     with serving({Ask: echo}, name, limits=Limits(connections=60)):
@@ -224,7 +224,7 @@ def _greeted(name: str) -> socket.socket:
     return connection
 
 
-def test_a_peer_for_which_nobody_vouches_has_few_connections_and_short_messages(
+def test_an_unidentified_peer_has_few_connections_and_short_messages(
     monkeypatch: pytest.MonkeyPatch, logged: list[str]
 ) -> None:
     monkeypatch.setattr(pipe_module, "peer_credentials", lambda connection: None)
@@ -409,7 +409,7 @@ def test_long_requests_count_until_they_are_answered() -> None:
     run(main)
 
 
-def test_a_user_who_reads_no_answers_is_cut_off_at_his_share_and_others_are_served(logged: list[str]) -> None:
+def test_a_user_who_reads_no_answers_is_cut_off_at_its_share_and_others_are_served(logged: list[str]) -> None:
     statistics = CallStatistics()
     produced = 0
 
@@ -443,7 +443,7 @@ def test_a_user_who_reads_no_answers_is_cut_off_at_his_share_and_others_are_serv
     run(main)
 
 
-def test_while_a_users_answers_lie_unread_his_requests_wait_and_a_dead_reader_ends_it(logged: list[str]) -> None:
+def test_requests_wait_while_answers_lie_unread_and_a_dead_reader_is_cut_off(logged: list[str]) -> None:
     statistics = CallStatistics()
 
     def big(ask: Ask, call: Call) -> Answer:

@@ -151,7 +151,7 @@ def test_whenever_links_break_every_byte_arrives_once(seed: int) -> None:
     asyncio.run(main())
 
 
-def test_an_end_that_has_nobody_to_send_to_stops_reading() -> None:
+def test_an_end_without_a_peer_stops_reading() -> None:
     async def main() -> None:
         ends = Ends()
         for _ in range(5):

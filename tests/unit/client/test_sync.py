@@ -161,7 +161,7 @@ def test_a_rejection_arrives_with_slurms_number_text_and_hint() -> None:
     assert (error.hint, error.exit_code) == ("did you mean gpu?", 1)
 
 
-def test_a_fault_in_a_handler_is_told_without_its_details_and_harms_nobody() -> None:
+def test_a_fault_in_a_handler_is_reported_without_details_and_harms_no_other_call() -> None:
     with serving({Crash: crash, Ask: echo}) as server:
         with connect_address(("127.0.0.1", server.port), timeout=100) as connection:
             with pytest.raises(RemoteError, match="internal error of the daemon") as refused:
@@ -352,8 +352,8 @@ def test_a_stranger_on_the_controllers_socket_or_port_is_not_trusted(over: str) 
         os.close(told)
 
 
-def test_a_local_port_at_which_nobody_accepts_is_given_nothing() -> None:
-    """Before it is accepted nobody can tell whose connection it is: so nothing is sent on it."""
+def test_nothing_is_sent_to_a_local_port_that_does_not_accept() -> None:
+    """Before it is accepted, the owner of the other end is unknown, so nothing is sent."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         with pytest.raises(ClientError, match="connect failure") as failed:
             connect_controller(config(listener.getsockname()[1], timeout=0.3))

@@ -26,7 +26,7 @@ def box() -> Iterator[Box]:
         yield put_in, out
 
 
-def test_what_the_launcher_took_out_again_nobody_else_gets(box: Box) -> None:
+def test_a_call_that_the_launcher_took_back_goes_to_no_child(box: Box) -> None:
     assert box[1].recv(1, socket.MSG_DONTWAIT) == b"D"
     with pytest.raises(BlockingIOError):
         take_out(box[1], Request(message(b"squeue")))

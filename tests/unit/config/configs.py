@@ -15,7 +15,7 @@ NODES = "NodeName=n[1-4] CPUs=4\nPartitionName=p Nodes=ALL Default=YES\n"
 
 
 def write(directory: Path, text: str = "", *, base: str = BASE, nodes: str = NODES, **others: str) -> str:
-    """A slurm.conf of `base`, `text` and `nodes`, and files such as `gres="…"` beside it; its path."""
+    """A slurm.conf of `base`, `text` and `nodes`, and files such as `gres="…"` next to it; its path."""
     for name, content in others.items():
         (directory / f"{name}.conf").write_text(content)
     path = directory / "slurm.conf"

@@ -78,7 +78,7 @@ def test_a_key_that_is_done_is_read(name: str) -> None:
 @pytest.mark.parametrize("record", [ClusterSettings, Partition, NodeConfig, NodeCapacity, GresCapacity])
 def test_what_the_configuration_fills_is_used(record: type[msgspec.Struct]) -> None:
     unused = {f"{record.__name__}.{name}" for name in record.__struct_fields__ if name not in _attributes()}
-    assert unused - set(_SHOWN) == set(), "fields that nobody uses"
+    assert unused - set(_SHOWN) == set(), "unused fields"
 
 
 def test_the_table_names_only_keys_and_options_that_there_are() -> None:

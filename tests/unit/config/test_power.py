@@ -41,7 +41,7 @@ def test_what_is_no_percentage_is_an_error(tmp_path: Path, text: str) -> None:
     assert f"{text}: expected a percentage" in said
 
 
-def test_nobody_is_suspended_by_default(tmp_path: Path) -> None:
+def test_no_node_is_suspended_by_default(tmp_path: Path) -> None:
     power = loaded(tmp_path).cluster.power
     assert (power.resumes, power.suspends, power.suspend_seconds, power.hides) == (False, False, None, True)
 

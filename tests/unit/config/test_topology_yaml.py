@@ -34,7 +34,7 @@ NODES = "NodeName=n[1-4] CPUs=4\nPartitionName=p Nodes=ALL Default=YES\nPartitio
 
 
 def put(directory: Path, text: str) -> Path:
-    """The file beside slurm.conf."""
+    """The file next to slurm.conf."""
     (directory / "topology.yaml").write_text(text)
     return directory
 
@@ -56,7 +56,7 @@ def test_the_default_network_comes_first_and_partitions_name_theirs(tmp_path: Pa
     assert [partition.topology for partition in config.partitions] == ["", "fabric"]
 
 
-def test_topology_conf_is_not_read_beside_it(tmp_path: Path) -> None:
+def test_topology_conf_is_not_read_if_topology_yaml_exists(tmp_path: Path) -> None:
     config = loaded(put(tmp_path, GOOD), "TopologyPlugin=topology/tree\n", topology="nonsense\n")
     assert [network.name for network in config.cluster.topologies] == ["nvl", "fabric", "none"]
 

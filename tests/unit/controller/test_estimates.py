@@ -67,7 +67,7 @@ def test_a_full_pass_knows_those_that_wait_for_resources_alone(monkeypatch: pyte
     assert asked.children == 0
 
 
-def test_who_asks_for_others_has_them_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expected_starts_of_other_jobs_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Asked(monkeypatch)
     version = asked.forecasts.version
     asked.ask([asked.waits, asked.depends], times=3)

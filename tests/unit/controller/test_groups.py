@@ -15,7 +15,7 @@ def test_groups_that_there_are_get_their_numbers() -> None:
     assert with_group_numbers(plain, gid_of) is plain
 
 
-def test_a_partition_for_groups_that_there_are_not_is_open_to_nobody() -> None:
+def test_a_partition_for_unknown_groups_is_closed_to_all_users() -> None:
     found = with_group_numbers(Partition(name="p", allow_groups=("no-such-group",), deny_groups=("staff",)), gid_of)
     assert (found.allow_gids, found.deny_gids) == ((-1,), (50,))
     changes = {"deny_groups": ["staff"], "allow_groups": [], "hidden": True}

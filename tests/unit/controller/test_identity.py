@@ -121,7 +121,7 @@ def test_a_peer_for_which_nothing_vouches_is_refused() -> None:
     play(scene)
 
 
-def test_root_slurmuser_and_our_own_user_are_administrators_and_nobody_else() -> None:
+def test_only_root_slurmuser_and_the_daemons_own_user_are_administrators() -> None:
     async def scene(identity: Identity) -> None:
         for uid, admin in ((0, True), (STRANGER, True), (os.getuid(), True), (STRANGER + 1, False)):
             assert (await caller_of(identity, uid)).admin == identity.is_admin(call_from(uid)) == admin
@@ -167,7 +167,7 @@ def test_while_users_are_not_looked_up_a_command_fails_and_queries_and_administr
         steering = await asked(identity, FakeCall(STRANGER))
         assert isinstance(steering, Caller)
         assert steering.admin
-        # What a command needs besides its caller, it waits for whoever sends it.
+        # A command waits for what it needs besides its caller, whichever user sends it.
         submitting = await asked(identity, FakeCall(STRANGER), lookups=lambda request, caller: [(person_of, STRANGER)])
         assert isinstance(submitting, SpritzError)
         identity.directory.deadline_seconds = 100.0

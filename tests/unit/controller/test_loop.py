@@ -26,7 +26,7 @@ from spritz.runtime.log import get_logger
 
 
 class Add(Struct, frozen=True):
-    """A command of this test's machine: so many events."""
+    """A command of this test's machine, which records a number of events."""
 
     events: int
     effect: str = ""

@@ -247,7 +247,7 @@ def test_effects_for_a_node_without_a_link_are_counted_and_logged(capfd: pytest.
 
 
 def test_nothing_is_sent_to_a_node_that_links_before_the_events_behind_it_are_durable() -> None:
-    """A job has started in memory: were it launched now and the controller killed, nobody would know of it."""
+    """A job has started in memory: if it were launched now and the controller killed, its record would be lost."""
 
     async def main() -> None:
         async with a_controller() as controller:

@@ -46,7 +46,7 @@ def test_reservations_that_one_may_not_use_are_hidden() -> None:
     assert usable(world.state, every, ROOT) == every
 
 
-def test_an_explanation_names_nobody_elses_jobs() -> None:
+def test_an_explanation_names_only_the_callers_own_jobs() -> None:
     site = Site([node("n1", 4)])
     running = site.submit(spec(4, user="bobby", name="secret"))
     site.cycle()

@@ -1,4 +1,4 @@
-"""Rows that are kept from one listing to the next are those that would be made anew."""
+"""Rows that are kept from one listing to the next equal recomputed rows."""
 
 from __future__ import annotations
 

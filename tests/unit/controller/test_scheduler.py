@@ -272,7 +272,7 @@ FULL_ALONE = (("default_queue_depth", "1"), ("batch_sched_delay", "100"))
 
 
 async def large_plan(jobs: int, **bench: Any) -> tuple[Bench, list[int]]:
-    """So many jobs, and the first slice of a plan that starts nearly all of them, highest rank first, is applied."""
+    """Submit jobs, and apply the first slice of a plan that starts nearly all of them, highest rank first."""
     made = Bench(parameters=FULL_ALONE, **bench)
     await made.settle()
     made.pause()
@@ -353,7 +353,7 @@ async def test_a_plan_for_nodes_that_are_not_these_any_more_is_given_up_and_made
     bench, ids = await large_plan(300, nodes=2)
     known = bench.configuration
     bench.send(replace(known, nodes=known.nodes[:1], partitions=(replace(known.partitions[0], nodes=("n1",)),)))
-    bench.context.check_whole(())  # has the table made anew, as any pass would
+    bench.context.check_whole(())  # rebuilds the table, as any pass would
     await bench.until(lambda: not bench.driver._applications)
     assert len(bench.started) == 2, "a quick pass, and no slice"
     assert len(bench.started[1]) == 1

@@ -65,7 +65,7 @@ def lines(path: Path) -> list[str]:
     return [line.partition("] ")[2] for line in found]
 
 
-def test_each_decision_is_a_line_and_a_rotated_file_begins_anew(tmp_path: Path) -> None:
+def test_each_decision_is_a_line_and_a_rotated_file_is_reopened(tmp_path: Path) -> None:
     path = tmp_path / "sched.log"
     log, errors = made(path, 1)
     log.listen(EVENTS)

@@ -91,7 +91,7 @@ def test_the_kernels_word_that_the_clock_was_set_is_passed_on(monkeypatch: pytes
         told = asyncio.Event()
         with watch_clock(told.set):
             await turns()
-            assert not told.is_set(), "a timer of the kernel that nobody has cancelled"
+            assert not told.is_set(), "a kernel timer that was not cancelled"
         news = os.eventfd(0)
         kernel = SimpleNamespace(timerfd_create=lambda *_: news, timerfd_settime=lambda *_: 0)
         monkeypatch.setattr(ctypes, "CDLL", lambda _: kernel)

@@ -57,7 +57,7 @@ def test_defaults_are_filled_in_and_strangers_are_refused() -> None:
 
 
 def test_what_is_not_enforced_is_set_right_for_the_records() -> None:
-    """An account that is not the user's becomes his default, and whoever has no association has QOS normal."""
+    """An account that the user lacks is replaced by the default, and a user without association has QOS normal."""
     made = World(hardware=capacity(cpus=8))
     made.ok(SetPolicy(policy=Policy(version=1, associations=(ROOT_ACCOUNT, CHEM, ALICE_IN_CHEM), qos=(NORMAL, FAST))))
     spec = made.job(made.submit(account="phys", qos="fast")).spec
@@ -66,7 +66,7 @@ def test_what_is_not_enforced_is_set_right_for_the_records() -> None:
     assert (spec.account, spec.qos) == ("phys", "normal")
 
 
-def test_nobody_moves_a_job_to_an_account_or_qos_that_is_not_his() -> None:
+def test_users_cannot_move_a_job_to_an_account_or_qos_of_others() -> None:
     made = world()
     job = made.submit()
     for field, value, code in (("account", "phys", "ESLURM_INVALID_ACCOUNT"), ("qos", "fast", "ESLURM_INVALID_QOS")):
@@ -269,7 +269,7 @@ def refused_move(made: World, job: int, **changes: object) -> str:
     return getattr(reply, "code", "")
 
 
-def test_nobody_moves_a_job_to_where_he_may_not_submit_it_but_operators_do() -> None:
+def test_only_operators_move_a_job_to_where_its_user_may_not_submit() -> None:
     few = replace(FAST, max_submit_pu=1)
     strict = Qos(name="strict", id=3, flags="DenyOnLimit", max_tres_pj="cpu=1", max_wall=5)
     alice = replace(ALICE_IN_CHEM, qos="normal,fast,strict")
@@ -296,5 +296,5 @@ def test_what_an_operator_sets_limits_do_not_hold_for_until_the_owner_sets_it() 
     made.ok(UpdateJob(target=target, changes={"time_limit_minutes": 30}))
     assert start_messages(made, job, 4) == ()
     asked = made.submit(time_limit_minutes=5, exempt=("time",))
-    assert made.job(asked).spec.exempt == (), "nobody asks for it"
+    assert made.job(asked).spec.exempt == (), "users cannot ask for it"
     made.check()

@@ -54,7 +54,7 @@ def test_a_limit_of_the_account_lets_the_first_jobs_grow_older_and_the_next_when
     made.check()
 
 
-def test_of_an_array_so_many_tasks_grow_older_as_the_limit_has_room_for() -> None:
+def test_as_many_tasks_of_an_array_age_as_the_limit_allows() -> None:
     made = world(chem=replace(CHEM, grp_jobs_accrue=3))
     one = made.submit()
     array = made.submit(array="0-4")
@@ -121,7 +121,7 @@ def test_limits_of_the_jobs_qos_stand_in_place_of_those_of_associations() -> Non
     made.check()
 
 
-def test_reset_accrue_time_begins_anew_for_those_that_grow_older() -> None:
+def test_reset_accrue_time_resets_the_age_of_aging_jobs() -> None:
     made = world(chem=replace(CHEM, max_jobs_accrue=1))
     first, second = made.submit(), made.submit()
     made.advance(7)
@@ -160,7 +160,7 @@ def test_nothing_is_limited_unless_limits_are_enforced() -> None:
     assert ages(made, made.submit()) == [made.now]
 
 
-def test_who_waits_for_a_place_is_known_after_a_restart() -> None:
+def test_jobs_that_wait_to_age_are_known_after_a_restart() -> None:
     made = world(chem=replace(CHEM, max_jobs_accrue=1))
     first, second = made.submit(), made.submit()
     made.machine = Machine.from_image(made.machine.image())
@@ -170,7 +170,7 @@ def test_who_waits_for_a_place_is_known_after_a_restart() -> None:
     assert made.state.ledger.use(("a", 2)).accruing == 1
 
 
-def test_limits_that_are_enforced_no_more_hold_nobody() -> None:
+def test_limits_that_are_no_longer_enforced_hold_no_job() -> None:
     made = world(chem=replace(CHEM, max_jobs_accrue=0))
     job = made.submit()
     made.advance(3)

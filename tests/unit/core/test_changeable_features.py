@@ -42,7 +42,7 @@ def reboots(here: World, **fields: Any) -> int:
     return job_id
 
 
-def test_what_slurm_conf_gives_is_active_beside_what_helpers_report() -> None:
+def test_features_of_slurm_conf_and_of_helpers_are_both_active() -> None:
     here = world()
     node = here.state.nodes["n1"]
     assert node.active == ("ib", "nps1")

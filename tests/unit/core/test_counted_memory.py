@@ -63,7 +63,7 @@ def memory(made: World, job: int) -> int:
     ],
 )
 @pytest.mark.parametrize("consumable", [True, False])
-def test_who_asks_for_none_counts_all_that_the_first_node_has(
+def test_a_job_without_a_request_counts_all_of_the_first_node(
     changes: dict[str, Any], expected: int, consumable: bool
 ) -> None:
     made = world(memory_consumable=consumable)
@@ -84,7 +84,7 @@ def test_it_follows_an_update() -> None:
     made.check()
 
 
-def test_nobody_sets_it_by_hand() -> None:
+def test_users_cannot_set_it() -> None:
     made = world()
     assert memory(made, made.submit(ROOT, memory_mib_counted=1)) == 3000
 

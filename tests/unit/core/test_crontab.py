@@ -151,7 +151,7 @@ def test_explicit_scancel_needs_the_flag(make_world: MakeWorld) -> None:
     assert cancelled(world, number, cron=True) == [""]
 
 
-def test_who_may_and_what_cannot_be(crontabs: World) -> None:
+def test_rights_and_impossible_requests(crontabs: World) -> None:
     world = crontabs
     (number,) = write(world, entry())
     assert world.refused(UpdateCrontab(uid=ALICE.uid), BOB) == "ESLURM_ACCESS_DENIED"

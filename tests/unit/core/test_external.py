@@ -59,7 +59,7 @@ def test_only_external_jobs_start_there() -> None:
     start(here, external(here), "k1", "n1")
 
 
-def test_an_external_job_ends_as_whoever_runs_it_says() -> None:
+def test_an_external_job_ends_with_the_status_that_its_system_reports() -> None:
     here = world()
     for status, state in ((0, JobState.COMPLETED), (3 << 8, JobState.FAILED)):
         job_id = external(here)
@@ -73,7 +73,7 @@ def test_an_external_job_ends_as_whoever_runs_it_says() -> None:
     here.check()
 
 
-def test_a_cancelled_one_keeps_its_nodes_until_it_is_said_to_be_gone() -> None:
+def test_a_cancelled_external_job_keeps_its_nodes_until_its_end_is_reported() -> None:
     here = world()
     job_id = external(here)
     start(here, job_id, "k1", "n1")

@@ -45,7 +45,7 @@ def states(world: World, first: int, size: int = 3) -> list[JobState]:
 
 
 def queued(world: World, size: int = 3, **fields: Any) -> int:
-    """The number of a job with so many components."""
+    """The id of a job with `size` components."""
     outcome = world.submit_het(*([fields] * size))
     assert outcome.rejection is None, outcome.rejection
     return world.state.next_job_id - size
@@ -109,7 +109,7 @@ def test_components_start_together_and_the_script_runs_on_the_first(world: World
     assert [(one.job_id, one.node) for one in launched] == [(first, "n1")]
 
 
-def test_a_plan_without_one_of_them_starts_none(world: World) -> None:
+def test_a_plan_without_one_of_the_components_starts_none(world: World) -> None:
     first = queued(world)
     world.start_het(first, "n1", "n2")
     assert states(world, first) == [PENDING] * 3
@@ -139,7 +139,7 @@ def test_components_never_take_the_same_resources(make_world: Callable[..., Worl
     assert states(world, first, 2) == [RUNNING] * 2
 
 
-def test_if_one_has_no_place_any_more_none_starts(world: World) -> None:
+def test_if_a_component_has_no_place_any_more_none_starts(world: World) -> None:
     first = queued(world)
     busy = world.submit()
     world.start(busy, "n2", cpus=8)
@@ -457,7 +457,7 @@ def test_ending_a_step_ends_all_its_parts(world: World) -> None:
     assert sorted(one.job_id for one in only(outcome.effects, TerminateStepOn)) == [first, first + 2]
 
 
-def test_whoever_attaches_to_a_step_hears_all_its_parts(world: World) -> None:
+def test_attaching_to_a_step_shows_the_output_of_all_its_parts(world: World) -> None:
     first = running(world)
     het_step(world, first, 0, 2)
     command = AttachStep(job_id=first, step_id=0, io_address="unix:@x", io_key="key")

@@ -22,7 +22,7 @@ from spritz.model.states import JobFlag, JobState
 from spritz.testing.builders import ALICE, BOB, World, kinds, node_share, only
 
 
-def test_a_noop_job_takes_three_events_beside_its_submission(world: World) -> None:
+def test_a_noop_job_takes_three_events_after_its_submission(world: World) -> None:
     job_id = world.submit()
     world.start(job_id, "n2")
     world.now += 1

@@ -157,7 +157,7 @@ def test_more_nodes_than_there_may_be_are_told_before_anything_else_it_would_tak
         return found.reason.value if found else ""
 
     assert told(max_tres_pu="cpu=2,node=2") == "QOSMaxNodePerUserLimit"
-    assert told(grp_tres="cpu=2,node=3") == "QOSGrpCpuLimit", "it could have so many"
+    assert told(grp_tres="cpu=2,node=3") == "QOSGrpCpuLimit", "it could have that number"
     assert told(max_tres_pu="node=2", grp_tres="node=1") == "QOSGrpNodeLimit", "the least of them"
     assert told(max_jobs_pu=0, grp_tres="node=1") == "QOSMaxJobsPerUserLimit"
 

@@ -30,7 +30,7 @@ ANN: dict[str, Any] = {"user": "ann", "account": "physics"}
         ("label", {"mcs_label": "secret"}, "secret"),
     ],
 )
-def test_a_label_is_given_to_who_asks_for_one(plugin: str, fields: dict[str, Any], label: str) -> None:
+def test_a_label_is_given_to_jobs_that_ask_for_one(plugin: str, fields: dict[str, Any], label: str) -> None:
     policy = McsPolicy(plugin=plugin, groups=("g1", "g2", "g3"))
     assert label_of(policy, JobSpec(**ANN, **fields), ("g3", "g2")) == label
 
@@ -59,7 +59,7 @@ def test_where_labels_are_enforced_every_job_has_one() -> None:
 @pytest.mark.parametrize(
     ("select", "plain", "mcs"), [("select", "x", "x"), ("ondemandselect", "", "x"), ("noselect", "", "")]
 )
-def test_who_keeps_others_off(select: str, plain: str, mcs: str) -> None:
+def test_which_jobs_exclude_others(select: str, plain: str, mcs: str) -> None:
     policy = McsPolicy(plugin="label", select=select)
     assert kept_by(policy, JobSpec(mcs_label="x")) == plain
     assert kept_by(policy, JobSpec(mcs_label="x", sharing=Sharing.MCS)) == mcs

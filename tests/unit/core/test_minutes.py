@@ -109,7 +109,7 @@ def test_usage_that_fades_as_fast_as_it_grows_never_reaches_the_limit(site: Make
     assert end_of(made, job, 1000 * HOUR)[0] is JobState.RUNNING
 
 
-def test_root_binds_nobody(site: Make) -> None:
+def test_limits_of_root_bind_no_job(site: Make) -> None:
     made = site(root={"grp_tres_mins": "cpu=1", "grp_wall": 1})
     job = made.submit()
     made.start(job, cpus=4)
@@ -211,7 +211,7 @@ def test_a_qos_that_denies_refuses_at_submission(site: Make) -> None:
     assert made.submit_refused(time_limit_minutes=1) == "ESLURM_ACCOUNTING_POLICY"
 
 
-def test_minutes_may_be_taken_from_those_who_run(site: Make) -> None:
+def test_minutes_may_be_taken_from_running_jobs(site: Make) -> None:
     """A limit that is lowered below what was used ends what runs, as in Slurm."""
     made = site()
     job = made.submit()

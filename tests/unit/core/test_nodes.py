@@ -237,7 +237,7 @@ def test_a_node_resumes_by_itself_when_it_was_told_so(world: World) -> None:
     world.advance(1)
     node = world.state.nodes["n1"]
     assert (node.flags & NodeFlag.DRAIN, node.reason, node.resume_at, node.state) == (0, "", 0.0, NodeState.IDLE)
-    # Whoever resumes it before forgets it, and so does another order.
+    # Resuming the node before cancels it, and so does another order.
     world.ok(drain)
     world.ok(UpdateNode(names=("n1",), state="RESUME"))
     assert world.state.nodes["n1"].resume_at == 0.0

@@ -141,7 +141,7 @@ def test_components_go_once_when_several_are_in_the_way(
         ({"job_id": 99}, "REQUEUE", "not running"),
     ],
 )
-def test_a_stale_plan_preempts_nobody(make_world: MakeWorld, changes: dict[str, Any], mode: str, why: str) -> None:
+def test_a_stale_plan_preempts_no_job(make_world: MakeWorld, changes: dict[str, Any], mode: str, why: str) -> None:
     world = made(make_world)
     job, other = world.submit(), world.submit()
     world.start(job, "n1", cpus=8)

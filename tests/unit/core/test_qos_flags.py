@@ -23,7 +23,7 @@ ASSOCIATIONS = (
 
 
 def world(flags: str) -> World:
-    """A partition of jobs of two nodes for ten minutes, and a QOS with these flags beside `normal`."""
+    """A partition of jobs of two nodes for ten minutes, and a QOS with these flags in addition to `normal`."""
     home = Partition(
         name="debug", nodes=("n1", "n2", "n3"), default=True, max_time_minutes=10, min_nodes=2, max_nodes=2
     )

@@ -173,7 +173,7 @@ def test_reserved_cores_leave_the_others_alone(world: World) -> None:
     assert start(world, outside) == ""
 
 
-def test_who_may_use_it(world: World) -> None:
+def test_which_users_may_use_it(world: World) -> None:
     make(world, users=("bob",))
     make(world, name="not", nodes=("n2",), users=("alice",), users_denied=True)
     make(world, name="account", nodes=("n3",), users=None, accounts=("physics",))
@@ -223,7 +223,7 @@ def test_a_longer_reservation_ends_its_jobs_later(world: World) -> None:
     assert world.job(job).state is JobState.TIMEOUT
 
 
-def test_a_recurring_one_comes_again_also_after_the_controller_was_away(world: World) -> None:
+def test_a_recurring_reservation_recurs_also_after_the_controller_was_away(world: World) -> None:
     first = make(world, 60, seconds=600, flags=("DAILY",)).start_at
     world.advance(700)
     assert world.state.reservations["r"].start_at == first + DAY
@@ -297,7 +297,7 @@ def test_a_whole_day_is_over_when_the_next_begins() -> None:
     assert all(end <= following for (_, end), (following, _) in pairwise(spans))
 
 
-def test_one_that_nobody_uses_is_purged(world: World) -> None:
+def test_an_unused_reservation_is_purged(world: World) -> None:
     make(world, flags=("PURGE_COMP",), purge_seconds=120)
     world.advance(100)
     job = world.submit(reservation="r")
@@ -340,14 +340,14 @@ def test_updates_are_all_or_nothing(world: World) -> None:
     assert world.state.reservations["r"].maintenance
 
 
-def test_a_floating_one_is_always_as_far_away(world: World) -> None:
+def test_a_floating_reservation_keeps_its_distance(world: World) -> None:
     make(world, 600, flags=("TIME_FLOAT",), float_seconds=600.0)
     world.advance(10_000)
     assert "reserved" in start(world, world.submit(time_limit_minutes=11))
     assert start(world, world.submit(time_limit_minutes=10)) == ""
 
 
-def test_a_magnetic_one_draws_jobs_that_name_none(world: World) -> None:
+def test_a_magnetic_reservation_draws_jobs_that_name_none(world: World) -> None:
     make(world, flags=("MAGNETIC",))
     assert start(world, world.submit(), reservation="r") == ""
     assert start(world, world.submit(), "n2") == ""

@@ -94,7 +94,7 @@ COMMANDS: dict[str, tuple[Callable[[int], Struct], bool, bool, bool, bool]] = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_who_may_do_what_with_others_jobs(world: World, name: str) -> None:
+def test_rights_over_other_users_jobs(world: World, name: str) -> None:
     make, runs, *expected = COMMANDS[name]
 
     def tried(caller: Caller, account: str) -> bool:
@@ -140,7 +140,7 @@ def test_operators_make_reservations_and_administrators_partitions(world: World)
     assert world.refused(DeletePartition(name=name), OPERATOR) == "ESLURM_USER_ID_MISSING"
 
 
-def test_nobody_else_runs_steps_in_a_job_or_submits_as_its_owner(world: World) -> None:
+def test_only_the_owner_runs_steps_in_a_job_or_submits_as_its_owner(world: World) -> None:
     job = world.submit(account="sub")
     world.start(job)
     world.started(job)

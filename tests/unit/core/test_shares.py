@@ -20,7 +20,7 @@ def figures(found: Shares) -> dict[str, tuple[int | None, int, int, int]]:
     return {row.account: (row.guaranteed, row.used, row.borrowed, row.lent) for row in found.rows}
 
 
-def test_who_has_lent_to_whom_and_who_gives_back_first() -> None:
+def test_order_of_borrowers_that_give_back() -> None:
     here = site({"ai": "gres/gpu=4", "vision": "gres/gpu=2", "bio": "gres/gpu=2"}, nodes=2, after={"ai": 10})
     submit(here, "vision", 1)
     run(here)

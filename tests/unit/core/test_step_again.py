@@ -51,7 +51,7 @@ def test_without_the_word_it_is_another_step(world: World) -> None:
     assert len(numbers) == 2
 
 
-def test_nobody_learns_of_another_users_step(world: World) -> None:
+def test_another_users_step_is_not_disclosed(world: World) -> None:
     job = job_of(world)
     world.step(job, io_key="k1")
     assert world.refused(CreateStep(job_id=job, spec=ASKED, again=True), BOB) == "ESLURM_ACCESS_DENIED"
@@ -61,7 +61,7 @@ def test_nobody_learns_of_another_users_step(world: World) -> None:
     assert made.job_id == elsewhere, "a key counts in its own job alone"
 
 
-def test_only_so_many_that_are_over_are_remembered(world: World) -> None:
+def test_a_bounded_number_of_ended_steps_is_remembered(world: World) -> None:
     job = job_of(world)
     for number in range(state.ENDED_STEPS_MAX + 1):
         made = world.step(job, io_key=f"k{number}")

@@ -24,7 +24,7 @@ def test_a_step_that_its_own_limit_ended_is_timeout(world: World) -> None:
     assert [one.state for one in ended] == [JobState.TIMEOUT]
 
 
-def test_who_asks_for_the_end_of_a_step_of_a_cancelled_job_has_not_cancelled_it(world: World) -> None:
+def test_ending_a_step_of_a_cancelled_job_does_not_count_as_cancelling_it(world: World) -> None:
     job, step = running_step(world)
     world.cancel(job)
     told = world.do(SignalStep(job_id=job, step_id=step, signal=0, terminate=True), ALICE).events

@@ -43,14 +43,14 @@ def test_steps_on_other_nodes_have_ports_of_their_own(world: World) -> None:
     here, there = world.submit(), world.submit()
     world.start(here, "n1", cpus=2)
     world.start(there, "n2", cpus=2)
-    beside = world.submit()
-    world.start(beside, world.free_share("n1", 2))
+    second = world.submit()
+    world.start(second, world.free_share("n1", 2))
     assert opened(world, here, 4) == (12000, 12001, 12002, 12003)
     assert opened(world, there, 4) == (12000, 12001, 12002, 12003)
-    assert world.refused(request(beside, 4), ALICE) == "ESLURM_PORTS_BUSY"
-    assert opened(world, beside, 2) == (12004, 12005)
+    assert world.refused(request(second, 4), ALICE) == "ESLURM_PORTS_BUSY"
+    assert opened(world, second, 2) == (12004, 12005)
     world.finished(here, step_id=0)
-    assert opened(world, beside, 1) == (12000,)
+    assert opened(world, second, 1) == (12000,)
 
 
 def test_there_are_none_without_mpi_params(make_world: Callable[..., World]) -> None:

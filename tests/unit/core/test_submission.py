@@ -36,7 +36,7 @@ def test_a_job_is_its_callers_whatever_it_says(world: World) -> None:
     assert spec.admin_comment == ""
 
 
-def test_an_administrator_may_submit_for_somebody_else(world: World) -> None:
+def test_an_administrator_may_submit_for_another_user(world: World) -> None:
     job = world.job(world.submit(ROOT, uid=1002, gid=1002, user="bob", group="bob", nice=-100))
     assert (job.spec.uid, job.spec.user, job.spec.nice) == (1002, "bob", -100)
     assert world.submit_refused(BOB, uid=1001) == "ESLURM_USER_ID_MISSING"
@@ -167,7 +167,7 @@ def test_every_task_of_an_array_counts_for_max_job_count(make_world: Make) -> No
         ({"state": PartitionState.INACTIVE}, {}, "ESLURM_PARTITION_NOT_AVAIL"),
     ],
 )
-def test_partitions_keep_out_whom_they_do_not_allow(
+def test_partitions_keep_out_users_that_they_do_not_allow(
     make_world: Make, rule: dict[str, Any], fields: dict[str, Any], code: str
 ) -> None:
     world = make_world(partitions=part(**rule))
@@ -186,13 +186,15 @@ def test_partitions_keep_out_whom_they_do_not_allow(
         ({"state": PartitionState.DOWN}, {}),
     ],
 )
-def test_partitions_let_in_whom_they_allow(make_world: Make, rule: dict[str, Any], fields: dict[str, Any]) -> None:
+def test_partitions_let_in_users_that_they_allow(
+    make_world: Make, rule: dict[str, Any], fields: dict[str, Any]
+) -> None:
     assert make_world(partitions=part(**rule)).submit(**fields)
 
 
 @pytest.mark.parametrize(("enforced", "accepted"), [("NO", True), ("ANY", True), ("ALL", False)])
 @pytest.mark.parametrize("names", [("staff", "debug"), ("debug", "staff")])
-def test_one_partition_that_is_open_to_him_will_do(
+def test_one_partition_that_is_open_to_the_user_is_enough(
     make_world: Make, names: tuple[str, ...], enforced: str, accepted: bool
 ) -> None:
     """Differs: 22.05 accepts the second of the jobs alone so that it starts (decision 0130)."""

@@ -19,7 +19,7 @@ from spritz.model.reports import NodeLost, NodeTrouble
 from spritz.scheduling.view.events.handlers import HANDLERS
 from spritz.testing.builders import ALICE, World
 
-#: structs beside the commands that are replies or parts of commands
+#: structs in the commands' modules that are replies or parts of commands
 PARTS = {
     "JobTarget",
     "JobFilter",

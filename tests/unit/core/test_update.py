@@ -133,7 +133,7 @@ def test_nothing_new_is_no_event(world: World) -> None:
     assert kinds(world.ok(update(job_id, name="same"), ALICE)) == []
 
 
-def test_priority_zero_by_an_administrator_is_his_hold(world: World) -> None:
+def test_priority_zero_by_an_administrator_is_an_administrators_hold(world: World) -> None:
     """As `scontrol hold`, also for a job of his own; what 22.05 does."""
     job_id = world.submit(ROOT)
     world.ok(update(job_id, priority=0), ROOT)

@@ -1,4 +1,4 @@
-"""What runs beside the command opens one MLflow run for all lives of a run, samples ranks, and harms nothing."""
+"""What runs along with the command opens one MLflow run for all lives of a run, samples ranks, and harms nothing."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_the_next_life_is_told_where_to_start(tmp_path: Path) -> None:
     assert (tmp_path / "told").read_text() == f"0 none\n1 {place}\n2 {place}\n"
 
 
-def test_restarts_without_a_checkpoint_end_and_progress_counts_anew(tmp_path: Path) -> None:
+def test_restarts_without_a_checkpoint_end_and_progress_resets_the_count(tmp_path: Path) -> None:
     job = Job(tmp_path, '[ "$SPRITZ_RESTART" = 1 ] && touch "$SPRITZ_CHECKPOINT_DIR/one"; exit 75', max_stalls="1")
     assert [job.live() for _ in range(5)] == [75, 75, 75, 75, resuming.STALLED]
     assert job.events()[-2:] == ["stalled", "ended"]
@@ -203,7 +203,7 @@ def test_a_run_is_paused_while_it_is_held(tmp_path: Path) -> None:
     assert state("job requeued in held state") == state("JobHeldUser") == "PAUSED"
     assert state("Priority") == "PENDING"
     assert state("None", "COMPLETING") == "COMPLETING"
-    # Whoever forces a pause may say so before the life that Slurm kills says that it has ended.
+    # A forced pause may be recorded before the end of the attempt that Slurm kills.
     record.append(tmp_path, "paused", 3.5, forced=True)
     record.append(tmp_path, "ended", 3.6, restart=0, status=143)
     assert state("JobHeldUser") == "PAUSED"

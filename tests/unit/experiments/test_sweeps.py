@@ -1,4 +1,4 @@
-"""Sweeps without a cluster: spaces, plans, early stopping beside Optuna's, trials' files, multirun words."""
+"""Sweeps without a cluster: spaces, plans, early stopping compared with Optuna's, trials' files, multirun words."""
 
 from __future__ import annotations
 

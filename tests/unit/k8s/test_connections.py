@@ -42,7 +42,7 @@ def test_a_closed_connection_opens_no_other() -> None:
     asyncio.run(use())
 
 
-def test_rows_are_asked_for_together_and_a_failure_reaches_those_who_wait() -> None:
+def test_rows_are_fetched_together_and_a_failure_reaches_every_waiting_caller() -> None:
     async def use() -> None:
         slurm = _Busy()
         slurm.answer.set()

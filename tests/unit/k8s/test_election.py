@@ -71,7 +71,7 @@ def test_a_lease_is_taken_when_it_has_not_changed_for_its_time() -> None:
     play(scene)
 
 
-def test_of_two_that_try_at_once_one_leads() -> None:
+def test_of_two_operators_that_try_at_once_one_leads() -> None:
     async def scene(server: KubeServer, a: Candidate, b: Candidate, log: list[str]) -> None:
         assert sorted(await asyncio.gather(a._attempt(), b._attempt())) == [False, True]
         for each in (a, b):

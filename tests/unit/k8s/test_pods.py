@@ -46,7 +46,7 @@ def test_a_shape_is_what_the_kubelet_counts() -> None:
         {"resources": {"requests": {"cpu": "6", "memory": "1Mi"}}},
         {"resources": {"requests": {"cpu": "1"}}, "restartPolicy": "Always"},
     ]
-    assert shape_of(pod(requests={"cpu": "2"}, initContainers=inits)).cpus == 7, "the first runs beside the second"
+    assert shape_of(pod(requests={"cpu": "2"}, initContainers=inits)).cpus == 7, "the first runs along with the second"
     assert shape_of(pod(requests={"cpu": "2"}, overhead={"cpu": "250m", "memory": "10Mi"})) == Shape(3, 10, 0)
     assert shape_of(pod(requests={"nvidia.com/mig-1g.10gb": 1})) == Shape(1, 0, 1, "1g.10gb")
     named = pod(requests={"amd.com/gpu": 1}, annotations={"spritz.dev/gpu-type": "mi300"})

@@ -75,7 +75,7 @@ def test_after_a_storm_the_cache_is_what_the_server_has_and_every_change_was_tol
     play(scene)
 
 
-def test_a_binding_whose_answer_was_lost_is_known_as_ones_own() -> None:
+def test_a_binding_whose_answer_was_lost_is_recognised_as_the_operators_own() -> None:
     async def scene(server: KubeServer, api: Api) -> None:
         containers = [Container(name="c", image="i")]
         await api.create(Pod(metadata=ObjectMeta(name="p", namespace="default"), spec=PodSpec(containers=containers)))

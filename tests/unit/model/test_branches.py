@@ -1,4 +1,4 @@
-"""Trees of daemons as lists: everyone is in them once, nobody tells more than the width, heads see their part."""
+"""Trees of daemons as lists: each node is in them once, none forwards to more than the width, heads get their part."""
 
 from __future__ import annotations
 

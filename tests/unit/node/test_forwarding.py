@@ -1,5 +1,5 @@
 """Orders that are passed on by real servers on this machine: each node has them once, what is missed is told, and
-nobody takes orders that the controller has not signed, or a daemon's user sent.
+no node takes orders that are neither signed by the controller nor sent by a daemon's user.
 """
 
 from __future__ import annotations

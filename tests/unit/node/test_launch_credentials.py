@@ -93,7 +93,7 @@ def test_any_other_is_refused(sent: SignedLaunch, kind: str) -> None:
     assert caught.value.kind == kind
 
 
-def test_a_downgraded_one_is_refused() -> None:
+def test_a_downgraded_credential_is_refused() -> None:
     content = b"\x00" + signed().credential[1:]
     sent = structs.replace(signed(), credential=content, signature=Signer(derive(KEY, "launch")).sign(content))
     with pytest.raises(BadCredential, match="downgraded"):

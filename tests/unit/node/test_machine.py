@@ -306,7 +306,7 @@ def test_a_failing_prolog_is_told_of_and_drains_the_node() -> None:
 
 
 def test_a_prolog_that_ran_at_the_allocation_does_not_run_again_for_a_step() -> None:
-    """The daemon has been started anew meanwhile: the message says that the node is ready."""
+    """The daemon has been restarted meanwhile: the message says that the node is ready."""
     ready = structs.replace(JOB, prolog_nodes=())
     message = structs.replace(LAUNCH, job=ready)
     only(done(Machine("n1", prolog=True).handle(message, 1)), actions.StartSupervisor)

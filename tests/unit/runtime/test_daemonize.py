@@ -55,7 +55,7 @@ def test_the_starting_command_returns_when_the_daemon_serves(tmp_path: Path) -> 
 startup = daemonize()
 open(sys.argv[1] + "/serving", "w").write(f"{os.getpid()} {os.getsid(0)} {os.getcwd()}")
 startup.serves()
-print("nobody must see this")
+print("this must not be seen")
 deadline = time.monotonic() + 100
 while not os.path.exists(sys.argv[1] + "/stop") and time.monotonic() < deadline:
     time.sleep(0.01)
@@ -85,10 +85,10 @@ def test_a_daemon_that_dies_before_it_serves_is_a_failure(end: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupting_the_starting_command_ends_the_daemon_too(tmp_path: Path, number: int) -> None:
-    """Ctrl-C while a daemon starts must not leave one behind that nobody knows of."""
+    """Ctrl-C while a daemon starts must not leave an unknown daemon behind."""
     program = """
 import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the process that runs the tests may ignore it
 startup = daemonize()
 with open(sys.argv[1] + "/pid", "w") as file:
     file.write(str(os.getpid()))
@@ -109,7 +109,7 @@ def test_no_moment_is_wrong_for_an_interrupt(tmp_path: Path, call: str, number: 
     """The signal comes just as a call returns whose result must not be lost: no daemon stays, nor a traceback."""
     program = """
 import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the process that runs the tests may ignore it
 directory, call, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
 starter, real = os.getpid(), getattr(os, call)
 def interrupted(*arguments):

@@ -1,4 +1,4 @@
-"""Files are replaced whole or not at all; private directories are nobody else's."""
+"""Files are replaced whole or not at all; private directories belong to one user."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_directory_that_others_could_change_is_refused(tmp_path: Path) -> None
 
 @pytest.mark.root
 @pytest.mark.skipif(os.getuid() != 0, reason="needs to give a directory away")
-def test_somebody_elses_directory_is_refused(tmp_path: Path) -> None:
+def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     theirs.mkdir(0o700)
     os.chown(theirs, 65534, 65534)

@@ -169,7 +169,7 @@ def test_in_the_background_lines_keep_their_order_and_are_all_there_at_the_end(t
 
 
 class Pipe:
-    """A log that nobody reads until `drain`: a write to it blocks when it is full, as one to a stuck disk does."""
+    """A log that is not read until `drain`: a write to it blocks when it is full, as one to a stuck disk does."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "log"

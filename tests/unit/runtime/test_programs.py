@@ -23,7 +23,7 @@ def _run(tmp_path: Path, body: str, seconds: float) -> str:
 
 
 def _gone(path: Path) -> bool:
-    """Whether that process is no more, or only waits for somebody to take note of its end."""
+    """Whether the process has ended; a zombie counts as ended."""
     try:
         return Path(f"/proc/{path.read_text().strip()}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:

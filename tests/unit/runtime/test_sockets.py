@@ -1,4 +1,4 @@
-"""Addresses are taken only if nobody serves there, and the kernel says who connects."""
+"""Addresses are taken only if no process serves there, and the kernel identifies clients."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_owner_of_a_local_tcp_connection_is_known(host: str) -> None:
 @pytest.mark.root
 @pytest.mark.skipif(os.getuid() != 0, reason="needs another user")
 @pytest.mark.parametrize("still_open", [True, False])
-def test_nobody_becomes_root_by_closing_the_socket(still_open: bool) -> None:
+def test_closing_the_socket_does_not_make_a_client_root(still_open: bool) -> None:
     """The kernel shows a closed socket as owned by root: that must not be believed."""
     server = socket.create_server(("127.0.0.1", 0))
     ready, told = os.pipe()

@@ -64,7 +64,7 @@ def test_what_the_block_raises_comes_out_as_itself() -> None:
         tasks.run(main())
 
 
-def test_a_contained_failure_is_reported_and_harms_nobody() -> None:
+def test_a_contained_failure_is_reported_and_ends_no_other_task() -> None:
     reported: list[tuple[str, str]] = []
 
     async def fail() -> None:

@@ -1,4 +1,4 @@
-"""Calls that may block run beside the loop, within bounds and deadlines."""
+"""Calls that may block run outside the loop, within bounds and deadlines."""
 
 from __future__ import annotations
 

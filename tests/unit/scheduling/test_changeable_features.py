@@ -97,7 +97,7 @@ def test_a_node_changes_while_a_job_waits_for_it_to_be_that_way() -> None:
     assert not here.machine.state.nodes["n2"].features_wanted
 
 
-def test_nobody_but_those_allowed_has_nodes_rebooted() -> None:
+def test_only_allowed_users_have_nodes_rebooted() -> None:
     here = site(replace(CHANGES, users=("ann",)))
     here.submit(spec(1, features="nps1", user="bob"))
     job = here.submit(spec(1, features="nps1", user="ann"))
@@ -123,7 +123,7 @@ def test_either_of_two_features_is_had_from_a_node_that_could_have_one() -> None
     assert (started[job].names, started[other].names) == (("n2",), ("n1",))
 
 
-def test_the_projection_is_as_one_made_anew_from_the_records() -> None:
+def test_the_updated_projection_equals_one_built_from_the_records() -> None:
     here = site(n2="nps2")
     here.submit(spec(1, features="nps1", delay_boot_seconds=600))
     report(here, "n3", "turbo")

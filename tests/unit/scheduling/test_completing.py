@@ -24,7 +24,7 @@ def site_of(*words: str, wait: int = 32) -> Site:
     ("words", "wait", "kept"),
     [((), 32, {"left", "middle", "alone"}), (("reduce_completing_frag",), 32, {"left", "middle"}), ((), 0, set())],
 )
-def test_nobody_starts_while_a_job_is_completing(words: tuple[str, ...], wait: int, kept: set[str]) -> None:
+def test_no_job_starts_while_a_job_is_completing(words: tuple[str, ...], wait: int, kept: set[str]) -> None:
     site = site_of(*words, wait=wait)
     first = site.submit(spec(1))
     site.cycle()

@@ -22,7 +22,7 @@ def four_nodes() -> Site:
 
 
 def whole(count: int, minutes: int = 10, **fields: Any) -> JobSpec:
-    """So many nodes, each of them for itself."""
+    """A number of nodes, none equal to another."""
     return spec(count, nodes=count, sharing=Sharing.EXCLUSIVE, time_limit_minutes=minutes, **fields)
 
 
@@ -127,7 +127,7 @@ def test_time_min_does_not_lower_a_limit_without_need() -> None:
     assert site.jobs[job].time_limit_minutes == 30
 
 
-def test_licenses_that_cannot_be_read_stop_nobody_else() -> None:
+def test_unreadable_licenses_stop_no_other_job() -> None:
     site = Site([node("n1", 8)], settings=structs.replace(SETTINGS, licenses=(("a", 1), ("b", 1), ("c", 1))))
     odd, fine = site.submit(spec(1, licenses="a,b|c")), site.submit(spec(1))
     assert list(site.cycle()) == [fine]

@@ -12,7 +12,7 @@ QUICK = 64
 
 
 def busy_site(shapes: int, jobs: int) -> Site:
-    """Eight full nodes and a queue of so many different requests, each promised all it may be."""
+    """Eight full nodes and a queue of different requests, each with every planned start that it may have."""
     site = Site([node(f"n{number}", 8) for number in range(8)])
     for number in range(jobs):
         site.submit(spec(1, time_limit_minutes=60 + number % shapes))

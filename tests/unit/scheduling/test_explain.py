@@ -115,7 +115,7 @@ def test_a_drained_node_says_why_an_administrator_drained_it() -> None:
     assert texts(one)[0] == "2 down: bad fan: n[1-2]"
 
 
-def test_those_who_must_end_are_named_with_what_they_hold_and_until_when() -> None:
+def test_blocking_jobs_are_named_with_their_resources_and_end() -> None:
     site = gpu_site()
     running = [site.submit(spec(1, nodes=1, gpus_per_node=3, time_limit_minutes=10 * (n + 1))) for n in range(4)]
     site.cycle()
@@ -178,7 +178,7 @@ def test_room_that_is_kept_for_a_promised_start_is_told_as_such() -> None:
     assert ("a time limit of 00:10:00 (--time=00:10:00)", site.now) in others(site, small)
 
 
-def test_licenses_are_told_with_who_has_them() -> None:
+def test_licenses_are_explained_with_their_holders() -> None:
     site = gpu_site(settings=structs.replace(SETTINGS, licenses=(("lab", 3),)))
     holder = site.submit(spec(1, licenses="lab:2", user="alice"))
     site.cycle()
@@ -211,7 +211,7 @@ def bill(user: str, **fields: Any) -> Any:
     return spec(1, user=user, account="lab", qos="normal", **fields)
 
 
-def test_a_limit_of_a_qos_is_told_with_its_figures_and_whose_end_makes_room_under_it() -> None:
+def test_a_limit_of_a_qos_is_explained_with_its_figures_and_the_jobs_whose_end_helps() -> None:
     site = billed_site(Qos(name="normal", max_tres_pu="gres/gpu=4"))
     first = site.submit(bill("alice", gpus_per_node=2, time_limit_minutes=5))
     second = site.submit(bill("alice", gpus_per_node=2, time_limit_minutes=9))
@@ -230,7 +230,7 @@ def test_a_limit_of_a_qos_is_told_with_its_figures_and_whose_end_makes_room_unde
     assert second in site.jobs
 
 
-def test_a_group_limit_names_those_who_use_it() -> None:
+def test_a_group_limit_names_the_jobs_that_use_it() -> None:
     site = billed_site(Qos(name="normal"), grp_tres="gres/gpu=5")
     site.submit(bill("alice", gpus_per_node=3))
     site.submit(bill("bob", gpus_per_node=1))
@@ -386,7 +386,7 @@ def test_running_and_ended_jobs_are_told_simply() -> None:
     assert one.summary == "Its exit code was 0."
 
 
-def test_a_job_that_preempts_is_told_whom() -> None:
+def test_a_job_that_preempts_names_its_victims() -> None:
     here = preemption_site(nodes=1, low={"grace_seconds": 60})
     victim = here.submit(low(tasks=4))
     here.cycle()
@@ -401,7 +401,7 @@ def test_the_order_of_tests_is_the_order_in_which_they_are_told() -> None:
 
 
 def test_a_job_of_several_partitions_is_not_kept_back_by_what_it_is_promised_in_another() -> None:
-    """In `whole` it must wait until its node is empty; in `part` there is room beside the job that runs."""
+    """In `whole` it must wait until its node is empty; in `part` there is room next to the running job."""
     configs = [node("n1", 2)]
     homes = [partition("part", configs, default=True), partition("whole", configs, oversubscribe="EXCLUSIVE")]
     site = Site(configs, homes)
@@ -412,7 +412,7 @@ def test_a_job_of_several_partitions_is_not_kept_back_by_what_it_is_promised_in_
     assert site.cycle()[job].partition == "part"
 
 
-def test_a_component_says_with_whom_it_starts() -> None:
+def test_a_component_names_the_components_with_which_it_starts() -> None:
     site = Site([node("n1"), node("n2", gres=[gpus(2)])])
     site.submit(spec(8, gpus_per_node=2))
     site.cycle()

@@ -88,7 +88,7 @@ def test_nodes_of_which_one_alone_is_too_small_take_a_part() -> None:
     assert one.partitions[0].nodes_needed == 1
 
 
-def test_a_job_that_is_over_a_limit_by_itself_is_ahead_of_nobody() -> None:
+def test_a_job_that_exceeds_a_limit_by_itself_is_ahead_of_no_job() -> None:
     site = billed_site(Qos(name="normal", max_tres_pu="gres/gpu=4"))
     for user in OTHERS:
         site.submit(bill(user, gpus_per_node=4, time_limit_minutes=60))

@@ -63,7 +63,7 @@ def test_a_reservation_of_busy_nodes_is_told_and_no_node_is_called_down() -> Non
     assert one.summary == "Reservation r begins on n1 before the job would be over."
 
 
-def test_reservations_of_other_nodes_hold_nobody() -> None:
+def test_reservations_of_other_nodes_block_no_job() -> None:
     site = site_of(3)
     reserve(site, name="far", nodes=("n3",))
     reserve(site, 600, name="near", nodes=("n1",))

@@ -57,7 +57,7 @@ EXAMPLE_USED = {"u1": 20.0, "u2": 25.0, "u4": 25.0}
 
 
 def machine_of_100(policy: PriorityPolicy) -> dict[str, Share]:
-    """The example with what nobody is charged for: a user beside the tree who has no share of it."""
+    """The example with usage outside the shares: a user below root who has no shares."""
     return figures(EXAMPLE + " rest=0 rest:nobody", {**EXAMPLE_USED, "nobody": 30.0}, policy)
 
 
@@ -161,7 +161,7 @@ def test_every_user_of_a_better_account_is_before_every_user_of_a_worse() -> Non
     assert found["d"].level == float("inf")
 
 
-def test_nobody_has_used_anything_and_all_are_first() -> None:
+def test_all_users_rank_first_while_none_has_used_anything() -> None:
     found = figures("x=1 y=7 x:a y:b", {}, FAIR_TREE)
     assert ranks(found, "a", "b") == [2, 2]
 

@@ -50,7 +50,7 @@ def test_all_components_get_their_room_in_one_plan_and_start_together() -> None:
     assert {first, second, third} - set(preempted(plan))
 
 
-def test_nobody_goes_if_one_component_finds_no_room() -> None:
+def test_no_job_is_preempted_if_a_component_finds_no_room() -> None:
     here = site(nodes=2)
     fill(here, *[{"tasks": 4, "nodes": 1}] * 2)
     keeps = here.submit(high(tasks=4, nodes=1))
@@ -94,7 +94,7 @@ def test_victims_are_suspended_for_all_components_at_once_and_go_on_after_them()
     assert states(here, first, second, third) == ["RUNNING"] * 3
 
 
-def test_nobody_is_suspended_if_one_component_finds_no_room() -> None:
+def test_no_job_is_suspended_if_a_component_finds_no_room() -> None:
     here = site("SUSPEND,GANG")
     fill(here, *[{"tasks": 4, "nodes": 1}] * 2)
     here.submit_het(high(tasks=4, nodes=1), high(tasks=4, nodes=2, tasks_per_node=2))
@@ -102,7 +102,7 @@ def test_nobody_is_suspended_if_one_component_finds_no_room() -> None:
     assert (plan.preemptions, plan.starts) == ((), ())
 
 
-def test_who_is_to_be_suspended_runs_on_until_who_must_end_has_left() -> None:
+def test_jobs_to_be_suspended_run_on_until_jobs_to_be_ended_have_left() -> None:
     here = site("SUSPEND,GANG", nodes=2, low={"preempt_mode": "SUSPEND"})
     other = structs.replace(here.machine.state.partitions["low"], name="brief", preempt_mode="CANCEL")
     here.apply(PartitionCreated(at=here.now, partition=other))
@@ -139,7 +139,7 @@ sizes = st.tuples(st.integers(1, 2), st.integers(1, 4))
     st.lists(sizes, max_size=8),
     st.lists(sizes, min_size=2, max_size=3),
 )
-def test_whoever_goes_goes_for_a_job_that_starts_when_they_have_left(
+def test_jobs_are_preempted_only_for_a_job_that_starts_once_they_have_left(
     mode: str, nodes: int, running: list[tuple[int, int]], wanted: list[tuple[int, int]]
 ) -> None:
     here = site(mode, nodes=nodes)
@@ -181,7 +181,7 @@ def test_a_plan_with_a_part_of_it_is_dropped_by_the_core() -> None:
         outcome = here.machine.handle(ApplyPlan(plan=Plan(preemptions=(part,))), here.now)
         assert "not all components" in str(outcome.reply)
         assert outcome.events == ()
-    # Its victims are looked at by the component that wants them: of low, it may preempt nobody.
+    # Victims are tested against the component that needs them: that one may not preempt jobs of low.
     here.apply(PartitionUpdated(at=here.now, partition=structs.replace(here.partitions[1], priority_tier=1)))
     outcome = here.machine.handle(ApplyPlan(plan=Plan(preemptions=(whole,))), here.now)
     assert "not preemptable" in str(outcome.reply)

@@ -181,7 +181,7 @@ def test_a_plan_is_the_same_with_and_without_what_earlier_cycles_remember() -> N
     assert site.plan(64).starts == remembered.starts == ()
 
 
-def test_components_that_fit_nowhere_together_wait_and_keep_nobody() -> None:
+def test_components_that_fit_nowhere_together_wait_without_blocking_other_jobs() -> None:
     site = Site([node("n1")])
     site.submit_het(spec(8), spec(8))
     single = site.submit(spec(8))
@@ -213,7 +213,7 @@ def test_together_on_an_empty_cluster() -> None:
     assert not fit(spec(nodes=2, tasks=16), spec(nodes=3, tasks=24))
 
 
-def test_a_heterogeneous_job_whose_start_cannot_be_earlier_is_not_placed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_heterogeneous_job_whose_start_cannot_be_earlier_is_not_placed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a full cycle after something was freed it is found by the largest component alone."""
     here = Site([node(f"n{number}", 8) for number in range(12)])
     for number in range(12):

@@ -57,7 +57,7 @@ def test_jobs_without_gpus_leave_the_cores_of_gpus() -> None:
     assert site.cycle().keys() == {second}
 
 
-def test_jobs_that_no_node_could_hold_beside_the_cores_of_gpus_never_start() -> None:
+def test_jobs_that_exceed_every_node_without_its_gpu_cores_never_start() -> None:
     site = site_of(1)
     job, whole, shares = site.submit(spec(5)), site.submit(spec(5, sharing=Sharing.EXCLUSIVE)), site.submit(spec(8))
     assert site.cycle().keys() == {whole}

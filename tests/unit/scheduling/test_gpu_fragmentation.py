@@ -126,7 +126,7 @@ def points_by_hand(site: Site, workload: Workload, request: Request) -> list[int
 
 @given(st.integers(0, 1 << 30))
 @hypothesis_settings(max_examples=25, deadline=None)
-def test_points_that_are_kept_are_those_reckoned_anew(seed: int) -> None:
+def test_cached_scores_equal_recomputed_ones(seed: int) -> None:
     random = Random(seed)
     lines = [gpus(4), GresCapacity(name="shard", count=16, per_device=4)]
     site = Site([node(f"n{i}", random.choice([8, 16]), gres=lines) for i in range(6)], settings=BY_FRAGMENT)

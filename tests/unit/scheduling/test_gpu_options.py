@@ -1,4 +1,4 @@
-"""Options for GPUs that stand beside each other count the same GPUs (sbatch(1) --gpus, --gpus-per-node …)."""
+"""Several options for GPUs of one request count the same GPUs (sbatch(1) --gpus, --gpus-per-node …)."""
 
 from __future__ import annotations
 

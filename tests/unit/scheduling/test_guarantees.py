@@ -81,7 +81,7 @@ def test_what_is_idle_may_be_borrowed_and_is_given_back_by_the_youngest_when_it_
     assert states(here, guests[3], mine) == ["PENDING", "RUNNING"]
 
 
-def test_who_waits_for_his_own_keeps_nobody_else_from_theirs() -> None:
+def test_a_job_within_its_guarantee_does_not_block_the_guarantees_of_others() -> None:
     """ai must wait an hour before it takes back, and is promised a node that a guest will leave; bio need not wait."""
     here = site({"ai": "gres/gpu=4", "bio": "gres/gpu=2"}, nodes=4, after={"ai": 60, "bio": 0})
     guests = []
@@ -99,7 +99,7 @@ def test_who_waits_for_his_own_keeps_nobody_else_from_theirs() -> None:
     assert states(here, first, mine) == ["PENDING", "RUNNING"]
 
 
-def test_nobody_gives_back_while_there_is_room() -> None:
+def test_no_job_gives_back_while_there_is_room() -> None:
     here = site({"ai": "gres/gpu=2"})
     submit(here, "guests", 3)
     run(here)
@@ -212,7 +212,7 @@ def test_the_grace_time_is_given_to_borrowers_too() -> None:
     assert states(here, guest) == ["PENDING"]
 
 
-def test_nobody_takes_back_from_a_job_that_could_take_it_again_at_once() -> None:
+def test_nothing_is_taken_back_that_could_be_borrowed_again_at_once() -> None:
     here = site({"ai": "gres/gpu=2"}, type="partition_prio", mode=("REQUEUE",))
     submit(here, "guests", 4, partitions=("urgent",))
     run(here)
@@ -220,7 +220,7 @@ def test_nobody_takes_back_from_a_job_that_could_take_it_again_at_once() -> None
     assert run(here).preemptions == ()
 
 
-def test_whoever_stays_within_his_guarantee_goes_before_those_who_would_borrow() -> None:
+def test_jobs_within_their_guarantee_go_before_jobs_that_would_borrow() -> None:
     here = site({"ai": "gres/gpu=2"})
     first = submit(here, "guests", 4)
     run(here)
@@ -284,7 +284,7 @@ def test_the_core_takes_nothing_from_within_a_guarantee_whatever_the_plan_says()
     assert states(here, safe, guest) == ["RUNNING", "PENDING"]
 
 
-def test_the_event_says_for_whom_it_was_taken_back() -> None:
+def test_the_event_records_what_it_was_taken_back_for() -> None:
     here = site({"ai": "gres/gpu=2"})
     submit(here, "guests", 4)
     run(here)
@@ -294,7 +294,7 @@ def test_the_event_says_for_whom_it_was_taken_back() -> None:
 
 
 def test_without_any_guarantee_nothing_is_looked_at_twice() -> None:
-    """Requests of different accounts are one shape where nobody is guaranteed anything."""
+    """Requests of different accounts are one shape where there are no guarantees."""
     here = site({})
     for account in ("vision", "bio", "guests"):
         submit(here, account, 4)
@@ -336,7 +336,7 @@ def test_an_explanation_says_that_a_guarantee_goes_before_priority() -> None:
     assert explain(view, here.jobs[mine]).ahead.count == 0
 
 
-def test_a_job_is_told_when_the_time_of_those_who_borrow_is_over() -> None:
+def test_an_explanation_says_when_the_borrowers_time_is_over() -> None:
     here = site({"ai": "gres/gpu=2"}, after={"ai": 10})
     submit(here, "guests", 4)
     run(here)

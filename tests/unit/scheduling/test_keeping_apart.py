@@ -41,7 +41,7 @@ def on(here: Site, **fields: Any) -> tuple[str, ...]:
     return found.names if found is not None else ()
 
 
-def test_who_asks_for_nothing_goes_round_the_nodes_of_a_user_who_wants_them_alone() -> None:
+def test_jobs_of_others_avoid_nodes_that_a_user_holds_exclusively() -> None:
     here = site(2)
     assert on(here, tasks=1, uid=1, sharing=Sharing.USER) == ("n1",)
     assert on(here, tasks=1, uid=2) == ("n2",)
@@ -57,7 +57,7 @@ def test_labels_keep_jobs_apart() -> None:
     assert on(here, tasks=1, mcs_label="green") == ()
 
 
-def test_by_default_only_those_who_say_so_keep_others_off() -> None:
+def test_by_default_only_jobs_that_ask_for_it_exclude_other_jobs() -> None:
     here = site(2, mcs=McsPolicy(plugin="label"))
     assert on(here, tasks=1, mcs_label="red") == on(here, tasks=1, mcs_label="blue") == ("n1",)
     assert on(here, tasks=1, mcs_label="red", sharing=Sharing.MCS) == ("n2",)
@@ -81,7 +81,7 @@ def test_a_job_has_its_leaf_for_itself(topology: Topology) -> None:
     assert [allocation.names for allocation in here.cycle().values()] == [("n2",)]
 
 
-def test_it_waits_until_nobody_is_on_the_leaf_and_is_promised_that() -> None:
+def test_it_waits_until_the_leaf_is_empty_and_that_start_is_planned() -> None:
     here = site(topology=TREE)
     for name in ("n1", "n3"):
         assert on(here, tasks=1, node_list=(name,), time_limit_minutes=5 if name == "n3" else 60) == (name,)
@@ -107,7 +107,7 @@ def test_without_a_network_a_node_is_its_own_leaf() -> None:
     assert on(here, tasks=1) == ("n2",)
 
 
-def test_the_table_is_as_one_made_anew() -> None:
+def test_the_updated_table_equals_a_new_one() -> None:
     here = site(topology=TREE)
     here.submit(spec(1, sharing=Sharing.TOPO))
     here.submit(spec(1, sharing=Sharing.USER, uid=3))

@@ -164,7 +164,7 @@ def test_gpus_of_a_type_are_of_that_type() -> None:
     assert devices(both) == {"n0": [0, 1, 3]}
 
 
-def test_shards_lie_on_one_gpu_which_nobody_gets_whole() -> None:
+def test_shards_lie_on_one_gpu_which_is_no_longer_given_whole() -> None:
     shards = GresCapacity(name="shard", count=8, per_device=4)
     site = Site([node("n0", 8, gres=[gpus(2), shards])])
     three = (GresRequest("shard", "", 3),)
@@ -191,7 +191,7 @@ def test_mem_0_is_all_memory_of_the_node() -> None:
     assert site.submit(spec(1)) not in site.cycle()
 
 
-def test_exclusive_gives_all_cpus_and_gpus_of_a_node_that_nobody_uses() -> None:
+def test_exclusive_gives_all_cpus_and_gpus_of_an_idle_node() -> None:
     site = two_nodes()
     only(site, tasks=1)
     allocation = only(site, tasks=1, sharing=Sharing.EXCLUSIVE)

@@ -55,12 +55,12 @@ def test_jobs_without_licenses_go_past() -> None:
     site.cycle()
     waits = site.submit(licensed("lab", 10), priority=9)
     site.submit(spec(16, time_limit_minutes=60))
-    beside = site.submit(spec(1, time_limit_minutes=10))
-    assert set(site.cycle()) == {beside}
+    without = site.submit(spec(1, time_limit_minutes=10))
+    assert set(site.cycle()) == {without}
     assert expected(site, waits) == 600
 
 
-def test_one_who_ranks_higher_takes_licenses_that_were_promised() -> None:
+def test_a_higher_job_takes_licenses_that_were_planned_for_another() -> None:
     site = site_of(lab=2)
     site.submit(licensed("lab:1", 10))
     site.cycle()
@@ -99,14 +99,14 @@ def test_components_are_promised_licenses_together() -> None:
     assert behind not in site.cycle()
 
 
-def test_more_than_there_are_hold_nobody_up() -> None:
+def test_requests_above_the_total_block_no_other_job() -> None:
     site = site_of((*AHEAD, ("allow_zero_lic", "")), lab=2)
     never = site.submit(licensed("lab:3", 10), priority=9)
     assert site.submit(licensed("lab:2", 600)) in site.cycle()
     assert (site.reason(never), expected(site, never)) == ("Licenses", -1)
 
 
-def test_a_longer_limit_of_who_has_them_moves_the_promise() -> None:
+def test_a_longer_limit_of_the_holder_moves_the_planned_start() -> None:
     site = site_of(lab=1)
     first = site.submit(licensed("lab", 10))
     site.cycle()
@@ -119,7 +119,7 @@ def test_a_longer_limit_of_who_has_them_moves_the_promise() -> None:
     assert expected(site, waits) == 599
 
 
-def test_who_may_choose_takes_what_nobody_is_promised() -> None:
+def test_a_job_with_a_choice_takes_licenses_that_are_not_planned() -> None:
     site = site_of(lab=2, desk=1)
     site.submit(licensed("lab", 10))
     site.cycle()

@@ -58,7 +58,7 @@ def test_a_broken_group_is_used_up_before_a_whole_one() -> None:
     assert given_devices(site, gpus=4) == [1, 3, 5, 7]
 
 
-def test_cpus_come_from_beside_the_linked_gpus() -> None:
+def test_cpus_come_from_the_socket_of_the_linked_gpus() -> None:
     cores = ["0-3", "4-7", "0-3", "4-7"]
     site = Site([node("n1", 8, sockets=2, gres=pool_of(groups("02", "13"), cores))])
     first = site.submit(spec(1, gpus=2, cpus_per_task=2))

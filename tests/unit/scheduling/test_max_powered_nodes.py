@@ -1,4 +1,4 @@
-"""So many nodes may be powered up. Source: slurm.conf(5) SlurmctldParameters=max_powered_nodes."""
+"""The number of nodes that may be powered up. Source: slurm.conf(5) SlurmctldParameters=max_powered_nodes."""
 
 from __future__ import annotations
 

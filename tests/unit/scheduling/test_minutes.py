@@ -17,7 +17,7 @@ HOUR = 3600.0
 
 
 def spent(site: Site, seconds: float, *, half_life: float = 0.0) -> None:
-    """The QOS has used so many CPU seconds."""
+    """Charge this number of CPU seconds to the QOS."""
     usage = Usage(Decay(half_life_seconds=half_life))
     usage.change([("q", "normal")], (("cpu", 1_000_000),), 1, site.now - seconds)
     usage.change([("q", "normal")], (("cpu", 1_000_000),), -1, site.now)
@@ -48,7 +48,7 @@ def test_one_cycle_starts_no_more_than_run_minutes_allow() -> None:
     assert site.cycle().keys() == set(jobs[:2])
 
 
-def test_jobs_of_those_who_have_used_more_than_their_share_wait_where_a_qos_says_so() -> None:
+def test_jobs_of_users_over_their_share_wait_if_their_qos_demands_it() -> None:
     site = billed_site(Qos(name="normal", flags="EnforceUsageThreshold", usage_threshold=0.5))
     shares = {("lab", "alice"): 0.25, ("lab", "bob"): 0.75}
     site.projection.set_priority_inputs(PriorityInputs(fairshare=shares))

@@ -128,7 +128,7 @@ def test_promises_of_a_plan_that_was_made_before_a_node_went_are_not_kept_on_it(
 
 
 def test_the_table_without_jobs_follows_nodes_down_and_up() -> None:
-    """It is not made anew, which takes long where there are many nodes."""
+    """The table is not rebuilt, which takes long with many nodes."""
     site = site_of()
     empty = site.projection.snapshot(site.now).empty_table()
     site.set_node("n2", NodeState.DOWN)
@@ -136,10 +136,10 @@ def test_the_table_without_jobs_follows_nodes_down_and_up() -> None:
     site.set_node("n1", NodeState.IDLE, NodeFlag.DRAIN)
     site.set_node("n1")
     snapshot = site.projection.snapshot(site.now)
-    anew = snapshot.table.emptied()
+    rebuilt = snapshot.table.emptied()
     assert snapshot.empty_table() is empty
-    assert [row.key() for row in empty.rows] == [row.key() for row in anew.rows]
-    assert (empty.up.tolist(), empty.weight.tolist()) == (anew.up.tolist(), anew.weight.tolist())
+    assert [row.key() for row in empty.rows] == [row.key() for row in rebuilt.rows]
+    assert (empty.up.tolist(), empty.weight.tolist()) == (rebuilt.up.tolist(), rebuilt.weight.tolist())
     assert empty.up.tolist() == [True, False, False]
 
 

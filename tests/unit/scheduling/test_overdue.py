@@ -64,7 +64,7 @@ def test_those_planned_behind_it_keep_their_order_too() -> None:
 
 
 def test_a_job_on_other_nodes_is_not_made_late() -> None:
-    """The one whose start is overdue does not take a node that was promised to somebody else."""
+    """A job whose start is overdue does not take a node that is planned for another job."""
     site = site_of((), "n1", "n2")
     late = site.submit(spec(4, time_limit_minutes=10, node_list=("n1",)))
     other = site.submit(spec(4, time_limit_minutes=11, node_list=("n2",)))

@@ -62,7 +62,9 @@ ALONE, SHARED, WHOLE = Sharing.DEFAULT, Sharing.OVERSUBSCRIBE, Sharing.EXCLUSIVE
         ("FORCE", [ALONE] * 5, 4),
     ],
 )
-def test_so_many_jobs_of_all_cpus_run_at_once(oversubscribe: str, asks: list[Sharing], running: int) -> None:
+def test_the_number_of_jobs_that_share_all_cpus_is_bounded(
+    oversubscribe: str, asks: list[Sharing], running: int
+) -> None:
     here = site(oversubscribe)
     for sharing in asks:
         here.submit(spec(tasks=4, sharing=sharing))
@@ -97,7 +99,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("most", [4, 12])
-def test_who_shares_cpus_looks_at_no_more_nodes_than_have_changed(most: int, looks: list[str]) -> None:
+def test_a_job_that_shares_cpus_tests_only_changed_nodes(most: int, looks: list[str]) -> None:
     """However many nodes there are, and however many jobs may be on them."""
     nodes, ways = 40, most.bit_length() + 1
     here = site(f"FORCE:{most}", nodes=nodes)
@@ -105,7 +107,7 @@ def test_who_shares_cpus_looks_at_no_more_nodes_than_have_changed(most: int, loo
         for _job in range(nodes):
             here.submit(spec(tasks=4))
         assert len(here.cycle()) == nodes
-    assert len(looks) <= 6 * ways * nodes, "so many for each start, not for each node at each start"
+    assert len(looks) <= 6 * ways * nodes, "a bounded number for each start, not one for each node at each start"
 
 
 def test_what_may_be_shared_is_remembered_from_cycle_to_cycle(looks: list[str]) -> None:
@@ -171,7 +173,7 @@ def test_with_gang_scheduling_they_take_turns_in_the_order_of_their_waiting() ->
     assert (job.suspended_seconds, job.ends_at) == (30 + 60, job.started_at + 600 + 90)
 
 
-def test_one_whom_an_administrator_suspends_between_slices_waits_until_he_resumes_it() -> None:
+def test_a_job_that_an_administrator_suspends_between_slices_waits_until_it_is_resumed() -> None:
     here = site("FORCE:2", gang=True)
     for _ in range(2):
         here.submit(spec(tasks=4))
@@ -190,7 +192,7 @@ def test_one_whom_an_administrator_suspends_between_slices_waits_until_he_resume
     assert here.jobs[2].suspended_seconds == 70
 
 
-def test_one_whose_place_was_taken_is_not_resumed_beside_as_many_as_may_share() -> None:
+def test_a_job_whose_place_was_taken_is_not_resumed_above_the_share_limit() -> None:
     here = site("FORCE:2", gang=True)
     here.submit(spec(tasks=4))
     states(here)
@@ -204,7 +206,7 @@ def test_one_whose_place_was_taken_is_not_resumed_beside_as_many_as_may_share() 
     assert states(here) == ["RUNNING", "COMPLETED", "SUSPENDED"]
 
 
-def test_who_fits_beside_the_others_runs_in_every_slice() -> None:
+def test_a_job_that_fits_next_to_the_others_runs_in_every_slice() -> None:
     here = site("FORCE:2", gang=True)
     sizes = [3, 1, 3]
     for tasks in sizes:
@@ -215,7 +217,7 @@ def test_who_fits_beside_the_others_runs_in_every_slice() -> None:
     assert [job.state.value for job in here.jobs.values()] == ["SUSPENDED", "RUNNING", "RUNNING"]
 
 
-def test_the_next_one_goes_on_at_once_when_the_other_ends() -> None:
+def test_the_next_job_resumes_at_once_when_the_other_ends() -> None:
     here = site("FORCE:2", gang=True)
     for _ in range(2):
         here.submit(spec(tasks=4))
@@ -225,7 +227,7 @@ def test_the_next_one_goes_on_at_once_when_the_other_ends() -> None:
     assert here.jobs[2].state.value == "RUNNING"
     here.now += 30
     do(here, Tick())
-    assert here.machine.next_deadline() != here.now + 30, "no more slices while nobody waits for one"
+    assert here.machine.next_deadline() != here.now + 30, "no further slices while no job waits for one"
 
 
 def _three_shared_nodes() -> Site:
@@ -236,7 +238,7 @@ def _three_shared_nodes() -> Site:
 
 
 def _submit_crowd(site: Site, long: int, short: int, last: int) -> int:
-    """Jobs that fill most of the nodes for so many minutes, and others that wait; the number of the first of these."""
+    """Jobs that fill most of the nodes, and others that wait; the id of the first of these. Times are in minutes."""
     site.submit(spec(gpus=3, spread=True, time_limit_minutes=short))
     site.submit(spec(nodes=(1, 2), time_limit_minutes=long))
     site.submit(spec(gpus=2, cpus_per_gpu=2, time_limit_minutes=short))
@@ -256,7 +258,7 @@ def _end_those_over(site: Site) -> None:
             site.end(job.id)
 
 
-def test_a_promise_beside_later_ones_on_shared_cpus_is_kept() -> None:
+def test_a_planned_start_is_kept_when_later_ones_share_its_cpus() -> None:
     """What was promised later lies in other share rows; together over time it would seem to leave no row free."""
     site = _three_shared_nodes()
     waits = _submit_crowd(site, long=60, short=20, last=2)

@@ -53,7 +53,7 @@ def test_a_job_that_has_come_to_rank_first_gets_the_first_promise() -> None:
     assert list(here.cycle()) == [poor]
 
 
-def test_those_of_whom_nobody_is_in_the_way_keep_what_they_were_promised() -> None:
+def test_jobs_that_are_not_overtaken_keep_their_planned_starts() -> None:
     here = site(nodes=2)
     shares(here, "x", "rich", "poor")
     submit(here, "x", 10)

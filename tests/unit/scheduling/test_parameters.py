@@ -48,7 +48,7 @@ def test_a_quick_cycle_starts_no_more_than_it_may() -> None:
     assert len(site.cycle()) == 3
 
 
-def test_starts_are_promised_to_so_many_jobs_of_a_partition() -> None:
+def test_starts_are_planned_for_a_limited_number_of_jobs_of_a_partition() -> None:
     assert parameters_of(site_of("bf_job_part_count_reserve=3").settings).planned_per_partition == 3
     both = site_of("bf_job_part_count_reserve=3", "bf_max_job_part=2")
     assert parameters_of(both.settings).planned_per_partition == 2
@@ -59,7 +59,7 @@ def test_starts_are_promised_to_so_many_jobs_of_a_partition() -> None:
     assert sum(len(promises) for promises in site.projection.ledger.by_request.values()) == 2
 
 
-def test_bound_gpus_are_enforced_for_all_but_those_who_say_no() -> None:
+def test_gpu_binding_is_enforced_unless_the_job_declines_it() -> None:
     home = site_of().partitions[0]
     settings = replace(SETTINGS, enforce_gres_binding=True)
     assert resolve(spec(1, gpus_per_node=1), home, settings).enforce_binding

@@ -11,7 +11,7 @@ def job(user: str = "ann", name: str = "train", limit: float = 3600, processors:
     return Likeness(user, name, limit, processors)
 
 
-def test_without_history_the_user_is_taken_at_his_word() -> None:
+def test_without_history_the_requested_time_is_used() -> None:
     assert Predictor().predict(job()) == 3600
 
 

@@ -1,4 +1,4 @@
-"""Who makes room for whom: the fewest and cheapest, by partition priority, and nobody in vain.
+"""Which jobs make room for which: the fewest and cheapest, by partition priority, and none in vain.
 
 Source: slurm.conf(5) PreemptType, PreemptMode, GraceTime, PreemptExemptTime, PreemptParameters.
 """
@@ -337,7 +337,7 @@ def test_memory_and_gpus_stay_with_a_suspended_job() -> None:
 
 @pytest.mark.parametrize("kind", ["NO", "EXCLUSIVE", "YES", "FORCE"])
 def test_jobs_are_suspended_whatever_oversubscribe_says(kind: str) -> None:
-    """As Slurm 22.05 does, beside which this was tried."""
+    """As Slurm 22.05 does (tried there)."""
     here = site("SUSPEND,GANG", nodes=1, low={"oversubscribe": kind})
     first = here.submit(low(tasks=4))
     run(here)
@@ -375,7 +375,7 @@ def test_a_longer_time_limit_is_no_way_out_of_the_grace_time() -> None:
     assert states(here, first) == ["PENDING"]
 
 
-def test_nobody_is_alone_on_a_node_where_a_stopped_job_keeps_a_gpu() -> None:
+def test_a_node_where_a_stopped_job_keeps_a_gpu_is_not_given_exclusively() -> None:
     here = site("SUSPEND,GANG", nodes=1, gpus=2)
     first = here.submit(low(tasks=1, gpus_per_node=1))
     run(here)

@@ -1,4 +1,4 @@
-"""Preemption by QOS: who may preempt whom, in which way, from when on; and whoever has others preempted goes first.
+"""Preemption by QOS: which jobs may preempt which, how, from when on; and a job that preempts goes first.
 
 Source: slurm.conf(5) PreemptType=preempt/qos, PreemptMode=WITHIN, PreemptExemptTime; sacctmgr(1) Preempt, PreemptMode,
 PreemptExemptTime, GraceTime.
@@ -75,7 +75,7 @@ def test_a_job_of_a_qos_preempts_those_of_the_qos_that_it_lists_and_no_others() 
     assert states(here, low, normal, high, another) == ["PENDING", "RUNNING", "RUNNING", "PENDING"]
 
 
-def test_equal_requests_of_another_qos_are_looked_at_though_the_first_may_preempt_nobody() -> None:
+def test_equal_requests_of_another_qos_are_tested_though_the_first_may_preempt_no_job() -> None:
     here = site()
     low = submit(here, "low")
     run(here)
@@ -84,7 +84,7 @@ def test_equal_requests_of_another_qos_are_looked_at_though_the_first_may_preemp
     assert victims(run(here)) == [[low]]
     leave(here)
     run(here)
-    assert states(here, high) == ["RUNNING"], "what was taken for it is not lost to whoever ranks higher"
+    assert states(here, high) == ["RUNNING"], "what was taken for it is not lost to a higher job"
 
 
 @pytest.mark.parametrize("end", ["cancelled", "held"])
@@ -203,7 +203,9 @@ def test_the_grace_time_is_that_of_the_qos() -> None:
         ({"qos": {"normal__preempt_exempt_seconds": 90}, "home": {"qos": "normal"}}, 90.0),
     ],
 )
-def test_a_cycle_says_when_the_first_is_exempt_no_more_and_takes_him_then(fields: dict[str, Any], until: float) -> None:
+def test_a_cycle_reports_when_the_first_job_loses_its_exemption_and_preempts_it_then(
+    fields: dict[str, Any], until: float
+) -> None:
     """PreemptExemptTime of the partition's QOS, else of the job's, else of the cluster; -1 leaves it to the next."""
     here = site(**fields)
     low = submit(here, "low")
@@ -231,7 +233,7 @@ def test_a_suspended_job_is_exempt_for_as_much_longer_and_suspending_needs_no_ex
     assert states(here, low) == ["SUSPENDED"]
 
 
-def test_nobody_is_preempted_for_a_job_that_a_limit_keeps_back() -> None:
+def test_no_job_is_preempted_for_a_job_that_a_limit_holds_back() -> None:
     """Whole nodes count in full: what the job would be given exceeds the limit, though what it asks for does not."""
     here = site(settings={"enforce": ("limits", "qos", "associations")}, qos={"high__grp_tres": "cpu=2"})
     submit(here, "low")
@@ -240,7 +242,7 @@ def test_nobody_is_preempted_for_a_job_that_a_limit_keeps_back() -> None:
     assert run(here).preemptions == ()
 
 
-def test_nobody_is_preempted_for_licenses_that_stay_in_use() -> None:
+def test_no_job_is_preempted_for_licenses_that_stay_in_use() -> None:
     here = site(settings={"licenses": (("matlab", 1),)})
     submit(here, "low", tasks=1)
     submit(here, "normal", tasks=1, licenses="matlab")
@@ -249,7 +251,7 @@ def test_nobody_is_preempted_for_licenses_that_stay_in_use() -> None:
     assert run(here).preemptions == ()
 
 
-def test_accounting_that_knows_no_such_qos_lets_nobody_preempt() -> None:
+def test_a_qos_that_accounting_does_not_know_preempts_no_job() -> None:
     here = site()
     submit(here, "ghost")
     run(here)

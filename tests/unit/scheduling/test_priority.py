@@ -163,7 +163,7 @@ def test_the_order_follows_what_accounting_says() -> None:
 
 
 @pytest.mark.parametrize("back", [0.0, 86_400.0], ids=["", "clock set back"])
-def test_a_job_of_full_age_is_overtaken_by_nobody_that_only_grows(back: float) -> None:
+def test_a_job_of_full_age_is_not_overtaken_by_jobs_that_only_age(back: float) -> None:
     """PriorityMaxAge: the aged job is given its place again as others catch up, at most every PriorityCalcPeriod."""
     site = Site(
         [node("n1", 1)],
@@ -237,7 +237,7 @@ def test_with_incr_only_a_priority_outlives_the_controller() -> None:
     assert state.jobs[job].priorities_reached == ()
 
 
-def test_with_incr_only_a_changed_job_begins_anew() -> None:
+def test_with_incr_only_a_changed_job_loses_its_age() -> None:
     site, job = incr_only()
     projection = site.projection
     assert projection.pricing.priority(projection.records[job], "debug", site.now) == 900

@@ -1,4 +1,4 @@
-"""What nodes will have free: holds need so many CPUs and devices; nothing is worked out that nobody asks for."""
+"""What nodes will have free: holds need a number of CPUs and devices; values are computed only when asked for."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_holds_on_different_cpus_at_different_times_leave_as_many_to_a_long_job(
     assert profile.row_at(0, None, 1000.0).free_cpus.bit_count() == 3
 
 
-def test_holds_that_need_their_very_cpus_leave_only_what_nobody_takes() -> None:
+def test_holds_on_specific_cpus_leave_only_the_other_cpus() -> None:
     profile = profile_of()
     hold(profile, 1, 0b000111, 100.0, 200.0, flexible=False)
     hold(profile, 2, 0b111000, 300.0, 400.0, flexible=False)
@@ -56,7 +56,7 @@ def test_a_hold_moves_to_other_cpus_if_a_job_has_its_own() -> None:
     assert profile.row_at(0, 200.0, 300.0).free_cpus == 0b111000
 
 
-def test_nothing_is_worked_out_that_nobody_asks_for() -> None:
+def test_values_are_computed_only_when_asked_for() -> None:
     site = Site([node(f"n{number}", 4) for number in range(4)])
     profile = site.projection.profile
     site.submit(spec(16))

@@ -22,7 +22,7 @@ USR1 = 10
 
 
 def guest(seconds: int = 60, **fields: Any) -> JobSpec:
-    """An hour on one whole node, which it leaves within so many seconds."""
+    """An hour on one whole node, which the job leaves within a number of seconds."""
     signal = EndSignal(signal=USR1, seconds=seconds, reservation=True)
     return spec(4, 1, time_limit_minutes=60, end_signal=signal, user="bob", **fields)
 
@@ -40,7 +40,7 @@ def site_of(delay: int = 60, **settings: Any) -> Site:
 
 
 @pytest.mark.parametrize(("delay", "seconds", "begun"), [(60, 60, 3), (60, 61, 1), (0, 0, 1), (600, 0, 3)])
-def test_who_leaves_soon_enough_runs_into_a_reservation(delay: int, seconds: int, begun: int) -> None:
+def test_a_job_that_leaves_soon_enough_may_run_into_a_reservation(delay: int, seconds: int, begun: int) -> None:
     site = site_of(delay)
     for _ in range(3):
         site.submit(guest(seconds))
@@ -80,7 +80,7 @@ def test_guests_leave_when_jobs_of_the_reservation_come() -> None:
     assert site.jobs[first].state is JobState.RUNNING
 
 
-def test_nobody_leaves_in_vain() -> None:
+def test_jobs_leave_only_if_the_reservation_can_begin() -> None:
     site = site_of()
     site.submit(guest(node_list=("n1",)))
     site.cycle()

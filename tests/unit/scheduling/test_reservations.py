@@ -119,7 +119,7 @@ def test_one_of_a_list_of_reservations() -> None:
     assert site.cycle()[job].reservation == "s"
 
 
-def test_a_magnetic_one_comes_first_and_leaves_the_rest_to_others() -> None:
+def test_a_magnetic_reservation_comes_first_and_leaves_the_remaining_nodes_to_others() -> None:
     site = site_of(2)
     reserve(site, nodes=("n2",), flags=("MAGNETIC",))
     hers, too_large = site.submit(spec(8, **ALICE)), site.submit(spec(8, **ALICE))
@@ -131,26 +131,26 @@ def test_a_magnetic_one_comes_first_and_leaves_the_rest_to_others() -> None:
 
 
 def test_flexible_jobs_take_the_reserved_nodes_first() -> None:
-    """What nobody else may use; as Slurm does, however the nodes are ordered."""
+    """Nodes that no other job may use come first, in any order of the nodes, as in Slurm."""
     site = site_of(4)
     reserve(site, nodes=("n3",), flags=("FLEX",))
     inside = site.submit(spec(5, 1, reservation="r", **ALICE))
     assert site.cycle()[inside].names == ("n3",)
-    beside = site.submit(spec(8, 1, reservation="r", **ALICE))
+    partly = site.submit(spec(8, 1, reservation="r", **ALICE))
     across = site.submit(spec(11, reservation="r", **ALICE))
     started = site.cycle()
-    assert "n3" not in started[beside].names
+    assert "n3" not in started[partly].names
     assert "n3" in started[across].names
 
 
-def test_flexible_jobs_begin_before_and_run_beside() -> None:
+def test_flexible_jobs_begin_before_the_reservation_and_run_outside_it() -> None:
     site = site_of(2)
     reserve(site, 600, flags=("FLEX",))
     job = site.submit(spec(2, 2, reservation="r", time_limit_minutes=100, **ALICE))
     assert site.cycle()[job].names == ("n1", "n2")
 
 
-def test_a_floating_one_lets_only_short_jobs_by() -> None:
+def test_a_floating_reservation_lets_only_short_jobs_start() -> None:
     site = site_of(1)
     reserve(site, 600, flags=("TIME_FLOAT",), float_seconds=600.0)
     short, long = site.submit(spec(1)), site.submit(spec(1, time_limit_minutes=11))

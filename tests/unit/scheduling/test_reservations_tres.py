@@ -67,7 +67,7 @@ def test_gpus_are_reserved_with_cores_next_to_them() -> None:
     assert refusal(site, gres=(("gpu", "a100", 1),)) == "ESLURM_INVALID_GRES"
 
 
-def test_so_many_gpus_of_each_node() -> None:
+def test_a_number_of_gpus_of_each_node() -> None:
     site = site_of(3)
     site.submit(outside(3, time_limit_minutes=600))
     site.cycle()
@@ -89,7 +89,7 @@ def test_others_get_other_gpus_and_cores_and_the_reservations_jobs_get_its_own()
     assert set(cpu_ids(got[other])) <= {4, 5, 6, 7}
     assert not got.keys() & {late, more}
     site.end(other)
-    assert list(site.cycle()) == [late], "beside the reservation there is room; in it there is none"
+    assert list(site.cycle()) == [late], "outside the reservation there is room; in it there is none"
 
 
 def test_a_job_that_would_still_hold_a_gpu_when_it_is_reserved_waits() -> None:

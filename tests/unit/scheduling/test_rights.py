@@ -39,7 +39,7 @@ def test_a_job_waits_from_when_its_partition_closes_until_it_opens(rule: dict[st
     assert site.cycle().keys() == {job}
 
 
-def test_who_is_allowed_is_not_denied() -> None:
+def test_an_allowed_user_is_not_denied() -> None:
     """slurm.conf(5): if AllowAccounts is used then DenyAccounts will not be enforced."""
     nodes = [node("n1", 4)]
     rules = {"allow_accounts": ("chem",), "deny_accounts": ("chem",), "allow_qos": ("low",), "deny_qos": ("low",)}

@@ -22,7 +22,7 @@ def update(site: Site, name: str, **changes: object) -> None:
 
 
 def test_a_users_other_jobs_go_to_nodes_that_are_for_this_user_alone() -> None:
-    """Source: Slurm 22.05; --exclusive=user, and ExclusiveUser=YES beside another partition."""
+    """Source: Slurm 22.05; --exclusive=user, and ExclusiveUser=YES in one of two partitions."""
     for first in ({"sharing": Sharing.USER}, {"partitions": ("own",)}):
         site = Site(NODE, [partition("p", NODE, default=True), partition("own", NODE, exclusive_user=True)])
         waits = site.ask(spec(1, uid=6, begin_at=0.0))
@@ -55,10 +55,10 @@ def test_what_a_job_was_given_says_whether_it_has_its_nodes_for_itself() -> None
     update(site, "p", oversubscribe="EXCLUSIVE")
     site.projection.settle(site.now)
     assert not any(holder.whole for holder in site.projection.table.rows[0].holders.values())
-    beside, alone = site.ask(spec(1, partitions=("q",))), site.ask(spec(1))
-    assert site.cycle().keys() == {beside}
+    in_q, alone = site.ask(spec(1, partitions=("q",))), site.ask(spec(1))
+    assert site.cycle().keys() == {in_q}
     site.end(shared)
-    site.end(beside)
+    site.end(in_q)
     assert site.cycle()[alone].whole_nodes
 
 

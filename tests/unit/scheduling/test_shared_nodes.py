@@ -87,7 +87,7 @@ def test_memory_is_limited_where_jobs_hold_it(memory_counts: bool, runs: bool) -
     assert runs or site.reason(number) == "AssocGrpMemLimit"
 
 
-def test_who_asks_for_no_memory_has_as_much_as_a_qos_wants() -> None:
+def test_a_job_without_a_memory_request_gets_what_its_qos_demands() -> None:
     """It gets all of its node's, whatever that will be."""
     settings = structs.replace(ENFORCE, default_memory_mib_per_cpu=None)
     site = site_of(Qos(name="normal", min_tres_pj="mem=100"), settings)

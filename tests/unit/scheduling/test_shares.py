@@ -69,7 +69,7 @@ def test_where_shares_lie(job: JobSpec, settings: Any, expected: dict[str, list[
     assert placed(job, settings) == expected
 
 
-def test_a_task_s_device_has_all_of_its_shares_beside_what_others_have() -> None:
+def test_a_tasks_device_has_room_for_all_of_its_shares() -> None:
     others = spec(1, 1, gres_per_node=(GresRequest("shard", "", 2),), node_list=("n1",))
     assert placed(by_task(4, 3, nodes=1, gres_flags=FLAG), SETTINGS, others) == {"n2": [0, 1, 2, 3]}
     assert placed(by_task(3, 3, nodes=1, gres_flags=FLAG, node_list=("n1",)), SETTINGS, others) == {"n1": [1, 2, 3]}

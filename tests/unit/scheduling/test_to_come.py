@@ -141,7 +141,7 @@ def test_components_start_together_and_are_waited_for_together() -> None:
     assert minutes(site) == {leader: 10, leader + 1: 10, after: 17}
 
 
-def test_what_nobody_knows_is_not_told() -> None:
+def test_unknown_starts_are_not_reported() -> None:
     site = site_of()
     endless = job(site, 0xFFFFFFFF)
     held = job(site, hold="user")
@@ -181,7 +181,7 @@ def random_site(rng: random.Random) -> Play:
                 kind = "end"
             if kind == "end":
                 kind = "afternotok" if target in site.fail else "afterok"
-            # Of tasks that are let go at once, nobody says which comes first.
+            # Tasks that are released at the same time have no order.
             one_task = (
                 arrays[target] and "aftercorr" not in needs[target] and kind != "aftercorr" and rng.random() < 0.5
             )
@@ -212,7 +212,7 @@ HOUR = 3600.0
 
 
 def used_up(site: Play, cpu_minutes: float, *, half_life: float) -> None:
-    """The QOS has used so many CPU minutes."""
+    """Charge this number of CPU minutes to the QOS."""
     usage = site.machine.state.minutes.usage
     usage.configure(Decay(half_life_seconds=half_life), site.now)
     usage.change([("q", "normal")], (("cpu", 1_000_000), (WALL, 1_000_000)), 1, site.now - cpu_minutes * 60.0)

@@ -88,7 +88,7 @@ def test_fifo_waits_for_the_first_and_backfill_passes_it() -> None:
 
 def test_backfill_may_outlast_the_reserved_start_where_the_first_still_fits() -> None:
     jobs = gang((0, 100, 8), (0, 50, 5), (1, 50, 6), (2, 500, 2), (3, 500, 1))
-    # The third job fits on the second node from 50 on, beside two more GPUs but not beside three.
+    # The third job fits on the second node from 50 on, with two more GPUs in use but not with three.
     assert replay_queued(jobs, 2, 8, backfill=True).start == [0, 0, 50, 2, 100]
 
 

@@ -57,7 +57,7 @@ def test_an_idle_supervisor_does_another_step(zygote: Zygote, tmp_path: Path) ->
 
 
 def test_the_last_step_of_a_supervisor_ends_without_a_promise(zygote: Zygote, tmp_path: Path) -> None:
-    """Who says Idle must take the next step; one that ends after so many steps must not say so."""
+    """A supervisor that says Idle must take the next step; one that ends after a number of steps must not say it."""
     running = zygote.batch("#!/bin/sh\n", tmp_path / "out")
     for step in range(1, STEPS_MAX):
         running.result()
@@ -148,7 +148,7 @@ def test_terminate_says_why_asks_nicely_and_then_kills_all(zygote: Zygote, tmp_p
 def test_an_order_to_end_that_comes_again_neither_puts_off_the_end_nor_is_told_again(
     zygote: Zygote, tmp_path: Path
 ) -> None:
-    """A node whose connection comes and goes is told each time. Each must not give the job its KillWait anew."""
+    """A node whose connection comes and goes gets the order each time. A repeated order must not restart KillWait."""
     running = trapping(zygote, tmp_path)
     output = tmp_path / "out"
     running.order(control.Terminate("error: *** CANCELLED ***", 1.0))

@@ -74,7 +74,7 @@ def heard(connection: socket.socket) -> list[tuple[int, int, bytes]]:
     return protocol.Decoder().feed(connection.recv(65536))
 
 
-def test_who_has_not_the_key_of_the_step_is_not_passed_on(parent: Parent) -> None:
+def test_connections_without_the_steps_key_are_not_relayed(parent: Parent) -> None:
     with parent.connect(1, key="another") as stranger:
         assert stranger.recv(10) == b"", "the connection is closed"
     assert parent.up == []

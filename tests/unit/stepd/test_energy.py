@@ -103,7 +103,7 @@ def test_a_step_is_told_what_its_own_gpus_used_since_it_began(nvml: Nvml) -> Non
     assert account.usage().energy_joules == 260
 
 
-def test_a_driver_that_was_loaded_anew_counts_from_nothing_and_one_that_fails_counts_no_more(nvml: Nvml) -> None:
+def test_a_reloaded_driver_counts_from_zero_and_a_failing_one_stops_counting(nvml: Nvml) -> None:
     gpus = NvidiaGpus(("/dev/nvidia2",))
     gpus.read()
     nvml.millijoules[0] = 3_000

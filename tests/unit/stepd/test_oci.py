@@ -137,7 +137,7 @@ def test_a_runtime_that_hangs_is_given_up(
 
 
 def test_no_number_of_another_process_is_signalled(bundle: Path, tmp_path: Path) -> None:
-    """%p is the task's, and may be used anew once that has been waited for."""
+    """%p is the task's pid, which may be reused once the task has been waited for."""
     gone = subprocess.Popen(["true"])
     gone.wait()
     task = _task(bundle, run="true", kill=f"echo %p >> {tmp_path}/said", delete="true")

@@ -94,7 +94,7 @@ def test_the_same_tasks_meet_again_with_new_data() -> None:
     assert [data for _, _, data in step.ends] == [b"111"] * 3 + [b"222"] * 3
 
 
-def test_tasks_of_one_node_need_nobody_else() -> None:
+def test_tasks_of_one_node_need_no_other_node() -> None:
     step = Step()
     step.nodes[1].collect(b"fence", (2, 3), b"own", step.end("end"))
     assert step.ends == [("end", SUCCESS, b"own")]

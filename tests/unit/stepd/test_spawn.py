@@ -156,7 +156,7 @@ def test_a_limit_that_cannot_be_set_is_told_and_the_task_runs(monkeypatch: pytes
     assert seen.err == f"slurmstepd: error: Can't propagate RLIMIT_NOFILE of {beyond} bytes from submit host\n"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_root_becomes_the_user_for_good(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen = both(monkeypatch, tmp_path, ("id",), identity=spec.Identity(64123, 64124, (64124, 64125)), limits=())
     assert seen.out == "uid=64123 gid=64124 groups=64124,64125\n"

@@ -48,7 +48,7 @@ def test_output_of_megabytes_arrives_whole_through_a_slow_client(zygote: Zygote,
         stalled = not running.connection.recv(1)
     except TimeoutError:
         stalled = True
-    assert stalled, "the task ended although nobody had read its output"
+    assert stalled, "the task ended although its output had not been read"
     running.connection.settimeout(None)
     client.read_until(protocol.DONE)
     assert client.output(0) == b"x" * 8_000_000 + b"\n"
@@ -77,7 +77,7 @@ def test_standard_input_goes_to_all_tasks_or_to_one_and_is_credited(zygote: Zygo
     assert credited == len(b"both\n") + len(b"only one\n")
 
 
-def test_input_that_nobody_reads_holds_up_neither_signals_nor_the_end(zygote: Zygote, client: Client) -> None:
+def test_unread_input_delays_neither_signals_nor_the_end(zygote: Zygote, client: Client) -> None:
     step(zygote, client, "sleep 1000", tasks=2)
     client.accept()
     client.read_until(protocol.STARTED)

@@ -16,7 +16,7 @@ from .conftest import Identity, TaskSpec, Zygote
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="only root runs steps of others")]
 
-#: Nobody's: no entry in the user database is needed to run as a number.
+#: An unused number: no entry in the user database is needed to run under it.
 STRANGER = Identity(64_901, 64_902, (64_902, 64_903), "stranger")
 
 
@@ -34,7 +34,7 @@ def zygote() -> Iterator[Zygote]:
         made.close()
 
 
-def test_a_task_is_the_user_with_his_groups_and_nothing_more(zygote: Zygote) -> None:
+def test_a_task_has_the_users_ids_and_groups_and_nothing_more(zygote: Zygote) -> None:
     work = zygote.spool.parent / "work"
     script = "#!/bin/sh\nid -u; id -g; id -G; grep -h CapEff /proc/self/status; touch mine; test -O $0 && echo own\n"
     result = zygote.batch(script, work / "sub" / "out", identity=STRANGER, work_dir=str(work)).result()
@@ -56,7 +56,7 @@ def test_files_that_the_user_may_not_write_are_not_written_by_root(zygote: Zygot
     assert forbidden.read_text() == "precious"
 
 
-def test_a_user_cannot_read_the_record_or_reach_the_supervisor_of_his_step(zygote: Zygote) -> None:
+def test_users_cannot_read_the_record_or_reach_the_supervisor_of_their_step(zygote: Zygote) -> None:
     work = zygote.spool.parent / "work"
     script = (
         "#!/bin/sh\nd=$(dirname $0)\ncat $d/step 2>&1; ls $d 2>&1\n"

@@ -60,7 +60,7 @@ def test_a_command_that_gives_no_token_is_an_error_in_words(command: str) -> Non
 
 
 class Idp(BaseHTTPRequestHandler):
-    """An identity provider: whoever comes is `claims`."""
+    """An identity provider: every login gets the identity in `claims`."""
 
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     signing = key

@@ -64,7 +64,7 @@ def test_rows_are_kept_thinned_and_forgotten(tmp_path: Path, monkeypatch: pytest
     found.close()
 
 
-def test_a_broken_file_is_begun_anew_and_another_start_finds_what_was_kept(tmp_path: Path) -> None:
+def test_a_broken_file_is_replaced_and_another_start_finds_its_samples(tmp_path: Path) -> None:
     path = tmp_path / "samples.db"
     path.write_bytes(b"no database at all" * 100)
     first = Samples(path)

@@ -29,7 +29,7 @@ def why_not(user: str) -> str:
     return caught.value.message
 
 
-def test_we_work_for_ourselves_and_for_nobody_whom_this_machine_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_dashboard_acts_for_its_own_user_but_not_for_users_unknown_here(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asyncio.run(users.account(view("", own_files=True))) is None
     assert asyncio.run(users.account(view(NAME))) is None
     assert "There is no user no-such-user" in why_not("no-such-user")

@@ -46,7 +46,7 @@ def refused(sealed: bytes, taken: Taken | None = None, now: float = NOW) -> str:
     return caught.value.kind
 
 
-def test_a_good_one_is_taken_once() -> None:
+def test_a_valid_credential_is_accepted_once() -> None:
     taken, sealed = Taken(), seal(credential(), KEY)
     taken.check(unseal(sealed, (KEY,)), cluster="spritz", now=NOW)
     assert refused(sealed, taken) == "replayed"
@@ -74,7 +74,7 @@ def test_keys_are_rotated() -> None:
         (b"\x01" * 5000, "malformed"),
     ],
 )
-def test_a_bad_one_is_refused(sealed: bytes, kind: str) -> None:
+def test_a_bad_credential_is_refused(sealed: bytes, kind: str) -> None:
     assert refused(sealed) == kind
 
 
@@ -91,7 +91,7 @@ def test_bytes_of_a_stranger_are_refused_and_nothing_else(data: bytes) -> None:
     assert refused(b"\x01" + data) in ("malformed", "forged")
 
 
-def test_a_sealed_one_of_another_shape_is_refused() -> None:
+def test_a_sealed_credential_of_another_shape_is_refused() -> None:
     import hashlib
     import hmac
 

@@ -42,7 +42,7 @@ def test_an_edit_that_does_not_use_what_is_new_is_taken() -> None:
     assert received(edit_with(), EditBook) == EditBook(version=3, puts=(Account(name="chem"), Qos(name="normal")))
 
 
-def test_a_rehearsal_is_not_taken_for_an_edit_by_those_who_know_none() -> None:
+def test_older_daemons_do_not_take_a_rehearsal_for_an_edit() -> None:
     rehearsal = RehearseEdit(version=3, drops=(Account(name="chem"),))
     with pytest.raises(BadRequest, match="'RehearseEdit' is not a request"):
         received(rehearsal, EditBook)
@@ -70,7 +70,7 @@ def test_a_book_of_a_later_release_is_told_from_one_that_is_understood() -> None
 
 
 def test_records_are_sent_without_what_is_as_it_always_was() -> None:
-    """Else a later release's fields would be refused though nobody uses them."""
+    """Otherwise a later release's fields would be refused although they are unused."""
     for kind in Record.__args__:
         needed = {name: "x" for name in ("name", "account", "user", "cluster", "server") if name in required(kind)}
         record = kind(**needed, **({"id": 1} if "id" in required(kind) else {}))

@@ -1,4 +1,4 @@
-"""What fits on a node beside what is there: the same for the core, which asks `node_use`, and for the scheduler."""
+"""What fits on a node that holds jobs already: the same for the core, which asks `node_use`, and for the scheduler."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def share(*gres: tuple[str, str, int], cpus: str = "1", memory: int = 0) -> Node
         (share(), share(("tape", "c", 1), cpus="2"), "tape in use"),
     ],
 )
-def test_a_share_fits_beside_what_is_there_or_not(held: NodeAllocation, wanted: NodeAllocation, misfit: str) -> None:
+def test_a_share_fits_or_not_with_what_the_node_holds(
+    held: NodeAllocation, wanted: NodeAllocation, misfit: str
+) -> None:
     use, capacity = NodeUse(), NodeCapacity(cpus=4, cores_per_socket=4, memory_mib=100, gres=TAPES)
     use.take(1, held)
     assert share_misfit(use, capacity, wanted) == misfit
