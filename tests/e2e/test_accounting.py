@@ -377,14 +377,8 @@ def test_two_clusters_share_a_database_and_each_has_its_own(accounted: Accounted
     # What is taken from one stays with the other.
     accounted.lines_of("sacctmgr", "-i", "delete", "account", "phys", f"cluster={second.name}")
     assert listed(accounted, "assoc", "cluster,account", "account=phys", f"user={me}") == [[first.name, "phys"]]
-    refused = subprocess.run(
-        [sys.executable, "-c", "from spritz.cli.sbatch import entry; entry()", "-A", "phys", "--wrap", "true"],
-        env={"PATH": os.environ["PATH"], "SLURM_CONF": str(second.conf)},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert "Invalid account or account/partition combination specified" in refused.stderr
+    refused = run(second, "sbatch", "-M", second.name, "-A", "phys", "--wrap", "true")
+    assert "Invalid account or account/partition combination specified" in refused.stderr.decode()
 
 
 def _commands_speak_to_either(first: Cluster, second: Cluster) -> None:

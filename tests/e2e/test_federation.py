@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+from contextlib import suppress
+
 import pytest
 
-from tests.e2e.cluster import Cluster, until
-from tests.e2e.commands import run
+from tests.e2e.cluster import PATIENCE_SECONDS, Cluster, until
+from tests.e2e.commands import run, start
 from tests.e2e.test_accounting import Accounted, accounted
 
 __all__ = ["accounted"]
@@ -20,6 +25,8 @@ class Federation:
         self.accounted = accounted
         accounted.start()
         self.first, self.second = accounted.cluster, accounted.another()
+        self.second.partition_lines += "\nPartitionName=large Nodes=ALL State=UP"
+        self.second.write_conf()
         for cluster in (self.first, self.second):
             cluster.start()
         accounted.sacct("-j", "1")
@@ -114,6 +121,112 @@ def _each_job_is_listed_once(federation: Federation, here: int, there: int, wait
     ]
     record = federation.said("scontrol", "show", "job", str(waits), at=federation.second)
     assert f"FedOrigin={first} FedViableSiblings={first},{second} FedActiveSiblings={first},{second}" in record
+
+
+def test_an_allocation_is_had_from_the_cluster_that_can_start_it_first(federation: Federation) -> None:
+    first, second = federation.first, federation.second
+    here = federation.submit(*WIDE, "--wrap", "sleep 100")
+    federation.reach(here, "RUNNING", "")
+    assert federation.said("srun", *WIDE, "printenv", "SLURM_CLUSTER_NAME") == 2 * f"{second.name}\n"
+    inside = (
+        "echo $SLURM_WORKING_CLUSTER; srun -n1 -N1 printenv SLURM_JOB_ID; scontrol show job $SLURM_JOB_ID | grep Fed"
+    )
+    done = run(first, "salloc", *WIDE, "sh", "-c", inside)
+    where, number, record = done.stdout.decode().splitlines()
+    assert where.startswith(f"{second.name}:127.0.0.1:{second.port}:")
+    assert record.strip().startswith(f"FedOrigin={first.name} ")
+    assert f"salloc: Granted job allocation {number} on cluster {second.name}\n" in done.stderr.decode()
+    federation.reach(int(number), "REVOKED", "COMPLETED")
+    # What the client does while it waits, or leaves undone, ends the copy too.
+    there = federation.submit(*WIDE, "--wrap", "sleep 100")
+    federation.reach(there, "REVOKED", "RUNNING")
+    busy = run(first, "srun", "--immediate=1", "-N1", "true")
+    assert busy.stderr.decode().endswith("srun: error: Unable to allocate resources: Requested nodes are busy\n")
+    for give_up in (_interrupt, _cancel_at_the_other):
+        waiting = start(first, "salloc", *WIDE, "true")
+        try:
+            number = _pending(federation)
+            federation.reach(int(number), "PENDING", "PENDING")
+            give_up(federation, waiting, number)
+            assert waiting.wait(PATIENCE_SECONDS) == 1
+            federation.reach(int(number), "CANCELLED", "REVOKED")
+        finally:
+            end(waiting)
+    # A client that dies while another cluster holds its allocation gives it back.
+    federation.said("scancel", str(there))
+    federation.reach(there, "REVOKED", "CANCELLED")
+    holding = start(first, "salloc", *WIDE, "sleep", "100")
+    try:
+        until(lambda: b" on cluster " in (holding.stderr.readline() if holding.stderr else b""), "it is granted there")
+        number = federation.said("squeue", "-h", "-t", "R", "-o", "%i", at=second).strip()
+        end(holding)
+        federation.reach(int(number), "REVOKED", "CANCELLED")
+    finally:
+        end(holding)
+
+
+def _pending(federation: Federation) -> str:
+    return until(lambda: federation.said("squeue", "-h", "-t", "PD", "-o", "%i").strip(), "it waits")
+
+
+def _interrupt(federation: Federation, waiting: subprocess.Popen[bytes], number: str) -> None:
+    waiting.send_signal(signal.SIGINT)
+
+
+def _cancel_at_the_other(federation: Federation, waiting: subprocess.Popen[bytes], number: str) -> None:
+    federation.said("scancel", number, at=federation.second)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """All of its session, and close what it wrote to."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(PATIENCE_SECONDS)
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+
+
+def test_a_job_that_its_cluster_cannot_hold_is_given_to_another(federation: Federation) -> None:
+    second = federation.second
+    said = federation.said("sbatch", "-p", "large", "-o", "/dev/null", "--wrap", "true")
+    number = said.split()[3]
+    assert said == f"Submitted batch job {number} on cluster {second.name}\n"
+    assert int(number) >> 26 == 2
+    assert federation.said("srun", "-p", "large", "printenv", "SLURM_CLUSTER_NAME") == f"{second.name}\n"
+    assert "on cluster" in run(federation.first, "salloc", "-p", "large", "true").stderr.decode()
+    federation.reach(int(number), "", "COMPLETED")
+    refused = run(federation.first, "sbatch", "-p", "none", "--wrap", "true")
+    assert refused.stderr.decode().endswith("Batch job submission failed: Invalid partition name specified\n")
+    only = run(federation.first, "sbatch", "-M", federation.first.name, "-p", "large", "--wrap", "true")
+    assert only.returncode == 1
+
+
+@pytest.mark.slow
+def test_an_allocation_outlives_its_origin_and_waits_for_it(federation: Federation) -> None:
+    first, second = federation.first, federation.second
+    over = first.work / "over"
+    federation.submit(*WIDE, "--wrap", "sleep 100")
+    until_told = f"echo began; until [ -e {over} ]; do sleep 0.1; done; echo $SLURM_CLUSTER_NAME"
+    running = start(first, "srun", *WIDE, "sh", "-c", until_told)
+    waiting = None
+    try:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"began\n"
+        waiting = start(first, "salloc", *WIDE, "srun", "-n1", "-N1", "printenv", "SLURM_CLUSTER_NAME")
+        number = _pending(federation)
+        federation.reach(int(number), "PENDING", "PENDING")
+        first.kill_controller()
+        over.touch()
+        assert running.communicate(timeout=PATIENCE_SECONDS)[0].endswith(2 * f"{second.name}\n".encode())
+        assert running.returncode == 0
+        first.start_controller()
+        assert waiting.communicate(timeout=PATIENCE_SECONDS)[0] == f"{second.name}\n".encode()
+        assert waiting.returncode == 0
+        federation.reach(int(number), "REVOKED", "COMPLETED")
+    finally:
+        for process in filter(None, (running, waiting)):
+            end(process)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ Source: squeue(1), sbatch(1), SLURM_CLUSTERS; wording and status of 22.05, with 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from spritz.cli.already_reported import AlreadyReported
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.client.locate import ControllerConfig
     from spritz.client.sync import Connection
+    from spritz.model.job import JobSpec
     from spritz.model.limits.records import Book, ClusterRow
 
 
@@ -82,6 +84,24 @@ def federated() -> list[ControllerConfig]:
     return [own if row.name == own.cluster_name else _config(row, own) for row in configs if row.port]
 
 
+def others_of_federation(spec: JobSpec) -> list[ControllerConfig]:
+    """The other clusters of the federation that may take a submission of the job, by number; none without slurmdbd.
+
+    Raises SpritzError if slurmdbd does not answer.
+    """
+    from spritz.client.locate import locate_controller, locate_database
+    from spritz.model.federation import viable
+    from spritz.model.limits.federations import member_of, members_of
+
+    own = locate_controller()
+    if locate_database(own.path).kind != "slurmdbd":
+        return []
+    book = _book(own.path, "--federation")
+    rows = {row.name: row for row in book.clusters if row.port and row.name != own.cluster_name}
+    members = members_of(book.federation_members, member_of(book, own.cluster_name).federation)
+    return [_config(rows[name], own) for name in viable(members, spec) if name in rows]
+
+
 def origin_of(job_id: int) -> str:
     """Name of the cluster of this federation that took the job; "" if none of it did."""
     from spritz.client.locate import locate_controller
@@ -92,6 +112,17 @@ def origin_of(job_id: int) -> str:
     book = _book(own.path, "--federation")
     members = members_of(book.federation_members, member_of(book, own.cluster_name).federation)
     return next((one.cluster for one in members if one.number == origin_number(job_id)), "")
+
+
+def named(name: str) -> ControllerConfig:
+    """How to reach the cluster. Raises SpritzError if slurmdbd does not answer, or does not know where it is."""
+    from spritz.client.locate import locate_controller
+
+    own = locate_controller()
+    row = _registered(own.path, "--federation").get(name)
+    if row is None or not row.port:
+        raise SpritzError(f"Slurmctld on '{name}' hasn't registered yet.")
+    return _config(row, own)
 
 
 def of_job(job_id: int) -> ControllerConfig | None:
@@ -126,6 +157,18 @@ def of_job(job_id: int) -> ControllerConfig | None:
     runs_on = next((job.federation.runs_on for job in jobs if job.federation is not None and not job.state.ended), "")
     config = reached.get(runs_on or origin, own)
     return None if config.cluster_name == own.cluster_name else config
+
+
+def follow_job(text: str) -> None:
+    """For a job of a federation that another cluster runs: have this call speak to that cluster. Other text than a
+    job's number is for the caller to refuse, and without slurmdbd this cluster is asked.
+    """
+    # The upper bits name the cluster (model.federation.LOCAL_BITS, whose module is slow to load).
+    if text.isascii() and text.isdigit() and len(text) < 11 and int(text) >> 26:
+        with suppress(SpritzError):
+            cluster = of_job(int(text))
+            if cluster is not None:
+                use(cluster)
 
 
 def connections(

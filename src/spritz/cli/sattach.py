@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli import clusters
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.context import Context
 from spritz.cli.entry import run
@@ -54,6 +55,7 @@ def main(argv: list[str], context: Context) -> int:
         if found_step is None:
             return _usage("Failed to parse stepid from command line options", context)
         job_id, step_id = found_step
+        clusters.follow_job(str(job_id))
         filters = {name: _task(options, name) for name in ("input-filter", "output-filter", "error-filter")}
 
         if "layout" in options:

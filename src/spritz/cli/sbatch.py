@@ -19,6 +19,7 @@ from spritz.cli.submit import script as scripts
 from spritz.cli.submit.refusals import Refusal
 from spritz.cli.submit.rows import rows_of
 from spritz.client.errors import ClientError, RemoteError
+from spritz.client.locate import locate_controller
 from spritz.client.sync import connect_controller, submit_key
 from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob
 from spritz.model.errors import SpritzError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from spritz.cli.filters.chain import Filters
     from spritz.cli.submit.values import Values
     from spritz.client.locate import ControllerConfig
+    from spritz.client.sync import Connection
 
 OPTIONS = rows_of("b")
 
@@ -96,14 +98,9 @@ def _main(argv: list[str], context: Context) -> int:
         else:
             request = _request(merged, script, arguments, argv, context)
         if clusters:
-            from spritz.cli.submit.first_cluster import in_federation, use_first
+            from spritz.cli.submit.first_cluster import placed
 
-            federated = in_federation(clusters, request)
-            if federated is not None:
-                request = federated
-                merged["clusters"] = ""
-            else:
-                merged["clusters"] = use_first(clusters, request, context)
+            request, merged["clusters"] = placed(clusters, request, context)
         return _submit(request, merged, context, filtering)
     except Refusal as error:
         raise _failed(error) from error
@@ -211,17 +208,7 @@ def _submit(
             from spritz.cli.submit.announce import test_only
 
             return test_only(controller, request, context)
-        try:
-            try:
-                reply = controller.call(request, JobSubmitted)
-            except RemoteError:
-                raise
-            except ClientError as error:
-                from spritz.client.submission_retry import ask_again
-
-                reply = ask_again(request, error)
-        except RemoteError as error:
-            raise _failed(error) from error
+        reply = _submitted(controller, request, merged)
         for message in reply.messages:
             context.info(message)
         if filtering is not None:
@@ -234,6 +221,36 @@ def _submit(
         context.stdout.flush()
         return await_end(reply.job_id)
     return 0
+
+
+def _submitted(controller: Connection, request: SubmitJob | SubmitHetJob, merged: Values) -> JobSubmitted:
+    """The answer; `merged` gets the name of another cluster of the federation that took the job. Raises SpritzError."""
+    try:
+        return _answer(controller, request)
+    except RemoteError as error:
+        from spritz.cli.submit.first_cluster import taken_elsewhere
+
+        def again() -> JobSubmitted:
+            with connect_controller() as other:
+                return _answer(other, request)
+
+        try:
+            reply = taken_elsewhere(error, request, again)
+        except RemoteError as refusal:
+            raise _failed(refusal) from refusal
+        merged["clusters"] = locate_controller().cluster_name
+        return reply
+
+
+def _answer(controller: Connection, request: SubmitJob | SubmitHetJob) -> JobSubmitted:
+    try:
+        return controller.call(request, JobSubmitted)
+    except RemoteError:
+        raise
+    except ClientError as error:
+        from spritz.client.submission_retry import ask_again
+
+        return ask_again(request, error)
 
 
 def _failed(error: SpritzError) -> SpritzError:

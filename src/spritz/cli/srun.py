@@ -46,8 +46,13 @@ def _main(argv: list[str], context: Context) -> int:
     inside = "SLURM_JOB_ID" in context.environ or "jobid" in options
     if ":" in command or "het-group" in options:
         return _run_together(argv, context, inside)
-    options = values.merge(variables.read("srun", OPTIONS, context.environ, inside=inside), options)
     several: list[ControllerConfig] = []
+    job = options.get("jobid", "")
+    if job and "clusters" in options:
+        clusters.only(options["clusters"], context)
+    elif job and job != context.environ.get("SLURM_JOB_ID"):
+        clusters.follow_job(job)
+    options = values.merge(variables.read("srun", OPTIONS, context.environ, inside=inside), options)
     if "clusters" in options and not inside:
         several = clusters.chosen(options["clusters"], context)
         clusters.use(several[0])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli import clusters
 from spritz.cli.acct.listing import RowListing, columns_of
 from spritz.cli.already_reported import AlreadyReported, connected
 from spritz.cli.context import Context
@@ -75,6 +76,7 @@ def _run(options: Mapping[str, str], jobs: str, context: Context) -> int:
     style = Style(context.environ, convert="noconvert" not in options)
     listing = RowListing(Table(columns_of(text, FIELDS), parsable), style, context)
     count = 0
+    clusters.follow_job(jobs.partition(",")[0].partition(".")[0])
     with connected(context, "slurm_load_job_steps error") as connection:
         if "noheader" not in options:
             listing.header()

@@ -55,6 +55,12 @@ def lock_refusal(job: Job) -> str:
     return "" if tie.lock == HELD else "its origin has the lock"
 
 
+def locked_elsewhere(job: Job) -> bool:
+    """Whether another cluster alone may start, or has started, this origin's job: no deadline of waiting ends it."""
+    tie = job.federation
+    return tie is not None and tie.is_origin and bool(tie.lock)
+
+
 def entry_of(tie: Federated, cluster: str) -> Sibling | None:
     """The copy on that cluster; None if there is none."""
     return next((sibling for sibling in tie.siblings if sibling.cluster == cluster), None)

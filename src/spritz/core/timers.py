@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from spritz.core import het
 from spritz.core.flags import COMPLETING
-from spritz.core.siblings import peers
+from spritz.core.siblings import locked_elsewhere, peers
 from spritz.model.ids import INFINITE
 from spritz.model.limits.minutes import job_seconds
 from spritz.model.reasons import Reason
@@ -185,6 +185,8 @@ def end_signal_at(job: Job) -> float:
 
 
 def _waiting_deadline(job: Job) -> float:
+    if locked_elsewhere(job):
+        return NEVER
     at = pending_deadline(job)
     if job.reason is Reason.BEGIN_TIME:
         at = min(at, job.eligible_at)

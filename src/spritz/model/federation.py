@@ -49,8 +49,10 @@ def member(federation: Iterable[FederationMember], cluster: str) -> FederationMe
 
 
 def may_have_siblings(spec: JobSpec) -> bool:
-    """Only single batch jobs run on other clusters than the one that took them."""
-    return spec.batch and not (spec.array or spec.external or spec.cron is not None)
+    """Whether the job may run on another cluster than the one that took it. Components of a heterogeneous job, which
+    the request alone does not tell, stay together there.
+    """
+    return not (spec.array or spec.external or spec.cron is not None)
 
 
 def viable(federation: Iterable[FederationMember], spec: JobSpec) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import signal
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
+from spritz.cli import clusters
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.launch.controller import PATIENCE_SECONDS, Interrupted
 from spritz.cli.submit.values import IMMEDIATE
@@ -25,12 +26,14 @@ from spritz.model.commands.job import (
     SubmitHetJob,
 )
 from spritz.model.errors import ESLURM, SpritzError
+from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from spritz.cli.context import Context
     from spritz.cli.launch.controller import Controller
     from spritz.cli.launch.interrupts import Interrupts
     from spritz.model.commands.job import SubmitJob
+    from spritz.model.job import Job
     from spritz.model.queries.allocations import AllocationGranted
 
 #: Seconds within which a grant counts as immediate, without a message about waiting.
@@ -72,7 +75,7 @@ def obtain(
     try:
         submitted = _submitted(controller, request)
     except RemoteError as error:
-        raise refused(error, words) from error
+        submitted = _submitted_elsewhere(controller, request, error, words)
     except Interrupted as error:
         raise Revoked from error
     if not quiet:
@@ -113,6 +116,25 @@ def _submitted(controller: Controller, request: SubmitJob | SubmitHetJob) -> Job
             sleep(RETRY_SECONDS)
 
 
+def _submitted_elsewhere(
+    controller: Controller, request: SubmitJob | SubmitHetJob, refusal: RemoteError, words: Words
+) -> JobSubmitted:
+    """The answer of another cluster of the federation, if this one cannot hold the job. Raises SpritzError."""
+    from spritz.cli.submit.first_cluster import taken_elsewhere
+
+    def again() -> JobSubmitted:
+        controller.look_again()
+        controller.send(request)
+        return _submitted(controller, request)
+
+    try:
+        return taken_elsewhere(refusal, request, again)
+    except RemoteError as error:
+        raise refused(error, words) from error
+    except Interrupted as error:
+        raise Revoked from error
+
+
 #: Signals that do not end the wait.
 HARMLESS = (signal.SIGCONT, signal.SIGWINCH)
 
@@ -146,12 +168,36 @@ def _await(
             controller.connect_patiently(PATIENCE_SECONDS)
             controller.send(asked)
             continue
-        if granted is not None:
+        if granted is not None and granted.job.state is JobState.PENDING:
+            _move(controller, granted.job)
+            controller.send(asked)
+        elif granted is not None:
             break
-        waits = True
+        waits = waits or granted is None
     if waited and granted.job.state.active and not quiet:
         context.info(f"job {job_id} has been allocated resources")
     return granted
+
+
+def _move(controller: Controller, job: Job) -> None:
+    """Another cluster of the federation has started the job: from here on the client speaks to that cluster.
+
+    Raises SpritzError if it cannot be reached from here; the job is cancelled then.
+    """
+    assert job.federation is not None, "only a federated job is granted by another cluster"
+    origin, cluster = locate_controller(), job.federation.runs_on
+    try:
+        clusters.use(clusters.named(cluster))
+        controller.look_again()
+    except SpritzError as error:
+        clusters.use(origin)
+        controller.look_again()
+        cancel(controller, job.id)
+        raise SpritzError(
+            f"Job {job.id} started on cluster {cluster}, which cannot be reached from here: {error.message}",
+            code=error.code,
+            hint=error.hint,
+        ) from error
 
 
 def cancel(controller: Controller, job_id: int) -> None:

@@ -60,6 +60,8 @@ class Holding:
         #: CliFilterPlugins, which get the job id
         self.filters: Filters | None = None
         self._login: dict[str, str] = {}
+        #: commands of the allocation may have to speak to another cluster than slurm.conf's
+        self._elsewhere = False
         self._status = 1
         self._finished = False
         self._revoked = False
@@ -80,10 +82,10 @@ class Holding:
         if self.command and any(option != "container" for option, _ in contained):
             raise SpritzError(f"--{contained[0][0]}: salloc runs its command here: give the option to srun")
         request = self._request()
-        if len(self.clusters) > 1:
-            from spritz.cli.submit.first_cluster import use_first
+        if self.clusters:
+            from spritz.cli.submit.first_cluster import placed
 
-            use_first(self.clusters, request, self.context)
+            request, _ = placed(self.clusters, request, self.context)
             self.controller.look_again()
         if "chdir" in self.given:
             self._change_directory()
@@ -95,7 +97,9 @@ class Holding:
         except allocation.Revoked:
             self.inform("Job aborted due to signal")
             return 1
-        self.inform(f"Granted job allocation {granted.job.id}")
+        self._elsewhere = bool(self.clusters) or locate_controller() != locate_controller(find_slurm_conf())
+        where = f" on cluster {granted.settings.cluster_name}" if self._elsewhere and granted.job.federation else ""
+        self.inform(f"Granted job allocation {granted.job.id}{where}")
         if self.filters is not None:
             for offset in range(len(self.components) or 1):
                 self.filters.after(granted.job.id, offset=offset)
@@ -175,7 +179,7 @@ class Holding:
 
         environment = {**self.context.environ, **self._login}
         environment |= allocation_variables(granted, find_slurm_conf())
-        if self.clusters:
+        if self._elsewhere:
             environment[WORKING_CLUSTER] = working_cluster(locate_controller())
         if granted.components:
             from spritz.model import het

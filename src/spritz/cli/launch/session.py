@@ -177,10 +177,10 @@ class Session:
             from spritz.cli.launch import verbose
 
             verbose.report_environment(self.context, self.given.get("propagate"))
-        if len(self.clusters) > 1:
-            from spritz.cli.submit.first_cluster import use_first
+        if self.clusters:
+            from spritz.cli.submit.first_cluster import placed
 
-            use_first(self.clusters, submit, self.context)
+            submit, _ = placed(self.clusters, submit, self.context)
             self.controller.look_again()
         granted = allocation.obtain(
             self.controller, self.interrupts, submit, self.context, allocation.SRUN, quiet=self.settings.quiet

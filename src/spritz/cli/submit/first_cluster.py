@@ -1,4 +1,5 @@
-"""`sbatch -M a,b`: the cluster on which the job starts soonest.
+"""The cluster to submit to: of `-M a,b` the one on which the job starts soonest; in a federation another one for a job
+that this cluster cannot hold.
 
 Source: sbatch(1) --clusters; wording of 22.05.
 """
@@ -11,16 +12,47 @@ from msgspec.structs import replace
 
 from spritz.cli import clusters
 from spritz.client.errors import ClientError
+from spritz.client.submission_retry import UNKNOWN
 from spritz.client.sync import connect_controller
-from spritz.model.commands.job import SubmitHetJob, WillRun
+from spritz.model.commands.job import SubmitHetJob, SubmitJob, WillRun
 from spritz.model.errors import SpritzError
+from spritz.model.federation import may_have_siblings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from spritz.cli.context import Context
+    from spritz.client.errors import RemoteError
     from spritz.client.locate import ControllerConfig
-    from spritz.model.commands.job import SubmitJob
+    from spritz.model.commands.job import JobSubmitted
+
+#: Refusals of what this cluster does not have, or does not allow, and another may.
+CANNOT_HOLD = frozenset(
+    (
+        "ESLURM_ACCOUNTING_POLICY",
+        "ESLURM_DEFAULT_PARTITION_NOT_SET",
+        "ESLURM_INVALID_ACCOUNT",
+        "ESLURM_INVALID_CPU_COUNT",
+        "ESLURM_INVALID_FEATURE",
+        "ESLURM_INVALID_GRES",
+        "ESLURM_INVALID_GRES_TYPE",
+        "ESLURM_INVALID_LICENSES",
+        "ESLURM_INVALID_NODE_COUNT",
+        "ESLURM_INVALID_NODE_NAME",
+        "ESLURM_INVALID_PARTITION_NAME",
+        "ESLURM_INVALID_QOS",
+        "ESLURM_INVALID_TASK_MEMORY",
+        "ESLURM_INVALID_TIME_LIMIT",
+        "ESLURM_INVALID_WCKEY",
+        "ESLURM_JOB_MISSING_REQUIRED_PARTITION_GROUP",
+        "ESLURM_MAX_JOB_COUNT",
+        "ESLURM_PARTITION_NOT_AVAIL",
+        "ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE",
+        "ESLURM_REQUESTED_TOPO_CONFIG_UNAVAILABLE",
+        "ESLURM_RESERVATION_ACCESS",
+        "ESLURM_RESERVATION_INVALID",
+    )
+)
 
 
 def use_first(candidates: Sequence[ControllerConfig], request: SubmitJob | SubmitHetJob, context: Context) -> str:
@@ -44,24 +76,55 @@ def use_first(candidates: Sequence[ControllerConfig], request: SubmitJob | Submi
     return candidates[best[1]].cluster_name
 
 
-def in_federation(candidates: Sequence[ControllerConfig], request: SubmitJob | SubmitHetJob) -> SubmitJob | None:
-    """The request for sibling jobs on these clusters, if all belong to this cluster's federation; else None.
+def placed(
+    candidates: Sequence[ControllerConfig], request: SubmitJob | SubmitHetJob, context: Context
+) -> tuple[SubmitJob | SubmitHetJob, str]:
+    """Select one of the clusters of --clusters for all further calls. Returns the request for it, and its name; "" if
+    several clusters of a federation get a sibling.
 
-    This cluster becomes the origin if it is among them, else the first of them does.
+    Raises SpritzError if no cluster accepts the request.
     """
     from spritz.client.locate import locate_controller
-    from spritz.model.commands.job import SubmitJob
-    from spritz.model.federation import may_have_siblings
 
-    if len(candidates) < 2 or not isinstance(request, SubmitJob) or not may_have_siblings(request.spec):
-        return None
-    local, names = locate_controller(), [cluster.cluster_name for cluster in candidates]
-    members = {cluster.cluster_name for cluster in clusters.federated()}
-    if not members.issuperset(names):
-        return None
-    if local.cluster_name not in names:
+    names = tuple(cluster.cluster_name for cluster in candidates)
+    if not isinstance(request, SubmitJob) or not may_have_siblings(request.spec):
+        return request, use_first(candidates, request, context)
+    limited = replace(request, spec=replace(request.spec, clusters=names))
+    if len(candidates) == 1:
+        return limited, use_first(candidates, request, context)
+    if not {cluster.cluster_name for cluster in clusters.federated()}.issuperset(names):
+        return request, use_first(candidates, request, context)
+    if locate_controller().cluster_name not in names:
         clusters.use(candidates[0])
-    return replace(request, spec=replace(request.spec, clusters=tuple(names)))
+    return limited, ""
+
+
+def taken_elsewhere(
+    refusal: RemoteError, request: SubmitJob | SubmitHetJob, submit: Callable[[], JobSubmitted]
+) -> JobSubmitted:
+    """Submit a job that this cluster cannot hold to the others of its federation, one after the other. The first one
+    that takes it becomes its origin, and stays selected for all further calls.
+
+    Raises `refusal` if none does. Differs: Slurm refuses the job (docs/decisions/0197).
+    """
+    from spritz.client.locate import locate_controller
+
+    if refusal.code not in CANNOT_HOLD or not isinstance(request, SubmitJob):
+        raise refusal
+    own = locate_controller()
+    try:
+        others = clusters.others_of_federation(request.spec)
+    except SpritzError:
+        raise refusal from None
+    for cluster in others:
+        clusters.use(cluster)
+        try:
+            return submit()
+        except ClientError as error:
+            if UNKNOWN in error.details:
+                raise
+    clusters.use(own)
+    raise refusal
 
 
 def _trial(request: SubmitJob | SubmitHetJob) -> SubmitJob | SubmitHetJob:

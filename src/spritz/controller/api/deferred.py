@@ -3,7 +3,8 @@
 Owns parked requests, and cleans up when their callers go away. The core never waits; this module does, and asks the
 core again.
 
-- `AwaitAllocation`: answered when the job runs or has ended. If the caller goes away before, an interactive job is
+- `AwaitAllocation`: answered when the job runs or has ended; the origin of a federated job answers too when another
+  cluster runs it, and the client goes there. If the caller goes away before, an interactive job is
   cancelled: no client could use it.
 - After the grant, the clients that got it hold the interactive job. When the last of their connections closes, they
   have `GRACE_SECONDS` to come back with another AwaitAllocation; after that the job is cancelled once their processes
@@ -34,7 +35,7 @@ from spritz.core import het
 from spritz.model.cluster import SYSTEM
 from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget
 from spritz.model.commands.step import CreateHetStep, CreateStep
-from spritz.model.events.job import JobQueued
+from spritz.model.events.job import JobQueued, JobStarted, JobUpdated
 from spritz.model.events.step import StepEnded
 from spritz.model.ids import STEP_EXTERN
 from spritz.model.queries.allocations import AllocationGranted, AwaitAllocation
@@ -81,8 +82,8 @@ class DeferredRequests:
         context.writer.listeners.add("waiting", self._listen, Loss.REBUILD, self._rebuild)
         context.writer.hooks.append(self._look)
         for job in context.machine.state.jobs.values():
-            if job.spec.interactive and not job.state.ended and not job.het_offset:
-                self._expect(job.id, context.configuration.settings.inactive_limit_seconds or RETURN_SECONDS)
+            if _needs_client(job):
+                self._expect(job.id, self._return_seconds())
         context.counters.append(lambda: {"waiting.requests_count": float(sum(map(len, self._parked.values())))})
 
     # Jobs
@@ -120,7 +121,8 @@ class DeferredRequests:
         if call.abandoned or call.answered:
             return True
         job = self._context.machine.state.jobs.get(job_id)
-        if job is not None and (job.state is JobState.PENDING or het.configuring(self._context.machine.state, job)):
+        waits = job is not None and job.state is JobState.PENDING and not _runs_elsewhere(job)
+        if waits or (job is not None and het.configuring(self._context.machine.state, job)):
             return False
         self._context.writer.when_durable(lambda: self._grant(job_id, call))
         return True
@@ -136,7 +138,7 @@ class DeferredRequests:
         names = job.allocation.names if job.allocation is not None else ()
         addresses = tuple(state.nodes[name].address if name in state.nodes else name for name in names)
         if call.abandoned:
-            if job.spec.interactive and job.state.active:
+            if job.spec.interactive and (job.state.active or _runs_elsewhere(job)):
                 self._cancel(job_id, "its client went away before it was told of the grant")
             return
         settings = replace(state.settings, topologies=())  # large, and irrelevant for clients
@@ -203,6 +205,9 @@ class DeferredRequests:
     def _grace(self) -> float:
         return self._context.configuration.settings.inactive_limit_seconds or GRACE_SECONDS
 
+    def _return_seconds(self) -> float:
+        return self._context.configuration.settings.inactive_limit_seconds or RETURN_SECONDS
+
     def _expect(self, job_id: int, seconds: float) -> None:
         """Cancel the job unless a client asks for it in time."""
         if job_id not in self._expected:
@@ -217,7 +222,7 @@ class DeferredRequests:
                 await self._context.clock.sleep(seconds)
                 seconds = self._grace()
                 job = state.jobs.get(job_id)
-                if job is None or job.state.ended:
+                if job is None or not _needs_client(job):
                     self._holders.pop(job_id, None)
                     return
                 holders = self._holders.get(job_id, [])
@@ -298,22 +303,26 @@ class DeferredRequests:
         """Check every parked request again, and interactive jobs that need a client."""
         self._touched.update(dict.fromkeys((*self._parked, *self._steps)))
         for job in self._context.machine.state.jobs.values():
-            if job.spec.interactive and not job.state.ended and not job.het_offset:
+            if _needs_client(job):
                 self._expect(job.id, self._grace())
 
     def _listen(self, events: Sequence[Event]) -> None:
         """Note jobs with parked requests, and new jobs that need a client."""
+        jobs = self._context.machine.state.jobs
         for event in events:
-            if type(event) is JobQueued and event.job.spec.interactive and not event.job.het_offset:
+            if type(event) is JobQueued and _needs_client(event.job):
                 self._expect(event.job.id, self._grace())
+            elif type(event) is JobStarted:
+                job = jobs.get(event.job_id)
+                if job is not None and _is_copy(job) and _needs_client(job):
+                    self._expect(job.id, self._return_seconds())  # its origin tells its client
         if not self._parked and not self._steps:
             return
-        jobs = self._context.machine.state.jobs
         if self._steps and any(type(event) is StepEnded for event in events):
             # A step's ports become free for steps of other jobs too.
             self._touched.update(dict.fromkeys(job_id for job_id, parked in self._steps.items() if _ask_ports(parked)))
         for event in events:
-            job_id = getattr(event, "job_id", None)
+            job_id = event.job.id if type(event) is JobUpdated else getattr(event, "job_id", None)
             if job_id is None:
                 continue
             if job_id in self._parked or job_id in self._steps:
@@ -337,6 +346,23 @@ class DeferredRequests:
                     self._parked[job_id] = left
             if job_id in self._steps:
                 self._retry_steps(job_id)
+
+
+def _needs_client(job: Job) -> bool:
+    """Whether this cluster ends the job when its client is gone. The client of a federated job is at the origin while
+    it waits, and where it runs afterwards.
+    """
+    if not job.spec.interactive or job.state.ended or job.het_offset:
+        return False
+    return job.state.active if _is_copy(job) else not _runs_elsewhere(job)
+
+
+def _is_copy(job: Job) -> bool:
+    return job.federation is not None and not job.federation.is_origin
+
+
+def _runs_elsewhere(job: Job) -> bool:
+    return job.federation is not None and bool(job.federation.runs_on)
 
 
 def _ask_ports(parked: list[tuple[CreateStep | CreateHetStep, Call]]) -> bool:

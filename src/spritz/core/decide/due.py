@@ -19,6 +19,7 @@ from spritz.core.decide.reservation import look_at_reservations
 from spritz.core.effects import SignalOn
 from spritz.core.flags import COMPLETING
 from spritz.core.pending import terminate
+from spritz.core.siblings import locked_elsewhere
 from spritz.core.timers import end_signal_at, over_run_seconds, over_time_seconds, pending_deadline, spent_at
 from spritz.model.commands.job import Done
 from spritz.model.events.job import EndSignalSent, JobBecameEligible, JobsPurged, KillRepeated
@@ -114,6 +115,8 @@ def _silent_nodes(context: DecisionContext, job: Job) -> None:
 
 
 def _waiting(context: DecisionContext, job: Job) -> None:
+    if locked_elsewhere(job):
+        return
     if pending_deadline(job) <= context.now:
         end_job(context, job, JobState.DEADLINE, Reason.DEADLINE, exit_status=DEADLINE_STATUS)
         return

@@ -74,8 +74,8 @@ def submit_job(context: DecisionContext, command: SubmitJob) -> JobSubmitted | W
     return JobSubmitted(job_id=job.id, messages=(ESLURM[obstacle][1],) if obstacle else ())
 
 
-def check_clusters(state: State, spec: JobSpec) -> None:
-    """Refuses what no cluster of the federation may run."""
+def check_clusters(state: State, spec: JobSpec, *, stays: bool = False) -> None:
+    """Refuses what no cluster of the federation may run. `stays`: a job that gets no siblings, whatever it asks for."""
     federation, cluster = state.rules.federation, state.settings.cluster_name
     own = member(federation, cluster)
     if own is None:
@@ -91,10 +91,10 @@ def check_clusters(state: State, spec: JobSpec) -> None:
     if not any(suits(cluster_member, spec) for cluster_member in federation):
         raise Refused("ESLURM_INVALID_CLUSTER_FEATURE", hint=f"no cluster has {spec.cluster_features}")
     could = viable(federation, spec)
-    if not could or (cluster not in could and not may_have_siblings(spec)):
+    if not could or (cluster not in could and (stays or not may_have_siblings(spec))):
         raise Refused(
             "ESLURM_FED_NO_VALID_CLUSTERS",
-            hint=f"no cluster of federation {own.federation} takes this job now; only single batch jobs run on others",
+            hint=f"no cluster of federation {own.federation} takes it now; arrays and heterogeneous jobs stay here",
         )
 
 
@@ -128,7 +128,7 @@ def submit_het_job(context: DecisionContext, command: SubmitHetJob) -> JobSubmit
     components = command.components
     leader = components[0] if components else None
     if leader is not None:
-        check_clusters(context.state, replace(leader.spec, batch=False))  # components stay together on this cluster
+        check_clusters(context.state, leader.spec, stays=True)
     if leader is None or len(components) > het.COMPONENTS_MAX:
         raise Refused("ESLURM_INVALID_JOB_ID", hint=f"a job has 1 to {het.COMPONENTS_MAX} components")
     queued_id = known_submission(context.state, leader, context.caller)

@@ -11,6 +11,7 @@ from spritz.model.job import Component, Job
 class AwaitAllocation(Struct, frozen=True, kw_only=True):
     """Answered when the job runs or has ended (srun, salloc, `wait_job`). Reply: `AllocationGranted`.
 
+    A federated job's origin answers with its own record, whose `federation.runs_on` is the cluster to ask next.
     A closed connection while an *interactive* job waits cancels it.
     """
 

@@ -67,6 +67,23 @@ def _hold(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, 
     yield Limit(kind="Held", subject=job.hold.value, text=text, holds=True)
 
 
+def _federation(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
+    """What another cluster of the federation must do first."""
+    tie = job.federation
+    if tie is None or job.reason is not Reason.FED_JOB_LOCK:
+        return
+    if not tie.is_origin:
+        text = f"cluster {tie.origin}, which took the submission, has yet to let it start here"
+    elif tie.lock:
+        text = f"cluster {tie.lock} of the federation {'runs it' if tie.runs_on else 'is starting it'}"
+    else:
+        refusals = [f"{sibling.cluster} ({sibling.reason})" for sibling in tie.siblings if sibling.reason]
+        text = "this cluster may not run it (--clusters, --cluster-constraint, or the cluster's state)"
+        if refusals and len(refusals) == len(tie.siblings):
+            text += f", and those that may do not take it: {listed(refusals)}"
+    yield Limit(kind="Federation", subject=tie.origin, text=text, holds=True)
+
+
 def _begin(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request, ...]) -> Iterator[Limit]:
     if job.spec.begin_at > view.now:
         yield Limit(
@@ -304,6 +321,7 @@ def _array(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request,
 #: every kind of rule; a source yields nothing if its rule does not concern the job
 SOURCES: list[Source] = [
     _hold,
+    _federation,
     _begin,
     _dependencies,
     _reservation,
