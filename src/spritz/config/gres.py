@@ -208,10 +208,8 @@ def capacity(specs: Sequence[GresSpec], lines: Sequence[GresLine]) -> tuple[Gres
     """
     capacities: list[GresCapacity] = []
     next_index: dict[str, int] = {}
-    gpus = sum(spec.count for spec in specs if spec.name == "gpu")
     for spec in specs:
         if spec.name in SHARED:
-            capacities += _shares(spec, [line for line in lines if line.name == spec.name], gpus)
             continue
         left = spec.count
         for line in lines:
@@ -226,7 +224,12 @@ def capacity(specs: Sequence[GresSpec], lines: Sequence[GresLine]) -> tuple[Gres
             first = next_index.get(spec.name, 0)
             capacities.append(GresCapacity(name=spec.name, type=spec.type, count=left, first_index=first, flags=flags))
             next_index[spec.name] = first + left
-    return tuple(capacities)
+    gpus = [line for line in capacities if line.name == "gpu"]
+    for spec in specs:
+        if spec.name in SHARED:
+            capacities += _shares(spec, [line for line in lines if line.name == spec.name], gpus)
+    order = [spec.name for spec in specs]
+    return tuple(sorted(capacities, key=lambda each: order.index(each.name)))
 
 
 def _devices(line: GresLine, kind: str, count: int, first: int) -> GresCapacity:
@@ -243,8 +246,8 @@ def _devices(line: GresLine, kind: str, count: int, first: int) -> GresCapacity:
     )
 
 
-def _shares(spec: GresSpec, lines: Sequence[GresLine], gpus: int) -> list[GresCapacity]:
-    """Shares of GPUs: per device file as in gres.conf, or evenly over all GPUs."""
+def _shares(spec: GresSpec, lines: Sequence[GresLine], gpus: Sequence[GresCapacity]) -> list[GresCapacity]:
+    """Shares of GPUs: per device file as in gres.conf, or evenly over all GPUs, with a type over those of the type."""
     with_files = [line for line in lines if line.files]
     if with_files:
         shares: list[GresCapacity] = []
@@ -262,5 +265,20 @@ def _shares(spec: GresSpec, lines: Sequence[GresLine], gpus: int) -> list[GresCa
             )
             first += len(line.files)
         return shares
-    per_gpu = spec.count // gpus if gpus else spec.count
-    return [GresCapacity(name=spec.name, type=spec.type, count=spec.count, per_device=per_gpu)]
+    if spec.type:
+        lines_of_type = [line for line in gpus if line.type == spec.type]
+        if total := sum(line.count for line in lines_of_type):
+            each = spec.count // total
+            return [
+                GresCapacity(
+                    name=spec.name,
+                    type=spec.type,
+                    count=each * line.count,
+                    first_index=line.first_index,
+                    per_device=each,
+                )
+                for line in lines_of_type
+            ]
+    total = sum(line.count for line in gpus)
+    each = spec.count // total if total else spec.count
+    return [GresCapacity(name=spec.name, type=spec.type, count=spec.count, per_device=each)]

@@ -36,6 +36,18 @@ def test_a_file_that_several_parts_need_stays_open_to_each(tmp_path: Path) -> No
     assert set(denied) == {f"{CAPS}21", f"{CAPS}22", f"{CAPS}39", f"{CAPS}40"}
 
 
+def test_shares_of_a_type_are_on_its_gpus_alone(tmp_path: Path) -> None:
+    nodes = "NodeName=n1 CPUs=4 Gres={}\nPartitionName=p Nodes=ALL Default=YES\n"
+    for gres, expected in (
+        ("gpu:1g.10gb:2,gpu:h100:2,shard:h100:8", [(8, 2, 4)]),
+        ("gpu:1g.10gb:2,gpu:h100:2,shard:8", [(8, 0, 2)]),
+        ("shard:h100:8,gpu:h100:1,gpu:a100:1,gpu:h100:1", [(4, 0, 4), (4, 2, 4)]),
+    ):
+        (node,) = loaded(tmp_path, "GresTypes=gpu,shard\n", nodes=nodes.format(gres), gres="").nodes
+        shards = [line for line in node.capacity.gres if line.name == "shard"]
+        assert [(line.count, line.first_index, line.per_device) for line in shards] == expected
+
+
 def test_a_profile_is_a_type_with_or_without_a_count() -> None:
     assert parse_spec("gpu:1g.10gb") == GresSpec("gpu", "1g.10gb", 1)
     assert parse_spec("gpu:1g.10gb:2") == GresSpec("gpu", "1g.10gb", 2)
