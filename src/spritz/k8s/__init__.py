@@ -10,7 +10,8 @@
 `policy`         namespaces and priority classes -> accounts, users, QOS
 `placing`        from pods to a job's description, and from a job's allocation to places for pods
 `groups`         PodGroups: how many pods start together
-`claims`         ResourceClaims: the number of GPUs that they request, and the devices that they get
+`devices`        ResourceSlices: devices as generic resources of nodes, and their numbers; `selectors`: CEL
+`claims`         ResourceClaims: the resources that they request, and the devices that they get
 `slurm`          slurmrestd: external jobs, nodes, events
 `pod_scheduler`  pods wait, start and end as jobs; `reports` tells them why and when
 `events`         requests that make events

@@ -1,30 +1,45 @@
-"""Claims of devices (DRA): the number of GPUs that they request, and the devices that they get.
+"""Claims of devices (DRA): the generic resources that they request, and the devices that they get.
 
 With a device plugin, the kubelet chooses a pod's GPUs, and may choose a GPU that a job holds. With a driver for dynamic
-resource allocation, the scheduler chooses: the job's GPU numbers become devices in the allocation of the pod's
-ResourceClaims, and the driver prepares exactly these. The GPUs of a node are numbered by their driver's attribute
-`index` or `minor`, or else by name, over the ResourceSlices of its newest generation; NVML and slurmd number alike.
+resource allocation, the scheduler chooses: the numbers in the job's allocation become devices in the allocation of the
+pod's ResourceClaims, and the driver prepares exactly these.
 
-Source: Kubernetes, "Dynamic Resource Allocation"; resource.k8s.io/v1.
+A request names devices by a class and selectors; a job names a type of GPU. So a request becomes the type all of whose
+devices on a node match it, that on most nodes; nodes with other devices of this type are excluded.
+
+Source: Kubernetes, "Dynamic Resource Allocation"; resource.k8s.io/v1; KEP-5075 (shares of devices).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from spritz.k8s.pods import Metadata, Pod, Unfit
+from spritz.k8s.devices import Group, Inventory, Offered
+from spritz.k8s.placing import Place
+from spritz.k8s.pods import Gres, Metadata, Pod, Unfit, amount
+from spritz.k8s.selectors import BadSelector, matches
 
 Json = dict[str, Any]
 
-#: Device classes, and drivers, of GPUs.
-GPU_CLASSES: Final = frozenset({"gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com"})
-
 #: Finalizer that keeps an allocated claim until its pod has gone; the controller manager removes it.
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+
+
+class Cel(msgspec.Struct):
+    expression: str = ""
+
+
+class Selector(msgspec.Struct):
+    cel: Cel | None = None
+
+
+class CapacityRequirements(msgspec.Struct):
+    requests: dict[str, str | int] | None = None
 
 
 class Exactly(msgspec.Struct, rename="camel"):
@@ -32,7 +47,13 @@ class Exactly(msgspec.Struct, rename="camel"):
     allocation_mode: str = "ExactCount"
     count: int = 1
     admin_access: bool | None = None
-    selectors: list[Json] | None = None
+    selectors: list[Selector] | None = None
+    capacity: CapacityRequirements | None = None
+
+    @property
+    def requested(self) -> Mapping[str, str | int]:
+        """Of each device's capacities."""
+        return (self.capacity.requests if self.capacity is not None else None) or {}
 
 
 class DeviceRequest(msgspec.Struct, rename="camel"):
@@ -43,6 +64,7 @@ class DeviceRequest(msgspec.Struct, rename="camel"):
 class Devices(msgspec.Struct):
     requests: list[DeviceRequest] | None = None
     constraints: list[Json] | None = None
+    config: list[Json] | None = None
 
 
 class ClaimSpec(msgspec.Struct):
@@ -53,8 +75,23 @@ class Consumer(msgspec.Struct):
     uid: str = ""
 
 
+class Result(msgspec.Struct, rename="camel"):
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    share_id: str | None = msgspec.field(name="shareID", default=None)
+
+
+class Results(msgspec.Struct):
+    results: list[Result] | None = None
+
+
+class Allocation(msgspec.Struct):
+    devices: Results = msgspec.field(default_factory=Results)
+
+
 class ClaimStatus(msgspec.Struct, rename="camel"):
-    allocation: Json | None = None
+    allocation: Allocation | None = None
     reserved_for: list[Consumer] | None = None
 
 
@@ -75,37 +112,35 @@ class Claim(msgspec.Struct):
         users = {user.uid for user in self.status.reserved_for or ()}
         return self.status.allocation is not None and pod.metadata.uid in users
 
-
-class Device(msgspec.Struct):
-    name: str
-    attributes: dict[str, Json] | None = None
-
-    def order(self) -> tuple[int, list[int | str]]:
-        """Sort key that orders a node's devices like NVML."""
-        for wanted in ("index", "minor"):
-            for name, value in (self.attributes or {}).items():
-                if name.rpartition("/")[2] == wanted and "int" in value:
-                    return value["int"], []
-        return 0, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", self.name)]
+    @property
+    def devices(self) -> list[tuple[str, str, str]]:
+        """What it has to itself: driver, pool and name of each device."""
+        allocation = self.status.allocation
+        results = allocation.devices.results if allocation is not None else None
+        return [(each.driver, each.pool, each.device) for each in results or () if each.share_id is None]
 
 
-class Pool(msgspec.Struct):
-    name: str = ""
-    generation: int = 0
+class ClassSpec(msgspec.Struct):
+    selectors: list[Selector] | None = None
+    config: list[Json] | None = None
 
 
-class SliceSpec(msgspec.Struct, rename="camel"):
-    driver: str = ""
-    node_name: str | None = None
-    pool: Pool = msgspec.field(default_factory=Pool)
-    devices: list[Device] | None = None
-
-
-class Slice(msgspec.Struct):
-    """The parts of a ResourceSlice that the scheduler reads: the devices that a driver offers on a node."""
+class DeviceClass(msgspec.Struct):
+    """The parts of a DeviceClass that the scheduler reads."""
 
     metadata: Metadata
-    spec: SliceSpec = msgspec.field(default_factory=SliceSpec)
+    spec: ClassSpec = msgspec.field(default_factory=ClassSpec)
+
+
+#: finds a DeviceClass by its name
+Classes = Callable[[str], DeviceClass | None]
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a pod's claims come to. `closed`: nodes whose devices of these types do not all match."""
+
+    gres: tuple[Gres, ...]
+    closed: frozenset[str] = frozenset()
 
 
 def names_of(pod: Pod) -> list[str]:
@@ -114,63 +149,157 @@ def names_of(pod: Pod) -> list[str]:
     return [each.resource_claim_name or made.get(each.name) or "" for each in pod.spec.resource_claims or ()]
 
 
-def asked(claims: Iterable[Claim]) -> int:
-    """Number of GPUs that the claims request. Raises Unfit for requests that a job cannot express."""
-    count = 0
+def asked(
+    claims: Iterable[Claim], classes: Classes, inventory: Inventory, nodes: Collection[str], gpu_type: str = ""
+) -> Asked:
+    """The generic resources that the claims request. `nodes`: those that their pod can use; `gpu_type`: the only type
+    that it wants. Raises Unfit for what a job cannot express, and for what no node has.
+    """
+    gres: Counter[tuple[str, str]] = Counter()
+    closed: set[str] = set()
+    for claim, request, exactly in _requests(claims):
+        name, kind, shards, excluded = _choice(claim, request, exactly, classes, inventory, nodes, gpu_type)
+        gres[name, kind] += exactly.count * shards
+        closed |= excluded
+    return Asked(tuple(Gres(name, kind, count) for (name, kind), count in gres.items()), frozenset(closed))
+
+
+def _requests(claims: Iterable[Claim]) -> Iterable[tuple[Claim, DeviceRequest, Exactly]]:
     for claim in claims:
         where = f"ResourceClaim {claim.metadata.name}"
         if claim.spec.devices.constraints:
             raise Unfit(f"{where}: constraints are not looked at: leave them out", "spec.resourceClaims")
         for request in claim.spec.devices.requests or ():
             exactly = request.exactly
-            if exactly is None or exactly.allocation_mode != "ExactCount" or exactly.admin_access or exactly.selectors:
-                text = f"{where}, request {request.name}: only `exactly` with a count is supported, without selectors"
-                raise Unfit(f"{text} (spritz.dev/gpu-type chooses a type)", "spec.resourceClaims")
-            if exactly.device_class_name not in GPU_CLASSES:
-                classes = ", ".join(sorted(GPU_CLASSES))
-                text = f"{where}, request {request.name}: device class {exactly.device_class_name} is none of {classes}"
+            if exactly is None or exactly.allocation_mode != "ExactCount" or exactly.admin_access:
+                text = f"{where}, request {request.name}: only `exactly` with a count is supported"
                 raise Unfit(text, "spec.resourceClaims")
-            count += exactly.count
-    return count
+            yield claim, request, exactly
 
 
-def gpus_of(node: str, slices: Iterable[Slice]) -> list[tuple[Slice, Device]]:
-    """The node's GPUs, in the order of their numbers."""
-    mine = [each for each in slices if each.spec.node_name == node and each.spec.driver in GPU_CLASSES]
-    newest: dict[tuple[str, str], int] = {}
-    for each in mine:
-        pool = (each.spec.driver, each.spec.pool.name)
-        newest[pool] = max(newest.get(pool, 0), each.spec.pool.generation)
-    found = [
-        (each, device)
-        for each in mine
-        if each.spec.pool.generation == newest[each.spec.driver, each.spec.pool.name]
-        for device in each.spec.devices or ()
-    ]
-    return sorted(found, key=lambda pair: pair[1].order())
+def _choice(
+    claim: Claim,
+    request: DeviceRequest,
+    exactly: Exactly,
+    classes: Classes,
+    inventory: Inventory,
+    nodes: Collection[str],
+    gpu_type: str,
+) -> tuple[str, str, int, frozenset[str]]:
+    """(name, type, shards for each device, nodes to exclude)."""
+    where = f"ResourceClaim {claim.metadata.name}, request {request.name}"
+    device_class = classes(exactly.device_class_name)
+    if device_class is None:
+        raise Unfit(f"{where}: there is no DeviceClass {exactly.device_class_name}", "spec.resourceClaims")
+    key = msgspec.json.encode((_expressions(exactly, device_class), exactly.requested))
+    try:
+        served = {node: inventory.served(node, key, lambda group: _serves(exactly, device_class, group))
+                  for node in nodes}  # fmt: skip
+    except BadSelector as error:
+        raise Unfit(f"{where}: {error}", "spec.resourceClaims") from error
+    counts: Counter[tuple[str, str, int]] = Counter()
+    for groups in served.values():
+        for (name, kind), shards in groups.items():
+            if shards and gpu_type in ("", kind):
+                counts[name, kind, shards] += 1
+    if not counts:
+        what = f" of the type {gpu_type}" if gpu_type else ""
+        text = f"no node has a type of GPU{what} all of whose devices match class {exactly.device_class_name}"
+        raise Unfit(f"{where}: {text}{' and its selectors' if exactly.selectors else ''}", "spec.resourceClaims")
+    # Of equals a request without a type, which may get any.
+    name, kind, shards = max(counts, key=lambda choice: (counts[choice], not choice[1], choice))
+    excluded = (node for node, groups in served.items() if groups.get((name, kind), shards) != shards)
+    return name, kind, shards, frozenset(excluded)
 
 
-def allocation(claim: Claim, pod: Pod, node: str, devices: Sequence[tuple[Slice, Device]], numbers: list[int]) -> Json:
-    """The claim's status with these of the node's GPUs; takes them from `numbers`. Raises Unfit."""
-    results = []
-    for request in claim.spec.devices.requests or ():
-        for _ in range(request.exactly.count if request.exactly is not None else 0):
-            number = numbers.pop(0)
-            if number >= len(devices):
-                raise Unfit(f"node {node} has no GPU number {number} in its ResourceSlices")
-            where, device = devices[number]
-            results.append({
-                "request": request.name,
-                "driver": where.spec.driver,
-                "pool": where.spec.pool.name,
-                "device": device.name,
-            })  # fmt: skip
-    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+def _expressions(exactly: Exactly, device_class: DeviceClass) -> list[str]:
+    selectors = [*(device_class.spec.selectors or ()), *(exactly.selectors or ())]
+    return [each.cel.expression for each in selectors if each.cel is not None]
+
+
+def _serves(exactly: Exactly, device_class: DeviceClass, group: Group) -> int:
+    """Shards for each device, 1 for whole devices; 0 if the group has a device that does not match."""
+    found = {_shards(exactly, device_class, group.name, each) for each in group.devices.values()}
+    return found.pop() if len(found) == 1 else 0
+
+
+def _shards(exactly: Exactly, device_class: DeviceClass, name: str, offered: Offered) -> int:
+    """As `_serves`, for a device. Raises BadSelector."""
+    if (name == "shard") != bool(offered.shares):
+        return 0
+    if not matches(_expressions(exactly, device_class), offered.variables()):
+        return 0
+    if not offered.shares:
+        enough = all(
+            offered.device.amount_of(capacity.rpartition("/")[2]) >= amount(wanted)
+            for capacity, wanted in exactly.requested.items()
+        )
+        return int(enough)
+    try:
+        shards = offered.shards_of(exactly.requested)
+    except Unfit:
+        return 0
+    return shards if shards <= offered.shares else 0
+
+
+def status_of(
+    claim: Claim, pod: Pod, place: Place, classes: Classes, devices: Mapping[int, Offered], left: list[tuple[str, int]]
+) -> Json:
+    """The claim's status with devices of the pod's place, numbered as `devices` are. `left`: the place's devices that
+    none of the pod's claims has yet, as `Place.devices`; what this claim gets is removed. Raises Unfit.
+    """
+    results: list[Json] = []
+    config: list[Json] = []
+    for _claim, request, exactly in _requests([claim]):
+        device_class = classes(exactly.device_class_name) or DeviceClass(Metadata())
+        for number in range(exactly.count):
+            taken = _take(exactly, device_class, devices, left)
+            if taken is None:
+                text = f"job of {pod.key} has no device on node {place.node} for request {request.name}"
+                raise Unfit(f"ResourceClaim {claim.metadata.name}: {text}", "spec.resourceClaims")
+            offered, shards = taken
+            driver, pool, name = offered.key
+            result: Json = {"request": request.name, "driver": driver, "pool": pool, "device": name}
+            if offered.shares:
+                share = uuid.uuid5(uuid.NAMESPACE_OID, f"{claim.metadata.uid}/{request.name}/{number}")
+                result["shareID"] = str(share)
+                result["consumedCapacity"] = offered.consumed(shards, exactly.requested)
+            results.append(result)
+        config += [
+            {"source": "FromClass", "requests": [request.name], **each} for each in device_class.spec.config or ()
+        ]
+    config += [{"source": "FromClaim", **each} for each in claim.spec.devices.config or ()]
+    field = {"key": "metadata.name", "operator": "In", "values": [place.node]}
     consumer = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
     return {
         "allocation": {
-            "devices": {"results": results},
+            "devices": {"results": results} | ({"config": config} if config else {}),
             "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
         },
         "reservedFor": [consumer],
+    }
+
+
+def _take(
+    exactly: Exactly, device_class: DeviceClass, devices: Mapping[int, Offered], left: list[tuple[str, int]]
+) -> tuple[Offered, int] | None:
+    """A device for the request, and its shards, removed from `left`."""
+    for name, number in dict.fromkeys(left):
+        offered = devices.get(number)
+        shards = _shards(exactly, device_class, name, offered) if offered is not None else 0
+        if offered is not None and shards and left.count((name, number)) >= shards:
+            for _ in range(shards):
+                left.remove((name, number))
+            return offered, shards
+    return None
+
+
+def holders(claims: Iterable[Claim], but: Sequence[Claim]) -> dict[tuple[str, str, str], str]:
+    """Devices that other claims have to themselves, and the claims."""
+    own = {claim.metadata.uid for claim in but}
+    return {
+        device: f"{claim.metadata.namespace}/{claim.metadata.name}"
+        for claim in claims
+        if claim.metadata.uid not in own
+        for device in claim.devices
     }

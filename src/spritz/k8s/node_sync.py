@@ -25,9 +25,9 @@ from lightkube.resources.core_v1 import Node as NodeResource
 from lightkube.resources.core_v1 import Pod as PodResource
 
 from spritz.k8s.api import Api, ApiFailure
-from spritz.k8s.claims import Slice, gpus_of
-from spritz.k8s.placing import FEATURE, KubeNode
-from spritz.k8s.pods import PREFIX, Pod, Unfit, amount, gpu_type, shape_of
+from spritz.k8s.devices import Inventory, gres_of
+from spritz.k8s.placing import FEATURE, KubeNode, product_of
+from spritz.k8s.pods import PREFIX, SHARE_RESOURCES, Pod, Unfit, amount, gres_type, shape_of
 from spritz.k8s.policy import Policy, features_of
 from spritz.k8s.slurm import Node, Slurm, SlurmFailure
 from spritz.k8s.watching import Change, Reflector
@@ -65,7 +65,7 @@ class NodeSync:
         log: Callable[..., None],
         nodes: Reflector[KubeNode],
         *,
-        slices: Reflector[Slice] | None = None,
+        inventory: Inventory | None = None,
         scheduler: str = "spritz",
     ) -> None:
         self._api = api
@@ -74,8 +74,10 @@ class NodeSync:
         self._log = log
         self._scheduler = scheduler
         self._nodes = nodes
-        self._slices = slices
+        self._inventory = inventory if inventory is not None else Inventory()
         self._known: dict[str, Node] = {}
+        #: told when a node is there that was not, or is another
+        self.made: Callable[[], None] = lambda: None
         #: node -> what it could give when it was made, or first seen
         self._given: dict[str, Mapping[str, str | int]] = {}
         #: Nodes that Kubernetes lost while no operator looked have been removed: jobs can be queued.
@@ -138,9 +140,7 @@ class NodeSync:
             return False
         had = re.sub(r"\([^)]*\)", "", known.gres)
         before = self._given.setdefault(node.name, node.given)
-        return had != gres_of(node, self._devices(node)) or any(
-            before.get(name) != node.given.get(name) for name in ("cpu", "memory")
-        )
+        return had != self._gres(node) or any(before.get(name) != node.given.get(name) for name in ("cpu", "memory"))
 
     async def _removed(self, name: str) -> bool:
         """So that it is made again. False: it has jobs, so it stays as it is until the next look."""
@@ -153,8 +153,24 @@ class NodeSync:
             return False
         return True
 
-    def _devices(self, node: KubeNode) -> int:
-        return len(gpus_of(node.name, self._slices.values())) if self._slices is not None else 0
+    def gres(self, name: str) -> str | None:
+        """`Gres=` of the node in Slurm; None for a node that is not known there."""
+        known = self._known.get(name)
+        return known.gres if known is not None else None
+
+    def runs_jobs(self, name: str) -> bool:
+        """Whether a slurmd runs jobs there too."""
+        known = self._known.get(name)
+        return known is not None and not _is_external(known)
+
+    def _gres(self, node: KubeNode) -> str:
+        """`Gres=` that the node is to have: the devices of its ResourceSlices, or else those of device plugins."""
+        try:
+            offered = self._inventory.offered(node.name)
+        except Unfit as unfit:
+            self._log("node.devices", node=node.name, error=str(unfit))
+            return ""
+        return gres_of(offered) or gres_of_plugins(node)
 
     async def _add(self, node: KubeNode) -> None:
         others = await self._api.list_as(
@@ -164,7 +180,7 @@ class NodeSync:
             node,
             [pod for pod in others.items if pod.spec.scheduler_name != self._scheduler],
             self._policy,
-            self._devices(node),
+            self._gres(node),
         )
         try:
             await self._slurm.create_node(line)
@@ -177,6 +193,7 @@ class NodeSync:
         known = self._known.get(node.name)
         if known is not None:
             await self._agree(node, known)
+        self.made()
 
     async def _remove(self, known: Node) -> None:
         if "DOWN" not in known.state:
@@ -224,10 +241,8 @@ class NodeSync:
             self._known[name] = node
 
 
-def node_line(node: KubeNode, others: list[Pod], policy: Policy, devices: int = 0) -> str:
-    """What makes it, as `scontrol create` reads it. `others`: pods there that are not ours to place. `devices`: GPUs of
-    a driver for dynamic resource allocation.
-    """
+def node_line(node: KubeNode, others: list[Pod], policy: Policy, gres: str = "") -> str:
+    """What makes it, as `scontrol create` reads it. `others`: pods there that are not ours to place."""
     cpus, memory = amount(node.given.get("cpu", 0)), amount(node.given.get("memory", 0)) / 2**20
     for pod in others:
         if pod.is_over:
@@ -239,7 +254,7 @@ def node_line(node: KubeNode, others: list[Pod], policy: Policy, devices: int = 
         cpus, memory = cpus - shape.cpus, memory - shape.memory_mib
     labels: Mapping[str, str] = node.metadata.labels or {}
     words = [f"NodeName={node.name}", f"CPUs={max(1, math.floor(cpus))}", f"RealMemory={max(1, math.floor(memory))}"]
-    if gres := gres_of(node, devices):
+    if gres:
         words.append(f"Gres={gres}")
     words.append("Feature=" + ",".join([FEATURE, *features_of(labels, policy.feature_labels)]))
     places = [f"{network}:{labels[label]}" for label, network in policy.topology_labels.items() if labels.get(label)]
@@ -248,14 +263,21 @@ def node_line(node: KubeNode, others: list[Pod], policy: Policy, devices: int = 
     return " ".join([*words, "State=EXTERNAL"])
 
 
-def gres_of(node: KubeNode, devices: int = 0) -> str:
-    """Its GPUs, as `Gres=` has them; `devices` as in `node_line`."""
-    gpus = [(kind, round(amount(value))) for name, value in node.given.items() if (kind := gpu_type(name)) is not None]
-    if devices and not any(count for _kind, count in gpus):
-        gpus = [("", devices)]
-    product = (node.metadata.labels or {}).get("nvidia.com/gpu.product", "").lower().replace(" ", "-")
-    kinds = ((f"gpu:{kind or product}" if kind or product else "gpu", count) for kind, count in gpus if count > 0)
-    return ",".join(f"{kind}:{count}" for kind, count in kinds)
+def gres_of_plugins(node: KubeNode) -> str:
+    """The devices that device plugins count, as `Gres=` has them. A label says how many GPUs shares are of."""
+    product, words = product_of(node), []
+    shared = sum(round(amount(value)) for resource, value in node.given.items() if resource in SHARE_RESOURCES)
+    if shared:
+        label = (node.metadata.labels or {}).get("nvidia.com/gpu.count", "")
+        gpus = int(label) if label.isdecimal() and int(label) and shared % int(label) == 0 else 1
+        words.append(f"gpu:{product}:{gpus}" if product else f"gpu:{gpus}")
+    for resource, value in node.given.items():
+        kind, count = gres_type(resource), round(amount(value))
+        if kind is not None and count > 0:
+            name, own = kind
+            own = own or (product if name == "gpu" else "")
+            words.append(f"{name}:{own}:{count}" if own else f"{name}:{count}")
+    return ",".join(words)
 
 
 def _is_external(node: Node) -> bool:

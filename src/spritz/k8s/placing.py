@@ -71,10 +71,15 @@ class KubeNode(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """For one pod: its node, and the numbers of its GPUs there."""
+    """For one pod: its node, and its devices there: `gpu` or `shard`, and the number of the GPU, for each of them."""
 
     node: str
-    gpus: tuple[int, ...]
+    devices: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def gpus(self) -> list[int]:
+        """Numbers of the GPUs that it has, or has shards of."""
+        return list(dict.fromkeys(number for _name, number in self.devices))
 
 
 def admits(node: KubeNode, pod: Pod) -> bool:
@@ -93,6 +98,11 @@ def admits(node: KubeNode, pod: Pod) -> bool:
         for taint in node.spec.taints or ()
         if taint.effect in ("NoSchedule", "NoExecute") and taint.key != "node.kubernetes.io/unschedulable"
     )
+
+
+def product_of(node: KubeNode) -> str:
+    """The model of the node's GPUs, as its label says; "" without."""
+    return (node.metadata.labels or {}).get("nvidia.com/gpu.product", "").lower().replace(" ", "-")
 
 
 class ClosedNodes:
@@ -156,7 +166,7 @@ def describe(workload: str, pods: Sequence[Pod], policy: Policy, closed_nodes: C
     found = []
     for shape, members in by_shape(pods):
         first = members[0]
-        closed = closed_nodes.of(first)
+        closed = [*closed_nodes.of(first), *sorted(first.closed)]
         desc: dict[str, Any] = {
             **policy.fields(first),
             **options_of(first),
@@ -170,9 +180,8 @@ def describe(workload: str, pods: Sequence[Pod], policy: Policy, closed_nodes: C
         }
         if shape.memory_mib:
             desc["memory_per_cpu"] = {"set": True, "number": math.ceil(shape.memory_mib / shape.cpus)}
-        if shape.gpus:
-            kind = f"gpu:{shape.gpu_type}" if shape.gpu_type else "gpu"
-            desc["tres_per_task"] = f"gres/{kind}={shape.gpus}"
+        if shape.gres:
+            desc["tres_per_task"] = ",".join(f"gres/{each}={each.count}" for each in shape.gres)
         if closed:
             desc["excluded_nodes"] = closed
         found.append(desc)
@@ -204,11 +213,14 @@ def places(job: Job, shape: Shape) -> list[Place]:
     """A place for each of the job's tasks, in the order of its nodes."""
     found: list[Place] = []
     for share in job.allocation.nodes if job.allocation is not None else ():
-        gpus = share.gpus()
+        devices = [(wanted.name, share.devices(wanted.name, wanted.type), wanted.count) for wanted in shape.gres]
         for task in range(share.cpu_count // shape.cpus):
-            mine = gpus[task * shape.gpus : (task + 1) * shape.gpus]
-            if len(mine) == shape.gpus:
-                found.append(Place(share.node, tuple(mine)))
+            mine = [
+                [(name, number) for number in numbers[task * count : (task + 1) * count]]
+                for name, numbers, count in devices
+            ]
+            if all(len(some) == wanted.count for some, wanted in zip(mine, shape.gres, strict=True)):
+                found.append(Place(share.node, tuple(device for some in mine for device in some)))
     return found
 
 

@@ -28,13 +28,27 @@ from typing import Any, Final
 import msgspec
 from lightkube.resources.core_v1 import Node as NodeResource
 from lightkube.resources.core_v1 import Pod as PodResource
-from lightkube.resources.resource_v1 import ResourceClaim, ResourceSlice
+from lightkube.resources.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 
 from spritz.k8s import claims, placing
 from spritz.k8s.api import Api, ApiFailure
+from spritz.k8s.devices import LAYOUT, Inventory, Slice
 from spritz.k8s.groups import Groups
 from spritz.k8s.placing import COMMENT, KubeNode
-from spritz.k8s.pods import GPUS, JOB, SLOT, Pod, Unfit, alone, gang_size, group_of, job_set_of, workload_of
+from spritz.k8s.pods import (
+    GPUS,
+    JOB,
+    SLOT,
+    Gres,
+    Pod,
+    Unfit,
+    alone,
+    gang_size,
+    gpu_type,
+    group_of,
+    job_set_of,
+    workload_of,
+)
 from spritz.k8s.policy import Policy
 from spritz.k8s.reports import Reports
 from spritz.k8s.slurm import Job, Slurm, SlurmFailure
@@ -53,6 +67,9 @@ _QUEUED: Final = 1.0
 
 #: A workload whose PodGroup or JobSet is not known yet is looked at again after so many seconds.
 _UNGROUPED: Final = 2.0
+
+#: A pod whose devices cannot be allocated, since another's claim has them still, is tried again after so many seconds.
+_UNALLOCATED: Final = 1.0
 
 #: Rows of jobs asked for within so many seconds, or while one request is under way, are asked for together, so many at
 #: most.
@@ -129,6 +146,8 @@ class PodScheduler:
         )
         #: told of each change of a node
         self.node_changed: Callable[[Change[KubeNode]], None] = lambda change: None
+        #: whether a slurmd runs jobs on the node too
+        self.runs_jobs: Callable[[str], bool] = lambda node: False
         self.nodes: Reflector[KubeNode] = Reflector(
             api,
             NodeResource,
@@ -140,9 +159,18 @@ class PodScheduler:
         self.claims: Reflector[claims.Claim] = Reflector(
             api, ResourceClaim, decode=msgspec.json.Decoder(claims.Claim).decode, on_change=self._claim_changed
         )
-        self.slices: Reflector[claims.Slice] = Reflector(
-            api, ResourceSlice, decode=msgspec.json.Decoder(claims.Slice).decode
+        self.slices: Reflector[Slice] = Reflector(
+            api, ResourceSlice, decode=msgspec.json.Decoder(Slice).decode, on_change=self._slice_changed
         )
+        self.classes: Reflector[claims.DeviceClass] = Reflector(
+            api,
+            DeviceClass,
+            decode=msgspec.json.Decoder(claims.DeviceClass).decode,
+            on_change=lambda change: self.look_again(),
+        )
+        self.inventory = Inventory()
+        #: uid -> what the pod's claims came to when they were last asked
+        self._claimed: dict[str, tuple[Gres, ...]] = {}
         self.groups = Groups(api, self._group_changed)
         #: PodGroup or JobSet -> its pods' workload
         self._grouped: dict[str, str] = {}
@@ -162,6 +190,8 @@ class PodScheduler:
         self._lives: dict[str, int] = {}
         #: (uid of the pod) -> its task, written but perhaps not seen yet
         self._seats: dict[str, int] = {}
+        #: uids of pods whose binding succeeded, though the watch may not have told yet
+        self._bound: set[str] = set()
         self._reports = Reports(api, log)
         self.bound = 0
 
@@ -174,6 +204,7 @@ class PodScheduler:
             group.create_task(self.nodes.run(), name="nodes")
             group.create_task(self.claims.run(), name="claims")
             group.create_task(self.slices.run(), name="slices")
+            group.create_task(self.classes.run(), name="device-classes")
             group.create_task(self._reports.run(), name="reports")
             group.create_task(self._jobs.run(), name="jobs")
             for follower in self.groups.reflectors:
@@ -198,8 +229,7 @@ class PodScheduler:
                     elif event["type"] == "dropped":
                         break
                     elif event.get("kind") == "NodesCreated":
-                        for refused in self._refused:
-                            self.queue.add(refused)
+                        self.look_again()
                     for number in self._numbers(event):
                         if (workload := self._workloads.get(number)) is not None:
                             self.queue.add(workload)
@@ -247,15 +277,33 @@ class PodScheduler:
             self._alone.discard(pod.metadata.uid)
             self._reports.forget(pod.metadata.uid)
             self._seats.pop(pod.metadata.uid, None)
+            self._claimed.pop(pod.metadata.uid, None)
+            self._bound.discard(pod.metadata.uid)
         else:
             self._members.setdefault(workload, set()).add(pod.key)
         old, new = change.old, change.new
         if old is None or new is None or _outline(old) != _outline(new):
             self.queue.add(workload)
 
+    def look_again(self) -> None:
+        """Nodes or devices are there that may make a refused workload possible."""
+        for workload in self._refused:
+            self.queue.add(workload)
+
     def _node_changed(self, change: Change[KubeNode]) -> None:
         self._closed.clear()
+        node = change.new
+        if node is not None:
+            self.inventory.set_node(node.name, node.metadata.note(LAYOUT), placing.product_of(node))
         self.node_changed(change)
+
+    def _slice_changed(self, change: Change[Slice]) -> None:
+        self.inventory.set_slice(change.key, self.slices.object_version(change.key) or "", change.new)
+        for each in (change.old, change.new):
+            node = self.nodes.get(each.spec.node_name or "") if each is not None else None
+            if node is not None:
+                self.node_changed(Change(ChangeKind.MODIFIED, node.name, node, node))
+        self.look_again()
 
     def _workload(self, pod: Pod) -> str:
         return alone(pod) if pod.metadata.uid in self._alone else workload_of(pod)
@@ -298,10 +346,22 @@ class PodScheduler:
         return found
 
     def _with_claims(self, pod: Pod) -> Pod:
-        """With the number of GPUs that its claims ask for. Raises Unfit."""
+        """With the devices that its claims ask for. Raises Unfit for a pod without a job."""
         if not pod.spec.resource_claims:
             return pod
-        return msgspec.structs.replace(pod, claimed=claims.asked(self._claims_of(pod) or ()))
+        uid, has_job = pod.metadata.uid, self._workload(pod) in self._job_ids
+        if has_job and uid in self._claimed:  # what its job asked for, whatever nodes have by now
+            return msgspec.structs.replace(pod, claimed=self._claimed[uid])
+        closed = set(self._closed.of(pod))
+        nodes = [name for node in self.nodes.values() if (name := node.name) not in closed]
+        try:
+            asked = claims.asked(self._claims_of(pod) or (), self.classes.get, self.inventory, nodes, gpu_type(pod))
+        except Unfit:
+            if not has_job:
+                raise
+            return pod
+        self._claimed[uid] = asked.gres
+        return msgspec.structs.replace(pod, claimed=asked.gres, closed=asked.closed)
 
     def _failed(self, workload: str, error: Exception, failures: int, delay: float) -> None:
         words = error.message if isinstance(error, SlurmFailure | ApiFailure) else repr(error)
@@ -319,10 +379,9 @@ class PodScheduler:
         try:
             pods = [self._with_claims(pod) for pod in pods]
         except Unfit as unfit:
-            if not job_ids:
-                await self._reports.say(pods, str(unfit), refused=True)
-                return None
-            raise
+            self._refused.add(workload)  # first: what it lacks may come while its pods are told
+            await self._reports.say(pods, str(unfit), refused=True)
+            return 4 * AGAIN
         grouped = [with_size for pod in pods if (with_size := self._with_group(pod)) is not None]
         if len(grouped) < len(pods) and not job_ids:
             kind = "PodGroup" if group_of(pods[0]) else "JobSet"
@@ -401,8 +460,8 @@ class PodScheduler:
         except SlurmFailure as failure:
             if failure.passing:
                 raise
-            await self._reports.say(waiting, failure.message, refused=True)
             self._refused.add(workload)
+            await self._reports.say(waiting, failure.message, refused=True)
             return 4 * AGAIN
         self._refused.discard(workload)
         self._lives[workload] = life + 1
@@ -433,7 +492,7 @@ class PodScheduler:
             seated = [self._seen(pod) for pod in members]
             seats = placing.seat(seated, everywhere)
             for pod in seated:
-                if pod.is_placed or pod.is_leaving or pod.is_over:
+                if pod.is_placed or pod.is_leaving or pod.is_over or pod.metadata.uid in self._bound:
                     continue
                 number = seats.get(pod.metadata.uid, pod.slot)
                 if number is None and pod.job_id == 0 and self._is_beyond(pods):
@@ -449,7 +508,8 @@ class PodScheduler:
                     )
                     again = AGAIN
                     continue
-                await self._bind(pod, job.id, number, everywhere[number])
+                if not await self._bind(pod, job.id, number, everywhere[number]):
+                    again = _UNALLOCATED
         return again
 
     def _is_beyond(self, pods: Sequence[Pod]) -> bool:
@@ -469,7 +529,8 @@ class PodScheduler:
         notes = {**(pod.metadata.annotations or {}), SLOT: str(number)}
         return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=notes))
 
-    async def _bind(self, pod: Pod, job_id: int, number: int, place: placing.Place) -> None:
+    async def _bind(self, pod: Pod, job_id: int, number: int, place: placing.Place) -> bool:
+        """Whether the pod has its node, or needs none any more."""
         meta = pod.metadata
         self._seats[meta.uid] = number
         notes = {JOB: str(job_id), SLOT: str(number)}
@@ -479,7 +540,7 @@ class PodScheduler:
             await self._allocate(pod, place)
         except Unfit as unfit:
             await self._reports.say([pod], str(unfit), refused=True)
-            return
+            return False
         try:
             await self._api.bind(meta.name, meta.namespace, place.node, uid=meta.uid, annotations=notes)
         except ApiFailure as failure:
@@ -487,20 +548,31 @@ class PodScheduler:
                 raise
             # It has gone, or has a node: the watch says which.
             self._log("pod.not_bound", pod=pod.key, error=failure.message)
-            return
+            return True
         self.bound += 1
+        self._bound.add(meta.uid)
         self._reports.event(pod, "Scheduled", f"assigned to {place.node} as job {job_id}")
+        if place.devices and not pod.spec.resource_claims and self.runs_jobs(place.node):
+            await self._reports.caution(pod, place.node)
+        return True
 
     async def _allocate(self, pod: Pod, place: placing.Place) -> None:
         """Give the pod's claims the devices of its job. Raises Unfit."""
-        numbers, devices = list(place.gpus), claims.gpus_of(place.node, self.slices.values())
-        for claim in self._claims_of(pod) or ():
+        own = self._claims_of(pod) or []
+        if not own:
+            return
+        left, devices = list(place.devices), self.inventory.devices(place.node)
+        held = claims.holders(self.claims.values(), own)
+        for claim in own:
             meta = claim.metadata
-            status = claims.allocation(claim, pod, place.node, devices, numbers)
+            status = claims.status_of(claim, pod, place, self.classes.get, devices, left)
             if claim.is_for(pod):
                 continue
             if claim.status.allocation is not None or claim.status.reserved_for:
                 raise Unfit(f"ResourceClaim {meta.name} is another's: a pod of a job needs claims of its own")
+            for each in status["allocation"]["devices"]["results"]:
+                if holder := held.get((each["driver"], each["pool"], each["device"])):
+                    raise Unfit(f"waits for device {each['device']} of {place.node}, which ResourceClaim {holder} has")
             if claims.FINALIZER not in (meta.finalizers or ()):
                 finalizers = [*(meta.finalizers or ()), claims.FINALIZER]
                 change: dict[str, Any] = {"metadata": {"uid": meta.uid, "finalizers": finalizers}}

@@ -26,8 +26,10 @@ GANG, GANG_SIZE = f"{PREFIX}gang", f"{PREFIX}gang-size"
 #: Annotations of a placed pod: its job, the number of its task, and its GPUs on the node.
 JOB, SLOT, GPUS = f"{PREFIX}job-id", f"{PREFIX}task", f"{PREFIX}gpus"
 
-#: Resources that are GPUs, and the type that each stands for ("": any).
-GPU_RESOURCES = {"nvidia.com/gpu": "", "amd.com/gpu": "", "gpu.intel.com/i915": ""}
+#: Resources of device plugins that are GPUs.
+GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
+#: Those that are shares of GPUs (time slicing or MPS), and the prefix of parts of GPUs.
+SHARE_RESOURCES = ("nvidia.com/gpu.shared",)
 _MIG = "nvidia.com/mig-"
 
 _LWS_GROUP, _LWS_SIZE = "leaderworkerset.sigs.k8s.io/group-key", "leaderworkerset.sigs.k8s.io/size"
@@ -210,14 +212,26 @@ class PodStatus(_Camel, frozen=True, rename="camel"):
     resource_claim_statuses: list[ClaimReference] | None = None
 
 
+class Gres(msgspec.Struct, frozen=True):
+    """A generic resource of a job, such as `gpu:1g.10gb` or `shard`."""
+
+    name: str
+    type: str = ""
+    count: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.type}" if self.type else self.name
+
+
 class Pod(_Camel, frozen=True, rename="camel"):
     """A pod, as far as scheduling goes."""
 
     metadata: Metadata
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
-    #: GPUs of its ResourceClaims, which the pod scheduler fills in
-    claimed: int = 0
+    #: devices of its ResourceClaims, and nodes that these exclude, which the pod scheduler fills in
+    claimed: tuple[Gres, ...] = ()
+    closed: frozenset[str] = frozenset()
     #: how many of its PodGroup start together, which the pod scheduler fills in
     group_size: int = 0
 
@@ -274,9 +288,7 @@ class Shape(msgspec.Struct, frozen=True):
 
     cpus: int
     memory_mib: int
-    gpus: int
-    #: as in --gres=gpu:TYPE:1; "": any
-    gpu_type: str = ""
+    gres: tuple[Gres, ...] = ()
 
 
 def amount(value: str | int) -> float:
@@ -304,24 +316,37 @@ def shape_of(pod: Pod) -> Shape:
                 total[name] = max(total.get(name, 0.0), value)
     for name, text in (pod.spec.overhead or {}).items():
         total[name] = total.get(name, 0.0) + amount(text)
-    gpus = {name: round(value) for name, value in total.items() if value and gpu_type(name) is not None}
+    gpus = {name: round(value) for name, value in total.items() if value and gres_type(name) is not None}
     if len(gpus) > 1:
         raise Unfit(f"GPUs of several kinds in one pod are not supported: ask for one of {', '.join(sorted(gpus))}")
-    kind = next((gpu_type(name) for name in gpus), "")
     if gpus and pod.claimed:
         raise Unfit(f"GPUs by {next(iter(gpus))} and by a ResourceClaim in one pod are not supported: use the claim")
-    named = pod.metadata.note(f"{PREFIX}gpu-type")
     return Shape(
         cpus=max(1, math.ceil(round(total.get("cpu", 0.0), 6))),
         memory_mib=math.ceil(total.get("memory", 0.0) / 2**20),
-        gpus=sum(gpus.values()) + pod.claimed,
-        gpu_type=kind or (named if gpus or pod.claimed else ""),
+        gres=tuple(_of_plugin(pod, name, count) for name, count in gpus.items()) or pod.claimed,
     )
 
 
-def gpu_type(resource: str) -> str | None:
-    """The type of GPU that a resource of nodes stands for, "" for any; None if it is not a GPU."""
-    return resource.removeprefix(_MIG) if resource.startswith(_MIG) else GPU_RESOURCES.get(resource)
+def _of_plugin(pod: Pod, resource: str, count: int) -> Gres:
+    kind = gres_type(resource)
+    assert kind is not None
+    name, own = kind
+    return Gres(name, own or gpu_type(pod) if name == "gpu" else "", count)
+
+
+def gpu_type(pod: Pod) -> str:
+    """The type of GPU that the pod's annotation names; "" for any."""
+    return pod.metadata.note(f"{PREFIX}gpu-type")
+
+
+def gres_type(resource: str) -> tuple[str, str] | None:
+    """Name and type ("": any) of the generic resource that a device plugin's resource stands for; None for others."""
+    if resource.startswith(_MIG):
+        return "gpu", resource.removeprefix(_MIG)
+    if resource in SHARE_RESOURCES:
+        return "shard", ""
+    return ("gpu", "") if resource in GPU_RESOURCES else None
 
 
 def devices_of(pod: Pod) -> set[str]:

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from lightkube.resources.core_v1 import Pod as PodResource
 
 from spritz.k8s.api import STRATEGIC, Api, ApiFailure
 from spritz.k8s.events import event_request
-from spritz.k8s.pods import Pod
+from spritz.k8s.pods import PREFIX, Pod
+
+#: Condition of a pod on a node that runs jobs too: False if its devices are not certainly its own.
+DEVICES: Final = f"{PREFIX}DevicesAgreed"
 
 #: Events that may wait, and those sent side by side.
 _EVENTS_MAX, _SENDERS = 20_000, 8
@@ -58,6 +62,16 @@ class Reports:
                 kind, reason = ("Warning", "FailedScheduling") if refused else ("Normal", "Waiting")
                 self.event(pod, reason, message, kind)
             self._said[pod.metadata.uid] = text, message
+
+    async def caution(self, pod: Pod, node: str) -> None:
+        """A condition: Slurm counts its devices, but the node's device plugin chooses them."""
+        text = f"the device plugin of {node} chooses the devices; a job there may have the same ones"
+        condition = {"type": DEVICES, "status": "False", "reason": "DevicePlugin", "message": text}
+        try:
+            await self._condition(pod, condition)
+        except ApiFailure as failure:
+            if failure.passing:
+                raise
 
     async def disrupt(self, pod: Pod, why: str) -> None:
         """It is about to be evicted."""

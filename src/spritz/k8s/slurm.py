@@ -41,11 +41,13 @@ class Gres(msgspec.Struct, frozen=True):
     name: str = ""
     count: int = 0
     indexes: str = ""
+    type: str = ""
 
     def numbers(self) -> list[int]:
-        """The devices' numbers on the node."""
+        """The devices' numbers on the node; for each shard the number of its GPU."""
         mask = int(self.indexes or "0", 16)
-        return [number for number in range(mask.bit_length()) if mask >> number & 1]
+        numbers = [number for number in range(mask.bit_length()) if mask >> number & 1]
+        return numbers * self.count if self.name == "shard" else numbers
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -59,9 +61,10 @@ class Share(msgspec.Struct, frozen=True):
     def cpu_count(self) -> int:
         return int(self.cpus or "0", 16).bit_count()
 
-    def gpus(self) -> list[int]:
-        """Numbers of the job's GPUs on the node."""
-        return [number for gres in self.gres if gres.name == "gpu" for number in gres.numbers()]
+    def devices(self, name: str, kind: str = "") -> list[int]:
+        """Numbers of the job's GPUs (`gpu`, `shard`) of the type on the node."""
+        some = (gres for gres in self.gres if gres.name == name and kind in ("", gres.type))
+        return [number for gres in some for number in gres.numbers()]
 
 
 class Allocation(msgspec.Struct, frozen=True):

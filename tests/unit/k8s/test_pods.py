@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from spritz.k8s.placing import ClosedNodes, KubeNode, admits, describe, places, seat
-from spritz.k8s.pods import Metadata, Pod, Shape, Unfit, amount, gang_size, options_of, shape_of, workload_of
+from spritz.k8s.pods import Gres, Metadata, Pod, Shape, Unfit, amount, gang_size, options_of, shape_of, workload_of
 from spritz.k8s.policy import Policy, PolicyError, read
 from spritz.k8s.slurm import Job
 
@@ -41,18 +41,19 @@ def test_what_is_no_amount(text: str) -> None:
 
 def test_a_shape_is_what_the_kubelet_counts() -> None:
     gpus = {"cpu": "1500m", "memory": "1Gi", "nvidia.com/gpu": "2"}
-    assert shape_of(pod(requests=gpus)) == Shape(cpus=2, memory_mib=1024, gpus=2)
+    assert shape_of(pod(requests=gpus)) == Shape(cpus=2, memory_mib=1024, gres=(Gres("gpu", "", 2),))
     inits = [
         {"resources": {"requests": {"cpu": "6", "memory": "1Mi"}}},
         {"resources": {"requests": {"cpu": "1"}}, "restartPolicy": "Always"},
     ]
     assert shape_of(pod(requests={"cpu": "2"}, initContainers=inits)).cpus == 7, "the first runs along with the second"
-    assert shape_of(pod(requests={"cpu": "2"}, overhead={"cpu": "250m", "memory": "10Mi"})) == Shape(3, 10, 0)
-    assert shape_of(pod(requests={"nvidia.com/mig-1g.10gb": 1})) == Shape(1, 0, 1, "1g.10gb")
+    assert shape_of(pod(requests={"cpu": "2"}, overhead={"cpu": "250m", "memory": "10Mi"})) == Shape(3, 10)
+    assert shape_of(pod(requests={"nvidia.com/mig-1g.10gb": 1})) == Shape(1, 0, (Gres("gpu", "1g.10gb"),))
+    assert shape_of(pod(requests={"nvidia.com/gpu.shared": 2})) == Shape(1, 0, (Gres("shard", "", 2),))
     named = pod(requests={"amd.com/gpu": 1}, annotations={"spritz.dev/gpu-type": "mi300"})
-    assert shape_of(named).gpu_type == "mi300"
+    assert shape_of(named).gres == (Gres("gpu", "mi300"),)
     limits = [{"resources": {"limits": {"nvidia.com/gpu": 1, "cpu": 2}, "requests": {"cpu": "1"}}}]
-    assert shape_of(pod(containers=limits)) == Shape(1, 0, 1)
+    assert shape_of(pod(containers=limits)) == Shape(1, 0, (Gres("gpu"),))
     with pytest.raises(Unfit, match="several kinds"):
         shape_of(pod(requests={"nvidia.com/gpu": 1, "nvidia.com/mig-1g.10gb": 1}))
 
@@ -143,8 +144,8 @@ def test_tasks_are_places_with_gpus_of_their_own() -> None:
         {"node": "n2", "cpus": "c", "gres": [{"name": "gpu", "count": 2, "indexes": "3"}]},
     ]
     job = msgspec.convert([7, "RUNNING", "None", "", 0, [], {"nodes": shares}], Job)
-    found = places(job, Shape(cpus=2, memory_mib=0, gpus=2))
-    assert [(place.node, place.gpus) for place in found] == [("n1", (4, 5)), ("n1", (6, 7)), ("n2", (0, 1))]
+    found = places(job, Shape(2, 0, (Gres("gpu", "", 2),)))
+    assert [(place.node, place.gpus) for place in found] == [("n1", [4, 5]), ("n1", [6, 7]), ("n2", [0, 1])]
     first = pod("a", annotations={"spritz.dev/task": "1"})
     assert seat([first, pod("b"), pod("c"), pod("d")], found) == {"u-b": 0, "u-c": 2}
 

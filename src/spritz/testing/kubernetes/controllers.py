@@ -1,6 +1,6 @@
 """Kubernetes' own controllers that matter to an operator: owners' garbage collection, namespaces, service accounts,
-definitions, the workloads that create pods (Deployment, ReplicaSet, StatefulSet, DaemonSet, Job), and the status of
-PodDisruptionBudgets and ResourceQuotas.
+definitions, the workloads that create pods (Deployment, ReplicaSet, StatefulSet, DaemonSet, Job), ResourceClaims of
+pods, and the status of PodDisruptionBudgets and ResourceQuotas.
 
 Level-triggered: a write marks the objects that it may concern, and a loop processes the marked objects. They act on the
 store, with the real controllers' names as field managers.
@@ -37,6 +37,7 @@ def _own(each: Object, owners: list[Object]) -> None:
 Key = tuple[str, str, str]
 
 _MANAGER: Final = "kube-controller-manager"
+_CLAIM_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 _WORKLOADS: Final = {
     "Deployment": "deployments",
     "ReplicaSet": "replicasets",
@@ -44,6 +45,12 @@ _WORKLOADS: Final = {
     "DaemonSet": "daemonsets",
     "Job": "jobs",
 }
+
+
+def _claim_names(pod: Object) -> list[str]:
+    made = [each.get("resourceClaimName") for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ()]
+    named = [each.get("resourceClaimName") for each in pod["spec"].get("resourceClaims") or ()]
+    return [name for name in (*made, *named) if name]
 
 
 class Controllers:
@@ -69,6 +76,8 @@ class Controllers:
             "jobs": self._job,
             "poddisruptionbudgets": self._budget,
             "resourcequotas": self._quota,
+            "claims-of": self._claims_of_pod,
+            "resourceclaims": self._resource_claim,
         }
 
     def start(self) -> None:
@@ -122,6 +131,10 @@ class Controllers:
         if plural == "pods":
             for budget in self._cluster.among("poddisruptionbudgets", namespace):
                 self._mark("poddisruptionbudgets", namespace, budget["metadata"]["name"])
+            if obj["spec"].get("resourceClaims"):
+                self._mark("claims-of", namespace, name)
+                for claim in _claim_names(obj):
+                    self._mark("resourceclaims", namespace, claim)
         elif plural == "nodes":
             for each in self._cluster.among("daemonsets"):
                 self._mark("daemonsets", each["metadata"]["namespace"], each["metadata"]["name"])
@@ -801,6 +814,49 @@ class Controllers:
             )
 
         await self._set("poddisruptionbudgets", namespace, name, report)
+
+    async def _claims_of_pod(self, namespace: str, name: str) -> None:
+        """Make the claims that the pod has templates for."""
+        pod = self._find("pods", namespace, name)
+        if pod is None or pod["metadata"].get("deletionTimestamp"):
+            return
+        made = {each["name"] for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
+        for reference in pod["spec"].get("resourceClaims") or ():
+            template = self._find("resourceclaimtemplates", namespace, reference.get("resourceClaimTemplateName") or "")
+            if template is None or reference["name"] in made:
+                continue
+            spec = copy.deepcopy(template["spec"])
+            metadata = {**(spec.get("metadata") or {}), "generateName": f"{name}-{reference['name']}-"}
+            metadata["ownerReferences"] = [_reference(pod, "Pod")]
+            body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata}
+            claim = await self._create("resourceclaims", namespace, {**body, "spec": spec["spec"]})
+            status = {"name": reference["name"], "resourceClaimName": claim["metadata"]["name"]}
+
+            def report(each: Object, status: Object = status) -> None:
+                each.setdefault("status", {}).setdefault("resourceClaimStatuses", []).append(status)
+
+            await self._set("pods", namespace, name, report)
+
+    async def _resource_claim(self, namespace: str, name: str) -> None:
+        """Take the claim's devices back when no pod that lives has it reserved."""
+        claim = self._find("resourceclaims", namespace, name)
+        if claim is None or not (claim.get("status") or {}).get("reservedFor"):
+            return
+        living = {
+            pod["metadata"]["uid"]
+            for pod in self._cluster.among("pods", namespace)
+            if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+        }
+        left = [each for each in claim["status"]["reservedFor"] if each["uid"] in living]
+        if len(left) == len(claim["status"]["reservedFor"]):
+            return
+
+        def report(each: Object) -> None:
+            each["status"] = {**each["status"], "reservedFor": left} if left else {}
+
+        await self._set("resourceclaims", namespace, name, report)
+        if not left:
+            await self._set("resourceclaims", namespace, name, lambda each: _without(each, _CLAIM_FINALIZER), "")
 
     async def _quota(self, namespace: str, name: str) -> None:
         quota = self._find("resourcequotas", namespace, name)
