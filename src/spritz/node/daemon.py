@@ -157,48 +157,11 @@ class Daemon:
                         self._secure(server, self._member)
                     await self._listen(server)
                     await self._write_hosts()
-                    if self._settings.unconfined:
-                        self._log.warning(
-                            "cgroup.unavailable", key="ConstrainRAMSpace", detail="memory limits are held by sampling"
-                        )
-                    for key, detail in self._settings.unheld:
-                        self._log.warning("cgroup.unavailable", key=key, detail=detail)
-                    setup = next(iter(self._settings.nodes.values())).setup
-                    version = self._settings.cgroup_version
-                    held = enforcement_by_resource(setup, version)
-                    if version in EARLIER and "cgroup" in held.values():
-                        self._log.warning("cgroup.version", version=version, detail=EARLIER[version])
-                    self._log.info("daemon.confines", root=os.geteuid() == 0, **held)
+                    self._log_confinement()
                     adopted = self._agent.adopt(self._boot_id)
                     self._watch_signals()
                     relay = self._begin_relay(tasks)
-                    async with PersistentChannel(
-                        self._controller_addresses,
-                        role="slurmd",
-                        log=self._log,
-                        table=table,
-                        on_connect=self._register,
-                        owners=self._owners,
-                        ceiling_seconds=RECONNECT_SECONDS_MAX,
-                        secure=self._member.secure() if self._member is not None else None,
-                        each=len(self._settings.controllers) > 1,
-                    ) as link:
-                        self._link = link
-                        if self._member is not None:
-                            self._member.link = link
-                            tasks.spawn(self._member.keep_certified(link, self._log), name="certificate")
-                        tasks.spawn(self._beat(link), name="heartbeat")
-                        tasks.spawn(self._check_health(), name="health")
-                        if len(self._settings.controllers) > 1:
-                            abandon = relay.abandon if relay is not None else None
-                            tasks.spawn(watch_leader(link, self._clock, self._log, abandon), name="leader")
-                        await self._wait_for_controller()
-                        self._log.info(
-                            "daemon.started", nodes=len(self._settings.nodes), adopted=adopted, version=__version__
-                        )
-                        startup.serves()
-                        with Watchdog(self._log, startup.alive):
-                            await self._stopping.wait()
+                    await self._follow_controller(tasks, table, relay, adopted, startup)
                     if relay is not None:
                         relay.close()
             finally:
@@ -207,6 +170,56 @@ class Daemon:
                 tasks.cancel_all()
         self._log.info("daemon.stopped", unreported=len(self._agent.reporter))
         return 0
+
+    async def _follow_controller(
+        self,
+        tasks: Supervisor,
+        table: dict[type[Struct], Handler],
+        relay: Relay | None,
+        adopted: int,
+        startup: Startup,
+    ) -> None:
+        """Keep a connection to the controller until told to stop. `adopted`: number of steps of an earlier process."""
+        async with PersistentChannel(
+            self._controller_addresses,
+            role="slurmd",
+            log=self._log,
+            table=table,
+            on_connect=self._register,
+            owners=self._owners,
+            ceiling_seconds=RECONNECT_SECONDS_MAX,
+            secure=self._member.secure() if self._member is not None else None,
+            each=len(self._settings.controllers) > 1,
+        ) as link:
+            self._link = link
+            if self._member is not None:
+                self._member.link = link
+                tasks.spawn(self._member.keep_certified(link, self._log), name="certificate")
+            tasks.spawn(self._beat(link), name="heartbeat")
+            tasks.spawn(self._check_health(), name="health")
+            if len(self._settings.controllers) > 1:
+                abandon = relay.abandon if relay is not None else None
+                tasks.spawn(watch_leader(link, self._clock, self._log, abandon), name="leader")
+            await self._wait_for_controller()
+            self._log.info("daemon.started", nodes=len(self._settings.nodes), adopted=adopted, version=__version__)
+            startup.serves()
+            with Watchdog(self._log, startup.alive):
+                await self._stopping.wait()
+
+    def _log_confinement(self) -> None:
+        """Log what holds jobs to their resources, and what slurm.conf asks for that cannot be held."""
+        if self._settings.unconfined:
+            self._log.warning(
+                "cgroup.unavailable", key="ConstrainRAMSpace", detail="memory limits are held by sampling"
+            )
+        for key, detail in self._settings.unheld:
+            self._log.warning("cgroup.unavailable", key=key, detail=detail)
+        setup = next(iter(self._settings.nodes.values())).setup
+        version = self._settings.cgroup_version
+        held = enforcement_by_resource(setup, version)
+        if version in EARLIER and "cgroup" in held.values():
+            self._log.warning("cgroup.version", version=version, detail=EARLIER[version])
+        self._log.info("daemon.confines", root=os.geteuid() == 0, **held)
 
     # Connections
 

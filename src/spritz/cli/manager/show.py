@@ -56,32 +56,20 @@ def show(
     `as_json`: the value of `--json=` (`presentation.json.envelope`). `hold`: returns each cluster's resources, asked
     only if a column shows them.
     """
-    asked_format = ""
-    flags: set[str] = set()
-    rest = []
-    for word in words:
-        known = modifier_of(word)
-        if known == "format":
-            asked_format += ("," if asked_format else "") + word.value
-        elif known is not None:
-            flags.add(known)
-        else:
-            rest.append(word)
+    asked_format, flags, rest = _modifiers(words)
     if "withdeleted" in flags:
         book = with_deleted(book)
     if entity == "transaction":
         book, rest = transactions_of(book, rest, context), []
-    if entity == "resource":
-        parts = "withclusters" in flags
-        table, default = DEFAULTS["resource withclusters" if parts else "resource"]
+    if entity in ("resource", "federation"):
+        whole = f"{entity} withclusters" if entity == "resource" and "withclusters" in flags else entity
+        table, default = DEFAULTS[whole]
         columns = columns_of(asked_format or default, table, context)
-        found = list(rows_of_resources(book, rest, context, with_clusters=parts))
-        print_table(columns, found, style, context)
-        return 0
-    if entity == "federation":
-        table, default = DEFAULTS["federation"]
-        columns = columns_of(asked_format or default, table, context)
-        print_table(columns, list(rows_of_federations(book, rest, context, tree="tree" in flags)), style, context)
+        if entity == "resource":
+            rows = rows_of_resources(book, rest, context, with_clusters="withclusters" in flags)
+        else:
+            rows = rows_of_federations(book, rest, context, tree="tree" in flags)
+        print_table(columns, list(rows), style, context)
         return 0
     asked = conditions(rest, context, noun="wckey" if entity == "wckey" else None)
     if entity == "account" and "accounts" in book.private and not book.accounts:
@@ -96,8 +84,38 @@ def show(
         body = view.body(entity, _rows(entity, book, asked, flags, with_associations=False))
         show_json(context, as_json, body, OPERATIONS[entity])
         return 0
-    kind = f"{entity} withassoc" if "withassoc" in flags and f"{entity} withassoc" in DEFAULTS else entity
-    table, default = DEFAULTS[kind]
+    columns = _columns(entity, asked_format, flags, context)
+    headings = {column.field.header for column in columns}
+    needs = headings & _OF_ASSOCIATIONS
+    rows = _rows(entity, book, asked, flags, with_associations="withassoc" in flags or bool(needs))
+    if entity == "cluster" and headings & {"NodeCount", "Cluster Nodes", "TRES"}:
+        held = hold()
+        rows = ({**row, **held.get(row["k"].name, {})} for row in rows)
+    print_table(columns, rows, style, context)
+    return 0
+
+
+def _modifiers(words: list[Word]) -> tuple[str, set[str], list[Word]]:
+    """(the value of format=, other words that change what is shown, conditions)."""
+    asked_format = ""
+    flags: set[str] = set()
+    rest = []
+    for word in words:
+        known = modifier_of(word)
+        if known == "format":
+            asked_format += ("," if asked_format else "") + word.value
+        elif known is not None:
+            flags.add(known)
+        else:
+            rest.append(word)
+    return asked_format, flags, rest
+
+
+def _columns(entity: str, asked_format: str, flags: set[str], context: Context) -> list[TableColumn]:
+    """The requested columns, or the usual ones with those that the flags add."""
+    table, default = DEFAULTS[
+        f"{entity} withassoc" if "withassoc" in flags and f"{entity} withassoc" in DEFAULTS else entity
+    ]
     if entity == "user" and tracks_wckeys():
         default = default.replace("defaultaccount", "defaultaccount,defaultwckey")
     if "withcoord" in flags:
@@ -109,14 +127,7 @@ def show(
     columns = columns_of(asked_format or default, table, context)
     if "tree" in flags:
         columns = [TableColumn(column.field, -20) if column.field.header == "Account" else column for column in columns]
-    headings = {column.field.header for column in columns}
-    needs = headings & _OF_ASSOCIATIONS
-    rows = _rows(entity, book, asked, flags, with_associations="withassoc" in flags or bool(needs))
-    if entity == "cluster" and headings & {"NodeCount", "Cluster Nodes", "TRES"}:
-        held = hold()
-        rows = ({**row, **held.get(row["k"].name, {})} for row in rows)
-    print_table(columns, rows, style, context)
-    return 0
+    return columns
 
 
 def tracks_wckeys() -> bool:
