@@ -55,6 +55,8 @@ def run(arguments: Namespace, context: Context) -> int:
         return 0
     if not os.path.exists(paths.slurm_conf) or daemons.living(paths)["slurmctld"] is None:
         raise SpritzError(f"no cluster runs in {paths.root}", hint="start one with `spritz up`")
+    # slurmrestd lacks the same packages, but its message names another extra.
+    check_installed()
     environ = {name: value for name, value in context.environ.items() if not name.startswith(("SLURM", "SBATCH_"))}
     rest.start(paths, environ)
     link = start(paths, environ)
@@ -75,6 +77,14 @@ def _selected_root(context: Context) -> str:
 def missing() -> str:
     """The first package that the dashboard needs and that is not installed; "" if all are installed."""
     return next((name for name in _NEEDS if find_spec(name) is None), "")
+
+
+def check_installed() -> None:
+    """Raises SpritzError if a package that the dashboard needs is missing."""
+    if needed := missing():
+        raise SpritzError(
+            f"the dashboard needs {needed}, which is not installed", hint="pip install 'spritz[dashboard]'"
+        )
 
 
 def directory(paths: ClusterPaths) -> str:
@@ -118,10 +128,6 @@ def log_of(paths: ClusterPaths) -> str:
 
 def start(paths: ClusterPaths, environ: dict[str, str]) -> str:
     """Start the dashboard unless it runs; return a link for a single login. Raises SpritzError."""
-    if needed := missing():
-        raise SpritzError(
-            f"the dashboard needs {needed}, which is not installed", hint="pip install 'spritz[dashboard]'"
-        )
     return link_of(paths, launch(paths, environ))
 
 

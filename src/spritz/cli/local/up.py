@@ -73,6 +73,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace, context: Context) -> int:
     """Start the daemons that do not run yet. 0 once all nodes are up; else raises SpritzError."""
     started_at = time.monotonic()
+    if arguments.dashboard:
+        dashboard.check_installed()
     paths = ClusterPaths.of(arguments.dir, context.environ)
     shape = _requested_shape(arguments)
     alive = daemons.living(paths)
@@ -82,18 +84,7 @@ def run(arguments: Namespace, context: Context) -> int:
             hint="stop it with `spritz down`, then `spritz up --listen`",
         )
     if all(alive.values()):
-        if arguments.listen is not None:
-            return _tell_join_line(paths, context)
-        if shape is not None:
-            raise SpritzError(
-                f"the cluster in {paths.root} is running",
-                hint="stop it with `spritz down` before giving it another shape",
-            )
-        if arguments.rest or arguments.dashboard:
-            rest.start(paths, _daemon_environment(context))
-        if arguments.dashboard:
-            context.out(f"Dashboard: {dashboard.start(paths, _daemon_environment(context))}\n")
-        return _follow(paths, alive, context, quiet=arguments.quiet)
+        return _extend(paths, shape, alive, arguments, context)
     _create(paths)
     if shape is not None or not os.path.exists(paths.slurm_conf):
         if any(alive.values()):
@@ -104,18 +95,9 @@ def run(arguments: Namespace, context: Context) -> int:
         alive = daemons.living(paths)
     if arguments.listen is not None:
         network.open_to_machines(paths, arguments.listen)
-    nodes = _own_nodes(paths)
-    commands = []
-    if alive["slurmctld"] is None:
-        commands.append(daemons.controller_command(paths))
-    if alive["slurmd"] is None:
-        commands.append(daemons.node_command(paths, nodes))
     environ = _daemon_environment(context)
     try:
-        database = daemons.start_database(paths, environ) if alive.get("slurmdbd", 0) is None else None
-        daemons.start(commands, environ)
-        if database is not None:
-            daemons.await_database(paths, database)
+        _start_missing(paths, alive, environ)
     except BaseException:
         # A daemon cannot start, or Ctrl-C: stop the daemons that this command started.
         _stop_again(paths, alive)
@@ -137,14 +119,47 @@ def run(arguments: Namespace, context: Context) -> int:
     return 0 if arguments.listen is None else _tell_join_line(paths, context)
 
 
+def _extend(
+    paths: ClusterPaths,
+    shape: layout.Shape | None,
+    alive: dict[str, int | None],
+    arguments: Namespace,
+    context: Context,
+) -> int:
+    """For a cluster that runs already: print the line for joining, or start slurmrestd or the dashboard, and wait until
+    all nodes are up. Raises SpritzError if another shape was requested.
+    """
+    if arguments.listen is not None:
+        return _tell_join_line(paths, context)
+    if shape is not None:
+        raise SpritzError(
+            f"the cluster in {paths.root} is running",
+            hint="stop it with `spritz down` before giving it another shape",
+        )
+    if arguments.rest or arguments.dashboard:
+        rest.start(paths, _daemon_environment(context))
+    if arguments.dashboard:
+        context.out(f"Dashboard: {dashboard.start(paths, _daemon_environment(context))}\n")
+    return _follow(paths, alive, context, quiet=arguments.quiet)
+
+
+def _start_missing(paths: ClusterPaths, alive: dict[str, int | None], environ: dict[str, str]) -> None:
+    """Start the daemons that do not run. Raises SpritzError."""
+    commands = []
+    if alive["slurmctld"] is None:
+        commands.append(daemons.controller_command(paths))
+    if alive["slurmd"] is None:
+        commands.append(daemons.node_command(paths, _own_nodes(paths)))
+    database = daemons.start_database(paths, environ) if alive.get("slurmdbd", 0) is None else None
+    daemons.start(commands, environ)
+    if database is not None:
+        daemons.await_database(paths, database)
+
+
 def _dashboard_wanted(arguments: Namespace, context: Context) -> bool:
-    """Whether to start the dashboard. Raises SpritzError if it was requested and is not installed."""
+    """Whether to start the dashboard: if it was requested, or by default on a terminal where it is installed."""
     if arguments.dashboard is None:
         return context.stdout.isatty() and not arguments.quiet and not dashboard.missing()
-    if arguments.dashboard and (needed := dashboard.missing()):
-        raise SpritzError(
-            f"the dashboard needs {needed}, which is not installed", hint="pip install 'spritz[dashboard]'"
-        )
     return bool(arguments.dashboard)
 
 

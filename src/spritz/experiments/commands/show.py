@@ -6,6 +6,7 @@ import json
 import re
 import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -26,6 +27,7 @@ from spritz.experiments.commands.runs import clock
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.record import Run
 from spritz.experiments.store import Entry, Store
 
 #: Seconds; a larger difference between clocks is reported.
@@ -62,52 +64,66 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         )
         terminal.out("\n")
         return 0
-    code = known.code
-    python = known.surroundings.get("python", {})
-    lines = [
-        f"{entry.name}  {entry.state}" + (f", exit status {entry.exit_code}" if entry.exit_code is not None else "")
-    ]
+    terminal.out("\n".join(_lines(entry, known, directory)) + "\n")
+    return 0
+
+
+def _lines(entry: Entry, run: Run, directory: Path) -> Iterator[str]:
+    """A label and a value on each line; lines without a label continue the value above."""
+    yield f"{entry.name}  {entry.state}" + (f", exit status {entry.exit_code}" if entry.exit_code is not None else "")
     if reason := failures.explain(directory, entry.state, entry.exit_code):
-        lines.append(f"  {reason}")
-    lines += ["", f"Command    {known.command_line}", _job(entry, known.options)]
+        yield f"  {reason}"
+    yield ""
+    yield f"Command    {run.command_line}"
+    yield _job(entry, run.options)
     if entry.started_at:
-        begin = datetime.fromtimestamp(entry.started_at).isoformat(" ", "seconds")
-        so_far = "" if entry.ended_at else " so far"
-        lines.append(f"Time       {begin} for {clock((entry.ended_at or time.time()) - entry.started_at)}{so_far}")
-        # A run cannot begin before its submission, nor end in the future.
-        behind, ahead = entry.created_at - entry.started_at, (entry.ended_at or entry.started_at) - time.time()
-        if max(behind, ahead) > _CLOCK_SECONDS:
-            words = f"{clock(max(behind, ahead))} or more {'behind' if behind > ahead else 'ahead of'} the clock here"
-            lines.append(f"           by the clock of its node, which was {words}")
-    if code:
-        state = "changed" if code.get("dirty") else "clean"
-        at = f"{code.get('branch') or 'detached'} {code['commit'][:12]} ({state})" if code.get("commit") else "no git"
-        lines.append(f"Code       {at}{', not pushed' if code.get('unpushed') else ''}, tree {code['tree'][:12]}")
-        lines += [f"           submodule {name} {commit[:12]}" for name, commit in code.get("submodules", {}).items()]
-    else:
-        lines.append("Code       run in place, no snapshot")
+        yield from _time_lines(entry, entry.started_at)
+    yield from _code_lines(run)
+    python = run.surroundings.get("python", {})
     if python.get("python"):
-        lines.append(
-            f"Python     {python['python']}, {len(python.get('packages', []))} packages ({python['executable']})"
-        )
-    if container := known.surroundings.get("container"):
-        lines.append(f"Container  {container}")
-    for label, values in (("Tags", known.tags), ("Data", known.data)):
-        if values:
-            lines.append(f"{label:<11}{', '.join(values)}")
-    for label, value in (("Parent", known.parent), ("Group", known.group)):
+        yield f"Python     {python['python']}, {len(python.get('packages', []))} packages ({python['executable']})"
+    if container := run.surroundings.get("container"):
+        yield f"Container  {container}"
+    metrics = (f"{name} {value:g}" for name, value in sorted(entry.metrics.items()))
+    for label, value in (
+        ("Tags", ", ".join(run.tags)),
+        ("Data", ", ".join(run.data)),
+        ("Parent", run.parent),
+        ("Group", run.group),
+        ("Metrics", ", ".join(metrics)),
+    ):
         if value:
-            lines.append(f"{label:<11}{value}")
-    if entry.metrics:
-        lines.append("Metrics    " + ", ".join(f"{name} {value:g}" for name, value in sorted(entry.metrics.items())))
+            yield f"{label:<11}{value}"
     if entry.state in slurm.FINAL:
         use = advice.lines(entry.job_id, directory, entry.state, attach.tasks_per_node(directory))
-        lines += [f"{'Used' if not at else '':<11}{text}" for at, text in enumerate(use)]
+        for at, text in enumerate(use):
+            yield f"{'Used' if not at else '':<11}{text}"
     if missing := notify.unsent(directory):
-        lines.append(f"Notify     {missing}")
-    lines.append(f"Directory  {directory}")
-    terminal.out("\n".join(lines) + "\n")
-    return 0
+        yield f"Notify     {missing}"
+    yield f"Directory  {directory}"
+
+
+def _time_lines(entry: Entry, started_at: float) -> Iterator[str]:
+    begin = datetime.fromtimestamp(started_at).isoformat(" ", "seconds")
+    so_far = "" if entry.ended_at else " so far"
+    yield f"Time       {begin} for {clock((entry.ended_at or time.time()) - started_at)}{so_far}"
+    # A run cannot begin before its submission, nor end in the future.
+    behind, ahead = entry.created_at - started_at, (entry.ended_at or started_at) - time.time()
+    if max(behind, ahead) > _CLOCK_SECONDS:
+        words = f"{clock(max(behind, ahead))} or more {'behind' if behind > ahead else 'ahead of'} the clock here"
+        yield f"           by the clock of its node, which was {words}"
+
+
+def _code_lines(run: Run) -> Iterator[str]:
+    code = run.code
+    if not code:
+        yield "Code       run in place, no snapshot"
+        return
+    state = "changed" if code.get("dirty") else "clean"
+    at = f"{code.get('branch') or 'detached'} {code['commit'][:12]} ({state})" if code.get("commit") else "no git"
+    yield f"Code       {at}{', not pushed' if code.get('unpushed') else ''}, tree {code['tree'][:12]}"
+    for name, commit in code.get("submodules", {}).items():
+        yield f"           submodule {name} {commit[:12]}"
 
 
 def _usage(arguments: Namespace, terminal: Terminal, entry: Entry) -> int:

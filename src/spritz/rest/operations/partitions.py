@@ -100,61 +100,60 @@ async def post_partitions(ask: Ask) -> Result:
     return Answer()
 
 
+#: Path in a record -> field of a partition: counts and times.
+_NUMBERS: dict[tuple[str, ...], str] = {
+    ("defaults", "partition_memory_per_cpu"): "default_memory_mib_per_cpu",
+    ("defaults", "partition_memory_per_node"): "default_memory_mib_per_node",
+    ("defaults", "time"): "default_time_minutes",
+    ("maximums", "partition_memory_per_cpu"): "max_memory_mib_per_cpu",
+    ("maximums", "partition_memory_per_node"): "max_memory_mib_per_node",
+    ("maximums", "cpus_per_node"): "max_cpus_per_node",
+    ("maximums", "cpus_per_socket"): "max_cpus_per_socket",
+    ("maximums", "nodes"): "max_nodes",
+    ("maximums", "time"): "max_time_minutes",
+    ("maximums", "over_time_limit"): "over_time_minutes",
+    ("minimums", "nodes"): "min_nodes",
+    ("grace_time",): "grace_seconds",
+    ("priority", "job_factor"): "priority_job_factor",
+    ("priority", "tier"): "priority_tier",
+    ("timeouts", "suspend"): "suspend_timeout_seconds",
+    ("timeouts", "resume"): "resume_timeout_seconds",
+    ("suspend_time",): "suspend_seconds",
+}
+#: Lists of names with commas between them; ALL is the same as none.
+_LISTS: dict[tuple[str, ...], str] = {
+    ("accounts", "allowed"): "allow_accounts",
+    ("accounts", "deny"): "deny_accounts",
+    ("groups", "allowed"): "allow_groups",
+    ("qos", "allowed"): "allow_qos",
+    ("qos", "deny"): "deny_qos",
+}
+_NAMES: dict[tuple[str, ...], str] = {
+    ("qos", "assigned"): "qos",
+    ("alternate",): "alternate",
+    ("topology",): "topology",
+}
+
+
 def _changes(given: dict[str, Any]) -> dict[str, object]:
     """The fields that a record sets. Zero and "" mean "not set", because clients send whole records."""
     changes: dict[str, object] = {}
-
-    def inner(*path: str) -> Any:
-        value: Any = given
-        for name in path:
-            value = value.get(name) if isinstance(value, dict) else None
-        return value
-
-    def texts(field: str, *path: str) -> None:
-        value = inner(*path)
-        if value:
-            changes[field] = [word for word in value.split(",") if word and word.upper() != "ALL"]
-
-    def number(field: str, *path: str) -> None:
-        value = inner(*path)
-        if value:
-            if not 0 < value <= INFINITE:
-                raise bad("/".join(path), f"{value} is out of range")
-            changes[field] = int(value)
-
-    nodes = inner("nodes", "configured")
-    if nodes:
+    if nodes := _inner(given, "nodes", "configured"):
         changes["nodes"], changes["nodes_text"] = list(names_of(nodes)), nodes
-    texts("allow_accounts", "accounts", "allowed")
-    texts("deny_accounts", "accounts", "deny")
-    texts("allow_groups", "groups", "allowed")
-    texts("allow_qos", "qos", "allowed")
-    texts("deny_qos", "qos", "deny")
-    allowed = inner("nodes", "allowed_allocation")
-    if allowed:
+    if allowed := _inner(given, "nodes", "allowed_allocation"):
         changes["allow_alloc_nodes"] = [] if allowed.upper() == "ALL" else list(names_of(allowed))
-    for field, *path in (("qos", "qos", "assigned"), ("alternate", "alternate"), ("topology", "topology")):
-        if inner(*path):
-            changes[field] = inner(*path)
-    number("default_memory_mib_per_cpu", "defaults", "partition_memory_per_cpu")
-    number("default_memory_mib_per_node", "defaults", "partition_memory_per_node")
-    number("default_time_minutes", "defaults", "time")
-    number("max_memory_mib_per_cpu", "maximums", "partition_memory_per_cpu")
-    number("max_memory_mib_per_node", "maximums", "partition_memory_per_node")
-    number("max_cpus_per_node", "maximums", "cpus_per_node")
-    number("max_cpus_per_socket", "maximums", "cpus_per_socket")
-    number("max_nodes", "maximums", "nodes")
-    number("max_time_minutes", "maximums", "time")
-    number("over_time_minutes", "maximums", "over_time_limit")
-    number("min_nodes", "minimums", "nodes")
-    number("grace_seconds", "grace_time")
-    number("priority_job_factor", "priority", "job_factor")
-    number("priority_tier", "priority", "tier")
-    number("suspend_timeout_seconds", "timeouts", "suspend")
-    number("resume_timeout_seconds", "timeouts", "resume")
-    number("suspend_seconds", "suspend_time")
-    states = inner("partition", "state") or []
-    if states:
+    for path, field in _LISTS.items():
+        if names := _inner(given, *path):
+            changes[field] = [word for word in names.split(",") if word and word.upper() != "ALL"]
+    for path, field in _NAMES.items():
+        if name := _inner(given, *path):
+            changes[field] = name
+    for path, field in _NUMBERS.items():
+        if number := _inner(given, *path):
+            if not 0 < number <= INFINITE:
+                raise bad("/".join(path), f"{number} is out of range")
+            changes[field] = int(number)
+    if states := _inner(given, "partition", "state"):
         if len(states) != 1 or states[0] not in ("UP", "DOWN", "DRAIN", "INACTIVE"):
             raise bad("partition/state", "one of UP, DOWN, DRAIN and INACTIVE is accepted")
         changes["state"] = states[0]
@@ -164,10 +163,17 @@ def _changes(given: dict[str, Any]) -> dict[str, object]:
     if given.get("preempt_mode"):
         words = [word for word in given["preempt_mode"] if word != "CLUSTER_GLOBAL"]
         changes["preempt_mode"] = ",".join("OFF" if word == "DISABLED" else word for word in words)
-    share = inner("partition", "oversubscribe")
-    if share:
+    if share := _inner(given, "partition", "oversubscribe"):
         word, _, count = share.upper().partition(":")
         if word not in ("NO", "EXCLUSIVE", "YES", "FORCE") or (count and not count.isdigit()):
             raise bad("partition/oversubscribe", "NO, EXCLUSIVE, YES:#, and FORCE:# are accepted")
         changes["oversubscribe"] = share.upper()
     return changes
+
+
+def _inner(record: dict[str, Any], *path: str) -> Any:
+    """The value at a path of keys; None if a key is missing."""
+    value: Any = record
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
