@@ -373,6 +373,39 @@ def test_all_pods_of_a_job_set_start_together(site: Site) -> None:
     asyncio.run(journey())
 
 
+def test_a_leader_that_must_be_ready_first_does_not_wait_for_its_workers(site: Site) -> None:
+    """A LeaderWorkerSet with the startup policy LeaderReady: its controller makes workers when the leader is ready."""
+    prefix = "leaderworkerset.sigs.k8s.io"
+    path = "apis/leaderworkerset.x-k8s.io/v1/namespaces/default/leaderworkersets"
+
+    async def member(kube: Kube, group: str, index: int, size: int) -> str:
+        labels = {f"{prefix}/name": group, f"{prefix}/group-key": f"key-{group}", f"{prefix}/worker-index": str(index)}
+        name = f"{group}-0-{index}" if index else f"{group}-0"
+        await kube.pod(name, labels=labels, annotations={f"{prefix}/size": str(size)})
+        return name
+
+    async def journey() -> None:
+        async with kubernetes(site) as (kube, _slurm, server):
+            await kube.define("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet")
+            await kube.node("kl")
+            for name, policy in (("ready", "LeaderReady"), ("created", "LeaderCreated")):
+                body = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet"}
+                spec = {"replicas": 1, "startupPolicy": policy, "leaderWorkerTemplate": {"size": 3}}
+                await kube.ask("POST", path, {**body, "metadata": {"name": name}, "spec": spec})
+            async with operator(site, server):
+                other = await member(kube, "created", 0, 3)
+                await kube.until(other, lambda pod: "2 more pods of its gang of 3" in str(pod["status"]))
+                leader = await kube.bound(await member(kube, "ready", 0, 3))
+                first = await member(kube, "ready", 1, 3)
+                await kube.until(first, lambda pod: "1 more pods of its gang of 2" in str(pod["status"]))
+            async with operator(site, server):  # another, which finds the leader's job again
+                workers = [await kube.bound(name) for name in (await member(kube, "ready", 2, 3), first)]
+                jobs = [pod["metadata"]["annotations"]["spritz.dev/job-id"] for pod in (leader, *workers)]
+                assert jobs[1] == jobs[2] != jobs[0]
+
+    asyncio.run(journey())
+
+
 @pytest.mark.slow
 def test_pods_of_every_kind_of_workload_are_placed_with_unchanged_manifests(site: Site) -> None:
     """Job, StatefulSet, Deployment by the server's controllers; LeaderWorkerSet as its controller makes a group."""

@@ -28,7 +28,7 @@ from spritz.k8s.pods import (
     Unfit,
     annotation,
     gang_size,
-    group_of,
+    maker_of,
     options_of,
     shape_of,
     workload_of,
@@ -110,7 +110,8 @@ def causes(pod: Pod) -> list[Cause]:
 
 
 def _gang(pod: Pod) -> None:
-    if group_of(pod):
+    maker = maker_of(pod)
+    if maker is not None and maker.kind not in ("LeaderWorkerSet", "JobSet"):
         return
     if workload_of(pod).startswith("gang/"):
         gang_size([pod])

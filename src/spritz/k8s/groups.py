@@ -1,27 +1,35 @@
-"""PodGroups and JobSets: how many pods start together, as an object other than the pods says.
+"""Objects other than pods that say how many pods start together: PodGroups, Workloads, LeaderWorkerSets, JobSets.
 
-Kubernetes' own (`spec.schedulingGroup` of a pod) and that of scheduler-plugins (a label). A gang starts when as many
-pods as its minimum are there, all of these or none; pods beyond that are queued by themselves. Pods of a group with the
-policy `basic` are queued by themselves too. All pods of a JobSet are a gang; their labels count its Jobs, not its pods.
+Kubernetes' own PodGroups (`spec.schedulingGroup` of a pod, 1.36 or later), the groups of its Workloads
+(`spec.workloadRef`, 1.35), and the PodGroups of scheduler-plugins (a label). A gang starts when as many pods as its
+minimum are there, all of these or none; pods beyond that are queued by themselves. Pods of a group with the policy
+`basic` are queued by themselves too. A group of a LeaderWorkerSet is a gang; with the startup policy `LeaderReady` its
+workers are made when its leader is ready, so the leader is queued by itself, and the workers are a gang. All pods of a
+JobSet are a gang; their labels count its Jobs, not its pods.
 
-Source: Kubernetes, "PodGroup API", "Scheduling Group"; kubernetes-sigs/scheduler-plugins, pkg/coscheduling;
-kubernetes-sigs/jobset, api/jobset/v1alpha2.
+Source: Kubernetes, "PodGroup API", "Scheduling Group", "Workload Reference"; kubernetes-sigs/scheduler-plugins,
+pkg/coscheduling; kubernetes-sigs/lws, api/leaderworkerset/v1; kubernetes-sigs/jobset, api/jobset/v1alpha2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from lightkube.generic_resource import create_namespaced_resource
 
 from spritz.k8s.api import Api
-from spritz.k8s.pods import Metadata, Pod, group_of, job_set_of
-from spritz.k8s.watching import Change, Reflector
+from spritz.k8s.pods import Maker, Metadata, Pod, is_leader
+from spritz.k8s.watching import Reflector
 
-#: Versions whose PodGroups have the same fields; a server has some of them, or none. (1.36: v1alpha2; 1.37: v1alpha3)
-_VERSIONS: Final = ("v1alpha2", "v1alpha3")
+#: Versions whose PodGroups have the same fields; a server has some of them, or none. (1.36: v1alpha2; 1.37: the others)
+_VERSIONS: Final = ("v1alpha2", "v1alpha3", "v1beta1")
+
+#: The size of no gang: the pod is queued by itself.
+ALONE: Final = -1
+
+T = TypeVar("T")
 
 
 class Gang(msgspec.Struct, frozen=True, rename="camel"):
@@ -78,45 +86,96 @@ class JobSet(msgspec.Struct, frozen=True):
         return found
 
 
+class WorkloadGroup(msgspec.Struct, frozen=True):
+    name: str
+    policy: SchedulingPolicy = SchedulingPolicy()
+
+
+class WorkloadSpec(msgspec.Struct, frozen=True, rename="camel"):
+    pod_groups: list[WorkloadGroup] = []
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """A Workload of 1.35. (Those of later versions are templates of PodGroups, which their controllers make.)"""
+
+    metadata: Metadata
+    spec: WorkloadSpec = WorkloadSpec()
+
+
+class Template(msgspec.Struct, frozen=True):
+    size: int = 1
+
+
+class LeaderWorkerSetSpec(msgspec.Struct, frozen=True, rename="camel"):
+    startup_policy: str = "LeaderCreated"
+    leader_worker_template: Template = Template()
+
+
+class LeaderWorkerSet(msgspec.Struct, frozen=True):
+    metadata: Metadata
+    spec: LeaderWorkerSetSpec = LeaderWorkerSetSpec()
+
+    def size_of(self, pod: Pod) -> int:
+        """As `Groups.size_of`."""
+        size = self.spec.leader_worker_template.size
+        if self.spec.startup_policy != "LeaderReady":
+            return size
+        return ALONE if is_leader(pod) else size - 1
+
+
 class Groups:
-    """Follows all PodGroups and JobSets. `changed` is told of the key of a group that is new or gone."""
+    """Follows all of these objects. `changed` is told of the key of an object that has changed."""
 
     def __init__(self, api: Api, changed: Callable[[str], None]) -> None:
-        def told(change: Change[Group] | Change[JobSet]) -> None:
-            changed(change.key)
+        def follow(group: str, version: str, kind: str, of: type[T]) -> Reflector[T]:
+            resource = create_namespaced_resource(group, version, kind, f"{kind.lower()}s")
+            return Reflector(
+                api,
+                resource,
+                decode=msgspec.json.Decoder(of).decode,
+                on_change=lambda change: changed(f"{kind}/{change.key}"),
+            )
 
-        def follow(group: str, version: str) -> Reflector[Group]:
-            resource = create_namespaced_resource(group, version, "PodGroup", "podgroups")
-            return Reflector(api, resource, decode=msgspec.json.Decoder(Group).decode, on_change=told)
+        self._native = [follow("scheduling.k8s.io", version, "PodGroup", Group) for version in _VERSIONS]
+        self._workloads = follow("scheduling.k8s.io", "v1alpha1", "Workload", Workload)
+        self._plugins = follow("scheduling.x-k8s.io", "v1alpha1", "PodGroup", Group)
+        self._leader_worker_sets = follow("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", LeaderWorkerSet)
+        self._job_sets = follow("jobset.x-k8s.io", "v1alpha2", "JobSet", JobSet)
+        self.reflectors: list[Reflector[Any]] = [
+            *self._native,
+            self._workloads,
+            self._plugins,
+            self._leader_worker_sets,
+            self._job_sets,
+        ]
 
-        self._native = [follow("scheduling.k8s.io", version) for version in _VERSIONS]
-        self._plugins = follow("scheduling.x-k8s.io", "v1alpha1")
-        self._job_sets: Reflector[JobSet] = Reflector(
-            api,
-            create_namespaced_resource("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
-            decode=msgspec.json.Decoder(JobSet).decode,
-            on_change=told,
-        )
-        self.reflectors: list[Reflector[Group] | Reflector[JobSet]] = [*self._native, self._plugins, self._job_sets]
-
-    def size_of(self, pod: Pod) -> int | None:
-        """How many pods of the pod's group start together; 0: each by itself. None: the group is not there yet."""
-        if not group_of(pod):
-            return self._size_of_job_set(pod)
-        key = f"{pod.metadata.namespace}/{group_of(pod)}"
-        if pod.spec.scheduling_group is None:
+    def size_of(self, pod: Pod, maker: Maker) -> int | None:
+        """How many pods of the pod's gang start together, as its maker says. ALONE: the pod is queued by itself; 0: its
+        labels say, since the maker's kind cannot be read; None: the maker is not there yet.
+        """
+        key = f"{pod.metadata.namespace}/{maker.name}"
+        if maker.kind == "LeaderWorkerSet":
+            leaders = self._leader_worker_sets.get(key)
+            return leaders.size_of(pod) if leaders is not None else _without(self._leader_worker_sets)
+        if maker.kind == "JobSet":
+            job_set = self._job_sets.get(key)
+            return job_set.size if job_set is not None else _without(self._job_sets)
+        policy = None
+        if maker.kind == "Workload" and pod.spec.workload_ref is not None:
+            workload = self._workloads.get(key)
+            groups = workload.spec.pod_groups if workload is not None else []
+            policy = next((each.policy for each in groups if each.name == pod.spec.workload_ref.pod_group), None)
+        elif pod.spec.scheduling_group is None:
             group = self._plugins.get(key)
             return group.spec.min_member if group is not None else None
-        group = next((found for each in self._native if (found := each.get(key)) is not None), None)
-        if group is None:
+        else:
+            groups_found = (found for each in self._native if (found := each.get(key)) is not None)
+            policy = next((found.spec.scheduling_policy for found in groups_found), None)
+        if policy is None:
             return None
-        gang = group.spec.scheduling_policy.gang
-        return gang.min_count if gang is not None else 0
+        return policy.gang.min_count if policy.gang is not None else ALONE
 
-    def _size_of_job_set(self, pod: Pod) -> int | None:
-        """0 where JobSets cannot be read; its labels are all that is known then."""
-        found = self._job_sets.get(f"{pod.metadata.namespace}/{job_set_of(pod)}")
-        if found is not None:
-            return found.size
-        unreadable = not self._job_sets.synced.is_set() and self._job_sets.counters.failures
-        return 0 if unreadable else None
+
+def _without(reflector: Reflector[Any]) -> int | None:
+    """The size of a gang whose maker is not known."""
+    return 0 if not reflector.synced.is_set() and reflector.counters.failures else None

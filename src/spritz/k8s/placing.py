@@ -166,7 +166,7 @@ def describe(workload: str, pods: Sequence[Pod], policy: Policy, closed_nodes: C
     found = []
     for shape, members in by_shape(pods):
         first = members[0]
-        closed = [*closed_nodes.of(first), *sorted(first.closed)]
+        closed = [*closed_nodes.of(first), *sorted(frozenset().union(*(pod.closed for pod in members)))]
         desc: dict[str, Any] = {
             **policy.fields(first),
             **options_of(first),

@@ -33,7 +33,7 @@ from lightkube.resources.resource_v1 import DeviceClass, ResourceClaim, Resource
 from spritz.k8s import claims, placing
 from spritz.k8s.api import Api, ApiFailure
 from spritz.k8s.devices import LAYOUT, Inventory, Slice
-from spritz.k8s.groups import Groups
+from spritz.k8s.groups import ALONE, Groups
 from spritz.k8s.placing import COMMENT, KubeNode
 from spritz.k8s.pods import (
     GPUS,
@@ -45,8 +45,7 @@ from spritz.k8s.pods import (
     alone,
     gang_size,
     gpu_type,
-    group_of,
-    job_set_of,
+    maker_of,
     workload_of,
 )
 from spritz.k8s.policy import Policy
@@ -65,7 +64,7 @@ AGAIN, AGAIN_EACH = 30.0, 0.1
 #: A workload that was queued is looked at after so many seconds, unless an event says before that it runs.
 _QUEUED: Final = 1.0
 
-#: A workload whose PodGroup or JobSet is not known yet is looked at again after so many seconds.
+#: A workload whose PodGroup or the like is not known yet is looked at again after so many seconds.
 _UNGROUPED: Final = 2.0
 
 #: A pod whose devices cannot be allocated, since another's claim has them still, is tried again after so many seconds.
@@ -172,8 +171,8 @@ class PodScheduler:
         #: uid -> what the pod's claims came to when they were last asked
         self._claimed: dict[str, tuple[Gres, ...]] = {}
         self.groups = Groups(api, self._group_changed)
-        #: PodGroup or JobSet -> its pods' workload
-        self._grouped: dict[str, str] = {}
+        #: KIND/NAMESPACE/NAME of what says the size of gangs -> workloads that asked since it changed last
+        self._grouped: dict[str, set[str]] = {}
         #: uids of pods of a gang that are queued by themselves
         self._alone: set[str] = set()
         #: claim -> the workload that waits for it
@@ -316,16 +315,17 @@ class PodScheduler:
         self.queue.add(alone(pod))
 
     def _group_changed(self, key: str) -> None:
-        if (workload := self._grouped.get(key)) is not None:
+        for workload in self._grouped.pop(key, ()):  # those that still wait are added again
             self.queue.add(workload)
 
     def _with_group(self, pod: Pod) -> Pod | None:
-        """With the size of its gang; None: its PodGroup or JobSet is not there yet."""
-        group = group_of(pod) or job_set_of(pod)
-        if not group or pod.metadata.uid in self._alone:
+        """With the size of its gang; None: what says it is not there yet."""
+        maker = maker_of(pod)
+        if maker is None or pod.metadata.uid in self._alone:
             return pod
-        self._grouped[f"{pod.metadata.namespace}/{group}"] = workload_of(pod)
-        size = self.groups.size_of(pod)
+        key = f"{maker.kind}/{pod.metadata.namespace}/{maker.name}"
+        self._grouped.setdefault(key, set()).add(workload_of(pod))
+        size = self.groups.size_of(pod, maker)
         return None if size is None else msgspec.structs.replace(pod, group_size=size)
 
     def _claim_changed(self, change: Change[claims.Claim]) -> None:
@@ -384,8 +384,9 @@ class PodScheduler:
             return 4 * AGAIN
         grouped = [with_size for pod in pods if (with_size := self._with_group(pod)) is not None]
         if len(grouped) < len(pods) and not job_ids:
-            kind = "PodGroup" if group_of(pods[0]) else "JobSet"
-            await self._reports.say(pods, f"waits for its {kind} {group_of(pods[0]) or job_set_of(pods[0])} to be made")
+            maker = maker_of(pods[0])
+            assert maker is not None, workload
+            await self._reports.say(pods, f"waits for its {maker.kind} {maker.name} to be made")
             return _UNGROUPED
         pods = grouped if len(grouped) == len(pods) else pods
         if not job_ids:
@@ -435,9 +436,11 @@ class PodScheduler:
             if self._claims_of(pod) is None:
                 await self._reports.say([pod], "waits for its ResourceClaims to be made")
                 return AGAIN
-        if workload.startswith("gang/") and group_of(waiting[0]) and not waiting[0].group_size:
-            for pod in waiting:  # its policy is basic
+        alone_pods = [pod for pod in waiting if pod.group_size == ALONE]
+        if alone_pods:
+            for pod in alone_pods:
                 self._leave_gang(pod)
+            self.queue.add(workload)
             return None
         user = self._policy.user(waiting[0])
         try:

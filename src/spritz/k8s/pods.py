@@ -33,6 +33,7 @@ SHARE_RESOURCES = ("nvidia.com/gpu.shared",)
 _MIG = "nvidia.com/mig-"
 
 _LWS_GROUP, _LWS_SIZE = "leaderworkerset.sigs.k8s.io/group-key", "leaderworkerset.sigs.k8s.io/size"
+_LWS_NAME, _LWS_INDEX = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/worker-index"
 _JOBSET, _JOBSET_SIZE = "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/global-replicas"
 #: Of scheduler-plugins' PodGroups.
 GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
@@ -161,6 +162,14 @@ class SchedulingGroup(_Camel, frozen=True, rename="camel"):
     pod_group_name: str = ""
 
 
+class WorkloadReference(_Camel, frozen=True, rename="camel"):
+    """The group of a Workload that the pod is in, and the replica of the group."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str | None = None
+
+
 class PodSpec(_Camel, frozen=True, rename="camel"):
     """The parts of a pod's spec that scheduling reads."""
 
@@ -179,7 +188,7 @@ class PodSpec(_Camel, frozen=True, rename="camel"):
     resource_claims: list[ClaimReference] | None = None
     scheduling_group: SchedulingGroup | None = None
     #: of Kubernetes 1.35 alone
-    workload_ref: dict[str, str] | None = None
+    workload_ref: WorkloadReference | None = None
 
 
 class Terminated(_Camel, frozen=True, rename="camel"):
@@ -232,7 +241,7 @@ class Pod(_Camel, frozen=True, rename="camel"):
     #: devices of its ResourceClaims, and nodes that these exclude, which the pod scheduler fills in
     claimed: tuple[Gres, ...] = ()
     closed: frozenset[str] = frozenset()
-    #: how many of its PodGroup start together, which the pod scheduler fills in
+    #: how many of its gang start together as another object says (`groups`), which the pod scheduler fills in
     group_size: int = 0
 
     @property
@@ -366,11 +375,16 @@ def _sum(containers: Iterable[Container]) -> dict[str, float]:
 
 def workload_of(pod: Pod) -> str:
     """The key of the workload that the pod belongs to: `gang/NAMESPACE/NAME`, or `pod/NAMESPACE/NAME/UID`."""
-    meta = pod.metadata
+    meta, spec = pod.metadata, pod.spec
     labels = meta.labels or {}
     name = meta.note(GANG)
-    if group := group_of(pod):
-        name = f"{'podgroup' if pod.spec.scheduling_group is not None else 'pod-group'}-{group}"
+    if not name and spec.scheduling_group is not None:
+        name = f"podgroup-{spec.scheduling_group.pod_group_name}"
+    if not name and spec.workload_ref is not None:
+        reference = spec.workload_ref
+        name = f"workload-{reference.name}-{reference.pod_group}-{reference.pod_group_replica_key or ''}"
+    if not name and labels.get(GROUP_LABEL):
+        name = f"pod-group-{labels[GROUP_LABEL]}"
     if not name and _LWS_GROUP in labels:
         name = f"lws-{labels[_LWS_GROUP]}"
     if not name and _JOBSET in labels:
@@ -383,25 +397,38 @@ def alone(pod: Pod) -> str:
     return f"pod/{pod.key}/{pod.metadata.uid}"
 
 
-def group_of(pod: Pod) -> str:
-    """The name of its PodGroup, which says how many start together; "" without."""
+class Maker(msgspec.Struct, frozen=True):
+    """The object that says how many pods of a gang start together."""
+
+    kind: str
+    name: str
+
+
+def maker_of(pod: Pod) -> Maker | None:
+    """Of the pod's gang; None for a pod whose own annotations say its size, or that is in no gang."""
+    labels = pod.metadata.labels or {}
     if pod.metadata.note(GANG):
-        return ""
+        return None
     if pod.spec.scheduling_group is not None:
-        return pod.spec.scheduling_group.pod_group_name
-    return (pod.metadata.labels or {}).get(GROUP_LABEL, "")
+        return Maker("PodGroup", pod.spec.scheduling_group.pod_group_name)
+    if pod.spec.workload_ref is not None:
+        return Maker("Workload", pod.spec.workload_ref.name)
+    for label, kind in ((GROUP_LABEL, "PodGroup"), (_LWS_NAME, "LeaderWorkerSet"), (_JOBSET, "JobSet")):
+        if labels.get(label):
+            return Maker(kind, labels[label])
+    return None
 
 
-def job_set_of(pod: Pod) -> str:
-    """The name of its JobSet, whose pods are a gang; "" without."""
-    return (pod.metadata.labels or {}).get(_JOBSET, "") if "/jobset-" in workload_of(pod) else ""
+def is_leader(pod: Pod) -> bool:
+    """Whether it is the leader of a group of a LeaderWorkerSet."""
+    return (pod.metadata.labels or {}).get(_LWS_INDEX) == "0"
 
 
 def gang_size(pods: Iterable[Pod]) -> int:
     """Number of pods that must exist before any starts. Raises Unfit if the pods do not state it, or disagree."""
     said: set[str] = set()
     for pod in pods:
-        if pod.group_size:
+        if pod.group_size > 0:
             said.add(str(pod.group_size))
             continue
         notes = (GANG_SIZE, _LWS_SIZE, _JOBSET_SIZE)
@@ -418,9 +445,6 @@ def gang_size(pods: Iterable[Pod]) -> int:
 
 def options_of(pod: Pod) -> dict[str, Any]:
     """Fields of slurmrestd's job from the pod's annotations. Raises Unfit."""
-    if pod.spec.workload_ref is not None:
-        text = "the workloadRef of Kubernetes 1.35 is not supported: use a PodGroup (1.36), or spritz.dev/gang"
-        raise Unfit(text, "spec.workloadRef")
     found: dict[str, Any] = {}
     for name in ("account", "partition", "qos", "reservation", "licenses"):
         if text := pod.metadata.note(PREFIX + name):

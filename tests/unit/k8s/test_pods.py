@@ -8,7 +8,20 @@ import msgspec
 import pytest
 
 from spritz.k8s.placing import ClosedNodes, KubeNode, admits, describe, places, seat
-from spritz.k8s.pods import Gres, Metadata, Pod, Shape, Unfit, amount, gang_size, options_of, shape_of, workload_of
+from spritz.k8s.pods import (
+    Gres,
+    Maker,
+    Metadata,
+    Pod,
+    Shape,
+    Unfit,
+    amount,
+    gang_size,
+    maker_of,
+    options_of,
+    shape_of,
+    workload_of,
+)
 from spritz.k8s.policy import Policy, PolicyError, read
 from spritz.k8s.slurm import Job
 
@@ -69,6 +82,11 @@ def test_what_starts_together() -> None:
     assert gang_size([pod(labels=lws, annotations=size)]) == 4
     jobset = {"jobset.sigs.k8s.io/jobset-name": "t", "jobset.sigs.k8s.io/restart-attempt": "1"}
     assert workload_of(pod(labels=jobset)) == "gang/ns/jobset-t-1"
+    reference = {"name": "train", "podGroup": "workers", "podGroupReplicaKey": "1"}
+    assert workload_of(pod(workloadRef=reference)) == "gang/ns/workload-train-workers-1"
+    assert maker_of(pod(workloadRef=reference)) == Maker("Workload", "train")
+    assert maker_of(pod(schedulingGroup={"podGroupName": "pg"}, labels=jobset)) == Maker("PodGroup", "pg")
+    assert maker_of(pod(annotations=gang, labels=jobset)) is None
     for wrong in ({"spritz.dev/gang": "g"}, {**gang, "spritz.dev/gang-size": "many"}):
         with pytest.raises(Unfit, match="gang-size"):
             gang_size([pod(annotations=wrong)])
