@@ -181,8 +181,13 @@ class Kube:
         process = await asyncio.create_subprocess_exec(
             str(BIN / words[0]), *words[1:], env=env, cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-        async with asyncio.timeout(60):
-            out, _ = await process.communicate()
+        try:
+            async with asyncio.timeout(60):
+                out, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.communicate()
         assert process.returncode == 0, out.decode()
         return out.decode()
 
@@ -553,7 +558,7 @@ def test_the_server_with_nodes_and_operator_runs_by_hand() -> None:
         finally:
             process.terminate()
             async with asyncio.timeout(60):
-                await process.wait()
+                await process.communicate()
         assert process.returncode == 0
         return said["SLURM_CONF"]
 

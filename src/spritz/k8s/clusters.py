@@ -630,6 +630,10 @@ class Clusters:
             return known[0]  # another worker has made it meanwhile
         until = self._now() + _LIFESPAN
         key = base64.b64decode(secret["data"]["jwt.key"])
+        slurm = Control(self._address(cluster), token_of(key, "root", int(self._now()), int(until)))
+        slurm.guard = self._api.guard
+        # Before the old connections are closed: other workers look here meanwhile.
+        self._slurms[cluster.metadata.uid] = (slurm, until)
         if found is not None:
             await found[0].close()
         slurm = Control(self._address(cluster), token_of(key, "root", int(self._now()), int(until)))

@@ -40,8 +40,13 @@ async def mistakes(text: str, extra: str) -> str:
         process = await asyncio.create_subprocess_exec(
             program, *words, pass_fds=[descriptor], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
-        async with asyncio.timeout(_TIMEOUT):
-            out, _ = await process.communicate()
+        try:
+            async with asyncio.timeout(_TIMEOUT):
+                out, _ = await process.communicate()
+        finally:
+            if process.returncode is None:  # the operator stops, or it took too long
+                process.kill()
+                await process.communicate()
     finally:
         os.close(descriptor)
     first = len(text.splitlines()) - len(extra.splitlines())
