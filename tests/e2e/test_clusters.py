@@ -413,6 +413,71 @@ def test_a_node_set_scales_for_what_waits_and_back_to_nothing() -> None:
     asyncio.run(journey())
 
 
+def test_a_node_set_per_machine_follows_the_machines() -> None:
+    """Machines join, are cordoned and leave; each has one slurmd, named after it, and jobs are waited for."""
+    taint = {"key": "gpu", "value": "true", "effect": "NoSchedule"}
+    machines = [Machine("m0"), *(Machine(name, {"gpu": "true"}, [taint]) for name in ("g0", "g1"))]
+
+    async def journey() -> None:
+        async with kubernetes(machines) as kube:
+            await ask(kube.api, "POST", f"{SPACE}/spritzclusters", cluster())
+            where = {"nodeSelector": {"gpu": "true"}, "tolerations": [{"key": "gpu", "operator": "Exists"}]}
+            await ask(kube.api, "POST", f"{SPACE}/nodesets", node_set("gpu", perMachine=True, **where))
+            await kube.settled("gpu", nodes=2)
+            pods = (await ask(kube.api, "GET", "api/v1/namespaces/default/pods"))["items"]
+            on = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
+            assert {name: on[name] for name in on if name.startswith("gpu")} == {"gpu-g0": "g0", "gpu-g1": "g1"}
+            say(await kube.tables("nodesets"))
+
+            kube.nodes.join(Machine("g2", {"gpu": "true"}, [taint]))
+            await kube.settled("gpu", nodes=3)
+            await kube.command("sbatch", "--wait", "-w", "gpu-g2", "-o", "out", "--wrap", "echo $SLURMD_NODENAME")
+            assert (kube.root / "out").read_text() == "gpu-g2\n"
+
+            # A cordoned machine is drained. Its job runs on, and its node goes after the job.
+            await kube.command("sbatch", "-w", "gpu-g1", "-o", "/dev/null", "--wrap", "sleep 600")
+            await kube.running(1)
+            await ask(kube.api, "PATCH", "api/v1/nodes/g1", {"spec": {"unschedulable": True}})
+
+            async def drained() -> bool:
+                return "scale-in" in await kube.command("sinfo", "-h", "-n", "gpu-g1", "-o", "%E")
+
+            await until(drained, "the node of the cordoned machine is drained")
+            await kube.running(1)
+            await kube.command("scancel", "-n", "wrap")
+            await kube.settled("gpu", nodes=2)
+
+            async def nodes() -> set[str]:
+                return set((await kube.command("sinfo", "-h", "-N", "-o", "%N")).split())
+
+            async def without_g1() -> bool:
+                return await nodes() == {"gpu-g0", "gpu-g2"}
+
+            await until(without_g1, "its node has gone")
+            await ask(kube.api, "PATCH", "api/v1/nodes/g1", {"spec": {"unschedulable": None}})
+            await kube.settled("gpu", nodes=3)
+
+            # A machine that leaves takes its node with it; an update replaces pods under their names.
+            await ask(kube.api, "DELETE", "api/v1/nodes/g2")
+            await kube.settled("gpu", nodes=2)
+            before = await kube.pods("gpu")
+            await kube.change("gpu", memory="2Gi", maxUnavailable=2)
+
+            async def replaced() -> bool:
+                found = await kube.pods("gpu")
+                return set(found) == {"gpu-g0", "gpu-g1"} and set(found.values()).isdisjoint(before.values())
+
+            await until(replaced, "the pods are others")
+            await kube.settled("gpu", nodes=2)
+            assert await nodes() == {"gpu-g0", "gpu-g1"}
+            with pytest.raises(ApiFailure, match="stays per machine or not"):
+                await kube.change("gpu", perMachine=False)
+            await ask(kube.api, "DELETE", f"{SPACE}/nodesets/gpu")
+            await until(lambda: kube.gone("gpu"), "the NodeSet is gone")
+
+    asyncio.run(journey())
+
+
 def test_bad_resources_are_refused_with_the_field() -> None:
     async def journey() -> None:
         async with KubeServer() as server, Api.connect(server.kubeconfig) as api:

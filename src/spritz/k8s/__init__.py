@@ -22,6 +22,7 @@
 `cluster_objects`  a SpritzCluster -> configuration, keys, workloads and services of its daemons
 `configuration`    checks a slurm.conf before its daemons get it
 `node_sets`        a NodeSet, its pods and nodes -> pods to create, nodes to drain, pods to delete
+`per_machine`      the machines of a NodeSet that has a pod on each
 `health`           a machine's fault -> drain, reboot, recheck, burn-in; `machine_health` carries it out
 `login_sets`       a LoginSet -> its pods and keys; a Token -> its Secret
 `control`          slurmrestd, as the owner of a cluster uses it

@@ -11,7 +11,7 @@ import base64
 import datetime
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -71,6 +71,7 @@ from spritz.k8s.node_sets import (
     pod_template,
     revision_of,
 )
+from spritz.k8s.per_machine import machines_of
 from spritz.k8s.pods import PREFIX
 from spritz.k8s.policy import features_of
 from spritz.k8s.slurm import SlurmFailure
@@ -206,6 +207,9 @@ class Clusters:
         for each in self.pods.values():
             if each.spec.node_name == change.key:
                 self.queue.add(("NodeSet", f"{each.metadata.namespace}/{each.label(NODE_SET)}"))
+        for node_set in self.node_sets.values():
+            if node_set.spec.per_machine:
+                self.queue.add(("NodeSet", node_set.metadata.key))
         record = change.new.record if change.new is not None else None
         if record is not None:
             self.queue.add(("NodeSet", record.node_set))
@@ -360,11 +364,13 @@ class Clusters:
         await self._label(node_set, have, nodes, slurm)
         template = pod_template(cluster, node_set)
         faults = await self._health.look(cluster, node_set, have, nodes, slurm)
-        found = plan(node_set, have, nodes, revision_of(template), self._now(), faults, self._unsettled(have, nodes))
+        machines = machines_of(node_set, self.machines.values()) if node_set.spec.per_machine else {}
+        unsettled = self._unsettled(have, nodes)
+        found = plan(node_set, have, nodes, revision_of(template), self._now(), faults, unsettled, machines)
         refused = ""
         if not node_set.leaves:
             await self._ensure(budget(node_set))
-            refused = await self._make(cluster, node_set, found, slurm, template)
+            refused = await self._make(cluster, node_set, found, slurm, template, machines)
         await self._carry_out(node_set, found, slurm)
         if node_set.leaves and not have and not found.forget:
             await self._health.forget(node_set)
@@ -405,12 +411,20 @@ class Clusters:
             if values and set(node.features) != set(wanted):
                 await slurm.update_node(node.name, features=wanted, features_act=wanted)
 
-    async def _make(self, cluster: Cluster, node_set: NodeSet, found: Plan, slurm: Control, template: Json) -> str:
+    async def _make(
+        self,
+        cluster: Cluster,
+        node_set: NodeSet,
+        found: Plan,
+        slurm: Control,
+        template: Json,
+        machines: Mapping[str, str],
+    ) -> str:
         """The pods that are missing; why one was refused, or ""."""
         for name in found.create:
             await self._give_token(node_set, name, slurm)
             try:
-                await self._write("POST", pod(cluster, node_set, name, template))
+                await self._write("POST", pod(cluster, node_set, name, template, machines.get(name, "")))
             except ApiFailure as failure:
                 if failure.already_exists:
                     continue

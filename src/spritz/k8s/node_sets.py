@@ -8,6 +8,9 @@ drained with a reason of ours, and its pod is deleted when no job is left on it.
 A NodeSet that is deleted scales to nothing first (`FINALIZER`), so its jobs end by themselves. An update that waits
 longer than `drainDeadlineSeconds` sets the node down: its jobs queue again.
 
+With `perMachine` there is a pod on each machine that the NodeSet's selector and tolerations allow, named after it
+(`per_machine`). A machine that is no more among them is drained, and its pod and node go when no job is left.
+
 With `autoscaling` the nodes are Slurm's cloud nodes, in slurm.conf up to the bound. Slurm decides which of them are up,
 by what is queued and how long they are idle; there is a pod for each that is up or on its way.
 
@@ -63,6 +66,12 @@ _OCCUPIED = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 _ABSENT = frozenset({"DOWN", "NOT_RESPONDING"})
 _ASLEEP = frozenset({"POWERED_DOWN", "POWERING_DOWN"})
 
+#: Taints by which Kubernetes tells of a machine's state. Pods of a machine tolerate them, as those of a DaemonSet do.
+_STATES: Final = tuple(
+    f"node.kubernetes.io/{state}"
+    for state in ("not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure", "network-unavailable")
+)
+
 #: What slurmd as root needs to start tasks as their users, and no more.
 CAPABILITIES: Final = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID", "SYS_NICE")
 
@@ -81,6 +90,7 @@ class NodeSetSpec(msgspec.Struct, rename="camel"):
     cpus: int
     memory: str
     replicas: int = 1
+    per_machine: bool = False
     autoscaling: Autoscaling | None = None
     max_unavailable: int = 1
     drain_deadline_seconds: int = 0
@@ -99,6 +109,7 @@ class NodeSetSpec(msgspec.Struct, rename="camel"):
 
 class NodeSetStatus(msgspec.Struct, rename="camel", omit_defaults=True):
     observed_generation: int = 0
+    desired_replicas: int | None = None
     replicas: int | None = None
     ready_replicas: int | None = None
     updated_replicas: int | None = None
@@ -157,10 +168,34 @@ class NodeFacts(msgspec.Struct, rename="camel"):
     node_info: SystemInfo = msgspec.field(default_factory=SystemInfo)
 
 
+class Taint(msgspec.Struct):
+    key: str
+    effect: str
+    value: str = ""
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether no pod of a NodeSet is kept away: the kubelet's words about its state, and preferences."""
+        return self.effect == "PreferNoSchedule" or self.key in _STATES
+
+    def is_tolerated(self, toleration: Json) -> bool:
+        if toleration.get("effect") not in (None, "", self.effect):
+            return False
+        if toleration.get("operator") == "Exists":
+            return toleration.get("key") in (None, "", self.key)
+        return bool(toleration.get("key") == self.key) and (toleration.get("value") or "") == self.value
+
+
+class MachinePolicy(msgspec.Struct):
+    taints: list[Taint] = []
+    unschedulable: bool = False
+
+
 class MachineNode(msgspec.Struct):
-    """A node of Kubernetes, as far as its health goes."""
+    """A node of Kubernetes, as far as pods of NodeSets go there."""
 
     metadata: Metadata
+    spec: MachinePolicy = msgspec.field(default_factory=MachinePolicy)
     status: NodeFacts = msgspec.field(default_factory=NodeFacts)
 
     @property
@@ -181,7 +216,7 @@ class MachineNode(msgspec.Struct):
     def facts(self) -> tuple[object, ...]:
         """What of it a NodeSet goes by."""
         conditions = [(condition.type, condition.status) for condition in self.status.conditions]
-        return conditions, self.boot, (self.metadata.annotations or {}).get(RECORD)
+        return conditions, self.boot, (self.metadata.annotations or {}).get(RECORD), self.metadata.labels, self.spec
 
     def fault(self, drain_on: Sequence[str]) -> str:
         """Why no job is to start there now: not Ready, or a condition of `drain_on`; "" for none."""
@@ -283,8 +318,10 @@ def plan(
     now: float = 0.0,
     faults: Mapping[str, Fault] | None = None,
     unsettled: Collection[str] = (),
+    machines: Collection[str] = (),
 ) -> Plan:
     """What to do now. `nodes`: all of the cluster; `revision`: of the template that pods are to have; `now`: epoch.
+    `machines`: the pods that a NodeSet per machine is to have.
 
     `faults`: pods on machines with something wrong, and what. `unsettled`: pods whose nodes have not answered for a
     moment, as when slurmctld has just started: an update lets them be.
@@ -296,7 +333,12 @@ def plan(
     found.delete += [name for name, pod in here.items() if pod.is_over and not pod.is_leaving]
     living = [pod for pod in pods if not pod.is_over and not pod.is_leaving]
     cloud = spec.autoscaling is not None
-    replicas = 0 if node_set.leaves else _awake(node_set, here, nodes, now, found) if cloud else spec.replicas
+    if node_set.leaves:
+        replicas = 0
+    elif cloud:
+        replicas = _awake(node_set, here, nodes, now, found)
+    else:
+        replicas = len(machines) if spec.per_machine else spec.replicas
 
     excess = sorted(living, key=lambda pod: _worth(pod, nodes.get(pod.metadata.name)))
     if cloud and not node_set.leaves:
@@ -306,6 +348,8 @@ def plan(
             for pod in excess
             if _is_asleep(nodes.get(pod.metadata.name)) or not _is_allowed(node_set, pod.metadata.name)
         ]
+    elif spec.per_machine and not node_set.leaves:
+        excess = [pod for pod in excess if pod.metadata.name not in machines]
     else:
         excess = excess[: max(0, len(living) - replicas)]
     for pod in excess:
@@ -343,13 +387,19 @@ def plan(
     if cloud:
         for name, node in nodes.items():
             if (
-                _is_named(name, node_set.metadata.name)
+                is_numbered(name, node_set.metadata.name)
                 and not _is_allowed(node_set, name)
                 and "DRAIN" not in node.state
             ):
                 found.drain[name] = f"{OURS}scale-in"
     else:
-        _make(node_set, here, nodes, replicas - len(wanted), now, found)
+        _forget(node_set, here, nodes, found)
+        if spec.per_machine:
+            # A name comes free when its last pod and node have gone.
+            missing = [] if node_set.leaves else sorted(machines)
+            found.create = [name for name in missing if name not in here and name not in nodes]
+        else:
+            found.create = _free_names(node_set, here, nodes, replicas - len(wanted), now, found)
     for pod in living:
         busy = _is_busy(nodes.get(pod.metadata.name))
         if busy != (pod.label(BUSY) == "true"):
@@ -358,27 +408,30 @@ def plan(
     return found
 
 
-def _make(
+def _forget(node_set: NodeSet, here: Mapping[str, NodePod], nodes: Mapping[str, ClusterNode], found: Plan) -> None:
+    """Nodes that have lost their pods."""
+    for name, node in nodes.items():
+        if name in here or not _is_of(node_set, name, node) or _is_busy(node):
+            continue
+        # A slurmd that has gone is noticed after SlurmdTimeout; what we drained needs no such wait, also if slurmctld
+        # started meanwhile and has forgotten why: the revoked certificate made the node DOWN, for another reason.
+        if is_absent(node) or _is_ours(node) or ("DRAIN" in node.state and not node.reason):
+            found.forget.append(name)
+
+
+def _free_names(
     node_set: NodeSet,
     here: Mapping[str, NodePod],
     nodes: Mapping[str, ClusterNode],
     missing: int,
     now: float,
     found: Plan,
-) -> None:
-    """Pods of a fixed number, and nodes that have lost theirs."""
-    stem = node_set.metadata.name
-    for name, node in nodes.items():
-        if name in here or not _is_named(name, stem) or _is_busy(node):
-            continue
-        # A slurmd that has gone is noticed after SlurmdTimeout; what we drained needs no such wait, also if slurmctld
-        # started meanwhile and has forgotten why: the revoked certificate made the node DOWN, for another reason.
-        if is_absent(node) or _is_ours(node) or ("DRAIN" in node.state and not node.reason):
-            found.forget.append(name)
-    # A name that is coming free soon is waited for, so that an update keeps the names.
+) -> list[str]:
+    """For pods of a fixed number. A name that is coming free soon is waited for, so that an update keeps the names."""
     soon = sum(pod.is_leaving and now < pod.gone_by + _STUCK for pod in here.values()) + len(found.forget)
+    stem = node_set.metadata.name
     free = (name for number in range(1 << 20) if (name := f"{stem}-{number}") not in here and name not in nodes)
-    found.create = [next(free) for _ in range(missing - soon)]
+    return [next(free) for _ in range(missing - soon)]
 
 
 def _awake(
@@ -424,6 +477,8 @@ def _status(
     ready = up >= replicas and not stale
     waiting = sorted(pod.metadata.name for pod in stale if _is_busy(nodes.get(pod.metadata.name)))
     message = f"{up} of {replicas} nodes serve"
+    if node_set.spec.per_machine and not replicas and not node_set.leaves:
+        message += "; no machine has the labels of nodeSelector, and taints that tolerations allow"
     if stale:
         message += f"; {len(stale)} to replace"
     if waiting:
@@ -436,6 +491,7 @@ def _status(
         message += f"; out of use for their machines' health: {', '.join(drained[:5])}"
     return NodeSetStatus(
         observed_generation=node_set.metadata.generation,
+        desired_replicas=replicas,
         replicas=len(wanted),
         ready_replicas=up,
         updated_replicas=len(wanted) - len(stale),
@@ -501,9 +557,18 @@ def _is_faulty(node: ClusterNode) -> bool:
     return "DRAIN" in node.state and node.reason.startswith((f"{OURS}health: ", CHECKED))
 
 
-def _is_named(name: str, node_set: str) -> bool:
+def is_numbered(name: str, node_set: str) -> bool:
+    """Whether a NodeSet whose nodes have numbers has this name for a node."""
     stem, _dash, number = name.rpartition("-")
     return stem == node_set and number.isdigit()
+
+
+def _is_of(node_set: NodeSet, name: str, node: ClusterNode) -> bool:
+    stem = node_set.metadata.name
+    if node_set.spec.per_machine:
+        # The names of machines may be anything; its nodes have its name as a feature.
+        return name.startswith(f"{stem}-") and stem in node.features
+    return is_numbered(name, stem)
 
 
 def revision_of(template: Json) -> str:
@@ -585,14 +650,24 @@ def pod_template(cluster: Cluster, node_set: NodeSet) -> Json:
     found["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     if spec.node_selector:
         found["nodeSelector"] = spec.node_selector
-    if spec.tolerations:
-        found["tolerations"] = spec.tolerations
+    tolerations = list(spec.tolerations or ())
+    if spec.per_machine:
+        tolerations += [{"key": key, "operator": "Exists"} for key in _STATES]
+    if tolerations:
+        found["tolerations"] = tolerations
     return found
 
 
-def pod(cluster: Cluster, node_set: NodeSet, name: str, template: Json) -> Json:
-    """The pod of a machine. `name` is also the name of its node in Slurm."""
-    marks = {NODE_SET: node_set.metadata.name, REVISION: revision_of(template), BUSY: "false"}
+def pod(cluster: Cluster, node_set: NodeSet, name: str, template: Json, machine: str = "") -> Json:
+    """The pod of a node, on `machine` if it is named. `name` is also the name of its node in Slurm."""
+    revision = revision_of(template)
+    if machine:
+        only = {"key": "metadata.name", "operator": "In", "values": [machine]}
+        term = template["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        terms = [{**each, "matchFields": [only]} for each in term["nodeSelectorTerms"]]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        template = {**template, "affinity": {"nodeAffinity": required}}
+    marks = {NODE_SET: node_set.metadata.name, REVISION: revision, BUSY: "false"}
     # slurmd needs its token once; a pod whose container starts again has joined.
     join = {"name": "join", "secret": {"secretName": join_secret(name), "defaultMode": 0o400, "optional": True}}
     return {

@@ -6,6 +6,7 @@ from typing import Any
 
 from spritz.k8s.cluster_objects import Cluster, ClusterSpec, Metadata, Partition, slurm_conf
 from spritz.k8s.control import ClusterNode, Moment
+from spritz.k8s.health import UNHEALTHY
 from spritz.k8s.node_sets import (
     BUSY,
     NODE_SET,
@@ -15,17 +16,20 @@ from spritz.k8s.node_sets import (
     ContainerStatus,
     Fault,
     MachineNode,
+    MachinePolicy,
     NodeCondition,
     NodeFacts,
     NodePod,
     NodeSet,
     NodeSetSpec,
     Plan,
+    Taint,
     Waiting,
     cloud_lines,
     differs,
     plan,
 )
+from spritz.k8s.per_machine import machines_of, pod_name
 
 
 def pod(number: int, revision: str = "new", **labels: str) -> NodePod:
@@ -223,3 +227,74 @@ def test_what_keeps_a_pod_from_starting_stands_in_the_condition() -> None:
     stuck.status.container_statuses = [ContainerStatus(ContainerState(Waiting("ImagePullBackOff", "no such image")))]
     message = planned(1, [stuck], {}).status.conditions[0].message
     assert message == "0 of 1 nodes serve; gpu-0: ImagePullBackOff: no such image"
+
+
+def machine(
+    name: str, *taints: Taint, cordoned: bool = False, gpu: str = "true", unhealthy: bool = False
+) -> MachineNode:
+    labels = {"gpu": gpu} | ({UNHEALTHY: "true"} if unhealthy else {})
+    return MachineNode(metadata=Metadata(name=name, labels=labels), spec=MachinePolicy(list(taints), cordoned))
+
+
+def test_machines_of_a_set_are_those_that_its_selector_and_tolerations_allow() -> None:
+    spec = NodeSetSpec(
+        cluster_ref="lab",
+        cpus=1,
+        memory="1Gi",
+        per_machine=True,
+        node_selector={"gpu": "true"},
+        tolerations=[{"key": "gpu", "operator": "Exists"}, {"key": "team", "value": "a", "effect": "NoExecute"}],
+    )
+    node_set = NodeSet(metadata=Metadata(name="gpu"), spec=spec)
+    fit = [
+        machine("m0"),
+        machine("m1", Taint("gpu", "NoSchedule", "true"), Taint("team", "NoExecute", "a")),
+        machine("m2.example.org", Taint("node.kubernetes.io/not-ready", "NoExecute")),
+        machine("m3", Taint("slow", "PreferNoSchedule")),
+    ]
+    unfit = [
+        machine("n0", gpu="false"),
+        machine("n1", cordoned=True),
+        machine("n2", Taint("team", "NoExecute", "b")),
+        machine("n3", Taint("team", "NoSchedule", "a")),
+        machine("n4", unhealthy=True),
+    ]
+    found = machines_of(node_set, [*unfit, *fit])
+    assert found == {"gpu-m0": "m0", "gpu-m1": "m1", "gpu-m2-example-org": "m2.example.org", "gpu-m3": "m3"}
+
+
+def test_long_names_of_machines_make_host_names_that_differ() -> None:
+    names = {pod_name("gpu", f"{'m' * 70}.{number}") for number in range(3)}
+    assert len(names) == 3
+    assert all(len(name) == 63 for name in names)
+
+
+def test_a_set_per_machine_follows_its_machines() -> None:
+    def pod_on(name: str, **marks: str) -> NodePod:
+        return NodePod(metadata=Metadata(name=name, labels={NODE_SET: "gpu", REVISION: "new", BUSY: "false", **marks}))
+
+    def look(pods: list[NodePod], known: dict[str, ClusterNode], *machines: str, leaves: bool = False) -> Plan:
+        spec = NodeSetSpec(cluster_ref="lab", cpus=1, memory="1Gi", per_machine=True)
+        metadata = Metadata(name="gpu", deletion_timestamp="2026-11-24T00:00:00Z" if leaves else None)
+        names = [f"gpu-{each}" for each in machines]
+        return plan(NodeSet(metadata=metadata, spec=spec), pods, known, "new", machines=names)
+
+    found = look([pod_on("gpu-a")], nodes(gpu_a="IDLE"), "a", "b")
+    assert (found.create, found.delete, found.status.desired_replicas) == (["gpu-b"], [], 2)
+    # A machine that leaves is drained; its pod goes when no job is left, and then its node.
+    busy = nodes(gpu_a="IDLE", gpu_b="MIXED")
+    pods = [pod_on("gpu-a"), pod_on("gpu-b", **{BUSY: "true"})]
+    found = look(pods, busy, "a")
+    assert (found.drain, found.delete) == ({"gpu-b": "spritz-operator: scale-in"}, [])
+    assert look(pods, nodes(gpu_a="IDLE", gpu_b="IDLE+DRAIN spritz-operator: scale-in"), "a").delete == ["gpu-b"]
+    gone = {"gpu-b": ClusterNode(name="gpu-b", state=["DOWN"], features=["gpu"])}
+    assert look([], gone).forget == ["gpu-b"]
+    # It comes back before that: its node is used again. A node of another NodeSet is not ours.
+    found = look(pods, nodes(gpu_a="IDLE", gpu_b="MIXED+DRAIN spritz-operator: scale-in"), "a", "b")
+    assert (found.resume, found.delete) == (["gpu-b"], [])
+    other = {"gpu-b-0": ClusterNode(name="gpu-b-0", state=["DOWN"], features=["gpu-b"])}
+    assert look([], other).forget == []
+    # The name is free when both pod and node have gone.
+    assert look([], gone, "b").create == []
+    assert "no machine has the labels" in look([], {}).status.conditions[0].message
+    assert look(pods, busy, "a", "b", leaves=True).drain.keys() == {"gpu-a", "gpu-b"}

@@ -194,6 +194,11 @@ class Nodes:
         set_condition(node, "Ready", "True", self._cluster.timestamp(), reason="KubeletReady")
         return node
 
+    def join(self, machine: Machine) -> None:
+        """A machine more."""
+        self.machines[machine.name] = machine
+        self._cluster.put(self._node(machine))
+
     async def fault(self, name: str, kind: str, status: str = "True", reason: str = "") -> None:
         """Set a condition of the node, as a detector of problems does."""
 
