@@ -478,6 +478,61 @@ def test_a_node_set_per_machine_follows_the_machines() -> None:
     asyncio.run(journey())
 
 
+def test_a_changed_configuration_is_applied_without_another_pod() -> None:
+    """What slurmctld can take while it runs reaches it; for the rest its pod alone is replaced. (That files reach the
+    slurmds of other machines is shown by tests/machines/test_journey.py: here all are on this machine.)
+    """
+
+    async def journey() -> None:
+        async with kubernetes() as kube:
+            await ask(kube.api, "POST", f"{SPACE}/spritzclusters", cluster())
+            await ask(kube.api, "POST", f"{SPACE}/nodesets", node_set("main", cpus=2))
+            await kube.settled("main", nodes=1)
+            await kube.command("sbatch", "--mem=100", "-J", "train", "-o", "/dev/null", "--wrap", "sleep 600")
+            await kube.running(1)
+            before = await kube.all_pods()
+
+            async def change(**spec: Any) -> None:
+                await ask(kube.api, "PATCH", f"{SPACE}/spritzclusters/lab", {"spec": spec})
+
+            async def applied() -> bool:
+                found = await ask(kube.api, "GET", f"{SPACE}/spritzclusters/lab")
+                current = found["status"]["observedGeneration"] == found["metadata"]["generation"]
+                state = [each for each in found["status"]["conditions"] if each["type"] == "Configured"]
+                return bool(current and state[0]["status"] == "True")
+
+            partitions = [{"name": "main", "default": True}, {"name": "night", "nodeSets": ["main"], "maxTime": "60"}]
+            await change(partitions=partitions, extraConfig="SlurmctldParameters=idle_on_node_suspend\n")
+            await until(applied, "slurmctld has the configuration")
+            assert "night" in await kube.command("sinfo", "-h", "-o", "%P")
+            parameters = await kube.command("scontrol", "show", "config")
+            assert "enable_configless,idle_on_node_suspend,revision=" in parameters
+            await kube.command("sbatch", "-p", "night", "--mem=100", "--wait", "-o", "/dev/null", "--wrap", "true")
+            # A NodeSet of cloud nodes is a line of slurm.conf too.
+            scaling = {"minReplicas": 0, "maxReplicas": 2}
+            await ask(kube.api, "POST", f"{SPACE}/nodesets", node_set("cloud", autoscaling=scaling))
+
+            async def known() -> bool:
+                return "cloud-0" in await kube.command("sinfo", "-h", "-N", "-o", "%N")
+
+            await until(known, "slurmctld knows the cloud nodes")
+            assert await kube.all_pods() == before
+            pods = (await ask(kube.api, "GET", "api/v1/namespaces/default/pods"))["items"]
+            assert {status["restartCount"] for pod in pods for status in pod["status"]["containerStatuses"]} == {0}
+
+            # What it is bound to is taken by its next start.
+            await change(extraConfig=f"SlurmctldPidFile={kube.root}/other.pid\n")
+            await until(applied, "slurmctld has started with it")
+            after = await kube.all_pods()
+            assert after["lab-controller-0"] != before["lab-controller-0"]
+            assert after["main-0"] == before["main-0"]
+            assert after["lab-accounting-0"] == before["lab-accounting-0"]
+            await kube.running(1)
+            await kube.command("scancel", "-n", "train")
+
+    asyncio.run(journey())
+
+
 def test_bad_resources_are_refused_with_the_field() -> None:
     async def journey() -> None:
         async with KubeServer() as server, Api.connect(server.kubeconfig) as api:

@@ -9,13 +9,17 @@
     NAME-dashboard    Deployment    the dashboard, where the cluster has it, and a Service
     NAME-metrics      Service       slurmctld's /metrics for scrapers, where the cluster has it
 
-Other configuration is another hash in the pods' template, so that their workload replaces the pods. Jobs run on while
-slurmctld is away. Defaults are the definitions' (packaging/kubernetes/chart/crds), which the API server fills in.
+slurm.conf has its own revision among SlurmctldParameters, so that slurmctld can say which file it has read. A changed
+file is applied by `scontrol reconfigure`. Only where slurmctld must start again for it (`Configuration.shape`, and what
+it refuses) is there another hash in the pods' template, so that their workload replaces the pods; jobs run on.
+
+Defaults are the definitions' (packaging/kubernetes/chart/crds), which the API server fills in.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -31,7 +35,18 @@ VERSION: Final = "v1alpha1"
 #: Label with the cluster's name, on all objects that are created for a cluster.
 CLUSTER: Final = f"{PREFIX}cluster"
 
+#: Objects and pods are named NAME-PART; other resources must not have these names.
+PARTS: Final = ("controller", "controllers", "accounting", "rest", "dashboard", "metrics")
+
 CONTROLLER_PORT, ACCOUNTING_PORT, REST_PORT, DASHBOARD_PORT = 6817, 6819, 6820, 6860
+
+#: In the pods' template: the revision of the configuration with which they were started last. And on pods: what they
+#: are to have by now. (That a pod changes makes its kubelet write its files anew at once.)
+STARTED: Final = f"{PREFIX}started"
+REVISION: Final = f"{PREFIX}config"
+
+#: In extraConfig: joined with the operator's own parameters.
+_PARAMETERS: Final = re.compile(r"\s*SlurmctldParameters\s*=\s*(\S*)\s*", re.IGNORECASE)
 
 #: Directories of slurm.conf and the keys, and of a daemon's data, in every pod.
 ETC: Final = "/etc/slurm"
@@ -160,12 +175,50 @@ class Cluster(msgspec.Struct):
     status: Status = msgspec.field(default_factory=Status)
 
 
-def slurm_conf(cluster: Cluster, nodes: Sequence[str] = ()) -> str:
+class Configuration(msgspec.Struct, frozen=True):
+    """The files of a cluster's daemons. `revision` differs with each of them."""
+
+    files: dict[str, str]
+    revision: str
+    #: differs with what only a start of slurmctld takes: its hosts, its journal, whether it serves metrics
+    shape: str
+
+
+def configuration(cluster: Cluster, nodes: Sequence[str] = (), devices: Sequence[str] = ()) -> Configuration:
+    """`nodes`, `devices`: lines of slurm.conf and gres.conf for nodes that come and go."""
+    files = {"slurmdbd.conf": slurmdbd_conf(cluster.spec.database)}
+    if devices:
+        files["gres.conf"] = "\n".join([*devices, ""])
+    revision = _digest(slurm_conf(cluster, nodes), *files.values())
+    files["slurm.conf"] = slurm_conf(cluster, nodes, revision)
+    spec = cluster.spec
+    return Configuration(files, revision, _digest(*controllers(cluster), _journal(spec), str(spec.metrics)))
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+def _journal(spec: ClusterSpec) -> str:
+    """The URL of the controllers' journal, or ""."""
+    return _url(spec.database, spec.database.journal) if spec.controllers > 1 and spec.database is not None else ""
+
+
+def slurm_conf(cluster: Cluster, nodes: Sequence[str] = (), revision: str = "") -> str:
     """The configuration of every daemon and command of the cluster. `nodes`: lines of those that come and go."""
     name, space, spec = cluster.metadata.name, cluster.metadata.namespace, cluster.spec
     parameters = ["enable_configless"]
-    if spec.controllers > 1 and spec.database is not None:
-        parameters.append(f"journal={_url(spec.database, spec.database.journal)}")
+    if _journal(spec):
+        parameters.append(f"journal={_journal(spec)}")
+    extra = []
+    for line in spec.extra_config.splitlines():
+        own = _PARAMETERS.fullmatch(line)
+        if own is not None:
+            parameters += [own[1]] * bool(own[1])
+        # The number of lines stays, for messages that name a line.
+        extra.append(line if own is None else f"# with the others above: {line.strip()}")
+    if revision:
+        parameters.append(f"revision={revision}")
     lines = [
         f"ClusterName={spec.cluster_name or name}",
         *(f"SlurmctldHost={host}({host}.{name}-controllers.{space})" for host in controllers(cluster)),
@@ -200,7 +253,7 @@ def slurm_conf(cluster: Cluster, nodes: Sequence[str] = ()) -> str:
         nodes = ",".join(partition.node_sets) if partition.node_sets else "ALL"
         default = " Default=YES" if partition.default else ""
         lines.append(f"PartitionName={partition.name} Nodes={nodes} MaxTime={partition.max_time}{default}")
-    return "\n".join([*lines, *spec.extra_config.splitlines()]) + "\n"
+    return "\n".join([*lines, *extra]) + "\n"
 
 
 def slurmdbd_conf(database: Database | None = None) -> str:
@@ -230,16 +283,15 @@ def _url(database: Database, name: str) -> str:
     return f"postgresql://{database.user}@{database.host}:{database.port}/{name}"
 
 
-def control_plane(cluster: Cluster, nodes: Sequence[str] = (), devices: Sequence[str] = ()) -> list[Json]:
+def control_plane(cluster: Cluster, config: Configuration, started: str) -> list[Json]:
     """All objects except the keys, in the order of creation.
 
-    `nodes`, `devices`: lines of slurm.conf and gres.conf for nodes that come and go.
+    `started`: the revision of the configuration with which the daemons start, or started.
     """
     name = cluster.metadata.name
-    files = {"slurm.conf": slurm_conf(cluster, nodes), "slurmdbd.conf": slurmdbd_conf(cluster.spec.database)}
-    if devices:
-        files["gres.conf"] = "\n".join([*devices, ""])
-    config = _object(cluster, "v1", "ConfigMap", "config", data=files)
+    start = {f"{PREFIX}shape": config.shape, STARTED: started}
+    database = {f"{PREFIX}shape": _digest(config.files["slurmdbd.conf"])}
+    files = _object(cluster, "v1", "ConfigMap", "config", data=config.files)
     # A pod's own name says which SlurmctldHost it is.
     controller = ["slurmctld", "-D", "-N", "$(POD_NAME)"]
     accounting = ["slurmdbd", "-D"]
@@ -247,15 +299,15 @@ def control_plane(cluster: Cluster, nodes: Sequence[str] = (), devices: Sequence
     # Before it is ready a controller must be found by its name: it may be the one that is to lead.
     hosts = {"clusterIP": "None", "publishNotReadyAddresses": True}
     found = [
-        config,
+        files,
         _service(cluster, "controllers", "controller", CONTROLLER_PORT, **hosts),
         _service(cluster, "controller", "controller", CONTROLLER_PORT),
         *([_service(cluster, "metrics", "controller", CONTROLLER_PORT)] if cluster.spec.metrics else []),
         _service(cluster, "accounting", "accounting", ACCOUNTING_PORT),
         _service(cluster, "rest", "rest", REST_PORT),
-        _stateful_set(cluster, "accounting", accounting, ACCOUNTING_PORT, files),
-        _stateful_set(cluster, "controller", controller, CONTROLLER_PORT, files, cluster.spec.controllers),
-        _deployment(cluster, "rest", rest, REST_PORT, files),
+        _stateful_set(cluster, "accounting", accounting, ACCOUNTING_PORT, database),
+        _stateful_set(cluster, "controller", controller, CONTROLLER_PORT, start, cluster.spec.controllers),
+        _deployment(cluster, "rest", rest, REST_PORT, start),
     ]
     if cluster.spec.controllers > 1:
         selector = {"matchLabels": labels(name, "controller")}
@@ -264,7 +316,7 @@ def control_plane(cluster: Cluster, nodes: Sequence[str] = (), devices: Sequence
     if cluster.spec.dashboard is not None:
         found += [
             _service(cluster, "dashboard", "dashboard", DASHBOARD_PORT),
-            _deployment(cluster, "dashboard", _dashboard(cluster, cluster.spec.dashboard), DASHBOARD_PORT, files),
+            _deployment(cluster, "dashboard", _dashboard(cluster, cluster.spec.dashboard), DASHBOARD_PORT, start),
         ]
     return found
 
@@ -332,17 +384,17 @@ def _service(cluster: Cluster, component: str, of: str, port: int, **more: Any) 
     return found
 
 
-def _deployment(cluster: Cluster, component: str, command: list[str], port: int, files: dict[str, str]) -> Json:
+def _deployment(cluster: Cluster, component: str, command: list[str], port: int, marks: dict[str, str]) -> Json:
     spec = {
         "replicas": 1,
         "selector": {"matchLabels": labels(cluster.metadata.name, component)},
-        "template": _template(cluster, component, command, port, files, stored=False),
+        "template": _template(cluster, component, command, port, marks, stored=False),
     }
     return _object(cluster, "apps/v1", "Deployment", component, spec=spec)
 
 
 def _stateful_set(
-    cluster: Cluster, component: str, command: list[str], port: int, files: dict[str, str], replicas: int = 1
+    cluster: Cluster, component: str, command: list[str], port: int, marks: dict[str, str], replicas: int = 1
 ) -> Json:
     storage = cluster.spec.storage
     claim: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": storage.size}}}
@@ -353,7 +405,7 @@ def _stateful_set(
         "replicas": replicas,
         "serviceName": f"{name}-controllers" if component == "controller" else f"{name}-{component}",
         "selector": {"matchLabels": labels(name, component)},
-        "template": _template(cluster, component, command, port, files, stored=True),
+        "template": _template(cluster, component, command, port, marks, stored=True),
         "volumeClaimTemplates": [{"metadata": {"name": "state"}, "spec": claim}],
     }
     if replicas > 1:
@@ -363,7 +415,7 @@ def _stateful_set(
 
 
 def _template(
-    cluster: Cluster, component: str, command: list[str], port: int, files: dict[str, str], *, stored: bool
+    cluster: Cluster, component: str, command: list[str], port: int, marks: dict[str, str], *, stored: bool
 ) -> Json:
     name, spec = cluster.metadata.name, cluster.spec
     probe = {"tcpSocket": {"port": port}}
@@ -403,7 +455,6 @@ def _template(
         container["volumeMounts"].append({"name": "oidc", "mountPath": OIDC, "readOnly": True})
     if env:
         container["env"] = env
-    digest = hashlib.sha256("\0".join(files.values()).encode()).hexdigest()[:16]
     pod: Json = {
         "containers": [container],
         "volumes": volumes,
@@ -421,6 +472,6 @@ def _template(
         }
         pod["affinity"] = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]}}
     return {
-        "metadata": {"labels": labels(name, component), "annotations": {f"{PREFIX}config": digest}},
+        "metadata": {"labels": labels(name, component), "annotations": marks},
         "spec": pod,
     }

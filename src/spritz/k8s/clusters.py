@@ -23,13 +23,18 @@ from spritz.k8s.api import APPLY, MERGE, Api, ApiFailure
 from spritz.k8s.cluster_objects import (
     GROUP,
     REST_PORT,
+    REVISION,
+    STARTED,
     VERSION,
     Cluster,
     Condition,
+    Configuration,
     Json,
     Metadata,
+    configuration,
     control_plane,
     controller_address,
+    controllers,
     keys,
     owner,
 )
@@ -80,6 +85,9 @@ from spritz.k8s.workqueue import WorkQueue
 
 #: Seconds after which a resource is looked at again: with something under way, and with nothing.
 _SOON, _AGAIN = 2.0, 30.0
+
+#: Reasons of Configured with which slurmctld is asked again soon.
+_UNDER_WAY: Final = ("Applying", "ClusterAway")
 
 #: Seconds for which a token is made, and before whose end it is replaced.
 _LIFESPAN, _SPARE = 3600, 600
@@ -286,9 +294,15 @@ class Clusters:
                 if not failure.already_exists:
                     raise
         workloads = []
-        objects = control_plane(cluster, *cloud_lines(mine, self._pods_in(metadata.namespace)))
-        refused = await self._mistakes(cluster, objects)
-        for wanted in objects:
+        config = configuration(cluster, *cloud_lines(mine, self._pods_in(metadata.namespace)))
+        refused = await self._mistakes(cluster, config)
+        configured = Condition(type="Configured", status="False", reason="Refused", message="")
+        configured.message = f"the daemons keep what they have: {refused}"
+        restarts = False
+        if not refused:
+            configured, restarts = await self._configured(cluster, config)
+        started = config.revision if restarts else await self._started(cluster) or config.revision
+        for wanted in control_plane(cluster, config, started):
             kind, about = wanted["kind"], wanted["metadata"]
             if refused and kind != "Service":
                 have = await self._find(wanted["apiVersion"], kind, about["namespace"], about["name"]) or wanted
@@ -313,21 +327,58 @@ class Clusters:
             names = ", ".join(sorted(node_set.metadata.name for node_set in mine))
             condition.status, condition.reason = "False", "Deleting"
             condition.message = f"is deleted when its NodeSets are: {names}"
-        configured = Condition(
-            type="Configured",
-            status="False" if refused else "True",
-            reason="Refused" if refused else "Checked",
-            message=f"the daemons keep what they have: {refused}" if refused else "slurm.conf has no mistakes",
-            observed_generation=metadata.generation,
-        )
+        configured.observed_generation = metadata.generation
         conditions = self._conditions(cluster.status.conditions, [condition, configured])
         status = {"observedGeneration": metadata.generation, "conditions": conditions}
         await self._report("spritzclusters", cluster, status)
-        return _SOON if away else _AGAIN
+        return _SOON if away or configured.reason in _UNDER_WAY else _AGAIN
 
-    async def _mistakes(self, cluster: Cluster, objects: list[Json]) -> str:
+    async def _started(self, cluster: Cluster) -> str:
+        """The revision with which slurmctld is to have started; "" before its first start."""
+        name = f"{cluster.metadata.name}-controller"
+        have = await self._find("apps/v1", "StatefulSet", cluster.metadata.namespace, name)
+        marks = have["spec"]["template"]["metadata"].get("annotations") or {} if have is not None else {}
+        return str(marks.get(STARTED, ""))
+
+    async def _configured(self, cluster: Cluster, config: Configuration) -> tuple[Condition, bool]:
+        """Whether slurmctld has the configuration, which it is told to read if not; and whether it must start again."""
+        done = Condition(type="Configured", status="True", reason="Applied", message="the daemons have this slurm.conf")
+        wait = Condition(type="Configured", status="False", reason="Applying", message="slurmctld is told to read it")
+        kept = await self._find("v1", "ConfigMap", cluster.metadata.namespace, f"{cluster.metadata.name}-config")
+        try:
+            slurm = await self._slurm(cluster)
+            if await slurm.revision() == config.revision:
+                return done, False
+            if kept is None or kept["data"] != config.files:
+                return wait, False  # it is written by this look, and reaches the pods after it
+            for name in controllers(cluster):
+                await self._nudge(cluster.metadata.namespace, name, config.revision)
+            if not await slurm.reconfigure():
+                self._log("config.restart", cluster=cluster.metadata.key, revision=config.revision)
+                wait.message = "slurmctld starts again for it"
+                return wait, True
+            if await slurm.revision() == config.revision:
+                self._log("config.applied", cluster=cluster.metadata.key, revision=config.revision)
+                return done, False
+        except SlurmFailure as failure:
+            if failure.passing or failure.status in (401, 403):
+                wait.status, wait.reason = "Unknown", "ClusterAway"
+                wait.message = f"slurmctld cannot be asked: {failure.message}"
+            else:
+                wait.reason, wait.message = "Refused", f"slurmctld keeps what it has: {failure.message}"
+        return wait, False
+
+    async def _nudge(self, namespace: str, name: str, revision: str) -> None:
+        """Change the pod, so that its kubelet writes its files now and not within a minute or two."""
+        try:
+            await self._api.patch(PodResource, name, namespace, {"metadata": {"annotations": {REVISION: revision}}})
+        except ApiFailure as failure:
+            if not failure.not_found:
+                raise
+
+    async def _mistakes(self, cluster: Cluster, config: Configuration) -> str:
         """What is wrong with the slurm.conf that the cluster is to have; checked once for each text."""
-        text = next(each["data"]["slurm.conf"] for each in objects if each["kind"] == "ConfigMap")
+        text = config.files["slurm.conf"]
         known = self._checked.get(cluster.metadata.uid)
         if known is None or known[0] != text:
             known = self._checked[cluster.metadata.uid] = text, await mistakes(text, cluster.spec.extra_config)

@@ -1,4 +1,4 @@
-"""slurmrestd for the owner of a cluster: nodes with times, tokens, machines, batch jobs, reservations."""
+"""slurmrestd for the owner of a cluster: configuration, nodes with times, tokens, machines, jobs, reservations."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ T = TypeVar("T")
 
 _VERSION: Final = "/slurm/v0.0.45"
 
+#: ESLURM_DISABLED: slurmctld must start again for the change.
+_DISABLED: Final = 2037
+
 
 class Moment(msgspec.Struct, frozen=True):
     """Seconds since the epoch; 0 is never."""
@@ -33,6 +36,14 @@ class ClusterNode(Node, frozen=True):
 
 class _Nodes(msgspec.Struct):
     nodes: list[ClusterNode] = []
+
+
+class _Conf(msgspec.Struct, rename="pascal"):
+    slurmctld_parameters: str | list[str] = ""
+
+
+class _Configuration(msgspec.Struct):
+    slurm_conf: _Conf
 
 
 class _Token(msgspec.Struct):
@@ -63,6 +74,28 @@ class Control(Slurm):
         """All nodes of the cluster, in any state."""
         content = await self._request("GET", f"{_VERSION}/nodes")
         return _decoded(content, _Nodes).nodes
+
+    async def revision(self) -> str:
+        """SlurmctldParameters=revision=… of the slurm.conf in force; "" without one."""
+        found = _decoded(await self._request("GET", f"{_VERSION}/conf"), _Configuration).slurm_conf.slurmctld_parameters
+        for word in found.split(",") if isinstance(found, str) else found:
+            if word.startswith("revision="):
+                return word.removeprefix("revision=")
+        return ""
+
+    async def reconfigure(self) -> bool:
+        """As `scontrol reconfigure`; False if slurmctld must start again for what has changed. Raises SlurmFailure with
+        slurmctld's words about a mistake, and then nothing has changed.
+        """
+        if self.guard is not None:
+            self.guard()  # a GET that changes something
+        try:
+            await self._request("GET", f"{_VERSION}/reconfigure")
+        except SlurmFailure as failure:
+            if failure.number != _DISABLED:
+                raise
+            return False
+        return True
 
     async def create_token(self, role: str, seconds: float, *, uses: int = 0, host: str = "") -> str:
         """Create a token with which machines join."""

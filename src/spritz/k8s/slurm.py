@@ -22,12 +22,13 @@ _TIMEOUT, _SILENCE = 30.0, 20.0
 
 
 class SlurmFailure(Exception):
-    """A refusal in Slurm's words; `status` is HTTP's, 0 without an answer."""
+    """A refusal in Slurm's words; `status` is HTTP's, 0 without an answer; `number` is Slurm's of the error."""
 
-    def __init__(self, message: str, status: int = 0) -> None:
+    def __init__(self, message: str, status: int = 0, number: int = 0) -> None:
         super().__init__(message)
         self.message = message
         self.status = status
+        self.number = number
 
     @property
     def passing(self) -> bool:
@@ -120,6 +121,7 @@ class Node(msgspec.Struct, frozen=True):
 class _Fault(msgspec.Struct):
     error: str = ""
     description: str = ""
+    error_number: int = 0
 
 
 class _Answer(msgspec.Struct):
@@ -296,8 +298,17 @@ class Slurm:
         except NoAnswer as error:
             raise SlurmFailure(f"slurmrestd does not answer ({error})") from error
         if answer.status >= 400:
-            raise SlurmFailure(_words(answer.body), answer.status)
+            raise SlurmFailure(_words(answer.body), answer.status, _number(answer.body))
         return answer.body
+
+
+def _number(content: bytes) -> int:
+    """Of the first error; 0 for an answer that is not slurmrestd's."""
+    try:
+        faults = msgspec.json.decode(content, type=_Answer).errors
+    except msgspec.DecodeError:
+        return 0
+    return faults[0].error_number if faults else 0
 
 
 def _words(content: bytes) -> str:

@@ -2,8 +2,9 @@
 
 Slurm silently ignores an unknown option; here it causes a warning with the nearest name. Values of known options are
 checked where they are used. `bf_policy`, `bf_predict`, `gpu_fragmentation`, `hetjob_share_nodes` (see docs/decisions),
-`journal` (the database of standby controllers) and `private_hosts` are ours: with the last, nodes that share a machine
-see only their own name. Source: slurm.conf(5) and newer releases.
+`journal` (the database of standby controllers), `revision` (by which `scontrol show config` tells which file is in
+force) and `private_hosts` are ours: with the last, nodes that share a machine see only their own name. Source:
+slurm.conf(5) and newer releases.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
             conmgr_write_timeout disable_triggers enable_async_reply enable_configless enable_expedited_requeue
             enable_job_state_cache enable_rpc_queue enable_stepmgr idle_on_node_suspend journal max_dbd_msg_action
             max_powered_nodes no_backup_scheduling no_quick_restart node_reg_mem_percent power_save_interval
-            power_save_min_interval preempt_send_user_signal reboot_from_controller rl_bucket_size rl_enable
+            power_save_min_interval preempt_send_user_signal reboot_from_controller revision rl_bucket_size rl_enable
             rl_log_freq rl_refill_period rl_refill_rate rl_table_size user_resv_delete validate_nodeaddr_threads""",
         "SlurmdParameters": """
             allow_ecores config_overrides conmgr_threads conmgr_use_poll contain_spank dcgm_job_mapping_dir

@@ -114,6 +114,8 @@ class Nodes:
         self._down: set[str] = set()
         #: (namespace, pod) -> uid of the pod whose volumes are there
         self._filled: dict[tuple[str, str], str] = {}
+        #: names of pods with a volume whose ConfigMap or Secret has changed
+        self._outdated: set[tuple[str, str]] = set()
         #: pods (names) that never start: their image cannot be had
         self.broken: set[str] = set()
         #: port of services -> the port that they and their pods have here
@@ -253,6 +255,12 @@ class Nodes:
                 self._mark_all()  # its room is free
         elif plural == "nodes":
             self._mark_all()
+        elif plural in ("configmaps", "secrets"):
+            kind = "configMap" if plural == "configmaps" else "secret"
+            for pod in self._cluster.among("pods", event.name[0]):
+                if pod["metadata"]["uid"] in self.running and event.name[1] in _sources(pod, kind):
+                    self._outdated.add((event.name[0], pod["metadata"]["name"]))
+                    self._mark((event.name[0], pod["metadata"]["name"]))
         elif plural == "services" and event.new is None:
             for server in self._proxies.pop(event.name, ()):
                 server.close()
@@ -300,6 +308,10 @@ class Nodes:
             await self._cluster.delete(self._pods, namespace, name, {"gracePeriodSeconds": 0})
         elif uid not in self.running and phase in ("Pending", "Running"):
             await self._start(pod)
+        elif uid in self.running and (namespace, name) in self._outdated:
+            self._outdated.discard((namespace, name))
+            with contextlib.suppress(KeyError):  # it has gone: the files stay
+                self._fill(pod)
 
     # The scheduler
 
@@ -597,10 +609,10 @@ class Nodes:
                 for key, data in self._files(source, namespace):
                     if "configMap" in source:
                         data = self._here(data.decode(), pod).encode()
-                    file = place / key
-                    file.unlink(missing_ok=True)
+                    file = place / f".{key}.new"
                     file.write_bytes(data)
                     file.chmod(0o600 if "secret" in source or key.endswith(".conf") else 0o644)
+                    file.replace(place / key)
         return places
 
     def _files(self, source: Object, namespace: str) -> Iterator[tuple[str, bytes]]:
@@ -713,6 +725,14 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         pass
     finally:
         writer.close()
+
+
+def _sources(pod: Object, kind: str) -> Iterator[str]:
+    """Names of the ConfigMaps or Secrets that its volumes have."""
+    for volume in pod["spec"].get("volumes") or ():
+        for source in volume["projected"]["sources"] if "projected" in volume else [volume]:
+            if kind in source:
+                yield source[kind].get("name") or source[kind]["secretName"]
 
 
 def _tolerates(toleration: Object, taint: Object) -> bool:
