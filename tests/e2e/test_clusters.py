@@ -80,8 +80,8 @@ async def install(api: Api, *names: str) -> None:
     }
     for name in names:
         for text in yaml.safe_load_all((PACKAGED / f"{name}.yaml").read_text()):
-            if name == "clusters" and text["kind"] == "Deployment":
-                continue  # the operator runs in this process, which finds the services of pods
+            if name == "clusters" and text["kind"] in ("Deployment", "Service", "ValidatingWebhookConfiguration"):
+                continue  # the operator runs in this process, which finds the services of pods, and serves no webhook
             path = f"{kinds[text['kind']]}/{text['metadata']['name']}"
             body = msgspec.json.encode(text)
             await api.send("PATCH", path, parameters={"fieldManager": "test"}, body=body, content_type=APPLY)

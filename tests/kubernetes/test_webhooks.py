@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from spritz.k8s import certificates
+from spritz.k8s.admission import pod_answers
 from spritz.k8s.api import APPLY, Api, ApiFailure
 from spritz.k8s.webhooks import Webhooks
 from spritz.testing.kubernetes.server import KubeServer
@@ -59,6 +60,8 @@ def play(scene: Callable[[Scene, list[Webhooks]], Awaitable[None]], replicas: in
                     Webhooks(
                         mine,
                         lambda event, **fields: log.append(f"{event} {fields}"),
+                        pod_answers("spritz"),
+                        names=["spritz-webhooks"],
                         namespace="spritz",
                         host="127.0.0.1",
                         port=0,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import difflib
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -58,6 +59,18 @@ class Cause(msgspec.Struct, frozen=True):
     reason: str = "FieldValueInvalid"
 
 
+def pod_answers(scheduler: str) -> dict[str, Callable[[Json], Awaitable[Json]]]:
+    """By the path of the webhook."""
+
+    async def mutate(review: Json) -> Json:
+        return answer("/mutate", review, scheduler)
+
+    async def validate(review: Json) -> Json:
+        return answer("/validate", review, scheduler)
+
+    return {"/mutate": mutate, "/validate": validate}
+
+
 def answer(path: str, review: Json, scheduler: str) -> Json:
     """The answer to an AdmissionReview that came to `/mutate` or `/validate`. Raises KeyError for any other path."""
     request = review["request"]
@@ -81,10 +94,13 @@ def _mutated(pod: Pod, scheduler: str) -> Json:
 
 def _validated(pod: Pod, scheduler: str) -> Json:
     found = causes(pod) if pod.spec.scheduler_name == scheduler else []
-    if not found:
-        return {}
+    return refusal("Pod", found) if found else {}
+
+
+def refusal(kind: str, found: list[Cause]) -> Json:
+    """What a response says that refuses an object of this kind."""
     message = "; ".join(f"{cause.field}: {cause.message}" for cause in found)
-    details = {"kind": "Pod", "causes": msgspec.to_builtins(found)}
+    details = {"kind": kind, "causes": msgspec.to_builtins(found)}
     status = {"status": "Failure", "code": 422, "reason": "Invalid", "message": message, "details": details}
     return {"allowed": False, "status": status}
 

@@ -22,14 +22,16 @@ from typing import Any
 import uvloop
 from lightkube.core.exceptions import ConfigError
 
+from spritz.k8s.admission import pod_answers
 from spritz.k8s.api import Api, Retries
 from spritz.k8s.clusters import Clusters
 from spritz.k8s.election import Election
 from spritz.k8s.node_sync import NodeSync
 from spritz.k8s.pod_scheduler import PodScheduler
 from spritz.k8s.policy import Policy, PolicyError, read
+from spritz.k8s.resource_admission import PATH, ResourceAdmission
 from spritz.k8s.slurm import Slurm
-from spritz.k8s.webhooks import Webhooks
+from spritz.k8s.webhooks import Answer, Webhooks
 
 
 def log(event: str, **fields: Any) -> None:
@@ -85,11 +87,12 @@ def main(argv: list[str]) -> int:
         "--namespace", metavar="NAME", default="", help="of the Lease and the certificate (default: the operator's)"
     )
     parser.add_argument(
-        "--webhook-port", metavar="PORT", type=int, help="serve admission webhooks for pods (with --slurmrestd)"
+        "--webhook-port",
+        metavar="PORT",
+        type=int,
+        help="serve admission webhooks: for pods (with --slurmrestd), for our own resources (with --clusters)",
     )
     arguments = parser.parse_args(argv)
-    if arguments.webhook_port is not None and not arguments.slurmrestd:
-        parser.error("--webhook-port is about pods, which need --slurmrestd")
     if arguments.lease_seconds < 1:
         parser.error("--lease-seconds is at least 1")
     if not arguments.slurmrestd and not arguments.clusters:
@@ -149,13 +152,7 @@ async def _run(arguments: argparse.Namespace, policy: Policy, token: str) -> int
             async with asyncio.TaskGroup() as group:
                 group.create_task(election.run(work), name="election")
                 if arguments.webhook_port is not None:
-                    webhooks = Webhooks(
-                        hooks,
-                        log,
-                        scheduler=arguments.scheduler_name,
-                        namespace=arguments.namespace,
-                        port=arguments.webhook_port,
-                    )
+                    webhooks = _webhooks(hooks, arguments)
                     group.create_task(webhooks.run(), name="webhooks")
         except asyncio.CancelledError:
             log("operator.stopped")
@@ -163,6 +160,18 @@ async def _run(arguments: argparse.Namespace, policy: Policy, token: str) -> int
             if slurm is not None:
                 await slurm.close()
     return 0
+
+
+def _webhooks(api: Api, arguments: argparse.Namespace) -> Webhooks:
+    answers: dict[str, Answer] = {}
+    names = []
+    if arguments.slurmrestd:
+        answers |= pod_answers(arguments.scheduler_name)
+        names.append("spritz-webhooks")
+    if arguments.clusters:
+        answers[PATH] = ResourceAdmission(api).answer
+        names.append("spritz-clusters")
+    return Webhooks(api, log, answers, names=names, namespace=arguments.namespace, port=arguments.webhook_port)
 
 
 if __name__ == "__main__":

@@ -14,14 +14,14 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import uvicorn
 
 from spritz.k8s import certificates
-from spritz.k8s.admission import Json, answer
+from spritz.k8s.admission import Json
 from spritz.k8s.api import APPLY, Api, ApiFailure
 
 #: Seconds between looks at the certificate; after a failure.
@@ -45,16 +45,22 @@ class _Server(uvicorn.Server):
         yield
 
 
+#: From an AdmissionReview to one with the answer. Raises KeyError for a review that is not for it, and ApiFailure.
+Answer = Callable[[Json], Awaitable[Json]]
+
+
 class Webhooks:
-    """`run` returns when it is cancelled. `name` is that of the Service, the Secret and the configurations."""
+    """`run` returns when it is cancelled. `answers`: by path. `names`: of the Services and configurations that lead
+    here; the first is the Secret's too.
+    """
 
     def __init__(
         self,
         api: Api,
         log: Callable[..., None],
+        answers: Mapping[str, Answer],
         *,
-        scheduler: str = "spritz",
-        name: str = "spritz-webhooks",
+        names: Sequence[str],
         namespace: str = "",
         host: str = "0.0.0.0",  # the API server comes from elsewhere
         port: int = 9443,
@@ -62,8 +68,9 @@ class Webhooks:
     ) -> None:
         self._api = api
         self._log = log
-        self._scheduler = scheduler
-        self._name = name
+        self._answers = answers
+        self._names = names
+        self._name = names[0]
         self._namespace = namespace or api.namespace
         self._host = host
         self.port = port
@@ -108,8 +115,9 @@ class Webhooks:
             files = await self._files()
             if files[certificates.CERTIFICATE] != self._served:
                 self._load(files)
-            for kind, plural in _KINDS.items():
-                await self._trust(kind, plural, files[certificates.AUTHORITY])
+            for name in self._names:
+                for kind, plural in _KINDS.items():
+                    await self._trust(kind, plural, name, files[certificates.AUTHORITY])
         except ApiFailure as failure:
             self._log("webhooks.failed", error=failure.message)
             return False
@@ -133,8 +141,9 @@ class Webhooks:
         except ApiFailure as failure:
             if not failure.not_found:
                 raise
-        service = f"{self._name}.{self._namespace}.svc"
-        wanted = certificates.current(found, [service, f"{service}.cluster.local"], self._now())
+        services = [f"{name}.{self._namespace}.svc" for name in self._names]
+        hosts = [*services, *(f"{service}.cluster.local" for service in services)]
+        wanted = certificates.current(found, hosts, self._now())
         if wanted == found:
             return found
         secret["data"] = {name: base64.b64encode(data).decode() for name, data in wanted.items()}
@@ -153,9 +162,9 @@ class Webhooks:
             os.close(descriptor)
         self._served = files[certificates.CERTIFICATE]
 
-    async def _trust(self, kind: str, plural: str, authority: bytes) -> None:
+    async def _trust(self, kind: str, plural: str, name: str, authority: bytes) -> None:
         """Write the authority into the configuration, if there is one. Raises ApiFailure."""
-        path = f"apis/{_ADMISSION}/{plural}/{self._name}"
+        path = f"apis/{_ADMISSION}/{plural}/{name}"
         try:
             have = msgspec.json.decode(await self._api.send("GET", path))
         except ApiFailure as failure:
@@ -166,7 +175,7 @@ class Webhooks:
         hooks = have.get("webhooks") or []
         if all(hook["clientConfig"].get("caBundle") == bundle for hook in hooks):
             return
-        change: Json = {"apiVersion": _ADMISSION, "kind": kind, "metadata": {"name": self._name}}
+        change: Json = {"apiVersion": _ADMISSION, "kind": kind, "metadata": {"name": name}}
         change["webhooks"] = [{"name": hook["name"], "clientConfig": {"caBundle": bundle}} for hook in hooks]
         options = {"fieldManager": self._api.field_manager, "force": "true"}
         body = msgspec.json.encode(change)
@@ -191,9 +200,12 @@ class Webhooks:
                 await _reply(send, 413, b"the review is too large")
                 return
         try:
-            found = msgspec.json.encode(answer(scope["path"], msgspec.json.decode(body), self._scheduler))
+            found = msgspec.json.encode(await self._answers[scope["path"]](msgspec.json.decode(body)))
         except (msgspec.DecodeError, KeyError, TypeError):
-            await _reply(send, 400, b"no AdmissionReview for /mutate or /validate")
+            await _reply(send, 400, f"no AdmissionReview for {' or '.join(self._answers)}".encode())
+        except ApiFailure as failure:
+            self._log("webhooks.undecided", path=scope["path"], error=failure.message)
+            await _reply(send, 500, f"the API server does not say what this depends on: {failure.message}".encode())
         else:
             await _reply(send, 200, found)
 
