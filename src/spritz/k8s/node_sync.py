@@ -36,6 +36,9 @@ from spritz.k8s.workqueue import WorkQueue
 #: Reasons of drains that are ours.
 OURS: Final = "kubernetes: "
 
+#: Reason of a node that Kubernetes has deleted, until it is deleted in Slurm too.
+DELETED: Final = f"{OURS}deleted"
+
 #: On a node that was cordoned because Slurm drains it: Slurm's reason.
 CORDONED: Final = f"{PREFIX}drained"
 
@@ -138,6 +141,8 @@ class NodeSync:
         """It can give something else to pods than its node in Slurm was made of."""
         if not _is_external(known) or "cpu" not in node.given:
             return False
+        if "DOWN" in known.state and known.reason == DELETED:
+            return True  # it went and has come back, before an operator that stopped there had deleted it
         had = re.sub(r"\([^)]*\)", "", known.gres)
         before = self._given.setdefault(node.name, node.given)
         return had != self._gres(node) or any(before.get(name) != node.given.get(name) for name in ("cpu", "memory"))
@@ -197,7 +202,7 @@ class NodeSync:
 
     async def _remove(self, known: Node) -> None:
         if "DOWN" not in known.state:
-            await self._slurm.update_node(known.name, state=["DOWN"], reason=f"{OURS}deleted")
+            await self._slurm.update_node(known.name, state=["DOWN"], reason=DELETED)
         try:
             await self._slurm.delete_node(known.name)
         finally:

@@ -105,6 +105,11 @@ def main(argv: list[str]) -> int:
     except (OSError, PolicyError) as error:
         print(f"spritz-operator: {error}", file=sys.stderr)
         return 1
+    if policy.names_users and not token:
+        # slurmrestd takes a caller of its Unix socket for itself, whatever user is named.
+        words = f"{arguments.policy} names users, for whom jobs are queued with a token: give --token-file or SLURM_JWT"
+        print(f"spritz-operator: {words}", file=sys.stderr)
+        return 1
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_run(arguments, policy, token))

@@ -58,6 +58,11 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     #: labels of nodes whose values name leaf switches or blocks -> the topology that has these
     topology_labels: dict[str, str] = {}
 
+    @property
+    def names_users(self) -> bool:
+        """Whether jobs are queued for other users, which takes a token."""
+        return any(mapped.user for mapped in (*self.namespaces.values(), *self.service_accounts.values()))
+
     def fields(self, pod: Pod) -> dict[str, Any]:
         """Fields of the job that the pod does not set itself."""
         found: dict[str, Any] = {}
