@@ -134,6 +134,8 @@ class Kube:
         self.root = root
         #: end the operator, and start another
         self.restart = restart
+        #: start another beside it
+        self.second: Callable[[], None]
 
     async def set(self, name: str) -> Json:
         return await ask(self.api, "GET", f"{SPACE}/nodesets/{name}")
@@ -230,7 +232,10 @@ class Kube:
 
 
 @contextlib.asynccontextmanager
-async def kubernetes(machines: Sequence[Machine] = (Machine("m0"), Machine("m1"))) -> AsyncIterator[Kube]:
+async def kubernetes(
+    machines: Sequence[Machine] = (Machine("m0"), Machine("m1")), *, refused: bool = False
+) -> AsyncIterator[Kube]:
+    """`refused`: the operator may be refused something."""
     root = Path(tempfile.mkdtemp(prefix="spritz-clusters-"))
     os.chmod(root, 0o755)  # sshd reads keys as the user that comes
     try:
@@ -261,6 +266,7 @@ async def kubernetes(machines: Sequence[Machine] = (Machine("m0"), Machine("m1")
                     running[0] = operator()
 
                 kube = Kube(server, api, nodes, root, restart)
+                kube.second = lambda: running.append(operator())
                 running = [operator()]
                 try:
                     yield kube
@@ -268,8 +274,9 @@ async def kubernetes(machines: Sequence[Machine] = (Machine("m0"), Machine("m1")
                     if os.environ.get("KEEP"):
                         (root / "operator.log").write_text("\n".join(map(str, log)))
                         shutil.copytree(nodes.root, root / "nodes", ignore_dangling_symlinks=True)
-                    running[0].cancel()
-                    assert not [line for line in log if "forbidden" in str(line)]
+                    for task in running:
+                        task.cancel()
+                    assert refused or not [line for line in log if "forbidden" in str(line)]
                     assert not nodes.failures
     finally:
         if not os.environ.get("KEEP"):
@@ -527,6 +534,67 @@ def test_a_changed_configuration_is_applied_without_another_pod() -> None:
             assert after["lab-controller-0"] != before["lab-controller-0"]
             assert after["main-0"] == before["main-0"]
             assert after["lab-accounting-0"] == before["lab-accounting-0"]
+            await kube.running(1)
+            await kube.command("scancel", "-n", "train")
+
+    asyncio.run(journey())
+
+
+def test_what_goes_wrong_stands_in_a_condition_and_nothing_is_lost() -> None:
+    """A quota, an image, rights, a server that is away; and two operators at once, which no lease keeps apart."""
+
+    async def journey() -> None:
+        async with kubernetes(refused=True) as kube:
+            quotas = "api/v1/namespaces/default/resourcequotas"
+            await ask(kube.api, "POST", quotas, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "4"}}})
+            await ask(kube.api, "POST", f"{SPACE}/spritzclusters", cluster())
+            await ask(kube.api, "POST", f"{SPACE}/nodesets", node_set("main", replicas=2))
+
+            async def says(words: str) -> None:
+                async def look() -> bool:
+                    found = (await kube.set("main")).get("status", {}).get("conditions", ())
+                    return any(each["status"] == "False" and words in each["message"] for each in found)
+
+                await until(look, f"the NodeSet says {words!r}")
+
+            await says('a pod was refused: pods "main-1" is forbidden: exceeded quota: q')
+            await ask(kube.api, "PATCH", f"{quotas}/q", {"spec": {"hard": {"pods": "20"}}})
+            await kube.settled("main", nodes=2)
+            await kube.command("sbatch", "-J", "train", "-w", "main-0", "-o", "/dev/null", "--wrap", "sleep 600")
+            await kube.running(1)
+
+            kube.nodes.broken.add("main-2")
+            await kube.change("main", replicas=3)
+            await says('main-2: ImagePullBackOff: Back-off pulling image "spritz"')
+            kube.nodes.broken.clear()
+            await kube.settled("main", nodes=3)
+
+            roles = "apis/rbac.authorization.k8s.io/v1/clusterroles/spritz-clusters"
+            rules = (await ask(kube.api, "GET", roles))["rules"]
+            less = [rule for rule in rules if "secrets" not in rule["resources"]]
+            await ask(kube.api, "PATCH", roles, {"rules": less})
+            await kube.change("main", replicas=4)
+            await says('cannot patch resource "secrets"')
+            await ask(kube.api, "PATCH", roles, {"rules": rules})
+            await kube.settled("main", nodes=4)
+
+            kube.second()
+            before = await kube.all_pods()
+            away = kube.server.faults.drop(times=None, user="system:serviceaccount:spritz:spritz-clusters")
+            kube.server.drop_watches(abruptly=True)
+            await ask(kube.api, "DELETE", "api/v1/namespaces/default/pods/main-3")
+            await ask(kube.api, "PATCH", f"{SPACE}/nodesets/main", {"spec": {"replicas": 5}})
+
+            async def tried() -> bool:
+                return away.met > 40
+
+            await until(tried, "the operators try again")
+            kube.server.faults.clear()
+            await kube.settled("main", nodes=5)
+            after = await kube.all_pods()
+            assert {name: after[name] for name in ("main-0", "main-1", "main-2", "lab-controller-0")} == {
+                name: before[name] for name in ("main-0", "main-1", "main-2", "lab-controller-0")
+            }
             await kube.running(1)
             await kube.command("scancel", "-n", "train")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import datetime
 import os
 import time
@@ -260,6 +261,29 @@ class Clusters:
 
     async def look(self, key: tuple[str, str]) -> float | None:
         """Compare a resource with what there is, and write the differences. Seconds until the next look."""
+        try:
+            return await self._look(key)
+        except (ApiFailure, SlurmFailure) as failure:
+            if isinstance(failure, SlurmFailure) and not failure.passing:
+                await self._stuck(key, "Refused", f"slurmctld: {failure.message}")
+            elif isinstance(failure, ApiFailure) and failure.code in (403, 422):
+                await self._stuck(key, "Forbidden" if failure.code == 403 else "Refused", failure.message)
+            raise
+
+    async def _stuck(self, key: tuple[str, str], reason: str, message: str) -> None:
+        """Say why it goes no further, as far as that may be said."""
+        caches: dict[str, Reflector[Any]] = {
+            "SpritzCluster": self.clusters,
+            "NodeSet": self.node_sets,
+            "LoginSet": self.login_sets,
+            "Token": self.tokens,
+        }
+        resource: _Resource | None = caches[key[0]].get(key[1])
+        if resource is not None:
+            with contextlib.suppress(ApiFailure):  # of no more weight than what is told
+                await self._cannot(f"{key[0].lower()}s", resource, reason, message)
+
+    async def _look(self, key: tuple[str, str]) -> float | None:
         if key[0] == "SpritzCluster":
             cluster = self.clusters.get(key[1])
             return await self._cluster(cluster) if cluster is not None else None
@@ -403,14 +427,16 @@ class Clusters:
         if not await self._hold("nodesets", node_set, held=True):
             return None
         if cluster is None:
-            await self._cannot(node_set, "NoCluster", f"there is no SpritzCluster {node_set.spec.cluster_ref} here")
+            await self._cannot(
+                "nodesets", node_set, "NoCluster", f"there is no SpritzCluster {node_set.spec.cluster_ref} here"
+            )
             return _AGAIN
         try:
             slurm = await self._slurm(cluster)
             nodes = {node.name: node for node in await slurm.cluster_nodes()}
         except (SlurmFailure, ApiFailure) as failure:
             # Without slurmctld's word no pod may go: it may have jobs.
-            await self._cannot(node_set, "ClusterAway", f"slurmctld cannot be asked: {failure.message}")
+            await self._cannot("nodesets", node_set, "ClusterAway", f"slurmctld cannot be asked: {failure.message}")
             return _SOON
         await self._label(node_set, have, nodes, slurm)
         template = pod_template(cluster, node_set)
@@ -569,17 +595,12 @@ class Clusters:
                 raise
         return held
 
-    async def _cannot(self, node_set: NodeSet, reason: str, message: str) -> None:
-        condition = Condition(
-            type="Ready",
-            status="False",
-            reason=reason,
-            message=message,
-            observed_generation=node_set.metadata.generation,
-        )
-        await self._report(
-            "nodesets", node_set, {"conditions": self._conditions(node_set.status.conditions, [condition])}
-        )
+    async def _cannot(self, plural: str, resource: _Resource, reason: str, message: str) -> None:
+        generation, have = resource.metadata.generation, resource.status.conditions
+        condition = Condition(type="Ready", status="False", reason=reason, message=message)
+        condition.observed_generation = generation
+        others = [each for each in have if each.type != "Ready"]
+        await self._report(plural, resource, {"conditions": self._conditions(have, [condition, *others])})
 
     # Login hosts and tokens
 
@@ -701,9 +722,6 @@ class Clusters:
         self._slurms[cluster.metadata.uid] = (slurm, until)
         if found is not None:
             await found[0].close()
-        slurm = Control(self._address(cluster), token_of(key, "root", int(self._now()), int(until)))
-        slurm.guard = self._api.guard
-        self._slurms[cluster.metadata.uid] = (slurm, until)
         return slurm
 
     # Objects

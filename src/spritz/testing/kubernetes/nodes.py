@@ -395,6 +395,7 @@ class Nodes:
         metadata, spec = pod["metadata"], pod["spec"]
         if metadata["name"] in self.broken:
             await self._wait(pod, "ImagePullBackOff", f'Back-off pulling image "{spec["containers"][0]["image"]}"')
+            asyncio.get_running_loop().call_later(0.2, self._mark, (metadata["namespace"], metadata["name"]))
             return
         found = _Running(metadata["name"], metadata["namespace"], spec["nodeName"], [], {}, {})
         if self._commands:
