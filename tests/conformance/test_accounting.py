@@ -20,7 +20,7 @@ from sqlalchemy import event as connection_event
 from spritz.accounting import migrations, schema
 from spritz.accounting.engine import DatabaseError, open_engine, parse_url
 from spritz.accounting.ledger import Ledger
-from spritz.accounting.purge import Upkeep, purge
+from spritz.accounting.purge import PurgeRules, purge
 from spritz.accounting.select import PIECE, histories, read_jobs
 from spritz.accounting.store import Store
 from spritz.model import stored
@@ -539,14 +539,18 @@ def test_what_is_older_than_it_shall_be_goes_and_nothing_else(store: Store) -> N
     lives = asked(store, duplicates=True)
     kept = {one.job.number for one in lives if not 0.0 < one.job.ended_at < start + 20 * 86_400}
     assert 0 < len(kept) < len(lives)
-    done = dict.fromkeys(key for key, _ in purge(store.engine, Upkeep(periods={"PurgeJobAfter": "20day"}), now))
+    done = dict.fromkeys(key for key, _ in purge(store.engine, PurgeRules(periods={"PurgeJobAfter": "20day"}), now))
     assert list(done) == ["PurgeJobAfter", "documents"]
     assert {one.job.number for one in asked(store, duplicates=True)} == kept
     for name in ("steps", "suspensions", "pending_reasons"):
         assert {row[1] for row in tables(store)[name]} <= kept, name
     assert tables(store)["node_events"], "only jobs were to go"
     list(
-        purge(store.engine, Upkeep(periods={"PurgeStepAfter": "1hour", "PurgeEventAfter": "1month"}), now + 90 * 86_400)
+        purge(
+            store.engine,
+            PurgeRules(periods={"PurgeStepAfter": "1hour", "PurgeEventAfter": "1month"}),
+            now + 90 * 86_400,
+        )
     )
     assert tables(store)["steps"] == []
     assert [row for row in tables(store)["node_events"] if row[5]] == []

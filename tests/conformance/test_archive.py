@@ -13,7 +13,7 @@ from msgspec.msgpack import encode
 from spritz.accounting import archive
 from spritz.accounting.archive import ArchiveError, Archivist
 from spritz.accounting.associations.store import ensure
-from spritz.accounting.purge import PERIODS, Upkeep, purge
+from spritz.accounting.purge import PERIODS, PurgeRules, purge
 from spritz.accounting.rollup.roll import roll
 from spritz.accounting.store import Store
 from spritz.model.accounting import EventGroup
@@ -53,8 +53,8 @@ def _reserved() -> list[Event]:
     ]
 
 
-def upkeep(directory: Path, *keys: str, **more: Any) -> Upkeep:
-    return Upkeep(
+def purge_rules(directory: Path, *keys: str, **more: Any) -> PurgeRules:
+    return PurgeRules(
         periods=dict.fromkeys(keys or KEYS, "1month"),
         archived=frozenset(keys or KEYS),
         directory=str(directory),
@@ -72,7 +72,7 @@ def test_what_was_archived_and_purged_comes_back_into_an_empty_database_once(
     store, empty = filled(make_store()), make_store()
     before, used = tables(store), rolled(store)["usage"]
     files: list[str] = []
-    list(purge(store.engine, upkeep(tmp_path, rows=7), LATER, files))
+    list(purge(store.engine, purge_rules(tmp_path, rows=7), LATER, files))
     left = tables(store)
     kinds = sorted(Path(path).name.split("_")[1] for path in files)
     assert kinds == ["event", "job", "resv", "step", "suspend", "txn", "usage"]
@@ -104,7 +104,7 @@ def test_a_cluster_that_returns_after_its_archive_goes_on_behind_it(
 ) -> None:
     store, empty = filled(make_store()), make_store()
     files: list[str] = []
-    list(purge(store.engine, upkeep(tmp_path, "PurgeJobAfter"), LATER, files))
+    list(purge(store.engine, purge_rules(tmp_path, "PurgeJobAfter"), LATER, files))
     archive.load(empty.engine, files[0], LATER)
     archived = {row[1] for row in tables(empty)["jobs"]}
     assert register(empty) == 0
@@ -132,7 +132,7 @@ def test_a_daemon_that_is_killed_between_archive_and_purge_loses_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(Archivist, "write", die)
         with pytest.raises(Killed):
-            list(purge(store.engine, upkeep(tmp_path, "PurgeJobAfter"), LATER, files))
+            list(purge(store.engine, purge_rules(tmp_path, "PurgeJobAfter"), LATER, files))
     assert tables(store) == before
     # The last line was cut off; its row is in the database still.
     torn = Path(files[0])
@@ -140,7 +140,7 @@ def test_a_daemon_that_is_killed_between_archive_and_purge_loses_nothing(
     with pytest.raises(ArchiveError, match="its end is missing"):
         archive.load(store.engine, files[0], LATER)
     assert tables(store) == before
-    list(purge(store.engine, upkeep(tmp_path, "PurgeJobAfter"), LATER, files))
+    list(purge(store.engine, purge_rules(tmp_path, "PurgeJobAfter"), LATER, files))
     assert files[1] == files[0] + ".2"
     whole = make_store()
     with pytest.raises(ArchiveError, match="its end is missing"):
@@ -157,7 +157,7 @@ def test_half_of_a_file_is_loaded_and_said_to_be_one(
     """Even where it was cut between two lines."""
     filled(store)
     files: list[str] = []
-    list(purge(store.engine, upkeep(tmp_path, "PurgeJobAfter"), LATER, files))
+    list(purge(store.engine, purge_rules(tmp_path, "PurgeJobAfter"), LATER, files))
     whole = Path(files[0]).read_bytes().splitlines(keepends=True)
     half = tmp_path / "half"
     half.write_bytes(b"".join(whole[: int(part * (len(whole) - 1))]))
@@ -175,16 +175,16 @@ def test_what_cannot_be_archived_is_not_purged(store: Store, tmp_path: Path) -> 
     filled(store, 20)
     before = tables(store)
     with pytest.raises(ArchiveError, match="No such file"):
-        list(purge(store.engine, upkeep(tmp_path / "missing", "PurgeJobAfter"), LATER))
+        list(purge(store.engine, purge_rules(tmp_path / "missing", "PurgeJobAfter"), LATER))
     failing = tmp_path / "script"
     failing.write_text("#!/bin/sh\nexit 3\n")
     failing.chmod(0o755)
     with pytest.raises(ArchiveError, match="ArchiveScript"):
-        list(purge(store.engine, upkeep(tmp_path, script=str(failing)), LATER))
+        list(purge(store.engine, purge_rules(tmp_path, script=str(failing)), LATER))
     assert tables(store) == before
     failing.write_text(f'#!/bin/sh\necho "$SLURM_ARCHIVE_JOBS $SLURM_ARCHIVE_STEPS" > {tmp_path}/said\n')
     files: list[str] = []
-    list(purge(store.engine, upkeep(tmp_path, "PurgeJobAfter", script=str(failing)), LATER, files))
+    list(purge(store.engine, purge_rules(tmp_path, "PurgeJobAfter", script=str(failing)), LATER, files))
     assert (tmp_path / "said").read_text() == "1 0\n"
     assert files == []
     assert len(tables(store)["jobs"]) < len(before["jobs"])
@@ -223,7 +223,7 @@ def test_records_beyond_the_limit_of_a_file_go_to_another(
     filled(store)
     monkeypatch.setattr(archive, "RECORDS_MAX", 20)
     files: list[str] = []
-    list(purge(store.engine, upkeep(tmp_path, "PurgeJobAfter", rows=5), LATER, files))
+    list(purge(store.engine, purge_rules(tmp_path, "PurgeJobAfter", rows=5), LATER, files))
     assert len(files) > 2
     assert files[1].endswith(".2")
 
@@ -232,7 +232,7 @@ def test_groups_that_come_again_after_a_purge_bring_nothing_back(store: Store, t
     register(store)
     groups: list[EventGroup] = in_groups(History(23, start_at=START).events(20), 23)
     store.ingest("c1", JOURNAL, groups)
-    list(purge(store.engine, upkeep(tmp_path, "PurgeJobAfter"), LATER))
+    list(purge(store.engine, purge_rules(tmp_path, "PurgeJobAfter"), LATER))
     left = tables(store)
     store.forget()
     store.ingest("c1", JOURNAL, groups)

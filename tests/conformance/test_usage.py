@@ -13,7 +13,7 @@ from msgspec.structs import astuple, replace
 from sqlalchemy import select, update
 
 from spritz.accounting import schema
-from spritz.accounting.purge import Upkeep, cutoff, purge
+from spritz.accounting.purge import PurgeRules, cutoff, purge
 from spritz.accounting.rollup import spans
 from spritz.accounting.rollup.amounts import add_text, text_of
 from spritz.accounting.rollup.report import usage_of
@@ -249,15 +249,15 @@ def test_usage_and_reservations_go_when_they_are_old_enough_and_nothing_younger(
     roll_all(store, START + 60 * HOUR)
     before = rolled(store)
     now = START + 60 * HOUR
-    upkeep = Upkeep(periods={"PurgeUsageAfter": "36hour", "PurgeResvAfter": "1month"})
-    assert {key for key, _ in purge(store.engine, upkeep, now)} == {"PurgeUsageAfter"}
+    rules = PurgeRules(periods={"PurgeUsageAfter": "36hour", "PurgeResvAfter": "1month"})
+    assert {key for key, _ in purge(store.engine, rules, now)} == {"PurgeUsageAfter"}
     limit = cutoff("36hour", now)
     for name, rows in rolled(store).items():
         at = 1 if name == "usage" else 2  # the others have the cluster before it
         wanted = [row for row in before[name] if row[at] >= limit]
         assert rows == wanted
         assert 0 < len(rows) < len(before[name])
-    list(purge(store.engine, upkeep, now + 60 * 86_400))
+    list(purge(store.engine, rules, now + 60 * 86_400))
     with store.engine.connect() as connection:
         assert connection.execute(select(schema.reservations)).all() == []
 
@@ -273,7 +273,7 @@ def test_news_of_a_time_whose_records_were_purged_leaves_its_usage_as_it_is(make
     now = START + 60 * HOUR
     roll_all(store, now)
     before = rolled(store)
-    assert dict(purge(store.engine, Upkeep(periods={"PurgeJobAfter": "24hour"}), now))["PurgeJobAfter"] > 10
+    assert dict(purge(store.engine, PurgeRules(periods={"PurgeJobAfter": "24hour"}), now))["PurgeJobAfter"] > 10
     late = jobs.JobUpdated(at=now, job=replace(running.job, spec=replace(running.job.spec, account="another")))
     last = groups[-1].last
     store.ingest("c1", JOURNAL, [EventGroup(last + 1, last + 2, encode([running, late]))])
@@ -365,7 +365,7 @@ def test_a_years_jobs_by_size_are_told_without_a_look_at_the_jobs(make_store: Ca
     roll_all(store, now)
     low, high = time.mktime((2023, 11, 1, 0, 0, 0, 0, 0, -1)), time.mktime((2023, 12, 1, 0, 0, 0, 0, 0, -1))
     before = sizes_of(store, low, high)
-    list(purge(store.engine, Upkeep(periods={"PurgeJobAfter": "1day"}), now))
+    list(purge(store.engine, PurgeRules(periods={"PurgeJobAfter": "1day"}), now))
     with store.engine.connect() as connection:
         assert connection.execute(select(schema.jobs)).all() == []
     assert before

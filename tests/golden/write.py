@@ -28,7 +28,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from spritz.accounting.purge import PERIODS, Upkeep, purge
+from spritz.accounting.purge import PERIODS, PurgeRules, purge
 from spritz.accounting.schema import REVISION
 from spritz.controller.journal import Group, Image
 from spritz.controller.journal_sqlite import SqliteJournal
@@ -181,7 +181,7 @@ def _write_samples(here: Path) -> None:
 
 def _write_archives(here: Path, journal: Path) -> None:
     keys = [key for key, (archive, _) in PERIODS.items() if archive]
-    kept = Upkeep(periods=dict.fromkeys(keys, "1month"), archived=frozenset(keys), directory=str(here))
+    kept = PurgeRules(periods=dict.fromkeys(keys, "1month"), archived=frozenset(keys), directory=str(here))
     with read.database() as store:
         read.ingest(store, journal)
         list(purge(store.engine, kept, YEARS_LATER))

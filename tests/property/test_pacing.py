@@ -25,10 +25,10 @@ from spritz.controller.pacing import (
     Outcome,
     Pacer,
     PassWanted,
+    QueueState,
     Quick,
     QuickEnded,
     Submission,
-    Turn,
     WaitUntil,
 )
 from spritz.scheduling.view.parameters import SELDOM_SECONDS, Parameters
@@ -165,7 +165,7 @@ class Shell:
             self._was_blocked = blocked
             if not self.waiting:
                 self.wanted = None
-            action = self.pacer.next(Turn(self.waiting, self.paused), self.seen)
+            action = self.pacer.next(QueueState(self.waiting, self.paused), self.seen)
             if isinstance(action, WaitUntil):
                 self.check_wait(action, blocked)
                 self.wake_at = max(self.now, action.at - self.offset) if action.at < NEVER else NEVER

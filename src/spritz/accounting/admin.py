@@ -183,15 +183,15 @@ class AdminRequests:
     async def archive_dump(self, request: model.ArchiveDump, call: Call) -> model.Changed:
         """Purge now by the request's periods, writing archives first. Answers with the archives' paths."""
         self._api.need_admin(call)
-        upkeep = self.asked_upkeep(request)
+        rules = self.rules_of_request(request)
         files: list[str] = []
-        await self._api.purge_once(upkeep, files)
+        await self._api.purge_once(rules, files)
         return model.Changed(names=tuple(files))
 
-    def asked_upkeep(self, request: model.ArchiveDump) -> purge.Upkeep:
+    def rules_of_request(self, request: model.ArchiveDump) -> purge.PurgeRules:
         """Purge and archive settings of slurmdbd.conf, overridden by those of the request. Raises SpritzError."""
-        upkeep = purge.wanted(self.settings) if self.settings is not None else purge.Upkeep(periods={})
-        periods = dict(upkeep.periods)
+        rules = purge.rules_of(self.settings) if self.settings is not None else purge.PurgeRules(periods={})
+        periods = dict(rules.periods)
         for key, text in request.periods.items():
             if key not in purge.PERIODS:
                 raise SpritzError(f"{key} is not supported", code="ESLURM_NOT_SUPPORTED")
@@ -199,16 +199,16 @@ class AdminRequests:
                 periods[key] = str(PERIOD.parse(text))
             except ValueError as error:
                 raise SpritzError(f"{key}={text}: {PERIOD.accepted}") from error
-        archived = set(upkeep.archived)
+        archived = set(rules.archived)
         for key, (name, _) in purge.PERIODS.items():
             if name and name in request.kinds:
                 (archived.add if request.kinds[name] else archived.discard)(key)
         return replace(
-            upkeep,
+            rules,
             periods=periods,
             archived=frozenset(archived),
-            directory=request.directory or upkeep.directory,
-            script=request.script or upkeep.script,
+            directory=request.directory or rules.directory,
+            script=request.script or rules.script,
         )
 
     async def archive_load(self, request: model.ArchiveLoad, call: Call) -> model.Changed:

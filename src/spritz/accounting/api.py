@@ -22,7 +22,7 @@ from spritz.accounting.associations.rights import read_rights
 from spritz.accounting.associations.store import ensure, read_book
 from spritz.accounting.debug_flags import DebugFlags
 from spritz.accounting.links import Link, Links
-from spritz.accounting.purge import Upkeep, next_hour, purge
+from spritz.accounting.purge import PurgeRules, next_hour, purge
 from spritz.accounting.rollup.requests import UsageRequests
 from spritz.accounting.select import document_of, histories, need_few, read_jobs
 from spritz.client.statistics import CallStatistics
@@ -76,7 +76,7 @@ class Api:
         self.message_timeout = 10.0
         #: MaxQueryTimeRange, seconds
         self.longest_window: int | None = None
-        self.upkeep = Upkeep(periods={})
+        self.purge_rules = PurgeRules(periods={})
         self.links = Links(log)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._readers = ThreadPoolExecutor(engines.READERS, thread_name_prefix="read")
@@ -266,19 +266,19 @@ class Api:
         """Purge old records now and at the start of every hour."""
         while True:
             now = self._clock.now()
-            if self.upkeep.periods:
+            if self.purge_rules.periods:
                 try:
-                    await self.purge_once(self.upkeep, [])
+                    await self.purge_once(self.purge_rules, [])
                 except SpritzError as error:
                     self._log.error("purge.failed", error=error.message)
             await self._clock.sleep(next_hour(now) - now)
 
-    async def purge_once(self, upkeep: Upkeep, files: list[str]) -> None:
+    async def purge_once(self, rules: PurgeRules, files: list[str]) -> None:
         """One transaction at a time between batches; `files` collects the archives' paths. Raises SpritzError."""
         # Records must be rolled up into usage before they are purged.
         await self.usage.roll_due()
         now, began = self._clock.now(), self._clock.monotonic()
-        pieces = purge(self._store.engine, upkeep, now, files)
+        pieces = purge(self._store.engine, rules, now, files)
         counts: dict[str, int] = {}
         try:
             while (piece := await self._store_by(next, pieces, None)) is not None:

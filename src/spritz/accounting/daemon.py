@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from spritz.accounting.api import Api
 from spritz.accounting.database_lock import ANSWER_SECONDS, LOOK_SECONDS, DatabaseLock
 from spritz.accounting.engine import DatabaseError, checkpoint
-from spritz.accounting.purge import wanted
+from spritz.accounting.purge import rules_of
 from spritz.client.hub import Hub
 from spritz.client.locate import database_socket_name
 from spritz.client.server import Server
@@ -248,7 +248,7 @@ def _configure(api: Api, settings: DbdSettings) -> None:
     api.default_qos = settings.text("DefaultQOS").lower() or "normal"
     api.message_timeout = float(settings.integer("MessageTimeout"))
     api.debug_flags.put(settings.words("DebugFlags"))
-    api.upkeep = wanted(settings)
+    api.purge_rules = rules_of(settings)
     api.admin.settings = settings
 
 

@@ -53,7 +53,7 @@ PERIODS = {
 _SCRIPT_SECONDS = 3600
 
 
-class Upkeep(Struct, frozen=True, kw_only=True):
+class PurgeRules(Struct, frozen=True, kw_only=True):
     """What is purged and when, and what is archived: periods by purge key, and a set of purge keys."""
 
     periods: dict[str, str]
@@ -64,11 +64,11 @@ class Upkeep(Struct, frozen=True, kw_only=True):
     rows: int = ROWS
 
 
-def wanted(settings: DbdSettings) -> Upkeep:
+def rules_of(settings: DbdSettings) -> PurgeRules:
     """What slurmdbd.conf purges and archives: the keys Purge*After and Archive*."""
     periods = {key: settings.text(key) for key in PERIODS if settings.text(key)}
     archived = frozenset(key for key in periods if PERIODS[key][0] and settings[PERIODS[key][0]] is True)
-    return Upkeep(
+    return PurgeRules(
         periods=periods,
         archived=archived,
         directory=settings.text("ArchiveDir") or "/tmp",
@@ -96,16 +96,16 @@ def next_hour(now: float) -> float:
     return datetime.fromtimestamp(now + 3600).replace(minute=0, second=0, microsecond=0).timestamp()
 
 
-def purge(engine: Engine, upkeep: Upkeep, now: float, files: list[str] | None = None) -> Iterator[tuple[str, int]]:
+def purge(engine: Engine, rules: PurgeRules, now: float, files: list[str] | None = None) -> Iterator[tuple[str, int]]:
     """Purge in steps: yields (key, rows) for each transaction. `files` collects the paths of archives.
 
     Raises DatabaseError and ArchiveError; records that could not be archived are still in the database.
     """
-    limits = {key: cutoff(upkeep.periods[key], now) for key in PERIODS if key in upkeep.periods}
-    archived = upkeep.archived & limits.keys()
-    if upkeep.script and archived:
-        _run_script(upkeep.script, archived, limits)
-    archivist = Archivist(upkeep.directory, {} if upkeep.script else {key: PERIODS[key][1] for key in archived})
+    limits = {key: cutoff(rules.periods[key], now) for key in PERIODS if key in rules.periods}
+    archived = rules.archived & limits.keys()
+    if rules.script and archived:
+        _run_script(rules.script, archived, limits)
+    archivist = Archivist(rules.directory, {} if rules.script else {key: PERIODS[key][1] for key in archived})
     try:
         for key, limit in limits.items():
             work = _PURGES[key]
@@ -113,11 +113,11 @@ def purge(engine: Engine, upkeep: Upkeep, now: float, files: list[str] | None = 
                 engine,
                 key,
                 lambda connection, w=work, k=key, b=limit: w(  # type: ignore[misc]
-                    _Batch(connection, k, b, archivist, upkeep.rows)
+                    _Batch(connection, k, b, archivist, rules.rows)
                 ),
             )
         if limits.keys() & {"PurgeJobAfter", "PurgeJobScriptAfter", "PurgeJobEnvAfter"}:
-            yield from _repeated(engine, "documents", lambda connection: _purge_documents(connection, upkeep.rows))
+            yield from _repeated(engine, "documents", lambda connection: _purge_documents(connection, rules.rows))
     finally:
         if files is not None:
             files += archivist.files

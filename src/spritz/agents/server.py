@@ -48,11 +48,11 @@ def make_server(conf: str | None, *, allow_actions: bool) -> MCPServer:
 
 def _add(server: MCPServer, work: Callable[..., dict[str, Any]], title: str, hints: ToolAnnotations) -> None:
     @functools.wraps(work)
-    def told(*words: Any, **named: Any) -> dict[str, Any]:
+    def reporting(*words: Any, **named: Any) -> dict[str, Any]:
         try:
             return work(*words, **named)
         except Refused as error:
             raise ToolError(str(error)) from error
 
     description = " ".join((inspect.getdoc(work) or "").split())
-    server.add_tool(told, name=work.__name__, title=title, description=description, annotations=hints)
+    server.add_tool(reporting, name=work.__name__, title=title, description=description, annotations=hints)

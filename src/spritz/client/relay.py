@@ -491,7 +491,7 @@ class _Supervisor(_Caller):
             log.error(
                 "stream.lost",
                 host=self._where.host if self._where is not None else "",
-                detail="a step and its client are parted",
+                detail="the connection between a step and its client is lost",
             )
             self._end.abandon()
 

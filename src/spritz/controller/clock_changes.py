@@ -25,14 +25,14 @@ def watch_clock(on_set: Callable[[], None]) -> Iterator[None]:
         yield
         return
 
-    def told() -> None:
+    def on_change() -> None:
         with contextlib.suppress(OSError):  # ECANCELED is the notification
             os.read(descriptor, 8)
         on_set()
 
     loop = asyncio.get_running_loop()
     library.timerfd_settime(descriptor, _ABSTIME_CANCEL_ON_SET, (ctypes.c_long * 4)(0, 0, _NEVER_SECONDS, 0), None)
-    loop.add_reader(descriptor, told)
+    loop.add_reader(descriptor, on_change)
     try:
         yield
     finally:

@@ -53,7 +53,7 @@ from spritz.controller.shares import Shares
 from spritz.controller.site_programs import SitePrograms
 from spritz.controller.standby import Standby
 from spritz.controller.state_directory import open_state
-from spritz.controller.timers import DeadlineTimer, Moments
+from spritz.controller.timers import ClockTimers, DeadlineTimer
 from spritz.controller.triggers import TriggerWatch
 from spritz.controller.usage_from_accounting import RecordedUsage
 from spritz.model.errors import SpritzError
@@ -179,12 +179,12 @@ class _Daemon:
                     self._begin(context, cluster, recovered)
                     startup.serves()
                     self.served = True
-                    keeper = (
+                    lease_keeper = (
                         LeaseKeeper(journal, lambda error: self._journal_failed(context, error))
                         if isinstance(journal, PostgresJournal)
                         else nullcontext()
                     )
-                    with watch, watch_clock(self._clock_set), Watchdog(self._log, startup.alive), keeper:
+                    with watch, watch_clock(self._clock_set), Watchdog(self._log, startup.alive), lease_keeper:
                         await self._stopping.wait()
                     server.stop_listening()
                     if context.machines is not None:
@@ -292,8 +292,8 @@ class _Daemon:
         self._shares = context.shares = Shares(context, self._scheduler.take_fairshare)
         self._timer = DeadlineTimer(context)
         self._images = ImageKeeper(context, recovered.image_sequence)
-        self._moments = Moments(context.clock)
-        Mailer(context, self._moments)
+        self._timers = ClockTimers(context.clock)
+        Mailer(context, self._timers)
         return ClusterQueries(context)
 
     async def _listen(self, server: Server) -> None:
@@ -345,7 +345,7 @@ class _Daemon:
         SitePrograms(context)
         ReservationPrograms(context)
         PowerPrograms(context)
-        TriggerWatch(context, self._moments, self._happened())
+        TriggerWatch(context, self._timers, self._happened())
         begin_outbox(context)
         begin_job_completion(context)
         context.tasks.spawn(context.nodes.patrol(), name="node.patrol")
@@ -404,7 +404,7 @@ class _Daemon:
 
     async def _wind_down(self, context: Context, committer: CommitThread) -> None:
         self._timer.cancel()
-        self._moments.cancel()
+        self._timers.cancel()
         self._scheduler.stop()
         self._shares.stop()
         if self._failure is None and self._stop_nodes:
@@ -437,7 +437,7 @@ class _Daemon:
     def _clock_set(self) -> None:
         self._log.info("clock.set")
         self._timer.look_again()
-        self._moments.look_again()
+        self._timers.look_again()
         self._scheduler.clock_set()
 
     # Signals

@@ -69,7 +69,7 @@ class DebugFlags:
             return
         for event in events:
             if type(event) in self._kinds:
-                self._log.info(f"debug.{type(event).__name__}", **_told(event))
+                self._log.info(f"debug.{type(event).__name__}", **_fields_of(event))
 
     def request(self, kind: str, uid: int, seconds: float) -> None:
         """Log a request that was answered."""
@@ -80,7 +80,7 @@ class DebugFlags:
         self._log.info("debug.full_cycle", seconds=round(seconds, 6), depth=depth, tried=tried, pending=queue)
 
 
-def _told(event: Event) -> dict[str, object]:
+def _fields_of(event: Event) -> dict[str, object]:
     if isinstance(event, step.StepOpened):
         opened = event.step
         return {"job_id": opened.job_id, "step_id": opened.step_id, "nodes": compress(opened.node_names)}

@@ -60,7 +60,7 @@ class Cycles:
         if self.heard is not None:
             self.heard(seconds, depth=depth, tried=tried, queue=queue)
 
-    def told(self) -> CycleCounts:
+    def counts(self) -> CycleCounts:
         """The counts as sdiag receives them; times in microseconds."""
         return CycleCounts(
             count=self.count,
@@ -118,7 +118,7 @@ class Counting:
         self.backfilled += jobs
         self.backfilled_since += jobs
 
-    def told(self, context: Context) -> Diagnostics:
+    def figures(self, context: Context) -> Diagnostics:
         """All figures as of now."""
         if self._latency < 0:
             began = perf_counter()
@@ -152,8 +152,8 @@ class Counting:
             jobs_failed=self.failed,
             jobs_pending=len(state.pending),
             jobs_running=len(state.running),
-            quick=self.quick.told(),
-            full=self.full.told(),
+            quick=self.quick.counts(),
+            full=self.full.counts(),
             backfilled=self.backfilled,
             backfilled_since=self.backfilled_since,
             clock_latency=self._latency,

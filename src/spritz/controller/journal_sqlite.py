@@ -85,7 +85,7 @@ class SqliteJournal:
         self._lock = take_lock(self._directory)
         try:
             self._refuse_a_missing_database()
-            with self._told():
+            with self._translated_errors():
                 self._writer = _connect(self._path)
                 self._reader = _connect(self._path)
                 self._reader.execute("PRAGMA query_only = ON")
@@ -130,7 +130,7 @@ class SqliteJournal:
                 f"events {group.first} to {group.last} do not follow event {self.last_sequence} of the journal"
             )
         row = (group.last, group.first, group.at, group.checksum, group.payload)
-        with self._told():
+        with self._translated_errors():
             if blobs:
                 with self._transaction() as database:
                     database.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?)", blobs.items())
@@ -156,16 +156,16 @@ class SqliteJournal:
         """
         if self.last_sequence:
             raise JournalError(f"{self._path} holds events already")
-        with self._told(), self._transaction() as database:
+        with self._translated_errors(), self._transaction() as database:
             database.execute("UPDATE meta SET value = ? WHERE key = 'base'", (sequence,))
             database.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?)", blobs.items())
         self.last_sequence = sequence
 
     def remove_blobs(self, keys: set[str]) -> None:
-        with self._told(), self._transaction() as database:
+        with self._translated_errors(), self._transaction() as database:
             self._check_term(database)
             database.executemany("DELETE FROM blobs WHERE key = ?", [(key,) for key in sorted(keys)])
-        with self._told():
+        with self._translated_errors():
             # A database created without auto_vacuum keeps its pages for later blobs. Run as a script: `execute` would
             # stop after the first page.
             self._writer.executescript(f"PRAGMA incremental_vacuum({_GIVEN_BACK_PAGES})")
@@ -203,7 +203,7 @@ class SqliteJournal:
         if len(kept) < 2:
             return
         limit = min(keep_after, _sequence_of(kept[1]))
-        with self._told(), self._transaction() as database:
+        with self._translated_errors(), self._transaction() as database:
             self._check_term(database)
             database.execute("DELETE FROM groups WHERE last <= ?", (limit,))
             self.oldest_sequence = _oldest(database)
@@ -212,7 +212,7 @@ class SqliteJournal:
 
     def groups(self, after: int) -> Generator[Group]:
         expected: int | None = None
-        with self._reading, self._told():
+        with self._reading, self._translated_errors():
             rows = self._reader.execute(
                 "SELECT first, last, at, checksum, payload FROM groups WHERE last > ? ORDER BY last", (after,)
             )
@@ -225,11 +225,11 @@ class SqliteJournal:
                     raise JournalCorrupt(f"{self._path}: events {expected} to {first - 1} are missing")
                 expected = last + 1
                 yield group
-            with self._reading, self._told():
+            with self._reading, self._translated_errors():
                 batch = rows.fetchmany()
 
     def blob(self, key: str) -> bytes | None:
-        with self._reading, self._told():
+        with self._reading, self._translated_errors():
             row = self._reader.execute("SELECT body FROM blobs WHERE key = ?", (key,)).fetchone()
         if row is None:
             return None
@@ -239,7 +239,7 @@ class SqliteJournal:
         return body
 
     def blob_sizes(self) -> dict[str, int]:
-        with self._reading, self._told():
+        with self._reading, self._translated_errors():
             return dict(self._reader.execute("SELECT key, length(body) FROM blobs"))
 
     def images(self) -> Iterator[Image]:
@@ -252,7 +252,7 @@ class SqliteJournal:
     def tidy(self) -> None:
         """Checkpoint: move the log's pages to the database, as SQLite does by itself with a longer log."""
         self._log_pages = 0.0
-        with self._told():
+        with self._translated_errors():
             self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def close(self) -> None:
@@ -324,7 +324,7 @@ class SqliteJournal:
             raise
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         """Raises SQLite's errors as journal errors that name the path."""
         try:
             yield

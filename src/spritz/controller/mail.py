@@ -28,7 +28,7 @@ from spritz.runtime.programs import mail_program
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
-    from spritz.controller.timers import Moments
+    from spritz.controller.timers import ClockTimers
     from spritz.model.events import Event
     from spritz.model.job import Job
 
@@ -57,11 +57,11 @@ class _Group:
 class Mailer:
     """Turns events of jobs with --mail-type into messages, and hands them to MailProg."""
 
-    def __init__(self, context: Context, moments: Moments) -> None:
+    def __init__(self, context: Context, timers: ClockTimers) -> None:
         self._context = context
         self._waiting = 0
         self._room = asyncio.Semaphore(AT_ONCE)
-        self._limits = LimitWatch(context, moments, lambda kind, job: self._send(kind, job, [job]))
+        self._limits = LimitWatch(context, timers, lambda kind, job: self._send(kind, job, [job]))
         #: arrays whose beginning has been reported
         self._begun: set[int] = set()
         #: running jobs -> start time: the record of a requeued job no longer has it

@@ -14,7 +14,7 @@ from spritz.model.states import JobState
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
-    from spritz.controller.timers import Moments
+    from spritz.controller.timers import ClockTimers
     from spritz.model.job import Job
 
 #: Seconds between looks at a suspended job: its limit comes no nearer.
@@ -24,9 +24,9 @@ SUSPENDED_SECONDS = 60.0
 class LimitWatch:
     """Calls `send(kind, job)`, once for each kind and life of a job."""
 
-    def __init__(self, context: Context, moments: Moments, send: Callable[[str, Job], None]) -> None:
+    def __init__(self, context: Context, timers: ClockTimers, send: Callable[[str, Job], None]) -> None:
         self._context = context
-        self._moments = moments
+        self._timers = timers
         self._send = send
         #: pending mails (job, restart count, kind) -> time of the next look
         self._looks: dict[tuple[int, int, str], float] = {}
@@ -47,7 +47,7 @@ class LimitWatch:
 
     def _look_at(self, moment: float, key: tuple[int, int, str]) -> None:
         self._looks[key] = moment
-        self._moments.at(moment, partial(self._look, key, moment))
+        self._timers.at(moment, partial(self._look, key, moment))
 
     def _look(self, key: tuple[int, int, str], looked_at: float) -> None:
         """Report the threshold if it has passed, else look again later: suspension and `scontrol update`

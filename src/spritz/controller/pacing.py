@@ -155,8 +155,8 @@ Event = Submission | PassWanted | LookAgain | ClockSet | ParametersChanged | Qui
 # Questions and answers
 
 
-class Turn(Struct, frozen=True, gc=False):
-    """End of a turn of the loop. `waiting`: there are pending jobs; `paused`: PauseScheduling."""
+class QueueState(Struct, frozen=True, gc=False):
+    """What decides about a pass besides events. `waiting`: there are pending jobs; `paused`: PauseScheduling."""
 
     waiting: bool
     paused: bool = False
@@ -226,12 +226,12 @@ class Pacer(Struct):
         self._at(now)
         _HANDLERS[type(event)](self, event, now)
 
-    def next(self, turn: Turn, now: float) -> Action:
+    def next(self, queue: QueueState, now: float) -> Action:
         """What to do at the end of this turn. After Quick or Full, ask again: the other pass may be due as well."""
         self._at(now)
-        if not turn.waiting:
+        if not queue.waiting:
             self._nothing_wanted(now)
-        if turn.paused or not turn.waiting or self.applying:
+        if queue.paused or not queue.waiting or self.applying:
             return WaitUntil(NEVER)
         quick_at, full_at = self._quick_due_at(), self._full_due_at()
         if quick_at <= now:

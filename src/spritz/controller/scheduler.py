@@ -37,10 +37,10 @@ from spritz.controller.pacing import (
     Pacer,
     ParametersChanged,
     PassWanted,
+    QueueState,
     Quick,
     QuickEnded,
     Submission,
-    Turn,
 )
 from spritz.controller.plan_slices import slices
 from spritz.core.shares import beyond_cluster
@@ -298,7 +298,7 @@ class SchedulerDriver:
             self._apply_slice()
         while True:
             now = context.clock.monotonic()
-            action = self._pacer.next(Turn(bool(context.machine.state.pending), context.scheduling_paused), now)
+            action = self._pacer.next(QueueState(bool(context.machine.state.pending), context.scheduling_paused), now)
             if isinstance(action, Quick):
                 self._quick_pass(now)
             elif isinstance(action, Full):

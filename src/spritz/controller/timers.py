@@ -1,7 +1,7 @@
 """Timers for times of day: the clock may be set, so no sleep is long.
 
-`DeadlineTimer` wakes the core at its next deadline; the timer is set again after every turn. `Moments` calls functions
-at given times.
+`DeadlineTimer` wakes the core at its next deadline; the timer is set again after every turn. `ClockTimers` calls
+functions at given times.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class DeadlineTimer:
             self._handle = self._loop.call_later(RETRY_SECONDS, self._ring)
 
 
-class Moments:
+class ClockTimers:
     """Calls functions at times of day."""
 
     def __init__(self, clock: Clock) -> None:

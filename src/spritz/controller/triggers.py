@@ -42,7 +42,7 @@ from spritz.runtime.programs import run_programs
 if TYPE_CHECKING:
     from spritz.client.handling import Call
     from spritz.controller.context import Context
-    from spritz.controller.timers import Moments
+    from spritz.controller.timers import ClockTimers
     from spritz.core.state import State
     from spritz.model.events import Event
     from spritz.model.job import Job
@@ -94,9 +94,9 @@ class TriggerRequests:
 class TriggerWatch:
     """Notices events of triggers in the events of the state and by looking periodically, and runs the programs."""
 
-    def __init__(self, context: Context, moments: Moments, happened: Iterable[str] = ()) -> None:
+    def __init__(self, context: Context, timers: ClockTimers, happened: Iterable[str] = ()) -> None:
         self._context = context
-        self._moments = moments
+        self._timers = timers
         self._room = asyncio.Semaphore(AT_ONCE)
         #: node -> its states out of `NODE_EVENTS`, without "up"; empty while there are no triggers
         self._states: dict[str, frozenset[str]] = {}
@@ -168,7 +168,7 @@ class TriggerWatch:
     def _look_soon(self) -> None:
         if not self._looking:
             self._looking = True
-            self._moments.at(self._context.clock.now() + GATHER_SECONDS, self._look)
+            self._timers.at(self._context.clock.now() + GATHER_SECONDS, self._look)
 
     async def _keep_looking(self) -> None:
         while True:
@@ -273,7 +273,7 @@ class TriggerWatch:
 
     def _arm(self, pulls: Iterable[Pull]) -> None:
         for pull in pulls:
-            self._moments.at(pull.due_at, partial(self._fire, pull))
+            self._timers.at(pull.due_at, partial(self._fire, pull))
 
     def _fire(self, pull: Pull) -> None:
         trigger = self._context.machine.state.triggers.get(pull.id)

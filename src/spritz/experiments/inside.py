@@ -130,7 +130,7 @@ def server(known: dict[str, Any]) -> Client:
     )
 
 
-def told(directory: Path) -> dict[str, Any]:
+def track_settings(directory: Path) -> dict[str, Any]:
     """The tracking settings that `spritz` wrote for this run; a trial, NAME.INDEX, has those of its sweep."""
     path = directory / "track.json"
     if not path.exists():
@@ -146,7 +146,7 @@ def told(directory: Path) -> dict[str, Any]:
 
 def track(directory: Path) -> list[tuple[str, str]]:
     """Variables for the command. Without an answer of the server, the run continues untracked."""
-    known = told(directory)
+    known = track_settings(directory)
     tags = {**known["tags"], "spritz.job": os.environ.get("SLURM_JOB_ID", "")}
     variables = [("MLFLOW_EXPERIMENT_NAME", known["experiment"]), ("MLFLOW_RUN_CONTEXT", json.dumps(tags))]
     try:
@@ -223,7 +223,7 @@ def sets_experiment(code: Path) -> bool:
 
 def close(directory: Path, status: int) -> None:
     """MLflow's state of the run: a program that crashed, or that logged nothing, leaves it open."""
-    known = told(directory)
+    known = track_settings(directory)
     run_id = json.loads((directory / "mlflow.json").read_text(encoding="utf-8"))["run_id"]
     words = "FINISHED" if status == 0 else "KILLED" if status > 128 else "FAILED"
     server(known).call(

@@ -143,7 +143,7 @@ def _minutes(name: str, limit: float) -> str:
     return f"{limit:.0f} minutes of {_NAMES.get(name, name)}"
 
 
-def told(user: str) -> list[str]:
+def limit_lines(user: str) -> list[str]:
     """All limits of a user, in words. Raises ExperimentError."""
     associations = table(["sacctmgr", "-nP", "show", "assoc"], _ASSOCIATION)
     user_associations = [row for row in associations if row["User"] == user]

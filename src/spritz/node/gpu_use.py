@@ -67,15 +67,15 @@ def _read_nvidia(nvml: Any, first: int) -> Iterator[GpuSample]:
         memory = nvml.nvmlDeviceGetMemoryInfo(device)
         yield GpuSample(
             index=first + index,
-            busy_percent=_told(nvml, lambda device=device: nvml.nvmlDeviceGetUtilizationRates(device).gpu),
+            busy_percent=_reading(nvml, lambda device=device: nvml.nvmlDeviceGetUtilizationRates(device).gpu),
             memory_used_mib=memory.used // _MIB,
             memory_mib=memory.total // _MIB,
-            milliwatts=_told(nvml, lambda device=device: nvml.nvmlDeviceGetPowerUsage(device)),
-            celsius=_told(nvml, lambda device=device: nvml.nvmlDeviceGetTemperature(device, 0)),
+            milliwatts=_reading(nvml, lambda device=device: nvml.nvmlDeviceGetPowerUsage(device)),
+            celsius=_reading(nvml, lambda device=device: nvml.nvmlDeviceGetTemperature(device, 0)),
         )
 
 
-def _told(nvml: Any, ask: Any) -> int:
+def _reading(nvml: Any, ask: Any) -> int:
     """A figure; -1 if the GPU does not report it (a slice, or an old model)."""
     try:
         return int(ask())

@@ -160,9 +160,9 @@ class Machine:
             entry.prolog = "running"
             return [RunProlog(message.job)]
         entry.prolog = "done"
-        return [self._prolog_told(life, "")]
+        return [self._prolog_report(life, "")]
 
-    def _prolog_told(self, life: Life, error: str) -> Send:
+    def _prolog_report(self, life: Life, error: str) -> Send:
         return Send(NodePrologEnded(node=self.node, job_id=life[0], restart_count=life[1], error=error))
 
     def _launch(self, message: LaunchBatch | LaunchStep) -> Actions | Rejection:
@@ -360,13 +360,13 @@ class Machine:
         entry.prolog = "done" if ok else "failed"
         waiting, entry.queued = entry.queued, []
         if ok:
-            started: Actions = [self._prolog_told(life, "")] if entry.wants_prolog else []
+            started: Actions = [self._prolog_report(life, "")] if entry.wants_prolog else []
             started += [action for message in waiting for action in self._start(entry, message)]
             return started + self._go_on(life, entry)
         entry.over = True
         actions: Actions = [Send(NodeTrouble(name=self.node, reason="Prolog error"))]
         if entry.wants_prolog:
-            actions.append(self._prolog_told(life, error))
+            actions.append(self._prolog_report(life, error))
         for message in waiting:
             key = _key(message)
             self._remember_end(key)

@@ -525,7 +525,7 @@ class Top(App[int]):
         line = " ".join(words)
         self.say(line, "dim", seconds=60.0)
 
-        def told(done: commands.Done) -> None:
+        def report(done: commands.Done) -> None:
             if done.status or done.err.strip():
                 self.say(done.complaint, "bold red", seconds=20.0)
             else:
@@ -533,7 +533,7 @@ class Top(App[int]):
                 self.queue.marked.clear()
                 self.table.refresh()
 
-        self.run_command(words, told)
+        self.run_command(words, report)
 
     def _ask(self, title: str, text: str, does: Callable[[str], None]) -> None:
         """Let the user type a line at the bottom, after the prompt `title`."""

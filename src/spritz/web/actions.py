@@ -81,7 +81,7 @@ async def _each(numbers: list[str], act: Callable[[str], Awaitable[None]]) -> tu
     return done, refused
 
 
-def _told(view: View, verb: str, noun: str, done: int, refused: list[str]) -> Response:
+def _report(view: View, verb: str, noun: str, done: int, refused: list[str]) -> Response:
     parts = []
     if done:
         parts.append(f"{verb}: {done} {noun}{'' if done == 1 else 's'}.")
@@ -112,7 +112,7 @@ async def act_on_jobs(view: View) -> Response:
             if status:
                 raise RestError(commands.plain(errors), 400)
 
-    return _told(view, _DONE[verb], "job", *await _each(numbers, act))
+    return _report(view, _DONE[verb], "job", *await _each(numbers, act))
 
 
 #: field of the form -> (field of the request, how its text is read)
@@ -166,7 +166,7 @@ async def act_on_nodes(view: View) -> Response:
         body = {"state": [state], **({"reason": reason} if verb != "resume" else {})}
         await view.rest.send("POST", f"/slurm/{VERSION}/node/{quote(name, safe='')}", body)
 
-    return _told(view, told, "node", *await _each(names, act))
+    return _report(view, told, "node", *await _each(names, act))
 
 
 async def create_reservation(view: View) -> Response:

@@ -109,10 +109,10 @@ class Picture:
                     reader = tasks.create_task(self._read(frames))
                     await self._load()
                     self._turn("")
-                    keeper = tasks.create_task(self._keep())
-                    await asyncio.wait({reader, keeper}, return_when=asyncio.FIRST_COMPLETED)
+                    refresher = tasks.create_task(self._keep())
+                    await asyncio.wait({reader, refresher}, return_when=asyncio.FIRST_COMPLETED)
                     reader.cancel()
-                    keeper.cancel()
+                    refresher.cancel()
             except* (RestError, OSError, TimeoutError) as group:
                 reason = str(group.exceptions[0]) or type(group.exceptions[0]).__name__
                 self._turn(reason)

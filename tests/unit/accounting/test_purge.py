@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from spritz.accounting.purge import cutoff, next_hour, wanted
+from spritz.accounting.purge import cutoff, next_hour, rules_of
 from spritz.config.loaded import DbdSettings
 
 
@@ -49,6 +49,6 @@ def test_what_is_forgotten_and_what_is_archived_of_it_is_as_configured() -> None
         path="x",
         values={"PurgeJobAfter": "12month", "PurgeStepAfter": "1month", "ArchiveSteps": True, "ArchiveEvents": True},
     )
-    found = wanted(settings)
+    found = rules_of(settings)
     assert found.periods == {"PurgeJobAfter": "12month", "PurgeStepAfter": "1month"}
     assert found.archived == {"PurgeStepAfter"}

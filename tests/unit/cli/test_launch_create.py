@@ -29,7 +29,7 @@ CREATED = StepCreated(step=Step(job_id=7, step_id=3, spec=SPEC, uid=0, nodes=())
 Answer = Callable[[CreateStep, Call], Struct | Deferred]
 
 
-class Asked:
+class AccessAttributes:
     """A controller that answers each request for a step with the next of its answers."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,9 +60,9 @@ class Asked:
 
 
 @pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccessAttributes:
     """No request has been made yet."""
-    return Asked(tmp_path, monkeypatch)
+    return AccessAttributes(tmp_path, monkeypatch)
 
 
 def at_once(request: CreateStep, call: Call) -> StepCreated:
@@ -86,19 +86,19 @@ def never(request: CreateStep, call: Call) -> Deferred:
     return DEFERRED
 
 
-def test_one_question_is_enough(asked: Asked) -> None:
+def test_one_question_is_enough(asked: AccessAttributes) -> None:
     assert asked.create(at_once) == CREATED.step
     assert asked.requests == [CreateStep(job_id=7, spec=SPEC, wait=True)]
     assert asked.errors.getvalue() == ""
 
 
-def test_a_controller_that_dies_with_the_question_is_asked_again_and_told_so(asked: Asked) -> None:
+def test_a_controller_that_dies_with_the_question_is_asked_again_and_told_so(asked: AccessAttributes) -> None:
     assert asked.create(dies, dies, at_once) == CREATED.step
     assert [request.again for request in asked.requests] == [False, True, True]
     assert {request.spec.io_key for request in asked.requests} == {"key"}
 
 
-def test_only_a_wait_that_is_noticed_is_told(asked: Asked) -> None:
+def test_only_a_wait_that_is_noticed_is_told(asked: AccessAttributes) -> None:
     assert asked.create(later) == CREATED.step
     assert asked.errors.getvalue() == (
         "srun: Job 7 step creation temporarily disabled, retrying (Requested nodes are busy)\n"
@@ -106,6 +106,6 @@ def test_only_a_wait_that_is_noticed_is_told(asked: Asked) -> None:
     )
 
 
-def test_immediate_does_not_wait(asked: Asked) -> None:
+def test_immediate_does_not_wait(asked: AccessAttributes) -> None:
     with pytest.raises(SpritzError, match="Unable to create step for job 7: Requested nodes are busy"):
         asked.create(never, immediate=True)

@@ -20,7 +20,7 @@ from tests.unit.scheduling.play import Play, depends
 from tests.unit.scheduling.site import node, spec
 
 
-class Asked:
+class AccessAttributes:
     """A site with a running job, one that waits for resources, and one that waits for the first."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ class Asked:
 
 
 def test_a_full_pass_knows_those_that_wait_for_resources_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Asked(monkeypatch)
+    asked = AccessAttributes(monkeypatch)
     assert asked.start_at(asked.waits) == asked.site.now + 600.0
     assert asked.start_at(asked.depends) == 0.0
     asked.ask([asked.waits])
@@ -68,7 +68,7 @@ def test_a_full_pass_knows_those_that_wait_for_resources_alone(monkeypatch: pyte
 
 
 def test_expected_starts_of_other_jobs_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Asked(monkeypatch)
+    asked = AccessAttributes(monkeypatch)
     version = asked.forecasts.version
     asked.ask([asked.waits, asked.depends], times=3)
     assert asked.children == 1
@@ -82,7 +82,7 @@ def test_expected_starts_of_other_jobs_are_computed_once(monkeypatch: pytest.Mon
 
 
 def test_a_job_that_came_since_is_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Asked(monkeypatch)
+    asked = AccessAttributes(monkeypatch)
     asked.ask([asked.depends])
     late = asked.site.sbatch(spec(1), **depends(f"afterany:{asked.depends}"))
     asked.site.look()
@@ -92,7 +92,7 @@ def test_a_job_that_came_since_is_asked_for_at_once(monkeypatch: pytest.MonkeyPa
 
 
 def test_what_cannot_be_had_soon_is_told_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Asked(monkeypatch)
+    asked = AccessAttributes(monkeypatch)
 
     def refuse(*_words: object, **_fields: object) -> None:
         raise BlockingIOError("Resource temporarily unavailable")

@@ -26,15 +26,15 @@ from spritz.controller.pacing import (
     Pacer,
     ParametersChanged,
     PassWanted,
+    QueueState,
     Quick,
     QuickEnded,
     Submission,
-    Turn,
     WaitUntil,
 )
 from spritz.scheduling.view.parameters import SELDOM_SECONDS, Parameters
 
-WAITING = Turn(waiting=True)
+WAITING = QueueState(waiting=True)
 BATCH, INTERACTIVE = Submission(batch=True), Submission(batch=False)
 APPLIED = QuickEnded(outcome=Outcome.APPLIED, seconds=0.001)
 
@@ -79,14 +79,14 @@ def test_at_first_both_passes_run() -> None:
 def test_without_pending_jobs_there_is_nothing_to_do_and_nothing_wanted_later() -> None:
     pacer = settled()
     pacer.note(PassWanted(), 110.0)
-    assert pacer.next(Turn(waiting=False), 110.0) == WaitUntil(NEVER)
+    assert pacer.next(QueueState(waiting=False), 110.0) == WaitUntil(NEVER)
     assert pacer.next(WAITING, 111.0) == WaitUntil(130.0)
 
 
 def test_while_scheduling_is_paused_no_pass_begins_and_none_is_forgotten() -> None:
     pacer = settled()
     pacer.note(PassWanted(), 110.0)
-    assert pacer.next(Turn(waiting=True, paused=True), 110.0) == WaitUntil(NEVER)
+    assert pacer.next(QueueState(waiting=True, paused=True), 110.0) == WaitUntil(NEVER)
     assert pacer.next(WAITING, 500.0) == Quick()
 
 

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from spritz.controller.clock_changes import watch_clock
 from spritz.controller.mail_limits import SUSPENDED_SECONDS, LimitWatch
-from spritz.controller.timers import DeadlineTimer, Moments
+from spritz.controller.timers import ClockTimers, DeadlineTimer
 from spritz.model.job import Job, JobSpec
 from spritz.model.states import JobState
 from spritz.runtime.clock import SystemClock
@@ -48,17 +48,17 @@ async def turns() -> None:
 
 def test_what_waits_for_moments_is_called_in_their_order_when_the_clock_has_passed_them() -> None:
     async def story(clock: SetClock) -> None:
-        moments, told = Moments(clock), list[str]()
+        timers, told = ClockTimers(clock), list[str]()
         for name, wait in (("late", 3 * HOUR), ("second", 2 * HOUR), ("first", HOUR)):
-            moments.at(clock.now() + wait, lambda name=name: told.append(name))  # type: ignore[misc]
-        moments.at(clock.now() - HOUR, lambda: told.append("past"))
+            timers.at(clock.now() + wait, lambda name=name: told.append(name))  # type: ignore[misc]
+        timers.at(clock.now() - HOUR, lambda: told.append("past"))
         assert told == [], "not before the caller is done"
         await turns()
         assert told == ["past"]
         clock.time += 2.5 * HOUR
-        moments.look_again()
+        timers.look_again()
         assert told == ["past", "first", "second"]
-        moments.cancel()
+        timers.cancel()
 
     run(story)
 
@@ -115,10 +115,10 @@ class Mails:
         )
         self.jobs = {7: self.job}
         self.sent = list[str]()
-        self.moments = Moments(clock)
+        self.timers = ClockTimers(clock)
         state = SimpleNamespace(jobs=self.jobs)
         context: Any = SimpleNamespace(clock=clock, machine=SimpleNamespace(state=state))
-        self.watch = LimitWatch(context, self.moments, lambda kind, job: self.sent.append(kind))
+        self.watch = LimitWatch(context, self.timers, lambda kind, job: self.sent.append(kind))
         self.watch.watch(self.job)
 
     def change(self, **fields: Any) -> None:
@@ -132,7 +132,7 @@ def test_mails_of_a_limit_come_when_the_clock_is_set_past_their_part_of_it() -> 
         mails = Mails(clock)
         for hours, sent in ((4, []), (6, ["TIME_LIMIT_50"]), (9.5, ["TIME_LIMIT_50", "TIME_LIMIT_90"])):
             clock.time = 1000.0 + hours * HOUR
-            mails.moments.look_again()
+            mails.timers.look_again()
             assert mails.sent == sent
 
     run(story)
@@ -143,15 +143,15 @@ def test_mails_of_a_limit_wait_for_a_suspended_job_and_for_a_later_end() -> None
         mails = Mails(clock)
         mails.change(state=JobState.SUSPENDED)
         clock.time += 9.5 * HOUR
-        mails.moments.look_again()
+        mails.timers.look_again()
         assert mails.sent == [], "its limit comes no nearer"
         mails.change(state=JobState.RUNNING, ends_at=clock.now() + 6 * HOUR)
         clock.time += SUSPENDED_SECONDS
-        mails.moments.look_again()
+        mails.timers.look_again()
         assert mails.sent == ["TIME_LIMIT_50"]
         mails.change(state=JobState.COMPLETED)
         clock.time += 6 * HOUR
-        mails.moments.look_again()
+        mails.timers.look_again()
         assert mails.sent == ["TIME_LIMIT_50"]
 
     run(story)
@@ -163,11 +163,11 @@ def test_mails_of_a_limit_follow_what_is_changed_while_the_job_runs() -> None:
         begun = mails.job.started_at
         clock.time = begun + 3 * HOUR
         mails.change(ends_at=begun + 4 * HOUR)
-        mails.moments.look_again()
+        mails.timers.look_again()
         assert mails.sent == ["TIME_LIMIT_50"], "half of the new limit is over"
         mails.change(spec=structs.replace(mails.job.spec, mail_types=("TIME_LIMIT_50", "TIME_LIMIT_80")))
         clock.time = begun + 3.9 * HOUR
-        mails.moments.look_again()
+        mails.timers.look_again()
         assert mails.sent == ["TIME_LIMIT_50", "TIME_LIMIT_80"], "each once, and 90 percent is wanted no more"
 
     run(story)

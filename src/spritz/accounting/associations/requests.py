@@ -139,13 +139,13 @@ class BookRequests:
                 self._api.log.info("policy.stale", cluster=link.cluster, error=error.message)
                 await self._try_all(link)
             except (SpritzError, TimeoutError) as error:
-                self._not_told(link, error)
+                self._log_failure(link, error)
 
     async def _try_all(self, link: Link) -> None:
         try:
             await self._tell_all(link)
         except (SpritzError, TimeoutError) as error:
-            self._not_told(link, error)
+            self._log_failure(link, error)
 
     async def _tell_all(self, link: Link) -> None:
         book: Book = await self._read(lambda: self._as_set(read_book(self._api.engine)))
@@ -154,7 +154,7 @@ class BookRequests:
         )
         link.book_version = link.policy_version = book.version
 
-    def _not_told(self, link: Link, error: Exception) -> None:
+    def _log_failure(self, link: Link, error: Exception) -> None:
         """Record the failure: the next edit sends the whole policy."""
         link.book_version = 0
         self._api.log.error("policy.not_told", cluster=link.cluster, error=str(error))

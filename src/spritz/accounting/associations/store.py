@@ -215,11 +215,11 @@ def _edit(connection: Connection, book: Book, request: EditBook, actor: str, now
     after = applied(book, puts, request.drops)
     rules.check_book(after)
     old = _by_key(book)
-    rows = [_told("Remove", record, "", actor, now) for record in request.drops]
+    rows = [_transaction_row("Remove", record, "", actor, now) for record in request.drops]
     for record in puts:
         before = old.get(_key(record))
         verb = "Add" if before is None else "Modify"
-        rows.append(_told(verb, record, rules.difference(before, record), actor, now))
+        rows.append(_transaction_row(verb, record, rules.difference(before, record), actor, now))
     for record in request.drops:
         deleted.drop(connection, record, now)
     for kind in tables.TABLES:
@@ -238,7 +238,7 @@ def _edit(connection: Connection, book: Book, request: EditBook, actor: str, now
     return replace(after, version=book.version + 1)
 
 
-def _told(verb: str, record: Record, info: str, actor: str, now: float) -> dict[str, Any]:
+def _transaction_row(verb: str, record: Record, info: str, actor: str, now: float) -> dict[str, Any]:
     return {
         "at": now,
         "action": rules.action(verb, record),

@@ -72,10 +72,10 @@ def _each(session: Session, words: list[str], make: Callable[[JobTarget], Struct
         else:
             try:
                 answer = session.call(make(target), Done)
-                session.plugins_told(answer.told)
+                session.print_plugin_lines(answer.told)
                 status = say_missing(session, target, answer) or status
             except RemoteError as error:
-                session.plugins_told(error.told, refused=True)
+                session.print_plugin_lines(error.told, refused=True)
                 problem, hint = error.message, error.hint
         if problem:
             status = 1

@@ -113,7 +113,7 @@ class Session:
         if text and self.context.stderr.isatty():
             self.context.info(text)
 
-    def plugins_told(self, lines: tuple[str, ...], *, refused: bool = False) -> None:
+    def print_plugin_lines(self, lines: tuple[str, ...], *, refused: bool = False) -> None:
         """Messages of the site's plugins for the user."""
         for line in lines:
             (self.context.error if refused else self.context.info)(line)

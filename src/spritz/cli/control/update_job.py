@@ -100,13 +100,13 @@ def _update(session: Session, word: str, changes: Changes, limit: str) -> int:
             changes = {**changes, "time_limit_minutes": _limit(session, target, limit)}
         answer = session.call(UpdateJob(target=target, changes=changes), Done)
     except RemoteError as error:
-        session.plugins_told(error.told, refused=True)
+        session.print_plugin_lines(error.told, refused=True)
         if session.quiet:
             return 1
         say_refused(session, word, target, error.message)
         session.hint(error.hint)
         return 1
-    session.plugins_told(answer.told)
+    session.print_plugin_lines(answer.told)
     for message in answer.messages:
         say_refused(session, word, target, message)
     return say_missing(session, target, answer) or (1 if answer.messages else 0)

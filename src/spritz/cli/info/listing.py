@@ -134,18 +134,18 @@ class NodeListing:
         try:
             answer = controller.call(ListPartitions(all="all" in self._given), Partitions)
         except RemoteError as error:
-            raise self._not_told("slurm_load_part", error) from error
+            raise self._failed("slurm_load_part", error) from error
         try:
             nodes = controller.joined(ListNodes(all=True, pieces=True), Nodes, "nodes")
         except RemoteError as error:
-            raise self._not_told("slurm_load_node", error) from error
+            raise self._failed("slurm_load_node", error) from error
         names = self._partitions
         partitions = [partition for partition in answer.partitions if not names or partition.name in names]
         if "all" not in self._given and not names:
             partitions = [partition for partition in partitions if not partition.hidden]
         return partitions, {view.node.name: view for view in nodes.nodes}
 
-    def _not_told(self, words: str, error: SpritzError) -> SpritzError:
+    def _failed(self, words: str, error: SpritzError) -> SpritzError:
         """PrivateData keeps it from the caller."""
         self._context.err(f"{words}: {error.message}\n")
         return AlreadyReported()

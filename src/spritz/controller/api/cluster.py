@@ -256,7 +256,7 @@ class ClusterQueries:
     def diagnostics(self, request: GetDiagnostics, call: Call) -> Diagnostics:
         """The figures of sdiag, for every user."""
         self._context.identity.caller(call)
-        return self._context.counting.told(self._context)
+        return self._context.counting.figures(self._context)
 
     def reset_diagnostics(self, request: ResetDiagnostics, call: Call) -> Done:
         """Reset the counters to zero. Raises SpritzError unless the caller is an operator."""

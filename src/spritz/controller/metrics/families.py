@@ -147,8 +147,8 @@ class Pages:
 
     def scheduler(self) -> Families:
         """sdiag's figures, and those of the journal and the daemon."""
-        told = self._context.counting.told(self._context)
-        quick, full = told.quick, told.full
+        figures = self._context.counting.figures(self._context)
+        quick, full = figures.quick, figures.full
 
         def mean(total: float, count: int) -> float:
             return total / count if count else 0.0
@@ -158,8 +158,8 @@ class Pages:
             ("slurm_agent_queue_size", "Requests to nodes that wait; nodes are connected in Spritz", 0),
             ("slurm_agent_thread_cnt", "Threads of agents; there are none in Spritz", 0),
             ("slurm_backfilled_het_jobs", "Components of heterogeneous jobs that backfill has started", 0),
-            ("slurm_backfilled_jobs", "Jobs that backfill has started since the start", told.backfilled),
-            ("slurm_last_backfilled_jobs", "Jobs that backfill has started since the reset", told.backfilled_since),
+            ("slurm_backfilled_jobs", "Jobs that backfill has started since the start", figures.backfilled),
+            ("slurm_last_backfilled_jobs", "Jobs that backfill has started since the reset", figures.backfilled_since),
             ("slurm_bf_active", "Whether a backfill cycle is under way", 0),
             ("slurm_bf_cycle_cnt", "Backfill cycles", full.count),
             ("slurm_bf_cycle_last", "Last backfill cycle, microseconds", full.last),
@@ -189,24 +189,24 @@ class Pages:
             ("slurm_sched_mean_cycle", "Mean scheduling cycle, microseconds", mean(quick.total, quick.count)),
             ("slurm_sched_mean_depth_cycle", "Mean of jobs looked at", mean(quick.depth_total, quick.count)),
             ("slurm_sched_exit_end", "Scheduling cycles that saw the whole queue", quick.count),
-            ("slurm_sdiag_jobs_submitted", "Jobs submitted since the reset", told.jobs_submitted),
-            ("slurm_sdiag_jobs_started", "Jobs started since the reset", told.jobs_started),
-            ("slurm_sdiag_jobs_completed", "Jobs completed since the reset", told.jobs_completed),
-            ("slurm_sdiag_jobs_canceled", "Jobs cancelled since the reset", told.jobs_cancelled),
-            ("slurm_sdiag_jobs_failed", "Jobs failed since the reset", told.jobs_failed),
-            ("slurm_sdiag_jobs_pending", "Jobs pending", told.jobs_pending),
-            ("slurm_sdiag_jobs_running", "Jobs running", told.jobs_running),
-            ("slurm_sdiag_job_states_ts", "When jobs were counted", told.now),
-            ("slurm_sdiag_latency", "1000 readings of the clock, microseconds", told.clock_latency),
-            ("slurm_server_thread_cnt", "Requests under way", sum(told.pending.values())),
-            ("slurm_slurmdbd_queue_size", "Events that slurmdbd does not have yet", told.unsent_events),
-            ("slurm_last_proc_req_start", "When figures were asked for", told.now),
-            ("slurm_sched_stats_timestamp", "When figures were taken", told.now),
+            ("slurm_sdiag_jobs_submitted", "Jobs submitted since the reset", figures.jobs_submitted),
+            ("slurm_sdiag_jobs_started", "Jobs started since the reset", figures.jobs_started),
+            ("slurm_sdiag_jobs_completed", "Jobs completed since the reset", figures.jobs_completed),
+            ("slurm_sdiag_jobs_canceled", "Jobs cancelled since the reset", figures.jobs_cancelled),
+            ("slurm_sdiag_jobs_failed", "Jobs failed since the reset", figures.jobs_failed),
+            ("slurm_sdiag_jobs_pending", "Jobs pending", figures.jobs_pending),
+            ("slurm_sdiag_jobs_running", "Jobs running", figures.jobs_running),
+            ("slurm_sdiag_job_states_ts", "When jobs were counted", figures.now),
+            ("slurm_sdiag_latency", "1000 readings of the clock, microseconds", figures.clock_latency),
+            ("slurm_server_thread_cnt", "Requests under way", sum(figures.pending.values())),
+            ("slurm_slurmdbd_queue_size", "Events that slurmdbd does not have yet", figures.unsent_events),
+            ("slurm_last_proc_req_start", "When figures were asked for", figures.now),
+            ("slurm_sched_stats_timestamp", "When figures were taken", figures.now),
         ):
             yield _gauge(name, text, value)
         for name in _MOOT:
             yield _gauge(name, "Always 0: cycles that ended for a reason that Spritz does not have", 0)
-        yield from self._daemon(told.failures)
+        yield from self._daemon(figures.failures)
 
     def _daemon(self, failures: dict[str, int]) -> Families:
         context, state = self._context, self._state

@@ -42,7 +42,7 @@ def create_step(context: DecisionContext, command: CreateStep) -> StepCreated:
     spec = command.spec
     made = _made_before(context, command) if command.again and spec.io_key else None
     if made is not None:
-        return _told(made)
+        return _created(made)
     job = _running_job(context, command.job_id)
     settings = context.state.settings
     check_submit_line(settings, spec.submit_line)
@@ -72,7 +72,7 @@ def create_step(context: DecisionContext, command: CreateStep) -> StepCreated:
     context.record(StepOpened(at=context.now, step=step))
     for name in names:
         context.add_effect(launch(step, name))
-    return _told(step)
+    return _created(step)
 
 
 def create_het_step(context: DecisionContext, command: CreateHetStep) -> StepCreated:
@@ -88,7 +88,7 @@ def create_het_step(context: DecisionContext, command: CreateHetStep) -> StepCre
     jobs = [_running_job(context, leader.id + number) for number in groups]
     made = _parts_made_before(context, command, jobs) if command.again else []
     if made:
-        return _told(*made)
+        return _created(*made)
     settings = context.state.settings
     if len(groups) > 1 and "disable_hetjob_steps" in dict(settings.scheduler_parameters):
         raise Refused("ESLURM_NOT_SUPPORTED", message=_ONE_COMPONENT)
@@ -137,7 +137,7 @@ def create_het_step(context: DecisionContext, command: CreateHetStep) -> StepCre
         context.record(StepOpened(at=context.now, step=step))
         for name in step.running_nodes:
             context.add_effect(launch(step, name))
-    return _told(*steps)
+    return _created(*steps)
 
 
 def _parts_made_before(context: DecisionContext, command: CreateHetStep, jobs: list[Job]) -> list[Step]:
@@ -149,7 +149,7 @@ def _parts_made_before(context: DecisionContext, command: CreateHetStep, jobs: l
     return parts if len(parts) == len(jobs) else []
 
 
-def _told(step: Step, *others: Step) -> StepCreated:
+def _created(step: Step, *others: Step) -> StepCreated:
     """The reply without the environment, which the client itself has sent."""
     first, *others_told = (replace(part, spec=replace(part.spec, environment=())) for part in (step, *others))
     return StepCreated(step=first, others=tuple(others_told))
@@ -243,7 +243,7 @@ def attach(context: DecisionContext, command: AttachStep) -> StepCreated:
                     io_key=command.io_key,
                 )
             )
-    return _told(*whole)
+    return _created(*whole)
 
 
 def notify(context: DecisionContext, command: NotifyJob) -> Done:

@@ -104,7 +104,7 @@ def _run(arguments: Namespace, store: Store, terminal: Terminal) -> int:
     (pipeline.directory / "submitted").touch()
     if arguments.wait:
         return _wait(pipeline, store, terminal, as_json=arguments.json)
-    _told(pipeline, store, terminal, as_json=arguments.json)
+    _report(pipeline, store, terminal, as_json=arguments.json)
     terminal.err(f"`spritz pipeline show {pipeline.name}` shows how it fares\n")
     return 0
 
@@ -128,7 +128,7 @@ def _forget(pipeline: Pipeline, store: Store) -> None:
     shutil.rmtree(pipeline.directory, ignore_errors=True)
 
 
-def _told(pipeline: Pipeline, store: Store, terminal: Terminal, *, as_json: bool) -> None:
+def _report(pipeline: Pipeline, store: Store, terminal: Terminal, *, as_json: bool) -> None:
     """Print the pipeline's name, or with --json its whole state."""
     if as_json:
         terminal.out(json.dumps(graph.plain(pipeline, *graph.fares(pipeline, store)), indent=1) + "\n")
@@ -138,14 +138,14 @@ def _told(pipeline: Pipeline, store: Store, terminal: Terminal, *, as_json: bool
 
 def _wait(pipeline: Pipeline, store: Store, terminal: Terminal, *, as_json: bool) -> int:
     if not as_json:
-        _told(pipeline, store, terminal, as_json=False)
+        _report(pipeline, store, terminal, as_json=False)
     while True:
         state, steps = graph.fares(pipeline, store)
         if state not in ("RUNNING", "PENDING"):
             break
         time.sleep(_LOOK_SECONDS)
     if as_json:
-        _told(pipeline, store, terminal, as_json=True)
+        _report(pipeline, store, terminal, as_json=True)
     else:
         terminal.out(graph.drawn(pipeline, state, steps))
     return 0 if state == "COMPLETED" else 1
@@ -169,7 +169,7 @@ def _retry(arguments: Namespace, store: Store, terminal: Terminal) -> int:
     terminal.err(f"spritz: {words}\n")
     if arguments.wait:
         return _wait(pipeline, store, terminal, as_json=arguments.json)
-    _told(pipeline, store, terminal, as_json=arguments.json)
+    _report(pipeline, store, terminal, as_json=arguments.json)
     return 0
 
 

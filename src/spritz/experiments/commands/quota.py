@@ -17,7 +17,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 @reporting
 def run(arguments: Namespace, terminal: Terminal) -> int:
     user = arguments.user or submission.user()
-    lines = quotas.told(user)
+    lines = quotas.limit_lines(user)
     if arguments.json:
         sections: list[dict[str, object]] = []
         limits: list[str] = []

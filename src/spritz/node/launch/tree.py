@@ -14,7 +14,7 @@ from spritz.model.launch import LaunchStep
 from spritz.stepd.protocol import elsewhere
 
 
-class Place(TypedDict, total=False):
+class TreeLinks(TypedDict, total=False):
     """Fields of `SupervisorSpec` that say where this supervisor connects and how many connect to it."""
 
     io_numbered: bool
@@ -24,7 +24,7 @@ class Place(TypedDict, total=False):
     io_parent_at: tuple[str, int]
 
 
-def place_in(message: LaunchStep, node_index: int, tree_width: int) -> Place:
+def place_in(message: LaunchStep, node_index: int, tree_width: int) -> TreeLinks:
     """Of this node's supervisor. `tree_width` is slurm.conf's."""
     step, spec = message.step, message.step.spec
     if spec.tree_width is None or not spec.io_address:
@@ -32,14 +32,14 @@ def place_in(message: LaunchStep, node_index: int, tree_width: int) -> Place:
     parent, children = branches.place(node_index, len(step.nodes), spec.tree_width or tree_width)
     there = elsewhere(spec.io_address)
     address = there[2] if there is not None else spec.io_address
-    place = Place(io_numbered=True)
+    links = TreeLinks(io_numbered=True)
     if children:
-        place |= Place(io_listen=f"{address}-{step.job_id}.{node_index}", io_children=children)
+        links |= TreeLinks(io_listen=f"{address}-{step.job_id}.{node_index}", io_children=children)
     if parent >= 0:
-        place |= Place(io_parent=f"{address}-{step.job_id}.{parent}")
+        links |= TreeLinks(io_parent=f"{address}-{step.job_id}.{parent}")
         if there is not None:
-            place |= Place(io_parent_at=_daemon_of(message, step.node_names[parent]))
-    return place
+            links |= TreeLinks(io_parent_at=_daemon_of(message, step.node_names[parent]))
+    return links
 
 
 def _daemon_of(message: LaunchStep, node: str) -> tuple[str, int]:

@@ -60,7 +60,7 @@ def account_limits(view: PlanView, job: Job, record: JobRecord, requests: tuple[
         for bound in bounds(job_limits):
             if bound not in seen:
                 seen.add(bound)
-                limit = _told(view, bound, requested, request)
+                limit = _limit_of(view, bound, requested, request)
                 if limit is not None:
                     yield limit
 
@@ -158,7 +158,7 @@ def _job_limits(view: PlanView, request: Request) -> JobLimits | None:
     return view.snapshot.rules.job_limits(account, user, request.partition, qos, exempt)
 
 
-def _told(view: PlanView, bound: Bound, wanted: Mapping[str, int], request: Request) -> Limit | None:
+def _limit_of(view: PlanView, bound: Bound, wanted: Mapping[str, int], request: Request) -> Limit | None:
     asked = 1 if bound.what == JOBS else wanted.get(bound.what, 0)
     if bound.what == "time":
         asked = request.time_limit_minutes

@@ -80,7 +80,7 @@ def ahead(view: PlanView, record: JobRecord) -> Ahead:
         count=len(jobs),
         priority=best,
         users=largest(users),
-        first=tuple(_told(view, record, other, shape, own_shape) for _key, other, shape, own_shape in foremost),
+        first=tuple(_described(view, record, other, shape, own_shape) for _key, other, shape, own_shape in foremost),
     )
 
 
@@ -106,7 +106,7 @@ def _could_start(view: PlanView, shape: Shape) -> bool:
     return not shape.request.licenses or view.licenses.choose(shape.request.licenses) is not None
 
 
-def _told(view: PlanView, record: JobRecord, other: JobRecord, shape: Shape, own_shape: Shape) -> AheadJob:
+def _described(view: PlanView, record: JobRecord, other: JobRecord, shape: Shape, own_shape: Shape) -> AheadJob:
     partition = shape.request.partition
     pricing = view.snapshot.pricing
     job, user = view.named(other, record_label(other))

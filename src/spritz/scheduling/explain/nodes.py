@@ -129,7 +129,7 @@ def partition_view(view: PlanView, request: Request, planned: Planned | None = N
             finding = _test(view, row, request, least, index in serving, named, kept.get(index, ()))
         key = (TESTS.index(finding.test), finding.text, tuple(short.what for short in finding.short))
         groups.setdefault(key, []).append((row.name, finding))
-    tests = tuple(_told(members) for _key, members in sorted(groups.items(), key=lambda item: item[0]))
+    tests = tuple(_node_test(members) for _key, members in sorted(groups.items(), key=lambda item: item[0]))
     return PartitionView(
         partition=request.partition,
         reservation=request.reservation,
@@ -153,7 +153,7 @@ def nodes_wanted(view: PlanView, request: Request) -> list[int]:
     ]
 
 
-def _told(members: list[tuple[str, FailedTest]]) -> NodeTest:
+def _node_test(members: list[tuple[str, FailedTest]]) -> NodeTest:
     finding = members[0][1]
     text = finding.text
     needed = most = 0

@@ -88,7 +88,7 @@ class PmixServer:
         """The server has ended: remove its directory, and fail the step unless `end` was called before."""
         processes.spared.discard(self.pid)
         shutil.rmtree(self._directory, ignore_errors=True)
-        told = self._told()
+        told = self._output()
         os.close(self._errors)
         if not self._ending:
             self.end()
@@ -98,11 +98,11 @@ class PmixServer:
         self._connection.settimeout(_START_SECONDS)
         try:
             ready = process.receive_ready(self._connection)
-            error = ready.error and f"{ready.error}{self._told()}"
+            error = ready.error and f"{ready.error}{self._output()}"
         except TimeoutError:
             error = f"the PMIx server did not start in {_START_SECONDS:.0f} s"
         except (OSError, EOFError) as failure:
-            error = f"{failure}{self._told()}"
+            error = f"{failure}{self._output()}"
         if error:
             self._connection.close()
             self._kill()
@@ -121,7 +121,7 @@ class PmixServer:
             processes.spared.discard(self.pid)
             os.kill(self.pid, signal.SIGKILL)
 
-    def _told(self) -> str:
+    def _output(self) -> str:
         """The last lines of the library's error output."""
         size = os.fstat(self._errors).st_size
         text = os.pread(self._errors, _TOLD_BYTES, max(0, size - _TOLD_BYTES)).decode(errors="replace").strip()

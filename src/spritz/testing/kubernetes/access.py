@@ -121,7 +121,7 @@ def _decode(text: str) -> Object:
     return result
 
 
-class Asked:
+class AccessAttributes:
     """The action that a request asks for."""
 
     __slots__ = ("group", "name", "namespace", "path", "resource", "subresource", "verb")
@@ -164,7 +164,7 @@ class Rules:
         #: subject → (namespace or "" for all, rules)
         self._by_subject: dict[tuple[str, str], list[tuple[str, list[Object]]]] = {}
 
-    def allowed(self, user: User, asked: Asked) -> bool:
+    def allowed(self, user: User, asked: AccessAttributes) -> bool:
         if "system:masters" in user.groups:
             return True
         return any(_covers(rule, asked) for rule in self.rules_of(user, asked.namespace))
@@ -214,7 +214,7 @@ def _with_aggregated(role: Object, roles: list[Object]) -> list[Object]:
     return rules
 
 
-def _covers(rule: Object, asked: Asked) -> bool:
+def _covers(rule: Object, asked: AccessAttributes) -> bool:
     verbs = rule.get("verbs") or ()
     if asked.verb not in verbs and "*" not in verbs:
         return False

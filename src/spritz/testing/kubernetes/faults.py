@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from spritz.testing.kubernetes.access import Asked, User
+from spritz.testing.kubernetes.access import AccessAttributes, User
 
 #: Whether a fault applies to this request.
-Matches = Callable[[Asked, User], bool]
+Matches = Callable[[AccessAttributes, User], bool]
 
 #: Actions: answer with an error; cut the connection before acting; act, then cut it; act late.
 ERROR: Final = "error"
@@ -62,7 +62,7 @@ class Faults:
         if fault in self._faults:
             self._faults.remove(fault)
 
-    def take(self, asked: Asked, user: User) -> list[Fault]:
+    def take(self, asked: AccessAttributes, user: User) -> list[Fault]:
         """The faults that apply to this request; counts it for each."""
         if not self._faults:
             return []
@@ -89,7 +89,7 @@ class Faults:
         if unknown:
             raise TypeError(f"no such filter: {', '.join(sorted(unknown))}")
 
-        def matches(asked: Asked, user: User) -> bool:
+        def matches(asked: AccessAttributes, user: User) -> bool:
             return all(
                 (user.name if field == "user" else getattr(asked, field)) == value for field, value in filters.items()
             )

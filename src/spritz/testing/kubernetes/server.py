@@ -29,7 +29,7 @@ from cryptography.x509.oid import NameOID
 from spritz.runtime.clock import Clock, SystemClock
 from spritz.runtime.tasks import Supervisor
 from spritz.testing.kubernetes import access, errors, faults, tables
-from spritz.testing.kubernetes.access import ADMIN, ANONYMOUS, Asked, User
+from spritz.testing.kubernetes.access import ADMIN, ANONYMOUS, AccessAttributes, User
 from spritz.testing.kubernetes.cluster import Cluster, Request
 from spritz.testing.kubernetes.controllers import Controllers
 from spritz.testing.kubernetes.discovery import PLAIN, REVIEWS, discovery
@@ -258,7 +258,7 @@ class KubeServer:
     # Requests
 
     async def _answer(self, incoming: Incoming, connection: Connection) -> None:
-        asked, user = Asked("get", path=incoming.path), ANONYMOUS
+        asked, user = AccessAttributes("get", path=incoming.path), ANONYMOUS
         code = 200
         try:
             user = self._authenticate(incoming)
@@ -313,7 +313,7 @@ class KubeServer:
                 )
             )
 
-    def _denied(self, asked: Asked, user: User) -> Refusal:
+    def _denied(self, asked: AccessAttributes, user: User) -> Refusal:
         if asked.path:
             return Refusal(403, "Forbidden", f"forbidden: {asked.refusal(user)}")
         return errors.forbidden(asked.resource, asked.group, asked.name, asked.refusal(user))
@@ -328,8 +328,8 @@ class KubeServer:
         user, _audiences = self.cluster.tokens.user(token)
         asked = incoming.headers.get("impersonate-user")
         if asked is not None:
-            if not self.cluster.rules.allowed(user, Asked("impersonate", "", "users", "", asked)):
-                raise self._denied(Asked("impersonate", "", "users", "", asked), user)
+            if not self.cluster.rules.allowed(user, AccessAttributes("impersonate", "", "users", "", asked)):
+                raise self._denied(AccessAttributes("impersonate", "", "users", "", asked), user)
             return User(
                 asked, [incoming.headers["impersonate-group"]] if "impersonate-group" in incoming.headers else []
             )
@@ -343,7 +343,7 @@ class KubeServer:
         elif len(parts) >= 4 and parts[0] == "apis":
             group, version, parts = parts[1], parts[2], parts[3:]
         else:
-            return _Route(None, Asked(_VERBS.get(incoming.method, "get"), path=incoming.path))
+            return _Route(None, AccessAttributes(_VERBS.get(incoming.method, "get"), path=incoming.path))
         namespace = ""
         if (
             parts[0] == "namespaces"
@@ -369,7 +369,7 @@ class KubeServer:
             verb = "watch"
         elif verb == "delete" and not name:
             verb = "deletecollection"
-        return _Route(kind, Asked(verb, group, plural, namespace, name, subresource))
+        return _Route(kind, AccessAttributes(verb, group, plural, namespace, name, subresource))
 
     async def _act(self, route: _Route, incoming: Incoming, user: User) -> tuple[int, bytes, list[str]]:
         kind, asked = route.kind, route.asked
@@ -445,7 +445,7 @@ class KubeServer:
         return code, msgspec.json.encode(result), request.warnings
 
     async def _patch(
-        self, kind: Kind, asked: Asked, incoming: Incoming, request: Request, subresource: str = ""
+        self, kind: Kind, asked: AccessAttributes, incoming: Incoming, request: Request, subresource: str = ""
     ) -> tuple[int, Object]:
         content_type = incoming.headers.get("content-type", "").split(";")[0].strip()
         force = incoming.query.get("force") in ("true", "1")
@@ -493,7 +493,7 @@ class KubeServer:
         return head[:-1] + b',"items":[' + b",".join(_encoded(kind, stored) for stored in found) + b"]}"
 
     async def _subresource(
-        self, kind: Kind, asked: Asked, incoming: Incoming, request: Request
+        self, kind: Kind, asked: AccessAttributes, incoming: Incoming, request: Request
     ) -> tuple[int, Object | bytes]:
         cluster, name = self.cluster, asked.subresource
         if name not in kind.subresources:
@@ -530,7 +530,7 @@ class KubeServer:
             )
         raise Refusal(501, "NotImplemented", f"the test server has no {kind.plural}/{name}")
 
-    async def _scale(self, kind: Kind, asked: Asked, incoming: Incoming, request: Request) -> Object:
+    async def _scale(self, kind: Kind, asked: AccessAttributes, incoming: Incoming, request: Request) -> Object:
         paths = kind.scale_paths or {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
         cluster = self.cluster
         field = paths["specReplicasPath"].strip(".").split(".")
@@ -564,7 +564,7 @@ class KubeServer:
             obj = await cluster.update(kind, asked.namespace, asked.name, change, request, subresource="scale")
         return _scale_of(kind, obj, paths)
 
-    def _token(self, asked: Asked, body: Object) -> Object:
+    def _token(self, asked: AccessAttributes, body: Object) -> Object:
         account = self.cluster.get(self.cluster.plural("serviceaccounts"), asked.namespace, asked.name)
         spec = body.get("spec") or {}
         seconds = max(int(spec.get("expirationSeconds") or 3600), 1)
@@ -585,7 +585,7 @@ class KubeServer:
             "status": {"token": token, "expirationTimestamp": end},
         }
 
-    def _review(self, asked: Asked, body: Object, user: User) -> Object:
+    def _review(self, asked: AccessAttributes, body: Object, user: User) -> Object:
         spec = body.get("spec") or {}
         kind = next(kind for group, plural, kind in REVIEWS if (group, plural) == (asked.group, asked.resource))
         result: Object = {"kind": kind, "apiVersion": f"{asked.group}/v1", "metadata": {}, "spec": spec}
@@ -614,7 +614,7 @@ class KubeServer:
             who = User(spec.get("user", ""), spec.get("groups") or [])
         about_resource, about_path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
         if about_resource:
-            wanted_access = Asked(
+            wanted_access = AccessAttributes(
                 about_resource.get("verb", ""),
                 about_resource.get("group", ""),
                 about_resource.get("resource", ""),
@@ -623,7 +623,9 @@ class KubeServer:
                 about_resource.get("subresource", ""),
             )
         else:
-            wanted_access = Asked((about_path or {}).get("verb", ""), path=(about_path or {}).get("path", ""))
+            wanted_access = AccessAttributes(
+                (about_path or {}).get("verb", ""), path=(about_path or {}).get("path", "")
+            )
         return result | {"status": {"allowed": self.cluster.rules.allowed(who, wanted_access)}}
 
     # Watches
@@ -703,7 +705,7 @@ class KubeServer:
 class _Route:
     __slots__ = ("asked", "kind")
 
-    def __init__(self, kind: Kind | None, asked: Asked) -> None:
+    def __init__(self, kind: Kind | None, asked: AccessAttributes) -> None:
         self.kind = kind
         self.asked = asked
 
