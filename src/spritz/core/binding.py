@@ -188,6 +188,8 @@ def gpu_masks(
     binding = parse_gpu_bind(bind) if bind else Binding()
     if not devices or binding.type == "none":
         return ()
+    # Numbers and masks of the user count the step's own devices, and are used again from the first if there are more
+    # tasks.
     step_devices = mask_ids(devices)
     if binding.type in ("map_gpu", "map"):
         return tuple(
@@ -203,6 +205,7 @@ def gpu_masks(
     if binding.type == "closest":
         return _closest(tasks, devices, cpus_by_task, near)
     shares = [(devices, binding.values[0])] if binding.type == "per_task" and binding.values else per_task
+    # With too few devices for every task, all tasks share all devices: as for a step without binding.
     if not shares or any(count * tasks > mask.bit_count() for mask, count in shares):
         return ()
     dealt = [_filled(tasks, mask, count) for mask, count in shares]

@@ -174,6 +174,9 @@ def _settled(
     borrowed: dict[int, int] = {}
     for number, members in groups.items():
         owner = owners.get(number)
+        # What is free below the owner stands behind unused guarantees first, and only the part of them that nothing
+        # free covers is lent. With 8 GPUs, of which A is guaranteed 4 and uses none while B is guaranteed none and uses
+        # 6, 2 are free: so A has lent 2 and not 4.
         used = in_use if owner is None else owner.used.get(tres, 0)
         room = capacity if owner is None else max(owner.guaranteed[tres], used)
         unused = [max(0, member.guaranteed.get(tres, 0) - member.used.get(tres, 0)) for member in members]

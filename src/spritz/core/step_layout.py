@@ -290,11 +290,14 @@ def _step_node(
     request: StepRequest, job_node: JobNode, ids: tuple[int, ...], gres: tuple[GresAllocation, ...], node: Node
 ) -> StepNode:
     spec, tasks = request.spec, len(ids)
+    # Without --exact the step has all of the job's free CPUs on the node; with --overlap also those of other steps.
     cpus = job_node.all_cpus if spec.overlap and not request.exact else job_node.cpus
     if request.exact:
         cpus = lowest_bits(cpus, tasks * request.cpus_per_task)
     memory = job_node.share.memory_mib
     if memory and asks_memory(spec):
+        # Each `or` falls through both for an option that was not given and for its value 0, which asks for all of the
+        # job's memory.
         per_gpu = (spec.memory_mib_per_gpu or 0) * sum(item.count for item in gres if item.name == "gpu")
         memory = spec.memory_mib_per_node or (spec.memory_mib_per_cpu or 0) * cpus.bit_count() or per_gpu or memory
         if memory > job_node.memory_mib:

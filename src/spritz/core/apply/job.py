@@ -196,6 +196,7 @@ def _started(state: State, event: events.JobStarted) -> None:
         association=event.association or state.jobs[event.job_id].association,
         priority=event.priority or state.jobs[event.job_id].priority,
     )
+    # Facts about the wait end with it: flags, the expected start, and the preemption that made room.
     if job.flags & _PENDING_FLAGS:
         job = replace(job, flags=int(job.flags & ~_PENDING_FLAGS))
     if job.expected_start_at or job.start_by_at:
@@ -212,6 +213,7 @@ def _started(state: State, event: events.JobStarted) -> None:
         state.refresh_node_deadline(share.node)
     state.hold_idle_nodes(job)
     if job.has_script:
+        # The batch step has no event of its own: a job with a script starts together with it, or not at all.
         first = allocation.nodes[0]
         container = job.spec.container
         state.put_step(

@@ -45,6 +45,7 @@ def update_crontab(context: DecisionContext, command: UpdateCrontab) -> CrontabU
     count = len(command.jobs)
     if state.job_count + count > state.settings.max_job_count or (count and not enough_numbers(state, count)):
         raise Refused("ESLURM_MAX_JOB_COUNT", hint="MaxJobCount is reached")
+    # Build every job before the first event: a refused line must leave the old crontab in force.
     first = free_number(state, count) if count else 0
     jobs: list[Job] = []
     for place, submission in enumerate(command.jobs):
@@ -53,6 +54,7 @@ def update_crontab(context: DecisionContext, command: UpdateCrontab) -> CrontabU
         except Refused as refused:
             return refusal(submission, refused.rejection.code, refused.rejection.hint)
     for old in [state.jobs[number] for number in sorted(state.live_by_user.get(uid, ()))]:
+        # A running job of the old crontab runs on, but does not repeat.
         if old.spec.cron is not None and not old.state.ended:
             end_repetition(context, old)
             if old.state is JobState.PENDING:

@@ -117,13 +117,16 @@ def _verdict(state: State, waiter: Waiter, item: Dependency, now: float) -> tupl
     if is_array and item.task_id is None:
         return _array_verdict(state, waiter, item, now)
     if is_array:
+        # A task that was cancelled while pending never got a record of its own: the array remembers it in a mask.
         if _cancelled(state, item.job_id) >> (item.task_id or 0) & 1:
             return FULFILLED if item.kind == "after" else _end_verdict(item.kind, False), 0.0
         number = state.arrays.get(item.job_id, {}).get(item.task_id or 0)
         if number is not None:
             target = state.jobs[number]
+        # A task that has not been split off is pending in the array's record, which then stands for it.
         elif target is None or target.array is None or not mask_of(target.array.pending) >> (item.task_id or 0) & 1:
             target = None
+    # The job is no array, so it has no such task.
     elif item.task_id is not None and item.kind != "aftercorr":
         target = None
     if target is None:
@@ -131,6 +134,7 @@ def _verdict(state: State, waiter: Waiter, item: Dependency, now: float) -> tupl
     if het.is_leader(target):
         return _het_verdict(state, item, target, now)
     if item.kind == "after":
+        # `after` asks for a start. A requeued job is pending again, but has started before.
         if target.state is JobState.PENDING and not target.restart_count:
             return UNFULFILLED, 0.0
         return _after(target.started_at or target.ended_at, item, now)

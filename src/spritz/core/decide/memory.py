@@ -75,6 +75,8 @@ def with_cpus_for_memory(state: State, spec: JobSpec) -> JobSpec:
     most = min((limit for limit in limits if limit), default=0)
     if not most:
         return spec
+    # More memory for a CPU than MaxMemPerCPU allows: more CPUs with less memory each, the same memory in all. With
+    # --mem, as many CPUs on each node as its memory costs.
     if (spec.memory_mib_per_cpu or 0) > most:
         memory = spec.memory_mib_per_cpu or 0
         times = -(-memory // most)

@@ -136,6 +136,8 @@ def overlapping(
         other = state.reservations[name]
         if name == draft.name or (named and ("OVERLAP" in other.flags or other.maintenance)):
             continue
+        # A mask of None is the whole node, which conflicts with any part; two parts conflict only if they share CPUs or
+        # devices.
         mask = other.mask_on(node)
         if devices is not None:
             taken = mask is None or bool(other.devices_on(node).get(devices[0], 0) & devices[1])
@@ -147,6 +149,7 @@ def overlapping(
 
 
 def meet(reservation: Reservation, other: Reservation) -> bool:
+    # A floating reservation moves with the clock, so at some time it meets any other.
     if reservation.floating or other.floating:
         return True
     return any(
@@ -173,6 +176,7 @@ def busy(
         job = state.jobs[job_id]
         if job.allocation is not None and job.allocation.reservation == draft.name:
             continue
+        # A job without a time limit may stay for ever. A completing job is about to leave, whatever its end was.
         ends_at = job.ends_at if job.state.active and job.ends_at else NEVER
         if job_id in use.completing:
             ends_at = now
@@ -192,6 +196,7 @@ def _with_cores(
     free = [(name, free_cores(state, draft, name, now)) for name in names]
     chosen: dict[str, int] = {}
     if wanted.core_counts is not None and (len(wanted.core_counts) > 1 or wanted.node_count):
+        # A number for each node: a list, or one number that NodeCnt repeats.
         counts = wanted.core_counts
         if wanted.nodes is not None and len(counts) not in (1, len(names)):
             raise Refused("ESLURM_INVALID_CORE_CNT")
@@ -207,6 +212,8 @@ def _with_cores(
     left_cores = wanted.core_counts[0] if wanted.core_counts is not None else 0
     if left_cpus <= 0 and left_cores <= 0:
         raise Refused("ESLURM_INVALID_CORE_CNT")
+    # A total for all nodes, taken node after node. The number that was not given starts at 0, so only the other one
+    # keeps the loop going.
     for name, cores in free:
         for core in cores:
             if left_cpus <= 0 and left_cores <= 0:

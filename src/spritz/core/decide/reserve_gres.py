@@ -105,6 +105,7 @@ def _with_gres(
         if len(parts) < count:
             raise Refused("ESLURM_NODES_BUSY", hint=f"{len(parts)} nodes have that free then, {count} are wanted")
     else:
+        # A total: each node gives all that it has free until nothing is missing, so that few nodes are reserved.
         left = {(name, kind): count for name, kind, count in needs}
         for name in names:
             part = _part(state, draft, name, left, now, whole=False) if any(left.values()) else None
@@ -112,10 +113,13 @@ def _with_gres(
                 continue
             parts[name] = part
             for gres in part[0]:
+                # A device with a type also counts towards a request without one; `_check` has refused requests for
+                # both.
                 key = (gres.name, gres.type) if (gres.name, gres.type) in left else (gres.name, "")
                 left[key] -= gres.count
         if any(left.values()):
             raise Refused("ESLURM_NODES_BUSY", hint="too few devices are free at that time")
+    # Reservations list nodes in the order of the configuration, whatever order they were chosen in.
     ordered = [name for name in state.nodes if name in parts]
     return counted(
         state,
@@ -155,10 +159,12 @@ def _part(
             given.append(
                 GresAllocation(name=kind_name, type=kind_of_gres, count=mask.bit_count(), indexes=mask_text(mask))
             )
+        # Cores in proportion to the devices: half of the node's GPUs come with half of its cores.
         taken = max(taken, len(devices) / total)
         local |= _local_cpus(node, [line for _index, line in devices])
     if not given:
         return None
+    # Cores near the devices first. Sorting is stable, so the others follow in their order.
     cores = sorted(free_cores(state, draft, name, now), key=lambda core: not core & local)
     part = cores[: max(1, int(len(core_masks(node.config.capacity)) * taken))]
     return (tuple(given), join(part)) if part else None

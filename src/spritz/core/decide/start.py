@@ -177,11 +177,14 @@ def _allocation_refusal(
     freed_state: FreedState, job: Job, allocation: Allocation, partition: Partition, now: float
 ) -> str:
     state, seen = freed_state.state, set()
+    # Placement saw a snapshot. Whatever it relied on may have changed since, so each share is compared with the node as
+    # it is now. A share that no longer fits is refused and never adjusted: the next cycle plans the job again.
     sharing = jobs_per_cpu(partition, job.spec)
     if wants_whole_nodes(job.spec, partition, state.settings) and not allocation.whole_nodes:
         return "no whole nodes"
     for share in allocation.nodes:
         name = share.node
+        # `NodeUse` keeps one share for each job: a second one on the same node would be charged, but never given back.
         if name in seen:
             return f"node {name} twice"
         seen.add(name)

@@ -40,6 +40,8 @@ _ONE_COMPONENT = "Job steps that span multiple components of a heterogeneous job
 def create_step(context: DecisionContext, command: CreateStep) -> StepCreated:
     """Lay the step out and launch it on its nodes. For a repeated request, only return the step."""
     spec = command.spec
+    # srun repeats a request whose answer was lost, for example by a restart of the controller. Its I/O key is random,
+    # so it identifies the step that the first attempt created.
     made = _made_before(context, command) if command.again and spec.io_key else None
     if made is not None:
         return _created(made)
@@ -85,6 +87,7 @@ def create_het_step(context: DecisionContext, command: CreateHetStep) -> StepCre
     groups = tuple(number for number, _spec in command.parts)
     if not groups or list(groups) != sorted(set(groups)) or groups[-1] >= leader.het_size or groups[0] < 0:
         raise Refused("ESLURM_INVALID_JOB_ID", hint=f"components are numbered from 0 to {leader.het_size - 1}")
+    # Components have consecutive ids, beginning with the leader's.
     jobs = [_running_job(context, leader.id + number) for number in groups]
     made = _parts_made_before(context, command, jobs) if command.again else []
     if made:
@@ -96,9 +99,12 @@ def create_het_step(context: DecisionContext, command: CreateHetStep) -> StepCre
         check_submit_line(settings, spec.submit_line)
         if spec.ports is not None:
             raise Refused("ESLURM_NOT_SUPPORTED", hint="--resv-ports is for steps of one component")
+    # One id for all parts: it must be unused in every component, also in one that has run more steps of its own.
     step_id = max(component.next_step_id for component in het.members(context.state, leader))
     if step_id >= settings.max_step_count:
         raise Refused("ESLURM_STEP_LIMIT")
+    # Lay out every part before the first event: a part that does not fit must leave no step of the other components
+    # behind.
     laid_out = []
     for job, (_number, spec) in zip(jobs, command.parts, strict=True):
         nodes = _laid_out(context, job, spec, tuple(context.state.steps.get(job.id, {}).values()))
@@ -107,12 +113,15 @@ def create_het_step(context: DecisionContext, command: CreateHetStep) -> StepCre
         laid_out.append(nodes)
     names = tuple(node.allocation.node for nodes in laid_out for node in nodes)
     counts = tuple(len(node.task_ids) for nodes in laid_out for node in nodes)
+    # Each part numbers its tasks from 0; the step numbers them on through its components, in their order.
     numbered, task = [], 0
     for nodes in laid_out:
         numbered.append(
             tuple(replace(node, task_ids=tuple(task + task_id for task_id in node.task_ids)) for node in nodes)
         )
         task += sum(len(node.task_ids) for node in nodes)
+    # Only MPI servers need to know which node has which task; other steps are spared the size, which grows with the
+    # tasks.
     served = any(spec.mpi != "none" for _number, spec in command.parts)
     task_ids = tuple(tuple(node.task_ids for node in nodes) for nodes in numbered) if served else ()
     steps, rank = [], 0
