@@ -106,6 +106,7 @@ def clash(holder: Holder, part: NodeAllocation) -> bool:
         return True
     for device in part.gres:
         for held in holder.gres:
+            # Without numbers the devices have not been chosen yet, so they may be the same ones.
             if device.name == held.name and not (mask_of(device.indexes) and mask_of(held.indexes)):
                 return True
             if device.name == held.name and mask_of(device.indexes) & mask_of(held.indexes):

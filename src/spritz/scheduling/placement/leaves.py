@@ -154,6 +154,7 @@ def fewest(sizes: dict[int, Size], need: Size, must: Sequence[int] = ()) -> list
         return chosen
     kinds = [kind for kind in range(3) if missing[kind]]
     least = max(_reach([size[kind] for size in others.values()], missing[kind]) for kind in kinds)
+    # No set can be smaller than `least`, so a greedy choice of that size needs no search.
     best: list[int] | None = None
     for kind in (*kinds, None) if len(kinds) > 1 else kinds:
         leaf_set = _greedy(others, missing, kind)

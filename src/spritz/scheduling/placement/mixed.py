@@ -99,6 +99,9 @@ def _dealt(
     ahead = tuple(map(sum, zip(*(have[each.index] for each in chosen), strict=True)))
     parts: list[tuple[Candidate, Request]] = []
     for later, candidate in zip(range(len(chosen) - 1, -1, -1), chosen, strict=True):
+        # `ahead`: what the nodes that follow have of each type. This node must take what they lack (`share`); beyond
+        # that it takes what it can (`spare`), but leaves a device for each of them, because every chosen node
+        # must serve a task.
         ahead = tuple(map(int.__sub__, ahead, have[candidate.index]))
         devices = candidate.gpus
         share = [max(0, left_count - other) for left_count, other in zip(left, ahead, strict=True)]

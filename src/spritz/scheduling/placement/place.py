@@ -301,6 +301,7 @@ def _place_in_leaves(
     room = LeafCapacity(fabric, nodes, able.tasks, able.gpus, target)
     must = sorted({int(fabric.leaf_of[index]) for index in required})
     for leaves in islice(leaf_sets(fabric, room, target, must, request.switches), LEAF_SETS_MAX):
+        # Rank of each leaf in this set, in which `select` fills them; -1: not in the set.
         turn = np.full(fabric.below.shape[1], -1, np.int64)
         turn[leaves] = np.arange(len(leaves))
         near = (turn[leaf_of] >= 0).nonzero()[0]
@@ -313,6 +314,7 @@ def _place_in_leaves(
         if fabric.spread and len(leaves) > 1:
             candidates = _leaf_by_leaf(candidates)
         allocation = _place_grouped(table, request, part, candidates, required, prefer)
+        # Counts of nodes only bound what fits: whether the leaves got whole segments shows in the allocation.
         if allocation is not None and (
             (request.segment == 1 and not request.segments_spread) or _is_segmented(table, allocation, fabric, request)
         ):

@@ -141,6 +141,8 @@ def _in_order(
                 break
             taking.take(candidate)
         return taking.chosen if _complete(taking.chosen, target) else None
+    # As Slurm's best fit: lighter nodes first; among equal weights the smallest run of neighbours that completes the
+    # job, else the largest, so that few runs are broken.
     weights = sorted({candidate.weight for candidate in others})
     for weight in weights:
         runs = [_Run(run) for run in _runs([candidate for candidate in others if candidate.weight == weight])]

@@ -242,6 +242,7 @@ def _shares(row: NodeRow, request: Request, pool: GresPool, count: int) -> dict[
             device = best(per_task)
             if device is None:
                 return None
+            # A device with a task is closed for other tasks; the fixed share below may still lie on it.
             taken[device] = per_task
             free[device] = -1
         if fixed:

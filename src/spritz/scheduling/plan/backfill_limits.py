@@ -34,6 +34,8 @@ class BackfillLimits:
         queue.
         """
         parameters, now = self._parameters, self._snapshot.now
+        # The first blocked job of a queue always gets a planned start: otherwise smaller jobs could overtake it for
+        # ever.
         if head or not self._full:
             return head
         if parameters.easy or made >= parameters.planned_starts_max:

@@ -24,6 +24,7 @@ def waiting_partitions(snapshot: Snapshot, *, apart: bool) -> tuple[frozenset[st
     first = bisect_right(snapshot.ends, now - wait, key=lambda end: end[0]) if wait else len(snapshot.ends)
     homes: set[str] = set()
     until = 0.0
+    # `ends` is in order of time, and holds running jobs too, whose ends are in the future.
     for ended_at, job_id in snapshot.ends[first:]:
         if ended_at > now:
             break

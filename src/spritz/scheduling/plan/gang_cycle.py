@@ -96,6 +96,8 @@ class Trial:
         request, allocation = placed
         if crossed(cycle.snapshot.reserved, request, allocation, cycle.snapshot.now):
             return False
+        # Components are tried one after the other, each with those before it charged: two components may each be within
+        # a limit, or within the free licences, and exceed them together.
         record = self._gang.records[index]
         verdict = self._limits.verdict(record, request, allocation)
         chosen = self._licenses.choose(request.licenses, cycle.licenses.reserved(request)) if request.licenses else {}
@@ -124,6 +126,8 @@ def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list
     # Resources freed in any of its partitions may help, and so may planned starts that were dropped.
     freed = sum(snapshot.partition_freed.get(name, 0) for name in {line[0] for line in lines})
     last = shapes[0][0]
+    # Only resources freed in one of these partitions, or another set of planned starts, can make room. If neither has
+    # changed since the last failure, the search would fail again.
     if cycle.findings.failure(last) == Failure(freed, kept.version):
         return None
     choices = [[shape.request for shape in component_shapes] for component_shapes in shapes]
@@ -134,6 +138,7 @@ def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list
         trial.accept(0, None)
         if places is not None and not all(trial.accept(index, placed) for index, placed in enumerate(places)):
             places = None
+    # A limit's refusal is not remembered: its usage may fall without any resource being freed.
     failed = places is None and trial.verdict is None
     cycle.findings.failures[last] = Failure(freed, kept.version) if failed else None
     return places
@@ -178,6 +183,8 @@ def _wait(cycle: Cycle, gang: Gang, shapes: Sequence[Sequence[Shape]], limit: Ve
         if None not in stuck:
             _say(cycle, gang, next(found_verdict for found_verdict in stuck if found_verdict is not None))
             return
+    # A limit frees up at a time that is not known, so the job waits without holding back lower jobs. Licences get a
+    # planned start like nodes do, unless the time at which they are free is unknown too.
     never = any(all(cycle.licenses.never(shape.request) for shape in component_shapes) for component_shapes in shapes)
     if limit is not None and (limit is not LICENSES or never):
         _say(cycle, gang, limit)

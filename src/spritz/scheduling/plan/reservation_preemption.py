@@ -32,6 +32,8 @@ def make_room(
     outsiders = _outsiders(snapshot, reservation)
     if not outsiders:
         return None
+    # Jobs that are leaving already may free enough: then wait for them. Otherwise remove the youngest first, which lose
+    # least, until the job fits.
     trial = table.fork()
     leaving = [outsider for outsider in outsiders if outsider.preempting]
     staying = [outsider for outsider in outsiders if not outsider.preempting]
@@ -49,6 +51,7 @@ def make_room(
             break
     if allocation is None:
         return None
+    # Jobs that were removed on the way, but hold none of the nodes that the placement chose, stay.
     wanted, mode = set(allocation.names), guest_mode(snapshot.settings.preemption)
     victims = tuple(PlannedVictim(outsider.id, mode) for outsider in gone if wanted & set(outsider.names))
     return PlannedPreemption(job_id=record.id, task_id=task_id, allocation=allocation, victims=victims)

@@ -242,6 +242,7 @@ def _tasks_by_gres(row: NodeRow, request: Request) -> int:
         if request.shares_over == "task" and need.name in SHARED_GRES:
             free = row.shares_on_devices(need.name).values()
             tasks = min(tasks, sum(1 for device_free in free if device_free >= need.count))
+    # Needs of several types of one name also share that name's total: a device counts once, whatever type it serves.
     for name, count in by_name.items():
         held = sum(taken for (other, _kind), taken in fixed.items() if other == name)
         left = row.count_free(name, over=request.shares_over) - held

@@ -78,6 +78,7 @@ class Occupants:
             for job_class, jobs in self._on.pop(index, {}).items():
                 self.held[job_class][:, index] = 0
                 self.prices[job_class][:, index] = 0.0
+                # Classes without jobs are removed: each class costs a search for victims two arrays over all nodes.
                 self.counts[job_class] -= len(jobs)
                 if not self.counts[job_class]:
                     del self.counts[job_class], self.held[job_class], self.prices[job_class]

@@ -394,6 +394,8 @@ class Profile:
             nodes, places = within.node, within.place
             for column, counts in zip(columns, self.counts, strict=True):
                 column[nodes] = counts.reshape(-1)[places]
+            # Without a hold that begins before `until`, a node keeps what is free at the start: only the others are
+            # lowered.
             held_nodes = nodes[held[nodes]]
         elif only is None:
             held_nodes = np.flatnonzero(held)

@@ -57,6 +57,8 @@ def _take_over(projection: Projection, future_starts: Sequence[PlannedFutureStar
             continue
         for request in requests:
             planned.setdefault(request, []).append(item)
+    # Planned starts that the plan repeats are kept, matched one to one: dropping and making a hold again costs time for
+    # each of its nodes in the profile. Grouping by start avoids comparing every pair.
     for request, items in list(projection.ledger.by_request.items()):
         left: dict[float, list[PlannedFutureStart]] = {}
         for item in planned.get(request, ()):
