@@ -273,6 +273,8 @@ class Machines:
             if all(machine.host != request.host for machine in file.machines):
                 raise _wrong(f"no machine {request.host} has joined")
             machines = tuple(machine for machine in file.machines if machine.host != request.host)
+            # First to disk, then the effect: after a crash in between, the machine is revoked and is refused at its
+            # next connection.
             await self._keep(structs.replace(file, machines=machines, revoked=tuple({*file.revoked, request.host})))
             self.hub.dismiss(request.host)
             server = self._context.counting.server
@@ -362,6 +364,7 @@ class Machines:
         digest = hashlib.sha256(secret).digest()
         for kept in self._file.tokens:
             token = kept.token
+            # Compared in constant time: how long a refusal takes must not tell how much of the secret was right.
             if token.id != identity or not hmac.compare_digest(kept.secret_hash, digest):
                 continue
             if token.expires_at < self._context.clock.now():
@@ -374,6 +377,8 @@ class Machines:
                 raise _denied(f"not a host name without a domain, in lower case: {request.host[:64]!r}")
             if token.host and token.host != request.host:
                 raise _denied(f"token {token.id} is for machine {token.host}, not {request.host}")
+            # A token without a host must not take over an existing identity: a certificate for the name of the
+            # controller, or of a machine that has joined, would let its bearer pose as that machine.
             if not token.host and request.host == self.membership.host:
                 raise _denied(f"{request.host} is the controller's own name")
             if not token.host and any(machine.host == request.host for machine in self._file.machines):

@@ -284,10 +284,12 @@ class NodeLinks:
         direct: list[Effect] = []
         for effect in effects:
             channel = self._links[effect.node]
+            # A node with messages of its own under way gets this one over its link too: the tree could overtake them.
             if channel in self._plain or effect.node in self._direct:
                 direct.append(effect)
             else:
                 names.setdefault(channel, []).append(effect.node)
+        # The controller would be the head of every branch itself, so forwarding would only add a hop.
         if len(names) <= width and all(len(nodes) == 1 for nodes in names.values()):
             direct = list(effects)
             names = {}
@@ -297,6 +299,8 @@ class NodeLinks:
         region = fanout.regions(self._context.machine.state, settings.words("TopologyParam"))
         for head, below in fanout.heads(daemons, width, region):
             nodes = all_nodes((head, *below))
+            # Orders for a node arrive in the order of the effects: this message waits for every earlier one through the
+            # tree that has a node in common with it.
             before = {found for name in nodes if (found := self._forwarding.get(name)) is not None}
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._forwarding.update(dict.fromkeys(nodes, done))
@@ -325,6 +329,7 @@ class NodeLinks:
         missed: tuple[str, ...] = ()
         nodes = all_nodes((head, *below))
         try:
+            # Shielded, since other messages wait for the same future: the cancellation of one must not cancel theirs.
             for earlier in before:
                 await asyncio.shield(earlier)
             if any(name in self._under_way for name in nodes) or not self._letters.are_due(order.effect, nodes):

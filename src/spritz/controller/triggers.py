@@ -209,6 +209,8 @@ class TriggerWatch:
                 timed = set(TIMED_EVENTS).intersection(trigger.events)
                 pulls.append(Pull(trigger.id, now + (0 if timed else max(0, trigger.offset_seconds)), argument))
             job = state.jobs.get(trigger.job_id) if trigger.job_id else None
+            # A trigger on a job that has ended can never fire again, so it is removed, unless it fires now or still
+            # waits for a time.
             over = trigger.job_id and (job is None or job.state.ended)
             if over and (not argument or trigger.permanent) and not _waits(trigger, job, now):
                 gone.append(trigger.id)
@@ -227,6 +229,7 @@ class TriggerWatch:
                 return str(trigger.job_id)
             if job is not None and "time" in trigger.events and self._time_has_come(trigger, job, now):
                 return str(trigger.job_id)
+            # Events of nodes are the job's own only while it holds them.
             if job is None or over:
                 return ""
             wanted = set(job.allocation.names) if job.state.active and job.allocation is not None else set()

@@ -136,6 +136,7 @@ class Daemon:
         namespaces = self._settings.private_hosts or any(
             node.setup.container is not None for node in self._settings.nodes.values()
         )
+        # Before the zygote starts: it and the supervisors that it forks inherit these cores.
         self._keep_to_own_cores(())
         zygote = self._zygote = Zygote(self._log_descriptor(), _raise_files_limit(), own_namespaces=namespaces)
         zygote.start()
@@ -158,6 +159,8 @@ class Daemon:
                     await self._listen(server)
                     await self._write_hosts()
                     self._log_confinement()
+                    # Before the first registration: a step that is missing there counts as lost, and its job is
+                    # requeued although the step still runs.
                     adopted = self._agent.adopt(self._boot_id)
                     self._watch_signals()
                     relay = self._begin_relay(tasks)

@@ -228,6 +228,7 @@ class Machine:
         if entry is not None:
             if message.step_id in entry.steps:
                 return [EndStep(key, message.kill_wait_seconds, message.cause, message.at)]
+            # A step that waits for the Prolog ends without a supervisor, so its report is made here.
             waiting = [one for one in entry.queued if _key(one) == key]
             if waiting:
                 entry.queued.remove(waiting[0])
@@ -255,6 +256,8 @@ class Machine:
         life = (message.job.id, message.job.restart_count)
         entry = self._jobs.get(life)
         if entry is None:
+            # A job that was never here needs its Epilog all the same, because its allocation included this node;
+            # without an Epilog, or after it, the answer is that the job has gone, however often it is asked for.
             if life in self._gone or not self.has_epilog:
                 return [self._job_gone(life)]
             entry = self._jobs[life] = _JobHere(message.job)
@@ -318,6 +321,7 @@ class Machine:
             actions.append(Send(NodeTrouble(name=self.node, reason=reason)))
         if key.step_id == STEP_BATCH:
             entry.over = True
+            # Nothing is left to do for the job: one message reports the end of the script and that the job has gone.
             if not entry.steps and not self.has_epilog and not entry.wants_gone:
                 self._forget(life)
                 return [*actions, Send(_with_job_gone(result))]

@@ -230,6 +230,7 @@ class ClientGroup:
 
     def _closed(self, link: AnyLink, lost: bool) -> None:
         self._forget_closed()
+        # Supervisors below this node reach srun only through the primary connection.
         if link.primary and self._below is not None:
             self._below.close()
             self._below = None

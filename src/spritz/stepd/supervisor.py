@@ -354,6 +354,7 @@ class Supervisor:
     def _reap(self) -> None:
         while True:
             try:
+                # SIGCHLD signals merge, so one wake-up reaps every child that has ended.
                 pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 self._childless = True
@@ -367,6 +368,8 @@ class Supervisor:
                 self._end_ended(pid, status)
                 continue
             task = self._group.by_pid.get(pid)
+            # Also children that were adopted from a task (subreaper): their use belongs to the step, though not to a
+            # task.
             self._usage.add(used, None if task is None else task.spec.task_id)
             if pid in self._epilogs:
                 self._epilogs.discard(pid)
