@@ -1,4 +1,4 @@
-"""Commands that show the same again and again (`-i SECONDS`), until somebody ends them."""
+"""Commands that repeat a listing every few seconds (`-i SECONDS`) until they are interrupted."""
 
 from __future__ import annotations
 

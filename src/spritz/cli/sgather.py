@@ -58,7 +58,7 @@ def main(argv: list[str], context: Context) -> int:
     if not nodes or "SLURM_JOB_ID" not in context.environ:
         context.error("Command only valid from within a Slurm job")
         return 1
-    # Every node, also after one that failed: the rest may be all that somebody wants.
+    # Go on after a node that failed: files of the other nodes may be all that the user needs.
     return max(_gather(node, options, rest[0], rest[1], context) for node in hostlist.expand(nodes))
 
 

@@ -9,6 +9,9 @@ from typing import Protocol
 
 from spritz.experiments.errors import ExperimentError
 
+#: Help for an argument RUN.
+RUN_HELP = "name of a run, a prefix of it (the newest matches), or a job number"
+
 
 class Terminal(Protocol):
     """Standard output and error, and their properties."""

@@ -326,7 +326,7 @@ def per_node_gpus(options: RunOptions) -> str:
     if not count.isdigit() or not nodes.isdigit():
         raise ExperimentError(f"--gpus={options.gpus} --nodes={nodes}: this template needs --gpus-per-node")
     if int(count) % int(nodes):
-        raise ExperimentError(f"--gpus={count} cannot be divided over {nodes} nodes; say --gpus-per-node")
+        raise ExperimentError(f"--gpus={count} cannot be divided over {nodes} nodes; use --gpus-per-node")
     return str(int(count) // int(nodes))
 
 

@@ -101,7 +101,7 @@ def ensure(home: Path) -> None:
     if server is not None and server.host != socket.gethostname():
         raise ExperimentError(
             f"the tracking server at {server.url} does not answer",
-            hint=f"`spritz track start` on {server.host} starts it again, here it starts it here",
+            hint=f"`spritz track start` on {server.host} restarts it there; here it starts a server on this machine",
         )
     _start(home, server.address if server else None)
 

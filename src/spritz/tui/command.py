@@ -38,7 +38,12 @@ _ALTERNATE_SCREEN, _MAIN_SCREEN = "\x1b[?1049h\x1b[H", "\x1b[?1049l"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("filter", nargs="*", metavar="WORD", help="user:alice state:pd part:gpu name:train -word word")
+    parser.add_argument(
+        "filter",
+        nargs="*",
+        metavar="WORD",
+        help="filters: user:alice state:pd part:gpu name:train; a word must occur, a -word must not",
+    )
     parser.add_argument("--dir", metavar="DIR", help="directory of the cluster (default: the one that commands find)")
     parser.add_argument("--once", action="store_true", help="a snapshot as plain text")
     parser.add_argument("--json", action="store_true", help="a snapshot as one JSON object")

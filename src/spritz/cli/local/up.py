@@ -53,7 +53,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--cpus", metavar="N", type=int, help="CPUs that each virtual node declares (default 8)")
     parser.add_argument("--memory", metavar="SIZE", help="memory that each virtual node declares (default 4G)")
     parser.add_argument("--gpus", metavar="N", type=int, help="GPUs that each virtual node declares (default 0)")
-    parser.add_argument("--gpu-type", metavar="NAME", help="their type, as in --gres=gpu:NAME:1")
+    parser.add_argument("--gpu-type", metavar="NAME", help="type of these GPUs, as in --gres=gpu:NAME:1")
     parser.add_argument(
         "--listen",
         metavar="ADDR",

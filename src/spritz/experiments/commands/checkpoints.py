@@ -11,19 +11,19 @@ from spritz.experiments import checkpoints, metrics, record, slurm, snapshot, st
 from spritz.experiments.checkpoints import Checkpoint
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.interface import RUN_HELP, Terminal, reporting
 from spritz.experiments.store import Store
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN")
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_argument("--dir", action="append", default=[], metavar="DIR",
                         help="also search here, for a run that writes outside its code directory")  # fmt: skip
     parser.add_argument("--keep-last", type=int, metavar="N", help="policy: keep the newest N (at least 1)")
     parser.add_argument("--keep-best", metavar="METRIC[:min|:max]",
                         help="policy: keep the best by this metric (for a loss or error the smallest)")  # fmt: skip
     parser.add_argument("--prune", action="store_true", help="remove checkpoints that the policy does not keep")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
 
 
 @reporting

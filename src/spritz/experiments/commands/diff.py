@@ -10,7 +10,7 @@ from typing import Any
 
 from spritz.experiments import record, snapshot, states, submission
 from spritz.experiments.home import home
-from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.interface import RUN_HELP, Terminal, reporting
 from spritz.experiments.store import Store
 
 #: Variables that differ between any two shells, and are not shown.
@@ -18,8 +18,8 @@ _PASSING = ("SSH_", "XDG_", "TERM", "SHLVL", "OLDPWD", "_", "WINDOWID", "DBUS_",
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("old", metavar="RUN")
-    parser.add_argument("new", metavar="RUN")
+    parser.add_argument("old", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("new", metavar="RUN", help=RUN_HELP)
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument("--stat", action="store_true", help="list files and line counts instead of the code's changes")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from spritz.experiments import attach, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.interface import RUN_HELP, Terminal, reporting
 from spritz.experiments.store import Entry, Store
 
 
@@ -26,7 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_options(parser)
     parser.add_argument(
         "words", nargs=argparse.REMAINDER, metavar="RUN -- COMMAND …",
-        help="name of a run, a prefix of it (the newest matches), or a job number; then the command",
+        help=f"{RUN_HELP}; then the command",
     )  # fmt: skip
 
 

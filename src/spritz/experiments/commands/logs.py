@@ -11,12 +11,12 @@ from pathlib import Path
 from spritz.experiments import failures, logs, states, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.interface import RUN_HELP, Terminal, reporting
 from spritz.experiments.store import Store
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN")
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_argument("-f", "--follow", action="store_true", help="follow until the run ends")
     parser.add_argument("--rank", type=int, help="only this rank's output")
     parser.add_argument("--grep", metavar="PATTERN", help="lines that match this regular expression")

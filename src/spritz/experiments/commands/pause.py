@@ -13,7 +13,7 @@ from pathlib import Path
 from spritz.experiments import record, resuming, settings, slurm, states, submission
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.interface import RUN_HELP, Terminal, reporting
 from spritz.experiments.record import Run
 from spritz.experiments.store import Entry, Store
 
@@ -21,7 +21,7 @@ _LOOK_SECONDS = 0.5
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN")
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_argument(
         "--grace", type=float, metavar="SECONDS", help="time to wait for the checkpoint (default: the run's)"
     )
@@ -68,7 +68,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     if not arguments.force:
         raise ExperimentError(
             f"{entry.name} has not saved its state in {grace:g} s. It goes on running, and is paused when it does",
-            hint=f"`spritz resume {entry.name}` takes the request back; `spritz pause --force {entry.name}` stops it"
+            hint=f"`spritz resume {entry.name}` withdraws the request; `spritz pause --force {entry.name}` stops it"
             f" now, and it starts again from {_described(last)}",
         )
     terminal.err(f"spritz: no answer; {entry.name} is stopped, and starts again from {_described(last)}\n")

@@ -33,18 +33,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     run.add_argument("--no-cache", action="store_true", help="run all steps, even if their results are cached")
     run.add_argument("--no-snapshot", action="store_true", help="run in this directory in place of a snapshot of it")
     run.add_argument("--json", action="store_true", help="one JSON object in place of the name")
-    run.add_argument("-w", "--wait", action="store_true", help="until it has ended; 1 if it failed")
+    run.add_argument("-w", "--wait", action="store_true", help="wait until it has ended; exit with 1 if it failed")
     show = actions.add_parser("show", help="show steps, their inputs and states")
-    show.add_argument("name", metavar="NAME", help="of a pipeline, or its beginning (the newest counts)")
-    show.add_argument("--json", action="store_true")
+    show.add_argument("name", metavar="NAME", help="name of a pipeline, or its beginning (the newest match)")
+    show.add_argument("--json", action="store_true", help="one JSON object")
     retry = actions.add_parser("retry", help="continue from failed steps, with the original code")
-    retry.add_argument("name", metavar="NAME")
+    retry.add_argument("name", metavar="NAME", help="name of a pipeline, or its beginning (the newest match)")
     retry.add_argument("--json", action="store_true", help="one JSON object in place of the name")
-    retry.add_argument("-w", "--wait", action="store_true", help="until it has ended; 1 if it failed")
+    retry.add_argument("-w", "--wait", action="store_true", help="wait until it has ended; exit with 1 if it failed")
     stop = actions.add_parser("stop", help="cancel pending and running steps; retry continues from there")
-    stop.add_argument("name", metavar="NAME")
+    stop.add_argument("name", metavar="NAME", help="name of a pipeline, or its beginning (the newest match)")
     listed = actions.add_parser("list", help="list pipelines, newest first")
-    listed.add_argument("--json", action="store_true")
+    listed.add_argument("--json", action="store_true", help="one JSON object")
 
 
 @reporting
@@ -99,7 +99,7 @@ def _run(arguments: Namespace, store: Store, terminal: Terminal) -> int:
         advance.stop(pipeline)
         raise ExperimentError(
             f"{pipeline.name} was submitted in part, and is stopped: {error.message}",
-            hint=f"`spritz pipeline retry {pipeline.name}` goes on",
+            hint=f"`spritz pipeline retry {pipeline.name}` continues it",
         ) from error
     (pipeline.directory / "submitted").touch()
     if arguments.wait:

@@ -29,7 +29,7 @@ _SUBMISSION_SECONDS = 600.0
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="full name of a run, sweep or pipeline")
     parser.add_argument("--before", metavar="TIME", help="all runs submitted before a date, or more than 30d, 4w ago")
-    parser.add_argument("-y", "--yes", action="store_true", help="remove them")
+    parser.add_argument("-y", "--yes", action="store_true", help="remove; without it, only show what would be removed")
 
 
 @reporting

@@ -11,15 +11,15 @@ from spritz.experiments import calling, record, secrets, settings, submission
 from spritz.experiments.commands import run as run_command
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.interface import RUN_HELP, Terminal, reporting
 from spritz.experiments.store import Store
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN")
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_argument("--set", action="append", default=[], dest="changes", metavar="NAME=VALUE",
                         help="change --NAME VALUE or NAME=VALUE of the command, or add --NAME=VALUE")  # fmt: skip
-    parser.add_argument("--new-code", action="store_true", help="with the current code in this directory")
+    parser.add_argument("--new-code", action="store_true", help="use the code that is in this directory now")
     parser.add_argument("-d", "--detach", action="store_true", help="return when the job is queued")
     run_command.add_options(parser)
 

@@ -43,22 +43,26 @@ def add_options(parser: ArgumentParser) -> None:
     """Add the options of a run, which other subcommands share."""
     group = parser.add_argument_group("the job, as in sbatch")
     group.add_argument("-J", "--name", metavar="NAME", help="name of the run (default: from the command)")
-    group.add_argument("-N", "--nodes", metavar="N")
+    group.add_argument("-N", "--nodes", metavar="N", help="number of nodes")
     group.add_argument("--gpus", "-G", metavar="[TYPE:]N", help="GPUs of the whole job")
-    group.add_argument("--gpus-per-node", metavar="[TYPE:]N")
+    group.add_argument("--gpus-per-node", metavar="[TYPE:]N", help="GPUs of each node")
     group.add_argument("--tasks-per-node", metavar="N", help="processes on each node")
-    group.add_argument("-c", "--cpus-per-task", metavar="N")
-    group.add_argument("--mem", metavar="SIZE")
-    group.add_argument("-t", "--time", metavar="TIME", help="30, 2:00:00, 1-00:00 …; also 90m, 2h, 3d")
-    group.add_argument("-p", "--partition", metavar="NAMES")
-    group.add_argument("-A", "--account", metavar="NAME")
-    group.add_argument("-q", "--qos", metavar="NAME")
-    group.add_argument("-C", "--constraint", metavar="FEATURES")
-    group.add_argument("--reservation", metavar="NAME")
+    group.add_argument("-c", "--cpus-per-task", metavar="N", help="CPUs of each process")
+    group.add_argument("--mem", metavar="SIZE", help="memory of each node, such as 16G")
+    group.add_argument(
+        "-t", "--time", metavar="TIME", help="time limit: 30 (minutes), 2:00:00, 1-00:00 …; also 90m, 2h, 3d"
+    )
+    group.add_argument("-p", "--partition", metavar="NAMES", help="partition, or several separated by commas")
+    group.add_argument("-A", "--account", metavar="NAME", help="account that is charged")
+    group.add_argument("-q", "--qos", metavar="NAME", help="quality of service")
+    group.add_argument("-C", "--constraint", metavar="FEATURES", help="features that its nodes must have")
+    group.add_argument("--reservation", metavar="NAME", help="reservation to run in")
     group.add_argument("--slurm", action="append", default=[], metavar="OPTION", help="another option for sbatch")
     group = parser.add_argument_group("the run")
     group.add_argument(
-        "--template", metavar="NAME", help="plain, tasks, torchrun, accelerate, deepspeed, lightning, ray, mpi"
+        "--template",
+        metavar="NAME",
+        help="how to start the command: plain, tasks, torchrun, accelerate, deepspeed, lightning, ray, mpi",
     )
     group.add_argument(
         "--container-image", metavar="IMAGE", help="run the command in it: a path (.sqsh, .tar, directory) or a name"
@@ -67,7 +71,9 @@ def add_options(parser: ArgumentParser) -> None:
         "--container-mounts", metavar="SRC:DST[:ro],…", help="directories for the command, in addition to the run's own"
     )
     group.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the job")
-    group.add_argument("--tag", action="append", default=[], dest="tags", metavar="TAG")
+    group.add_argument(
+        "--tag", action="append", default=[], dest="tags", metavar="TAG", help="a tag to find the run by; repeatable"
+    )
     group.add_argument(
         "--data",
         action="append",
@@ -77,7 +83,9 @@ def add_options(parser: ArgumentParser) -> None:
     )
     group.add_argument("--track", dest="track", action="store_const", const="mlflow", default="",
                        help="track with MLflow; starts its server if necessary (`spritz track`)")  # fmt: skip
-    group.add_argument("--no-track", dest="track", action="store_const", const="off")
+    group.add_argument(
+        "--no-track", dest="track", action="store_const", const="off", help="do not track, even if spritz.yaml says so"
+    )
     group.add_argument("--experiment", metavar="NAME", help="MLflow's experiment (default: the project's name)")
     group = parser.add_argument_group("pausing and restarting")
     group.add_argument(
@@ -88,7 +96,7 @@ def add_options(parser: ArgumentParser) -> None:
         "--max-time", metavar="TIME", help="limit over all restarts together, such as 7d; --time limits each start"
     )
     group.add_argument("--grace", metavar="SECONDS", help="time to save before the time limit or a pause (default 60)")
-    group.add_argument("--stop-signal", metavar="NAME", help="USR1 (default) or USR2")
+    group.add_argument("--stop-signal", metavar="NAME", help="signal before a stop: USR1 (default) or USR2")
     group.add_argument("--max-stalls", metavar="N", help="restarts in a row without a new checkpoint (default 3)")
     group.add_argument("--checkpoint-dir", metavar="DIR", help="checkpoints go to DIR/RUN (default: with the run)")
     group.add_argument("--checkpoint", metavar="HOW", help="program (default): the command saves its state itself")

@@ -37,18 +37,24 @@ _COMMAND_MAX, _COMMAND_MIN = 60, 16
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("text", nargs="?", default="", help="part of the name or command, a job number, a commit")
-    parser.add_argument("--branch", default="")
-    parser.add_argument("--tag", default="")
-    parser.add_argument("--state", default="", help="states, as in squeue: running,failed …")
+    parser.add_argument("--branch", default="", help="runs from this git branch")
+    parser.add_argument("--tag", default="", help="runs with this tag")
+    parser.add_argument("--state", default="", help="runs in these states, as in squeue: running,failed …")
     parser.add_argument("--group", default="", help="runs of a sweep, pipeline or array")
     parser.add_argument("-a", "--all", action="store_true", help="a line for each trial, step and task")
-    parser.add_argument("--metric", action="append", default=[], metavar="NAME>VALUE", help="also < >= <= =")
+    parser.add_argument(
+        "--metric",
+        action="append",
+        default=[],
+        metavar="NAME>VALUE",
+        help="runs by a metric: NAME and a value with > < >= <= or =",
+    )
     parser.add_argument("--since", default="", help="runs since a date, or 2h, 3d, 1w ago")
     parser.add_argument("--until", default="", help="runs before that time")
     parser.add_argument("--user", default="", help="runs of another user, if the index is shared (default: yours)")
     parser.add_argument("-n", "--limit", type=int, help="show at most this many (0: all; default: 20)")
     parser.add_argument("--rebuild", action="store_true", help="first restore runs that are missing from a lost index")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
 
 
 @reporting

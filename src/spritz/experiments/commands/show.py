@@ -26,7 +26,7 @@ from spritz.experiments import (
 from spritz.experiments.commands.runs import clock
 from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import home
-from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.interface import RUN_HELP, Terminal, reporting
 from spritz.experiments.record import Run
 from spritz.experiments.store import Entry, Store
 
@@ -35,17 +35,17 @@ _CLOCK_SECONDS = 60.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "run", metavar="RUN", help="name of a run, a prefix of it (the newest matches), or a job number"
-    )
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument(
         "--usage",
         action="store_true",
-        help="CPU, memory, GPU and I/O of each rank over time; with --json, and all metrics",
+        help="CPU, memory, GPU and I/O of each rank over time; with --json, all metrics too",
     )
-    parser.add_argument("--html", metavar="FILE", help="the same as one page, with metrics, events and log")
-    parser.add_argument("--grep", metavar="PATTERN", help="lines of the log to mark in it (default: errors, warnings)")
+    parser.add_argument("--html", metavar="FILE", help="write --usage as an HTML page, with metrics, events and log")
+    parser.add_argument(
+        "--grep", metavar="PATTERN", help="with --html: lines of the log to mark (default: errors and warnings)"
+    )
 
 
 @reporting

@@ -7,14 +7,12 @@ from argparse import ArgumentParser, Namespace
 from spritz.experiments import attach, submission
 from spritz.experiments.commands import exec as exec_command
 from spritz.experiments.home import home
-from spritz.experiments.interface import Terminal, reporting
+from spritz.experiments.interface import RUN_HELP, Terminal, reporting
 from spritz.experiments.store import Store
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "run", metavar="RUN", help="name of a run, a prefix of it (the newest matches), or a job number"
-    )
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     exec_command.add_options(parser)
 
 

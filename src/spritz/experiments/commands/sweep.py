@@ -32,11 +32,11 @@ _LOOK_SECONDS = 1.0
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", metavar="FILE", help="a description of the sweep, such as sweep.yaml")
     group = parser.add_argument_group("a sweep that was queued")
-    group.add_argument("--status", metavar="SWEEP", help="best trial, table and plot")
+    group.add_argument("--status", metavar="SWEEP", help="show the best trial, a table and a plot")
     group.add_argument("--resume", metavar="SWEEP", help="requeue trials that failed or were stopped")
     group.add_argument("--stop", metavar="SWEEP", help="cancel pending and running trials")
-    group.add_argument("--html", metavar="FILE", help="with --status: parallel coordinates as a page")
-    group.add_argument("--json", action="store_true", help="with --status: for programs")
+    group.add_argument("--html", metavar="FILE", help="with --status: write parallel coordinates as an HTML page")
+    group.add_argument("--json", action="store_true", help="with --status: one JSON object")
     group.add_argument(
         "-n", "--limit", type=int, default=20, help="show at most this many trials (0: all; default: 20)"
     )

@@ -16,7 +16,7 @@ from spritz.experiments.sweeps import sweep as sweeps
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("-n", "--limit", type=int, default=20, help="show at most this many (0: all; default: 20)")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
 
 
 @reporting

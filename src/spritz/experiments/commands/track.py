@@ -28,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="listen on this address (default: 127.0.0.1 if all nodes are this machine, else 0.0.0.0)",
     )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="stop the server even if runs log to it")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
 
 
 @reporting

@@ -41,7 +41,7 @@ def fares(pipeline: Pipeline, store: Store) -> tuple[str, list[Fare]]:
     """The pipeline's state and its steps'. Asks Slurm once.
 
     A pipeline is RUNNING or PENDING while a job of it is in the queue; then COMPLETED, FAILED, CANCELLED (stopped), or
-    INCOMPLETE: nothing failed, but whoever was to submit the rest was killed.
+    INCOMPLETE: nothing failed, but the process that was to submit the remaining steps was killed.
     """
     entries = store.find(Query(owner=pipeline.user, group=pipeline.name))
     states.refresh(store, [entry for entry in entries if entry.state in _OPEN])
