@@ -16,9 +16,9 @@ Usage: slurmdbd [OPTIONS]
   -h              Print this help
   -n value        Run at this nice value
   -s              Change working directory to that of the log file, or /var/tmp
-  -v              Say more; may be repeated
+  -v              Log more; may be repeated
   -V              Print version information and exit
-  --systemd       Stay in the foreground, and tell systemd when it serves (units of Type=notify)
+  --systemd       Stay in the foreground, and notify systemd when ready (units with Type=notify)
 """
 
 _GRAMMAR = Grammar(program="slurmdbd", usage=USAGE, flags="DhsvV", with_value="fn")

@@ -106,7 +106,7 @@ def read(lines: Iterable[Line], diagnostics: Diagnostics) -> GresFile:
             if set(values) == {"AutoDetect"}:
                 autodetect = str(values["AutoDetect"])
             else:
-                diagnostics.error(line.place, "Name is missing", key="Name", hint="write Name=gpu, or what it is")
+                diagnostics.error(line.place, "Name is missing", key="Name", hint="write Name=gpu, or another name")
             continue
         made = _line(values, line.place, diagnostics)
         if made is not None:
@@ -122,7 +122,7 @@ def _line(values: dict[str, Value], place: Location, diagnostics: Diagnostics) -
         return None
     name = str(values.get("Name", ""))
     if not name and "AutoDetect" not in values:
-        diagnostics.error(place, "Name is missing", key="Name", hint="write Name=gpu, or what it is")
+        diagnostics.error(place, "Name is missing", key="Name", hint="write Name=gpu, or another name")
         return None
     count = values.get("Count")
     made = GresLine(
@@ -168,7 +168,7 @@ def _check_line(line: GresLine, has_files: bool, has_count: bool, diagnostics: D
         diagnostics.error(place, f"{label}: File and MultipleFiles cannot be given together", key="MultipleFiles")
     if has_files and has_count and line.name not in SHARED and line.count != len(line.files):
         message = f"{label}: Count={line.count} does not match {len(line.files)} files"
-        diagnostics.error(place, message, key="Count", hint="leave Count out")
+        diagnostics.error(place, message, key="Count", hint="remove Count")
     if has_files and len(line.files) > DEVICES_MAX:
         diagnostics.error(place, f"{label}: more than {DEVICES_MAX} devices", key="File")
     for path in line.files:

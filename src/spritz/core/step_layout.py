@@ -139,7 +139,7 @@ def lay_out(
 
 def _check_placement(spec: StepSpec, names: list[str]) -> None:
     if spec.relative is not None and (spec.node_list or spec.exclude):
-        raise Refused("ESLURM_INVALID_NODE_COUNT", hint="--relative does not go with --nodelist or --exclude")
+        raise Refused("ESLURM_INVALID_NODE_COUNT", hint="--relative cannot be combined with --nodelist or --exclude")
     if any(name not in names or name in spec.exclude for name in spec.node_list):
         raise Refused(UNAVAILABLE)
     if spec.relative is not None and not 0 <= spec.relative < len(names):

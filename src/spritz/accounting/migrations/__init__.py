@@ -38,7 +38,7 @@ def upgrade(connection: Connection, revision: str = "head") -> str | None:
     if before is not None and before not in revisions():
         raise DatabaseError(
             f"the database is of a later release (revision {before})",
-            hint="start that release's slurmdbd; databases are not taken back",
+            hint="start that release's slurmdbd; databases cannot be downgraded",
             temporary=False,
         )
     config = _config()

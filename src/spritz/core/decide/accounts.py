@@ -75,7 +75,7 @@ def reset_usage(context: DecisionContext, command: ResetUsage) -> Done:
     kinds = {"a": int, "q": str}
     for key in command.keys or ():
         if len(key) != 2 or not isinstance(key[1], kinds.get(str(key[0]), ())):
-            raise Refused("ESLURM_NOT_SUPPORTED", hint="usage is of associations, by number, and of QOS, by name")
+            raise Refused("ESLURM_NOT_SUPPORTED", hint="usage is kept by association id and by QOS name")
     context.record(UsageReset(at=context.now, keys=command.keys))
     return Done()
 

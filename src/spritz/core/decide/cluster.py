@@ -88,7 +88,7 @@ def create_partition(context: DecisionContext, command: CreatePartition) -> Done
     need_admin(context)
     partition = command.partition
     if not partition.name or partition.name in context.state.partitions:
-        raise Refused("ESLURM_INVALID_PARTITION_NAME", hint="there is one of that name")
+        raise Refused("ESLURM_INVALID_PARTITION_NAME", hint="a partition of that name exists")
     if not partition.preempt_mode:
         words = ",".join(context.state.settings.preemption.mode) or "OFF"
         partition = msgspec.structs.replace(partition, preempt_mode=words)

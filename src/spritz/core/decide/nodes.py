@@ -92,7 +92,7 @@ def update_node(context: DecisionContext, command: UpdateNode) -> Done:
         (power.wanted(context, node, word) if powers else _state_for(context, node, word)) for node in nodes if word
     ]
     if command.resume_after_seconds is not None and word not in ("DOWN", "DRAIN", "FAIL"):
-        raise Refused("ESLURM_INVALID_NODE_STATE", hint="ResumeAfter goes with State=DOWN, DRAIN or FAIL")
+        raise Refused("ESLURM_INVALID_NODE_STATE", hint="ResumeAfter needs State=DOWN, DRAIN or FAIL")
     # Everything was checked above for all nodes; from here on nothing refuses, so a list of nodes is changed as a whole
     # or not at all.
     for node in changed:
@@ -154,7 +154,7 @@ def _state_for(context: DecisionContext, node: Node, text: str) -> tuple[NodeSta
         if state not in (NodeState.DOWN, NodeState.IDLE, NodeState.UNKNOWN, NodeState.FUTURE):
             raise Refused("ESLURM_INVALID_NODE_STATE")
         return _up(node), flags
-    raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"State={text} is not built")
+    raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"State={text} is not supported")
 
 
 def _put_back(context: DecisionContext, node: Node) -> tuple[NodeState, int]:

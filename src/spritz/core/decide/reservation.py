@@ -99,7 +99,7 @@ def _invented_name(asked: ReservationRequest, number: int) -> str:
 def _ordered(flags: tuple[str, ...]) -> tuple[str, ...]:
     unknown = [flag for flag in flags if flag not in FLAGS]
     if unknown:
-        raise Refused("ESLURM_NOT_SUPPORTED", hint=f"flag {unknown[0]} of a reservation is not built")
+        raise Refused("ESLURM_NOT_SUPPORTED", hint=f"flag {unknown[0]} of a reservation is not supported")
     return tuple(flag for flag in FLAGS if flag in flags)
 
 
@@ -109,7 +109,7 @@ def _times(asked: ReservationRequest, flags: tuple[str, ...], now: float) -> tup
         start_at = now + asked.float_seconds
     forced = "FORCE_START" in flags
     if forced and not any(flag in PERIODS for flag in flags):
-        raise Refused("ESLURM_INVALID_TIME_VALUE", hint="FORCE_START is for reservations that come again")
+        raise Refused("ESLURM_INVALID_TIME_VALUE", hint="FORCE_START is for recurring reservations")
     if start_at < now - LATE_SECONDS and not forced:
         raise Refused("ESLURM_INVALID_TIME_VALUE", hint="it would have begun in the past")
     if asked.end_at is not None:
@@ -147,7 +147,7 @@ def _check_end(start_at: float, end_at: float, flags: tuple[str, ...], now: floa
         raise Refused("ESLURM_INVALID_TIME_VALUE", hint="it would end before it begins, or in the past")
     period = min((seconds for flag, seconds in PERIODS.items() if flag in flags), default=end_at - start_at)
     if end_at - start_at > period:
-        raise Refused("ESLURM_INVALID_TIME_VALUE", hint="it would last until after it begins again")
+        raise Refused("ESLURM_INVALID_TIME_VALUE", hint="it would overlap its next occurrence")
 
 
 def _with_people(state: State, draft: Reservation, asked: ReservationRequest) -> Reservation:
@@ -243,9 +243,9 @@ def _check_replacing(flags: set[str], asked: ReservationRequest) -> None:
     if not flags & set(REPLACING):
         return
     if asked.nodes is not None:
-        raise Refused("ESLURM_INVALID_NODE_NAME", hint="nodes that are named are not replaced")
+        raise Refused("ESLURM_INVALID_NODE_NAME", hint="named nodes are not replaced")
     if asked.core_counts is not None or asked.cpu_count is not None or asked.gres or asked.gres_per_node:
-        raise Refused("ESLURM_INVALID_CPU_COUNT", hint="whole nodes are replaced, not cores or devices")
+        raise Refused("ESLURM_INVALID_CPU_COUNT", hint="only whole nodes are replaced, not cores or devices")
 
 
 def _check_licenses(state: State, draft: Reservation, now: float) -> None:

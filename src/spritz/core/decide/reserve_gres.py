@@ -75,7 +75,7 @@ def _check(wanted: WantedResources) -> None:
     if wanted.gres is not None and wanted.gres_per_node is not None:
         raise Refused("ESLURM_INVALID_GRES", hint="give TRES or TRESPerNode, not both")
     if wanted.gres is not None and wanted.node_count is not None:
-        raise Refused("ESLURM_INVALID_NODE_COUNT", hint="NodeCnt goes with TRESPerNode")
+        raise Refused("ESLURM_INVALID_NODE_COUNT", hint="NodeCnt needs TRESPerNode")
     kinds = [(name, kind) for name, kind, _count in wanted.gres or wanted.gres_per_node or ()]
     if len(set(kinds)) < len(kinds):
         raise Refused("ESLURM_INVALID_GRES", hint="the same devices are asked for twice")

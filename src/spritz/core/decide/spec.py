@@ -199,7 +199,7 @@ def _check_built(spec: JobSpec, settings: ClusterSettings) -> None:
         hint = "--spread-segments needs --segment"
         raise Refused("ESLURM_REQUESTED_TOPO_CONFIG_UNAVAILABLE", hint=hint).with_details(hint)
     if spec.core_spec:
-        raise Refused("ESLURM_NOT_SUPPORTED", hint="--core-spec is not built")
+        raise Refused("ESLURM_NOT_SUPPORTED", hint="--core-spec is not supported")
     if spec.external and (spec.batch or spec.interactive):
         raise Refused("ESLURM_NOT_SUPPORTED", hint="EXTERNAL_JOB: an external job has no script and no command")
     if spec.external and {"SUSPEND", "GANG"} & set(settings.preemption.mode):

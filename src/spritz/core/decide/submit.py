@@ -56,7 +56,7 @@ def submit_job(context: DecisionContext, command: SubmitJob) -> JobSubmitted | W
     if queued_id:
         return JobSubmitted(job_id=queued_id)
     if command.spec.cron is not None:
-        raise Refused("ESLURM_NOT_SUPPORTED", hint="jobs that come again are those of crontabs")
+        raise Refused("ESLURM_NOT_SUPPORTED", hint="only jobs of crontabs recur")
     check_clusters(context.state, command.spec)
     job = with_siblings(context.state, new_job(context, command), command.spec)
     if command.test_only:
@@ -148,7 +148,9 @@ def submit_het_job(context: DecisionContext, command: SubmitHetJob) -> JobSubmit
         jobs.append(job)
     named = [name for component in components for name in set(component.spec.node_list)]
     if len(set(named)) < len(named) and not components_share(context.state.settings):
-        raise Refused("ESLURM_INVALID_NODE_NAME", hint="two components ask for one node, and share none")
+        raise Refused(
+            "ESLURM_INVALID_NODE_NAME", hint="two components name the same node, but components do not share nodes"
+        )
     if leader.test_only:
         return WillRun(job_id=first, start_at=0.0, nodes="", cpus=0, partition=jobs[0].partition)
     for job in jobs:
@@ -348,7 +350,7 @@ def _open_dependencies(context: DecisionContext, spec: JobSpec, waiter: Waiter) 
         return ()
     for item in spec.dependencies:
         if item.kind not in KINDS:
-            raise Refused("ESLURM_DEPENDENCY", hint=f"{item.kind} is not built")
+            raise Refused("ESLURM_DEPENDENCY", hint=f"{item.kind} is not supported")
     return still_open(context.state, waiter, spec.dependencies, spec.dependency_mode, context.now)
 
 

@@ -326,7 +326,7 @@ def _pending_again(context: DecisionContext, job: Job, spec: JobSpec, changes: d
 def _new_dependencies(context: DecisionContext, job: Job, spec: JobSpec) -> tuple[Dependency, ...]:
     for item in spec.dependencies:
         if item.kind not in KINDS:
-            raise Refused("ESLURM_DEPENDENCY", hint=f"{item.kind} is not built")
+            raise Refused("ESLURM_DEPENDENCY", hint=f"{item.kind} is not supported")
     if _lead_to(context.state, spec.dependencies, job, context.state.settings.max_dependency_depth):
         raise Refused("ESLURM_CIRCULAR_DEPENDENCY")
     fresh = tuple(replace(item, state="unfulfilled", due_at=0.0) for item in spec.dependencies)
