@@ -360,7 +360,7 @@ def test_a_cluster_of_two_node_sets_runs_jobs_scales_and_is_updated() -> None:
             async def waits() -> bool:
                 drained = "scale-in" in await kube.command("sinfo", "-h", "-n", "big-0", "-o", "%E")
                 found = await ask(kube.api, "GET", f"{SPACE}/spritzclusters/lab")
-                return drained and "NodeSets are: big" in str(found["status"])
+                return drained and "its NodeSets: big" in str(found["status"])
 
             await until(waits, "the node is drained, and the cluster says what it waits for")
             await kube.running(1)

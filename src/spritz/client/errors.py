@@ -23,7 +23,7 @@ class RemoteHost(ClientError):
         return cls(
             f"{host} is another machine, and this machine has no key of the cluster",
             code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
-            hint="`spritz join HOST --token T` makes this machine a member, as does the cluster's slurm.key beside "
+            hint="`spritz join HOST --token T` makes this machine a member, as does the cluster's slurm.key next to "
             "slurm.conf; commands then speak to slurmd or sackd of this machine",
         )
 

@@ -64,7 +64,7 @@ def join(controller: tuple[str, int], token: str, role: str, directory: str, hos
         raise ClientError(
             f"{controller[0]}:{controller[1]} is not of the cluster that the token is for",
             code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
-            hint="its authority has another fingerprint: is the address right, or does somebody stand in between?",
+            hint="its authority has another fingerprint: is the address right, or is the connection intercepted?",
         )
     key, public = new_key()
     host = host or host_name()

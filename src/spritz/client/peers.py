@@ -97,7 +97,7 @@ class Peers:
             self._log.info("peer.unreached", address=where[0], detail=str(error))
             self._unreached[where] = loop.time() + _AGAIN_SECONDS
             link.set_exception(ClientError(str(error)))
-            link.exception()  # whoever asked may have gone
+            link.exception()  # the caller may have gone
             return
         pipe.watch_peer(_SILENT_SECONDS)
         mux = Mux(pipe, accepted=False, on_open=lambda stream, payload: stream.refuse("not here"), on_gone=lambda: None)

@@ -538,7 +538,7 @@ def _check_tcp_owner(connection: _socket.socket, owners: frozenset[int], deadlin
             raise RemoteHost.of_host(str(view.getpeername()[0]))
         while (uid := tcp_peer_owner(view)) is None:  # the server has not accepted the connection yet
             if monotonic() >= deadline:
-                raise TimeoutError(110, "nobody accepts the connection")
+                raise TimeoutError(110, "the connection is not accepted")
             sleep(_ASK_AGAIN_SECONDS)
     finally:
         view.detach()
@@ -615,5 +615,5 @@ def _not_understood(error: Exception) -> ClientError:
     return ClientError(
         f"Unexpected message received: {error}",
         code="SLURM_UNEXPECTED_MSG_ERROR",
-        hint="is something else than slurmctld listening there?",
+        hint="is another program than slurmctld listening there?",
     )

@@ -17,14 +17,14 @@ Usage: slurmctld [OPTIONS]
   -h              Print this help
   -i              Ignore errors in state files: keep what can be read (with -c: do not ask)
   -L file         Write the log to this file
-  -N name         Be this SlurmctldHost (where several controllers share a machine)
+  -N name         Serve as this SlurmctldHost (if several controllers share a machine)
   -n value        Run at this nice value
   -r              Recover jobs, and DOWN/DRAIN nodes with their reasons (the default)
   -R              Recover partition changes too
   -s              Change working directory to that of the log file, or StateSaveLocation
-  -v              Say more; may be repeated
+  -v              Log more; may be repeated
   -V              Print version information and exit
-  --systemd       Stay in the foreground, and tell systemd when it serves (units of Type=notify)
+  --systemd       Stay in the foreground, and notify systemd when ready (units with Type=notify)
 """
 
 _GRAMMAR = Grammar(program="slurmctld", usage=USAGE, flags="cDdhirRsvV", with_value="fLnN")

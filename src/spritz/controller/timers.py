@@ -57,7 +57,7 @@ class DeadlineTimer:
             self._handle = None
 
     def look_again(self) -> None:
-        """Compute the remaining time anew, because the clock was set."""
+        """Compute the remaining time again, because the clock was set."""
         self.cancel()
         self.arm()
 

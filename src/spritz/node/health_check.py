@@ -42,15 +42,30 @@ def entry() -> None:
 def main(argv: list[str]) -> int:
     """0 when the node's state says what was found, faults or none; 1 when it could not be set."""
     parser = argparse.ArgumentParser(
-        prog="spritz-health-check", description="Drain this node for a fault of its machine, and take the drain back."
+        prog="spritz-health-check",
+        description="Drain this node if its machine has a fault, and resume it once the fault is gone.",
     )
-    parser.add_argument("--kernel-log", metavar="FILE", default="/dev/kmsg", help="of the kernel (%(default)s)")
-    parser.add_argument("--directory", metavar="DIR", action="append", help="must be writable, and not full (/tmp)")
-    parser.add_argument("--free-percent", metavar="N", type=float, default=1.0, help="of its disk (%(default)s)")
     parser.add_argument(
-        "--link", metavar="NAME", action="append", default=[], help="network interface or InfiniBand device: is up"
+        "--kernel-log", metavar="FILE", default="/dev/kmsg", help="kernel log to search (default: %(default)s)"
     )
-    parser.add_argument("--print", action="store_true", help="print the faults, and leave the node as it is")
+    parser.add_argument(
+        "--directory", metavar="DIR", action="append", help="check that DIR is writable and not full (default: /tmp)"
+    )
+    parser.add_argument(
+        "--free-percent",
+        metavar="N",
+        type=float,
+        default=1.0,
+        help="free space that DIR needs, in percent of its file system (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--link",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="check that this network interface or InfiniBand device is up",
+    )
+    parser.add_argument("--print", action="store_true", help="print the faults, and do not change the node's state")
     given = parser.parse_args(argv)
     faults = [
         *nvidia_faults(),

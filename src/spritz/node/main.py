@@ -292,7 +292,7 @@ def _need_container(container: Container | None) -> None:
     except OSError as error:
         raise SpritzError(
             f"job_container.conf: BasePath: {error.filename}: {error.strerror}",
-            hint="AutoBasePath=true makes it; slurmd must own it",
+            hint="AutoBasePath=true creates it; slurmd must own it",
         ) from error
     if problem := may_cover():
         raise SpritzError(

@@ -13,22 +13,22 @@ from spritz.runtime.daemon_options import Common, Grammar, read
 USAGE = """\
 Usage: slurmd [OPTIONS]
   -b              Report the time of the last boot as now
-  -c              Forget steps that an earlier slurmd left (their processes are killed)
+  -c              Kill and forget the steps that an earlier slurmd left
   -C              Print the hardware found as a line for slurm.conf, and exit
-  --conf "text"   With -Z: keys of this node as slurm.conf would have them, besides what is found here
-  --extra text    What this node says of itself, as JSON, for jobs that choose nodes with --extra
+  --conf "text"   With -Z: keys of this node as in slurm.conf, in addition to the hardware found
+  --extra text    Extra data of this node as JSON, for jobs that choose nodes with --extra
   --conf-server host[:port][,host[:port]]  Fetch the configuration from slurmctld there, and keep it
   -D              Run in the foreground, log to standard error as well
-  -F[feature]     Be the first FUTURE node of slurm.conf with this hardware, and this feature if one is given
+  -F[feature]     Serve the first FUTURE node of slurm.conf with this hardware, and this feature if given
   -f file         Use this slurm.conf
   -h              Print this help
   -L file         Write the log to this file
   -n value        Run at this nice value
-  -N node[,node]  Be this node, or all nodes of this hostlist
-  -v              Say more; may be repeated
+  -N node[,node]  Serve this node, or all nodes of this hostlist
+  -v              Log more; may be repeated
   -V              Print version information and exit
-  --systemd       Stay in the foreground, and tell systemd when it serves (units of Type=notify)
-  -Z              Be a node that slurm.conf does not have: named by -N, or as this host is
+  --systemd       Stay in the foreground, and notify systemd when ready (units with Type=notify)
+  -Z              Serve a dynamic node, which slurm.conf does not have: named by -N, or like this host
 """
 
 _GRAMMAR = Grammar(

@@ -16,9 +16,9 @@ Usage: sackd [OPTIONS]
   -f file         Use this slurm.conf
   -h              Print this help
   -L file         Write the log to this file
-  -v              Say more; may be repeated
+  -v              Log more; may be repeated
   -V              Print version information and exit
-  --systemd       Stay in the foreground, and tell systemd when it serves (units of Type=notify)
+  --systemd       Stay in the foreground, and notify systemd when ready (units with Type=notify)
 """
 
 _GRAMMAR = Grammar(

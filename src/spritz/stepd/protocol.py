@@ -36,7 +36,7 @@ A frame is a 9-byte header `!BII` (kind, task, payload length) and the payload. 
       VIA          whole frames for the node with place `task`, or ALL_NODES: for all nodes behind this one
 
     both ways, where the conversation is *numbered* (`Hello.attempt` is not negative)
-      TAKEN        `!Q`: so many bytes of the other end's frames have been taken
+      TAKEN        `!Q`: number of bytes of the other end's frames that have been taken
 
 Unless the step is `unbuffered` or has a pty, the payload of STDOUT and STDERR is whole lines: it ends with a newline,
 at the end of the stream, or is a piece of one line longer than LINE_BYTES_MAX. So labels (`--label`) can be put by the
@@ -132,7 +132,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
 
     `pid` is the supervisor's. `attached`: the client asked by AttachClient, the step was running before. `attempt`
     counts the connections of a numbered conversation from 0; `received`: bytes of the client's frames that were taken.
-    `below`: so many other nodes connect to this one.
+    `below`: number of other nodes that connect to this one.
     """
 
     version: int
@@ -318,8 +318,8 @@ def address_at(host: str, socket_name: str, address: str) -> str:
     return address if address.startswith("at:") else f"at:{host}:@{socket_name.removeprefix(chr(0))}:{address}"
 
 
-#: What comes back when the client was reached; when its machine was, and nobody listens there (yet, or any more). The
-#: connection ends without a word where the machine cannot be reached.
+#: The answer if the client was reached; and if only its machine was, because no process listens there (yet, or any
+#: more). If the machine cannot be reached, the connection ends without an answer.
 REACHED, ABSENT = b"\x01", b"\x03"
 
 

@@ -43,8 +43,10 @@ def parser() -> ArgumentParser:
     site.add_argument(
         "--host", action="append", default=[], metavar="NAME", help="host name that browsers use (repeatable)"
     )
-    site.add_argument("--tls-cert", default="", metavar="FILE")
-    site.add_argument("--tls-key", default="", metavar="FILE")
+    site.add_argument(
+        "--tls-cert", default="", metavar="FILE", help="serve HTTPS with this certificate and its chain (PEM)"
+    )
+    site.add_argument("--tls-key", default="", metavar="FILE", help="key of the certificate (PEM)")
     site.add_argument("--behind-tls", action="store_true", help="a proxy in front of the dashboard terminates HTTPS")
     site.add_argument(
         "--token-command",
@@ -59,8 +61,8 @@ def parser() -> ArgumentParser:
     site.add_argument(
         "--proxy-from", action="append", default=[], metavar="ADDRESS", help="address or network of the proxy"
     )
-    site.add_argument("--oidc-issuer", default="", metavar="URL")
-    site.add_argument("--oidc-client", default="", metavar="ID")
+    site.add_argument("--oidc-issuer", default="", metavar="URL", help="address of the identity provider")
+    site.add_argument("--oidc-client", default="", metavar="ID", help="client id of the dashboard at the provider")
     site.add_argument("--oidc-secret", default="", metavar="FILE", help="file with the client's secret, if it has one")
     site.add_argument("--oidc-claim", default="preferred_username", metavar="NAME", help="claim with the user's name")
     return options

@@ -42,7 +42,7 @@ def begin_http(context: Context, server: Server) -> None:
             endpoint.pages()
         except ImportError as error:
             raise SpritzError(
-                f"MetricsType=metrics/openmetrics: {error}", hint="pip install 'spritz[metrics]', or take the key out"
+                f"MetricsType=metrics/openmetrics: {error}", hint="pip install 'spritz[metrics]', or remove the key"
             ) from error
         server.plain_too = is_http
     server.otherwise_spoken = take
