@@ -1,4 +1,4 @@
-"""Partitions in full: `scontrol --json show partition`. Source: OpenAPI `partition_info` v0.0.43."""
+"""Partitions in full: `scontrol --json show partition`, and REST. Source: OpenAPI `partition_info` v0.0.43, v0.0.45."""
 
 from __future__ import annotations
 
@@ -19,6 +19,20 @@ if TYPE_CHECKING:
     from spritz.presentation.json.envelope import Output
 
     Json = dict[str, Any]
+
+
+#: Flag of v0.0.45 -> field of a partition.
+FLAGS = {
+    "DEFAULT": "default",
+    "HIDDEN": "hidden",
+    "NO_ROOT": "disable_root_jobs",
+    "ROOT_ONLY": "root_only",
+    "REQ_RESV": "require_reservation",
+    "LLN": "lln",
+    "EXCLUSIVE_USER": "exclusive_user",
+    "EXCLUSIVE_TOPO": "exclusive_topo",
+    "PDOI": "power_down_on_idle",
+}
 
 
 def show_records(
@@ -77,4 +91,17 @@ def partition_json(p: Partition, views: Mapping[str, NodeView]) -> Json:
         "topology": "",
         "partition": {"state": [p.state.value]},
         "suspend_time": number(None),
+    }
+
+
+def newest_partition_json(p: Partition, views: Mapping[str, NodeView], cluster: str) -> Json:
+    """One record with the fields that v0.0.45 added; slurmrestd leaves them out of answers in older forms."""
+    record = partition_json(p, views)
+    exclusive = "USER" if p.exclusive_user else "TOPO" if p.exclusive_topo else ""
+    return {
+        **record,
+        "cluster": cluster,
+        "flags": [flag for flag, field in FLAGS.items() if getattr(p, field)],
+        "preempt_mode": [word for word in p.preempt_mode.upper().split(",") if word],
+        "partition": {**record["partition"], "oversubscribe": p.oversubscribe, "exclusive": exclusive},
     }

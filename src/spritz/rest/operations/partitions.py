@@ -11,46 +11,19 @@ from spritz.model.commands.job import Done
 from spritz.model.ids import INFINITE
 from spritz.model.partition import Partition
 from spritz.model.queries.partitions import ListPartitions, Partitions
-from spritz.presentation.json.partitions import partition_json
+from spritz.presentation.json.partitions import FLAGS, newest_partition_json
 from spritz.presentation.json.values import moment
 from spritz.rest.answers import Answer
 from spritz.rest.operations import Ask, Refused, Result, operation
 from spritz.rest.operations.job_fields import bad
 from spritz.rest.operations.nodes import names_of, views_of
 
-#: Flag of the document -> field of a partition.
-_FLAGS = {
-    "DEFAULT": "default",
-    "HIDDEN": "hidden",
-    "NO_ROOT": "disable_root_jobs",
-    "ROOT_ONLY": "root_only",
-    "REQ_RESV": "require_reservation",
-    "LLN": "lln",
-    "EXCLUSIVE_USER": "exclusive_user",
-    "EXCLUSIVE_TOPO": "exclusive_topo",
-    "PDOI": "power_down_on_idle",
-}
-
 
 async def _partitions(ask: Ask, names: tuple[str, ...] = ()) -> Result:
     answer = await ask.controller.call(ListPartitions(names=names, all=True), Partitions)
     _, views = await views_of(ask)
     by_name = {view.node.name: view for view in views}
-    records = [
-        {
-            **partition_json(partition, by_name),
-            "cluster": ask.daemons.cluster,
-            "flags": [flag for flag, field in _FLAGS.items() if getattr(partition, field)],
-            "preempt_mode": [word for word in partition.preempt_mode.upper().split(",") if word],
-        }
-        for partition in answer.partitions
-    ]
-    for record, one in zip(records, answer.partitions, strict=True):
-        record["partition"] = {
-            **record["partition"],
-            "oversubscribe": one.oversubscribe,
-            "exclusive": "USER" if one.exclusive_user else "TOPO" if one.exclusive_topo else "",
-        }
+    records = [newest_partition_json(partition, by_name, ask.daemons.cluster) for partition in answer.partitions]
     return Answer(body={"partitions": records, "last_update": moment(answer.now)})
 
 
@@ -158,8 +131,8 @@ def _changes(given: dict[str, Any]) -> dict[str, object]:
             raise bad("partition/state", "one of UP, DOWN, DRAIN and INACTIVE is accepted")
         changes["state"] = states[0]
     for flag in given.get("flags") or ():
-        if flag in _FLAGS:
-            changes[_FLAGS[flag]] = True
+        if flag in FLAGS:
+            changes[FLAGS[flag]] = True
     if given.get("preempt_mode"):
         words = [word for word in given["preempt_mode"] if word != "CLUSTER_GLOBAL"]
         changes["preempt_mode"] = ",".join("OFF" if word == "DISABLED" else word for word in words)
