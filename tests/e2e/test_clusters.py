@@ -598,6 +598,44 @@ def test_what_goes_wrong_stands_in_a_condition_and_nothing_is_lost() -> None:
             await kube.running(1)
             await kube.command("scancel", "-n", "train")
 
+
+@pytest.mark.parametrize("kind", ["tree", "block"])
+def test_a_job_gets_nodes_whose_machines_are_in_one_rack(kind: str) -> None:
+    """Labels of machines are places in the cluster's network; a rack that comes later is another of its units."""
+    racks = ["r1", "r1", "r2", "r2"]
+    machines = [Machine(f"m{number}", {"example.org/rack": rack}) for number, rack in enumerate(racks)]
+
+    async def journey() -> None:
+        async with kubernetes(machines) as kube:
+            topology = {"label": "example.org/rack", "kind": kind, "blockSize": 2}
+            await ask(kube.api, "POST", f"{SPACE}/spritzclusters", cluster(topology=topology))
+            for name, rack in (("left", "r1"), ("right", "r2")):
+                spec = node_set(name, replicas=2, nodeSelector={"example.org/rack": rack})
+                await ask(kube.api, "POST", f"{SPACE}/nodesets", spec)
+            for name in ("left", "right"):
+                await kube.settled(name, nodes=2)
+
+            async def placed() -> bool:
+                shown = await kube.command("scontrol", "show", "topology")
+                return "left-[0-1]" in shown and "right-[0-1]" in shown
+
+            await until(placed, "nodes have their places")
+            # A node of the first rack is busy: two nodes that are close are in the other.
+            await kube.command("sbatch", "-w", "left-0", "-o", "/dev/null", "--wrap", "sleep 600")
+            await kube.running(1)
+            done = await kube.command("srun", "-N2", "--switches=1", "sh", "-c", "echo $SLURMD_NODENAME")
+            assert sorted(done.split()) == ["right-0", "right-1"]
+            # A machine goes to a rack that there was not.
+            labels = {"metadata": {"labels": {"example.org/rack": "r3"}}}
+            await ask(kube.api, "PATCH", "api/v1/nodes/m3", labels)
+
+            async def moved() -> bool:
+                return await kube.answers("scontrol", "show", "topology", "unit=r3") and "right-" in await kube.command(
+                    "scontrol", "show", "topology", "unit=r3"
+                )
+
+            await until(moved, "the rack is a unit, and has the node", 90)
+
     asyncio.run(journey())
 
 

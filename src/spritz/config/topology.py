@@ -250,8 +250,10 @@ def _blocks(name: str, file: TopologyFile, nodes: Nodes, diagnostics: Diagnostic
         return Topology()
     by_name = _once("Block", file.blocks, diagnostics)
     _check_nodes("Block", file.blocks, nodes, diagnostics)
-    smallest = min(len(entry.nodes) for entry in file.blocks)
-    if file.block_sizes and file.block_sizes[0] > smallest:
+    # A block without nodes is for nodes that come with Topology=.
+    sizes = [len(entry.nodes) for entry in file.blocks if entry.nodes]
+    smallest = min(sizes, default=0)
+    if file.block_sizes and sizes and file.block_sizes[0] > smallest:
         message = f"BlockSizes={file.block_sizes[0]} is more than the {smallest} nodes of the smallest block"
         diagnostics.error(file.sizes_place, message, key="BlockSizes")
     return Topology(

@@ -190,8 +190,6 @@ def _entries(reader: _Reader, node: yaml.Node | None, what: str, keys: tuple[str
             reader.error(item, f"{what} is missing", f"write {what}: NAME")
         elif nodes and children:
             reader.error(item, f"Switch {shown(name)} has both nodes and children", "keep one")
-        elif not nodes and not children and what == "block":
-            reader.error(item, f"Block {shown(name)}: expected nodes")
         else:
             place = reader.place(item)
             entries.append(Entry(name=name, nodes=nodes, switches=children, link_speed=1, place=place))

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
+import yaml
 
 from spritz.k8s.pods import PREFIX
 
@@ -149,6 +150,14 @@ class HealthCheck(msgspec.Struct, rename="camel"):
     interval_seconds: int = 60
 
 
+class Topology(msgspec.Struct, rename="camel"):
+    """Machines with the same value of a label are a leaf switch (`tree`) or block of the cluster's network."""
+
+    label: str
+    kind: str = "tree"
+    block_size: int = 1
+
+
 class ClusterSpec(msgspec.Struct, rename="camel"):
     image: str
     image_pull_policy: str = "IfNotPresent"
@@ -158,6 +167,7 @@ class ClusterSpec(msgspec.Struct, rename="camel"):
     metrics: bool = False
     dashboard: Dashboard | None = None
     health_check: HealthCheck = msgspec.field(default_factory=HealthCheck)
+    topology: Topology | None = None
     storage: Storage = msgspec.field(default_factory=Storage)
     database: Database | None = None
     partitions: list[Partition] = msgspec.field(default_factory=lambda: [Partition(name="main", default=True)])
@@ -184,11 +194,15 @@ class Configuration(msgspec.Struct, frozen=True):
     shape: str
 
 
-def configuration(cluster: Cluster, nodes: Sequence[str] = (), devices: Sequence[str] = ()) -> Configuration:
-    """`nodes`, `devices`: lines of slurm.conf and gres.conf for nodes that come and go."""
+def configuration(
+    cluster: Cluster, nodes: Sequence[str] = (), devices: Sequence[str] = (), units: Sequence[str] = ()
+) -> Configuration:
+    """`nodes`, `devices`: lines of slurm.conf and gres.conf for nodes that come and go. `units`: of the network."""
     files = {"slurmdbd.conf": slurmdbd_conf(cluster.spec.database)}
     if devices:
         files["gres.conf"] = "\n".join([*devices, ""])
+    if cluster.spec.topology is not None and units:
+        files["topology.yaml"] = topology_yaml(cluster.spec.topology, units)
     revision = _digest(slurm_conf(cluster, nodes), *files.values())
     files["slurm.conf"] = slurm_conf(cluster, nodes, revision)
     spec = cluster.spec
@@ -281,6 +295,21 @@ def controllers(cluster: Cluster) -> list[str]:
 def _url(database: Database, name: str) -> str:
     """Without the password, which is in the environment of those that connect."""
     return f"postgresql://{database.user}@{database.host}:{database.port}/{name}"
+
+
+#: The name of the network that a SpritzCluster's `topology` describes.
+NETWORK: Final = "machines"
+
+
+def topology_yaml(topology: Topology, units: Sequence[str]) -> str:
+    """The network of these leaf switches or blocks; nodes get their places when they join."""
+    if topology.kind == "block":
+        shape = {"block_sizes": [topology.block_size], "blocks": [{"block": unit} for unit in units]}
+    else:
+        root = {"switch": f"{NETWORK}-root", "children": ",".join(units)}
+        shape = {"switches": [root, *({"switch": unit} for unit in units)]}
+    network = {"topology": NETWORK, "cluster_default": True, topology.kind: shape}
+    return yaml.safe_dump([network], sort_keys=False)
 
 
 def control_plane(cluster: Cluster, config: Configuration, started: str) -> list[Json]:

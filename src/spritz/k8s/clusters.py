@@ -23,6 +23,7 @@ from lightkube.resources.core_v1 import Pod as PodResource
 from spritz.k8s.api import APPLY, MERGE, Api, ApiFailure
 from spritz.k8s.cluster_objects import (
     GROUP,
+    NETWORK,
     REST_PORT,
     REVISION,
     STARTED,
@@ -190,6 +191,8 @@ class Clusters:
             on_change=self._pod_changed,
         )
         self._health = MachineHealth(api, log, self.machines, now)
+        #: uid of a pod -> the unit of the network that its node was put in
+        self._placed: dict[str, str] = {}
         #: uid of a pod -> since when its node does not answer
         self._absent: dict[str, float] = {}
         #: uid of a cluster -> its slurm.conf, and what is wrong with it
@@ -219,6 +222,9 @@ class Clusters:
         for node_set in self.node_sets.values():
             if node_set.spec.per_machine:
                 self.queue.add(("NodeSet", node_set.metadata.key))
+        for key, cluster in zip(self.clusters.keys(), self.clusters.values(), strict=True):
+            if cluster.spec.topology is not None:
+                self.queue.add(("SpritzCluster", key))
         record = change.new.record if change.new is not None else None
         if record is not None:
             self.queue.add(("NodeSet", record.node_set))
@@ -226,6 +232,7 @@ class Clusters:
     def _pod_changed(self, change: Change[NodePod]) -> None:
         if change.new is None and change.old is not None:
             self._absent.pop(change.old.metadata.uid, None)
+            self._placed.pop(change.old.metadata.uid, None)
         for found in (change.new, change.old):
             if found is not None:
                 self.queue.add(("NodeSet", f"{found.metadata.namespace}/{found.label(NODE_SET)}"))
@@ -318,7 +325,8 @@ class Clusters:
                 if not failure.already_exists:
                     raise
         workloads = []
-        config = configuration(cluster, *cloud_lines(mine, self._pods_in(metadata.namespace)))
+        lines, devices = cloud_lines(mine, self._pods_in(metadata.namespace))
+        config = configuration(cluster, lines, devices, self._units(cluster))
         refused = await self._mistakes(cluster, config)
         configured = Condition(type="Configured", status="False", reason="Refused", message="")
         configured.message = f"the daemons keep what they have: {refused}"
@@ -439,6 +447,7 @@ class Clusters:
             await self._cannot("nodesets", node_set, "ClusterAway", f"slurmctld cannot be asked: {failure.message}")
             return _SOON
         await self._label(node_set, have, nodes, slurm)
+        await self._put(cluster, have, nodes, slurm)
         template = pod_template(cluster, node_set)
         faults = await self._health.look(cluster, node_set, have, nodes, slurm)
         machines = machines_of(node_set, self.machines.values()) if node_set.spec.per_machine else {}
@@ -487,6 +496,36 @@ class Clusters:
             wanted = [node_set.metadata.name, *values]
             if values and set(node.features) != set(wanted):
                 await slurm.update_node(node.name, features=wanted, features_act=wanted)
+
+    def _units(self, cluster: Cluster) -> list[str]:
+        """Leaf switches or blocks of the cluster's machines."""
+        topology = cluster.spec.topology
+        if topology is None:
+            return []
+        values = {(machine.metadata.labels or {}).get(topology.label, "") for machine in self.machines.values()}
+        return sorted(values - {""})
+
+    async def _put(self, cluster: Cluster, pods: list[NodePod], nodes: dict[str, ClusterNode], slurm: Control) -> None:
+        """Give nodes the places of their machines in the cluster's network."""
+        topology = cluster.spec.topology
+        if topology is None:
+            return
+        for each in pods:
+            machine, node = self.machines.get(each.spec.node_name), nodes.get(each.metadata.name)
+            if machine is None or node is None or not is_known(each, nodes):
+                continue
+            unit = (machine.metadata.labels or {}).get(topology.label, "")
+            if self._placed.get(each.metadata.uid, "") == unit:
+                continue
+            try:
+                await slurm.update_node(node.name, topology_str=f"{NETWORK}:{unit}")
+            except SlurmFailure as failure:
+                if failure.passing:
+                    raise
+                # slurmctld does not know the machine's unit yet: it gets its configuration in a moment.
+                self._log("node.not_placed", node=node.name, unit=unit, error=failure.message)
+            else:
+                self._placed[each.metadata.uid] = unit
 
     async def _make(
         self,

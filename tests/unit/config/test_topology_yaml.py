@@ -56,6 +56,18 @@ def test_the_default_network_comes_first_and_partitions_name_theirs(tmp_path: Pa
     assert [partition.topology for partition in config.partitions] == ["", "fabric"]
 
 
+def test_units_without_nodes_wait_for_nodes_that_come_later(tmp_path: Path) -> None:
+    text = """
+- topology: racks
+  tree: {switches: [{switch: root, children: "r1,r2"}, {switch: r1}, {switch: r2}]}
+- topology: nvl
+  block: {block_sizes: [2], blocks: [{block: b1}, {block: b2}]}
+"""
+    tree, blocks = loaded(put(tmp_path, text), nodes=NODES.partition("PartitionName=q")[0]).cluster.topologies
+    assert tree.switches[1:] == (Switch(name="r1", nodes=""), Switch(name="r2", nodes=""))
+    assert blocks.blocks == (Block(name="b1", nodes=""), Block(name="b2", nodes=""))
+
+
 def test_topology_conf_is_not_read_if_topology_yaml_exists(tmp_path: Path) -> None:
     config = loaded(put(tmp_path, GOOD), "TopologyPlugin=topology/tree\n", topology="nonsense\n")
     assert [network.name for network in config.cluster.topologies] == ["nvl", "fabric", "none"]
@@ -95,7 +107,6 @@ def test_all_that_is_wrong_is_named_at_once_with_its_line(tmp_path: Path) -> Non
         [
             'topology.yaml:11: Unknown key "swich" of a switch (did you mean switch?)',
             "topology.yaml:12: Topology a is defined twice",
-            "topology.yaml:20: Block b2: expected nodes",
             "topology.yaml:21: topology is missing (write topology: NAME)",
             "topology.yaml:23: Topology c: expected one of tree, block and flat",
             "topology.yaml:27: Topology d: ring is not built (tree, block and flat are)",
