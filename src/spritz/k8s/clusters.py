@@ -606,6 +606,8 @@ class Clusters:
                 await self._dismiss(node_set, name, slurm)
                 self._log("node.retired", node=name, nodeset=node_set.metadata.key)
         for name in found.forget:
+            if await self._find("v1", "Pod", namespace, name) is not None:
+                continue  # it was made just now, and the watch has not told of it
             await slurm.delete_node(name)
             await self._dismiss(node_set, name, slurm)
 

@@ -376,6 +376,12 @@ def plan(
             _retire(found, name, node, f"health: {faults[name].cause}")
         elif "DRAIN" not in node.state:
             found.drain[name] = f"{OURS}health: {faults[name].cause}"
+    if not cloud:
+        for pod in pods:
+            # Evicted, or deleted by a user: no job is to start there in its last moments.
+            node = nodes.get(pod.metadata.name)
+            if pod.is_leaving and node is not None and not is_absent(node) and "DRAIN" not in node.state:
+                found.drain[pod.metadata.name] = f"{OURS}its pod is deleted"
     retired = {*found.drain, *found.delete, *found.down, *faults}
     for pod in wanted:
         node = nodes.get(pod.metadata.name)
@@ -411,12 +417,15 @@ def plan(
 def _forget(node_set: NodeSet, here: Mapping[str, NodePod], nodes: Mapping[str, ClusterNode], found: Plan) -> None:
     """Nodes that have lost their pods."""
     for name, node in nodes.items():
-        if name in here or not _is_of(node_set, name, node) or _is_busy(node):
+        if name in here or not _is_of(node_set, name, node):
             continue
-        # A slurmd that has gone is noticed after SlurmdTimeout; what we drained needs no such wait, also if slurmctld
+        # A slurmd that has gone is noticed after a while; what we drained needs no such wait, also if slurmctld
         # started meanwhile and has forgotten why: the revoked certificate made the node DOWN, for another reason.
-        if is_absent(node) or _is_ours(node) or ("DRAIN" in node.state and not node.reason):
+        gone = is_absent(node) or _is_ours(node) or ("DRAIN" in node.state and not node.reason)
+        if gone and not _is_busy(node):
             found.forget.append(name)
+        elif not gone and "DRAIN" not in node.state:
+            found.drain[name] = f"{OURS}its pod is gone"
 
 
 def _free_names(

@@ -111,10 +111,22 @@ def test_an_update_lets_nodes_be_that_have_not_answered_for_a_moment() -> None:
 
 def test_nodes_without_pods_are_forgotten_unless_they_have_jobs() -> None:
     known = nodes(gpu_0="DOWN", gpu_7="DOWN", gpu_8="MIXED+DOWN", gpu_x="DOWN", other_1="DOWN", gpu_9="IDLE")
-    assert planned(1, [pod(0)], known).forget == ["gpu-7"]
+    found = planned(1, [pod(0)], known)
+    assert (found.forget, found.drain) == (["gpu-7"], {"gpu-9": "spritz-operator: its pod is gone"})
     # slurmctld started again after the pod had gone, and still expects its slurmd.
     known = nodes(gpu_0="IDLE+DRAIN")
     assert (planned(1, [], known).forget, planned(1, [], known).create) == (["gpu-0"], [])
+
+
+def test_no_job_starts_on_a_node_whose_pod_is_evicted_and_its_name_comes_back() -> None:
+    leaving = pod(1)
+    leaving.metadata.deletion_timestamp = "2026-11-24T00:00:30Z"
+    found = planned(2, [pod(0), leaving], nodes(gpu_0="IDLE", gpu_1="MIXED"), now=1795478430.0)
+    assert (found.drain, found.create) == ({"gpu-1": "spritz-operator: its pod is deleted"}, [])
+    known = nodes(gpu_0="IDLE", gpu_1="IDLE+DRAIN spritz-operator: its pod is deleted")
+    found = planned(2, [pod(0)], known)
+    assert (found.forget, found.create) == (["gpu-1"], [])
+    assert planned(2, [pod(0)], nodes(gpu_0="IDLE")).create == ["gpu-1"]
 
 
 def test_pods_with_jobs_are_marked_for_their_budget() -> None:
