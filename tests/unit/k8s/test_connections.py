@@ -29,6 +29,31 @@ class _Busy:
         return []
 
 
+def test_the_environments_proxy_is_used_but_for_hosts_that_it_excludes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+
+    async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readuntil(b"\r\n")).split()[1])
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+        writer.close()
+
+    async def use() -> None:
+        server = await asyncio.start_server(proxy, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
+            monkeypatch.setenv("no_proxy", "127.0.0.1")
+            for base in ("http://api.example.org", f"http://127.0.0.1:{port}"):
+                http = Http(base)
+                try:
+                    assert (await http.send("GET", "/x")).body == b"ok"
+                finally:
+                    await http.close()
+
+    asyncio.run(use())
+    assert asked == [b"http://api.example.org/x", b"/x"]
+
+
 def test_a_closed_connection_opens_no_other() -> None:
     async def use() -> None:
         http = Http("http://127.0.0.1:9")
