@@ -117,7 +117,7 @@ REFUSED: list[tuple[dict[str, str], Json, str, str]] = [
     ({"time-limt": "60"}, {}, "metadata.annotations[spritz.dev/time-limt]", "did you mean spritz.dev/time-limit?"),
     ({"priority": "high"}, {}, "metadata.annotations[spritz.dev/priority]", "give a number"),
     ({"gang": "g"}, {}, "metadata.annotations[spritz.dev/gang-size]", "the number of pods"),
-    ({"gang-size": "2"}, {}, "metadata.annotations[spritz.dev/gang-size]", "give spritz.dev/gang too"),
+    ({"gang-size": "2"}, {}, "metadata.annotations[spritz.dev/gang-size]", "set spritz.dev/gang to the same value"),
     ({"job-id": "7"}, {}, "metadata.annotations[spritz.dev/job-id]", "leave it out"),
     ({}, {"nvidia.com/gpu": "1", "amd.com/gpu": "1"}, "spec.containers", "several kinds"),
 ]

@@ -93,8 +93,8 @@ def _mutated(pod: Pod, scheduler: str) -> Json:
 
 
 def _validated(pod: Pod, scheduler: str) -> Json:
-    found = causes(pod) if pod.spec.scheduler_name == scheduler else []
-    return refusal("Pod", found) if found else {}
+    mistakes = causes(pod) if pod.spec.scheduler_name == scheduler else []
+    return refusal("Pod", mistakes) if mistakes else {}
 
 
 def refusal(kind: str, found: list[Cause]) -> Json:
@@ -107,22 +107,22 @@ def refusal(kind: str, found: list[Cause]) -> Json:
 
 def causes(pod: Pod) -> list[Cause]:
     """All reasons why the pod cannot be a job."""
-    found = []
+    mistakes = []
     for name in sorted(pod.metadata.annotations or {}):
         if not name.startswith(PREFIX) or name in _SAID:
             continue
         if name in _WRITTEN:
-            found.append(Cause(annotation(name), "is written by the operator when the pod is placed: leave it out"))
+            mistakes.append(Cause(annotation(name), "is written by the operator when the pod is placed: leave it out"))
         else:
             near = difflib.get_close_matches(name, _SAID, 1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(_SAID))}"
-            found.append(Cause(annotation(name), f"there is no such annotation; {hint}"))
+            mistakes.append(Cause(annotation(name), f"there is no such annotation; {hint}"))
     for check in (shape_of, options_of, _gang):
         try:
             check(pod)
         except Unfit as unfit:
-            found.append(Cause(unfit.field, str(unfit)))
-    return found
+            mistakes.append(Cause(unfit.field, str(unfit)))
+    return mistakes
 
 
 def _gang(pod: Pod) -> None:
@@ -132,4 +132,4 @@ def _gang(pod: Pod) -> None:
     if workload_of(pod).startswith("gang/"):
         gang_size([pod])
     elif pod.metadata.note(GANG_SIZE):
-        raise Unfit(f"a gang has a name: give {GANG} too, the same to each of its pods", annotation(GANG_SIZE))
+        raise Unfit(f"a gang needs a name: set {GANG} to the same value on each of its pods", annotation(GANG_SIZE))

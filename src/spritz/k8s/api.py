@@ -84,7 +84,7 @@ class ApiFailure(Exception):
 
 
 class Retries(msgspec.Struct, frozen=True, kw_only=True):
-    """How often and how long a request is tried again. Seconds."""
+    """How often a request is repeated, and the waits between attempts in seconds."""
 
     attempts: int = 5
     first: float = 0.2
@@ -131,7 +131,7 @@ def decoder_of(resource: type[R]) -> Callable[[bytes], R]:
 
 
 def failure_of(code: int, body: bytes, headers: Mapping[str, str]) -> ApiFailure:
-    """The error that an answer of the server stands for; proxies' answers, which are no Status, included."""
+    """The error for an answer of the server, or of a proxy, whose body is not a Status."""
     try:
         status = msgspec.json.decode(body, type=_Status)
     except msgspec.DecodeError:
@@ -144,7 +144,7 @@ def failure_of(code: int, body: bytes, headers: Mapping[str, str]) -> ApiFailure
 
 
 class Api:
-    """The operator's way to the API server. Close it, or use it as `async with`.
+    """A client of the API server. Close it, or use it in `async with`.
 
     `guard` is called before every write and raises to stop it: a leader that has lost its lease writes no more.
     """
@@ -185,8 +185,8 @@ class Api:
         `timeout`, in seconds, is for connecting and for each read of an answer.
         """
         config = KubeConfig.from_file(str(kubeconfig)) if kubeconfig is not None else KubeConfig.from_env()
-        found: SingleConfig = config.get(default=PROXY_CONF)  # type: ignore[assignment]  # None only without a default
-        return cls(found, **options)
+        configuration: SingleConfig = config.get(default=PROXY_CONF)  # type: ignore[assignment]  # None only without a default
+        return cls(configuration, **options)
 
     async def __aenter__(self) -> Api:
         return self
@@ -222,7 +222,7 @@ class Api:
         fields: str | None = None,
         page: int = 500,
     ) -> Page[R]:
-        """All objects, of all namespaces if none is given, in pages that are true for one resource version."""
+        """All objects, of all namespaces if none is given, in pages that show one resource version."""
         return await self.list_as(decoder_of(resource), resource, namespace, labels=labels, fields=fields, page=page)
 
     async def list_as(
@@ -241,23 +241,23 @@ class Api:
         items: list[T] = []
         while True:
             try:
-                found = msgspec.json.decode(await self.send("GET", path, parameters=parameters), type=_List)
+                part = msgspec.json.decode(await self.send("GET", path, parameters=parameters), type=_List)
             except ApiFailure as failure:
                 if not (failure.expired and parameters.get("continue")):
                     raise
-                # The pages took longer than the server's history: once more, in one piece.
+                # The server has dropped this version while pages were read: read all again in one answer.
                 parameters |= {"limit": None, "continue": None}
                 items = []
                 continue
-            items += [decode(bytes(item)) for item in found.items or ()]
-            if not found.metadata.next:
-                return Page(items, found.metadata.resourceVersion)
-            parameters["continue"] = found.metadata.next
+            items += [decode(bytes(item)) for item in part.items or ()]
+            if not part.metadata.next:
+                return Page(items, part.metadata.resourceVersion)
+            parameters["continue"] = part.metadata.next
 
     # Writing
 
     async def apply(self, obj: R, *, force: bool = True, status: bool = False) -> R:
-        """Server-side apply: the fields of `obj` become ours, fields that we gave before and not now go.
+        """Server-side apply: the operator manages the fields of `obj`; fields that it applied before and not now go.
 
         `obj` needs apiVersion, kind, name and namespace, and neither managedFields nor a resource version. With
         `force`, fields of other managers become ours too.
@@ -274,7 +274,7 @@ class Api:
         return decoder_of(resource)(body)
 
     async def create(self, obj: R) -> R:
-        """Raises ApiFailure with `already_exists`, which may be an earlier attempt's own doing."""
+        """Create the object. Raises ApiFailure; `already_exists` may be due to an earlier attempt without an answer."""
         resource = type(obj)
         _name, namespace = _name_of(obj)
         body = await self.send(
@@ -343,7 +343,7 @@ class Api:
         try:
             await self.send("DELETE", self.path(resource, namespace, name), body=msgspec.json.encode(options))
         except ApiFailure as failure:
-            # With a uid asked for, a conflict says that this object has gone and another has its name.
+            # With a uid as precondition, a conflict means that another object has the name now.
             if failure.not_found or (failure.conflict and uid is not None):
                 return False
             raise
@@ -373,7 +373,7 @@ class Api:
         except ApiFailure as failure:
             if not failure.conflict or self.repeated == before:
                 raise
-            # Repeated: it may be the first attempt, whose answer got lost, that has bound it.
+            # The first attempt, whose answer was lost, may have bound it.
             pod = msgspec.json.decode(await self.send("GET", path))
             if pod["spec"].get("nodeName") != node or uid not in (None, pod["metadata"]["uid"]):
                 raise
@@ -408,7 +408,7 @@ class Api:
     def path(
         self, resource: type[Resource], namespace: str | None, name: str | None = None, subresource: str | None = None
     ) -> str:
-        """The path below the server's address; all namespaces where none is given and no name."""
+        """The path below the server's address: of all namespaces if neither a namespace nor a name is given."""
         info = lightkube_resource.api_info(resource)
         definition = info.parent or info.resource
         parts = ["apis", definition.group] if definition.group else ["api"]
@@ -433,7 +433,7 @@ class Api:
         repeatable: bool = True,
         wait_for_429: bool = True,
     ) -> bytes:
-        """Send one request, again if it may help, and return the answer's body. Raises ApiFailure."""
+        """Send one request, repeat it as `Retries` allows, and return the answer's body. Raises ApiFailure."""
         failures = 0
         while True:
             if method != "GET" and self.guard is not None:
@@ -467,7 +467,7 @@ class Api:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """A request, once, and the answer, whatever it says. Raises ApiFailure without an answer."""
+        """Send a request once and return the answer with any status. Raises ApiFailure without an answer."""
         given = {key: value for key, value in (parameters or {}).items() if value is not None}
         refused = False
         while True:
@@ -503,7 +503,7 @@ class Api:
             raise unanswered(error) from error
 
     async def _login(self, refused: bool = False) -> dict[str, str]:
-        """The header that says who we are; `refused`: other than the server just refused. Raises ConfigError."""
+        """The Authorization header; `refused`: the one that the server has just refused. Raises ConfigError."""
         if self._auth is None:
             return {}
         if self._authorization is None or refused:
@@ -521,7 +521,7 @@ class Api:
 
 
 def unanswered(error: NoAnswer) -> ApiFailure:
-    """The failure of a request that got no (whole) answer."""
+    """The error for a request without a complete answer."""
     return ApiFailure(0, "NoAnswer", str(error))
 
 

@@ -145,8 +145,10 @@ class Asked(msgspec.Struct, frozen=True):
 
 def names_of(pod: Pod) -> list[str]:
     """The pod's claims; "" for each that the controller manager has yet to make from a template."""
-    made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses or ()}
-    return [each.resource_claim_name or made.get(each.name) or "" for each in pod.spec.resource_claims or ()]
+    made = {reference.name: reference.resource_claim_name for reference in pod.status.resource_claim_statuses or ()}
+    return [
+        reference.resource_claim_name or made.get(reference.name) or "" for reference in pod.spec.resource_claims or ()
+    ]
 
 
 def asked(
@@ -168,7 +170,7 @@ def _requests(claims: Iterable[Claim]) -> Iterable[tuple[Claim, DeviceRequest, E
     for claim in claims:
         where = f"ResourceClaim {claim.metadata.name}"
         if claim.spec.devices.constraints:
-            raise Unfit(f"{where}: constraints are not looked at: leave them out", "spec.resourceClaims")
+            raise Unfit(f"{where}: constraints are not supported: leave them out", "spec.resourceClaims")
         for request in claim.spec.devices.requests or ():
             exactly = request.exactly
             if exactly is None or exactly.allocation_mode != "ExactCount" or exactly.admin_access:

@@ -42,7 +42,7 @@ PARTS: Final = ("controller", "controllers", "accounting", "rest", "dashboard", 
 CONTROLLER_PORT, ACCOUNTING_PORT, REST_PORT, DASHBOARD_PORT = 6817, 6819, 6820, 6860
 
 #: In the pods' template: the revision of the configuration with which they were started last. And on pods: what they
-#: are to have by now. (That a pod changes makes its kubelet write its files anew at once.)
+#: are to have by now. (A change of the pod makes its kubelet rewrite its files at once.)
 STARTED: Final = f"{PREFIX}started"
 REVISION: Final = f"{PREFIX}config"
 
@@ -61,7 +61,7 @@ JOIN: Final = "/run/spritz-join"
 
 
 class Metadata(msgspec.Struct, rename="camel"):
-    """Of our resources and of their pods."""
+    """Metadata of Spritz's resources and of their pods."""
 
     name: str
     namespace: str = "default"
@@ -127,7 +127,7 @@ class OpenId(msgspec.Struct):
 
 
 class Proxy(msgspec.Struct, rename="camel"):
-    """A proxy that says who a viewer is. `from_` is its address or network."""
+    """A proxy that authenticates viewers, and names them in `header`. `from_`: its address or network."""
 
     from_: str = msgspec.field(name="from")
     header: str = "X-Remote-User"
@@ -293,7 +293,7 @@ def controllers(cluster: Cluster) -> list[str]:
 
 
 def _url(database: Database, name: str) -> str:
-    """Without the password, which is in the environment of those that connect."""
+    """The database's URL without a password: daemons have it in their environment."""
     return f"postgresql://{database.user}@{database.host}:{database.port}/{name}"
 
 
@@ -321,13 +321,13 @@ def control_plane(cluster: Cluster, config: Configuration, started: str) -> list
     start = {f"{PREFIX}shape": config.shape, STARTED: started}
     database = {f"{PREFIX}shape": _digest(config.files["slurmdbd.conf"])}
     files = _object(cluster, "v1", "ConfigMap", "config", data=config.files)
-    # A pod's own name says which SlurmctldHost it is.
+    # The pod's name is its SlurmctldHost.
     controller = ["slurmctld", "-D", "-N", "$(POD_NAME)"]
     accounting = ["slurmdbd", "-D"]
-    rest = ["slurmrestd", "-a", "rest_auth/jwt", f"0.0.0.0:{REST_PORT}"]
-    # Before it is ready a controller must be found by its name: it may be the one that is to lead.
+    slurmrestd = ["slurmrestd", "-a", "rest_auth/jwt", f"0.0.0.0:{REST_PORT}"]
+    # The name must resolve before the controller is ready: the others look for it to learn whether it leads.
     hosts = {"clusterIP": "None", "publishNotReadyAddresses": True}
-    found = [
+    objects = [
         files,
         _service(cluster, "controllers", "controller", CONTROLLER_PORT, **hosts),
         _service(cluster, "controller", "controller", CONTROLLER_PORT),
@@ -336,18 +336,18 @@ def control_plane(cluster: Cluster, config: Configuration, started: str) -> list
         _service(cluster, "rest", "rest", REST_PORT),
         _stateful_set(cluster, "accounting", accounting, ACCOUNTING_PORT, database),
         _stateful_set(cluster, "controller", controller, CONTROLLER_PORT, start, cluster.spec.controllers),
-        _deployment(cluster, "rest", rest, REST_PORT, start),
+        _deployment(cluster, "rest", slurmrestd, REST_PORT, start),
     ]
     if cluster.spec.controllers > 1:
         selector = {"matchLabels": labels(name, "controller")}
         budget = {"maxUnavailable": 1, "selector": selector}
-        found.append(_object(cluster, "policy/v1", "PodDisruptionBudget", "controller", spec=budget))
+        objects.append(_object(cluster, "policy/v1", "PodDisruptionBudget", "controller", spec=budget))
     if cluster.spec.dashboard is not None:
-        found += [
+        objects += [
             _service(cluster, "dashboard", "dashboard", DASHBOARD_PORT),
             _deployment(cluster, "dashboard", _dashboard(cluster, cluster.spec.dashboard), DASHBOARD_PORT, start),
         ]
-    return found
+    return objects
 
 
 def _dashboard(cluster: Cluster, dashboard: Dashboard) -> list[str]:
@@ -400,17 +400,17 @@ def _object(cluster: Cluster, api_version: str, kind: str, component: str, **fie
 
 
 def _service(cluster: Cluster, component: str, of: str, port: int, **more: Any) -> Json:
-    """NAME-`component`, of the pods of `of`."""
+    """The Service CLUSTER-`component`, for the pods of the component `of`."""
     spec = {
         "selector": labels(cluster.metadata.name, of),
         "ports": [{"name": of, "port": port, "targetPort": port, "protocol": "TCP"}],
         **more,
     }
-    found = _object(cluster, "v1", "Service", component, spec=spec)
+    service = _object(cluster, "v1", "Service", component, spec=spec)
     if component == "metrics":
         marks = {"scrape": "true", "port": str(port), "path": "/metrics"}
-        found["metadata"]["annotations"] = {f"prometheus.io/{name}": value for name, value in marks.items()}
-    return found
+        service["metadata"]["annotations"] = {f"prometheus.io/{name}": value for name, value in marks.items()}
+    return service
 
 
 def _deployment(cluster: Cluster, component: str, command: list[str], port: int, marks: dict[str, str]) -> Json:
@@ -462,7 +462,7 @@ def _template(
         ],
     }
     if component in ("rest", "dashboard"):
-        # They keep nothing: one that hangs is started again. (slurmctld and slurmdbd recover for as long as they need.)
+        # These daemons have no state, so a hanging one is restarted. (slurmctld and slurmdbd may need long to recover.)
         container["livenessProbe"] = {**probe, "periodSeconds": 10, "failureThreshold": 6}
     sources = [{"configMap": {"name": f"{name}-config"}}, {"secret": {"name": f"{name}-keys"}}]
     volumes: list[Json] = [{"name": "etc", "projected": {"defaultMode": 0o400, "sources": sources}}]

@@ -85,30 +85,31 @@ from spritz.k8s.slurm import SlurmFailure
 from spritz.k8s.watching import Change, Reflector
 from spritz.k8s.workqueue import WorkQueue
 
-#: Seconds after which a resource is looked at again: with something under way, and with nothing.
+#: Seconds between looks at a resource: while something is under way, and otherwise.
 _SOON, _AGAIN = 2.0, 30.0
 
 #: Reasons of Configured with which slurmctld is asked again soon.
 _UNDER_WAY: Final = ("Applying", "ClusterAway")
 
-#: Seconds for which a token is made, and before whose end it is replaced.
+#: Lifetime of the operator's tokens, and how long before its end a token is replaced. Seconds.
 _LIFESPAN, _SPARE = 3600, 600
 
-#: Seconds for which a pod may join by a token, and what of them must be left for one that has not joined.
+#: Lifetime of a pod's join token, and the remaining lifetime below which it is replaced if the pod has not joined.
+#: Seconds.
 _JOIN_LIFESPAN, _JOIN_SPARE = 900.0, 300.0
 
-#: Seconds for which a node that does not answer may be about to: slurmctld has started, and its slurmds reconnect.
+#: Seconds for which a silent node is not taken for lost: after a start of slurmctld its slurmds reconnect.
 _SETTLE: Final = 15.0
 
-#: Until when the token in a Secret is good, in seconds since the epoch.
+#: Annotation of a Secret: when its token expires, in seconds since the epoch.
 EXPIRES: Final = f"{PREFIX}expires"
 
-#: What the token in a Secret is for.
+#: Annotation of a Secret: a hash of what its token permits.
 _ASKED: Final = f"{PREFIX}asked"
 
 _Resource = Cluster | NodeSet | LoginSet | Token
 
-#: Marks of busy pods for autoscalers of the cluster's machines: cluster-autoscaler, Karpenter, and ReplicaSets' order.
+#: Annotations of busy pods, and their values for busy and idle, for cluster-autoscaler, Karpenter and ReplicaSets.
 _DISRUPTION: Final = {
     "cluster-autoscaler.kubernetes.io/safe-to-evict": ("false", "true"),
     "karpenter.sh/do-not-disrupt": ("true", None),
@@ -142,7 +143,7 @@ class Clusters:
         log: Callable[..., None],
         *,
         address: Callable[[Cluster], str] | None = None,
-        now: Callable[[], float] = time.time,  # noqa: TID251  # the operator's own clock, beside no core
+        now: Callable[[], float] = time.time,  # noqa: TID251  # the operator's own clock
     ) -> None:
         self._api = api
         self._log = log
@@ -176,7 +177,7 @@ class Clusters:
             decode=msgspec.json.Decoder(Token).decode,
             on_change=lambda change: self.queue.add(("Token", change.key)),
         )
-        #: Kubernetes' nodes, for their conditions
+        #: nodes of Kubernetes, for their conditions and health records
         self.machines: Reflector[MachineNode] = Reflector(
             api,
             NodeResource,
@@ -191,13 +192,13 @@ class Clusters:
             on_change=self._pod_changed,
         )
         self._health = MachineHealth(api, log, self.machines, now)
-        #: uid of a pod -> the unit of the network that its node was put in
+        #: uid of a pod -> the switch or block of the network that its node was put in
         self._placed: dict[str, str] = {}
-        #: uid of a pod -> since when its node does not answer
+        #: uid of a pod -> time since which its node does not answer
         self._absent: dict[str, float] = {}
-        #: uid of a cluster -> its slurm.conf, and what is wrong with it
+        #: uid of a cluster -> its slurm.conf, and the mistakes in it
         self._checked: dict[str, tuple[str, str]] = {}
-        #: cluster -> its slurmrestd, the end of our token for it, and the secret's key
+        #: uid of a cluster -> the client of its slurmrestd, and when the client's token expires
         self._slurms: dict[str, tuple[Control, float]] = {}
 
     def _cluster_changed(self, change: Change[Cluster]) -> None:
@@ -208,17 +209,17 @@ class Clusters:
 
     def _node_set_changed(self, change: Change[NodeSet]) -> None:
         self.queue.add(("NodeSet", change.key))
-        for found in (change.new, change.old):
-            if found is not None:
-                self.queue.add(("SpritzCluster", f"{found.metadata.namespace}/{found.spec.cluster_ref}"))
+        for node_set in (change.new, change.old):
+            if node_set is not None:
+                self.queue.add(("SpritzCluster", f"{node_set.metadata.namespace}/{node_set.spec.cluster_ref}"))
 
     def _machine_changed(self, change: Change[MachineNode]) -> None:
-        # Heartbeats change nothing that counts.
+        # Most changes are heartbeats, which change nothing that is read here.
         if change.old is not None and change.new is not None and change.old.facts() == change.new.facts():
             return
-        for each in self.pods.values():
-            if each.spec.node_name == change.key:
-                self.queue.add(("NodeSet", f"{each.metadata.namespace}/{each.label(NODE_SET)}"))
+        for node_pod in self.pods.values():
+            if node_pod.spec.node_name == change.key:
+                self.queue.add(("NodeSet", f"{node_pod.metadata.namespace}/{node_pod.label(NODE_SET)}"))
         for node_set in self.node_sets.values():
             if node_set.spec.per_machine:
                 self.queue.add(("NodeSet", node_set.metadata.key))
@@ -233,9 +234,9 @@ class Clusters:
         if change.new is None and change.old is not None:
             self._absent.pop(change.old.metadata.uid, None)
             self._placed.pop(change.old.metadata.uid, None)
-        for found in (change.new, change.old):
-            if found is not None:
-                self.queue.add(("NodeSet", f"{found.metadata.namespace}/{found.label(NODE_SET)}"))
+        for node_pod in (change.new, change.old):
+            if node_pod is not None:
+                self.queue.add(("NodeSet", f"{node_pod.metadata.namespace}/{node_pod.label(NODE_SET)}"))
 
     async def run(self) -> None:
         """Watch and reconcile until cancelled."""
@@ -251,7 +252,7 @@ class Clusters:
                 ]
                 for reflector in reflectors:
                     group.create_task(reflector.run(), name="clusters.watch")
-                # An incomplete cache would make pods twice.
+                # With an incomplete cache, existing pods would be created a second time.
                 for reflector in reflectors:
                     await reflector.synced.wait()
                 group.create_task(self.queue.run(self.look, workers=4, on_failure=self._failed), name="clusters.work")
@@ -264,10 +265,10 @@ class Clusters:
         self._log("resource.failed", kind=key[0], name=key[1], error=words, failures=failures, again=round(delay, 1))
 
     def _pods_in(self, namespace: str) -> list[NodePod]:
-        return [each for each in self.pods.values() if each.metadata.namespace == namespace]
+        return [node_pod for node_pod in self.pods.values() if node_pod.metadata.namespace == namespace]
 
     async def look(self, key: tuple[str, str]) -> float | None:
-        """Compare a resource with what there is, and write the differences. Seconds until the next look."""
+        """Compare a resource with the existing objects, and write the differences. Returns seconds to the next look."""
         try:
             return await self._look(key)
         except (ApiFailure, SlurmFailure) as failure:
@@ -278,7 +279,7 @@ class Clusters:
             raise
 
     async def _stuck(self, key: tuple[str, str], reason: str, message: str) -> None:
-        """Say why it goes no further, as far as that may be said."""
+        """Report on the resource why it cannot be reconciled, if that can be written."""
         caches: dict[str, Reflector[Any]] = {
             "SpritzCluster": self.clusters,
             "NodeSet": self.node_sets,
@@ -287,7 +288,7 @@ class Clusters:
         }
         resource: _Resource | None = caches[key[0]].get(key[1])
         if resource is not None:
-            with contextlib.suppress(ApiFailure):  # of no more weight than what is told
+            with contextlib.suppress(ApiFailure):  # the report matters no more than what it reports
                 await self._cannot(f"{key[0].lower()}s", resource, reason, message)
 
     async def _look(self, key: tuple[str, str]) -> float | None:
@@ -307,12 +308,12 @@ class Clusters:
 
     async def _cluster(self, cluster: Cluster) -> float | None:
         metadata = cluster.metadata
-        mine = [
+        node_sets = [
             node_set
             for node_set in self.node_sets.values()
             if node_set.metadata.namespace == metadata.namespace and node_set.spec.cluster_ref == metadata.name
         ]
-        if not mine and _leaves(cluster):
+        if not node_sets and _leaves(cluster):
             await self._hold("spritzclusters", cluster, held=False)
             return None
         if not await self._hold("spritzclusters", cluster, held=True):
@@ -325,11 +326,11 @@ class Clusters:
                 if not failure.already_exists:
                     raise
         workloads = []
-        lines, devices = cloud_lines(mine, self._pods_in(metadata.namespace))
+        lines, devices = cloud_lines(node_sets, self._pods_in(metadata.namespace))
         config = configuration(cluster, lines, devices, self._units(cluster))
         refused = await self._mistakes(cluster, config)
         configured = Condition(type="Configured", status="False", reason="Refused", message="")
-        configured.message = f"the daemons keep what they have: {refused}"
+        configured.message = f"the daemons keep their present slurm.conf: {refused}"
         restarts = False
         if not refused:
             configured, restarts = await self._configured(cluster, config)
@@ -352,13 +353,13 @@ class Clusters:
             type="Ready",
             status="False" if away else "True",
             reason="Starting" if away else "Serving",
-            message=f"waits for {', '.join(away)}" if away else "all daemons serve",
+            message=f"waits for {', '.join(away)}" if away else "all daemons are ready",
             observed_generation=metadata.generation,
         )
         if _leaves(cluster):
-            names = ", ".join(sorted(node_set.metadata.name for node_set in mine))
+            names = ", ".join(sorted(node_set.metadata.name for node_set in node_sets))
             condition.status, condition.reason = "False", "Deleting"
-            condition.message = f"is deleted when its NodeSets are: {names}"
+            condition.message = f"waits for the deletion of its NodeSets: {names}"
         configured.observed_generation = metadata.generation
         conditions = self._conditions(cluster.status.conditions, [condition, configured])
         status = {"observedGeneration": metadata.generation, "conditions": conditions}
@@ -375,7 +376,9 @@ class Clusters:
     async def _configured(self, cluster: Cluster, config: Configuration) -> tuple[Condition, bool]:
         """Whether slurmctld has the configuration, which it is told to read if not; and whether it must start again."""
         done = Condition(type="Configured", status="True", reason="Applied", message="the daemons have this slurm.conf")
-        wait = Condition(type="Configured", status="False", reason="Applying", message="slurmctld is told to read it")
+        wait = Condition(
+            type="Configured", status="False", reason="Applying", message="slurmctld reads the configuration"
+        )
         kept = await self._find("v1", "ConfigMap", cluster.metadata.namespace, f"{cluster.metadata.name}-config")
         try:
             slurm = await self._slurm(cluster)
@@ -395,7 +398,7 @@ class Clusters:
         except SlurmFailure as failure:
             if failure.passing or failure.status in (401, 403):
                 wait.status, wait.reason = "Unknown", "ClusterAway"
-                wait.message = f"slurmctld cannot be asked: {failure.message}"
+                wait.message = f"slurmctld cannot be reached: {failure.message}"
             else:
                 wait.reason, wait.message = "Refused", f"slurmctld keeps what it has: {failure.message}"
         return wait, False
@@ -409,7 +412,7 @@ class Clusters:
                 raise
 
     async def _mistakes(self, cluster: Cluster, config: Configuration) -> str:
-        """What is wrong with the slurm.conf that the cluster is to have; checked once for each text."""
+        """Mistakes in the desired slurm.conf, "" for none; each text is checked once."""
         text = config.files["slurm.conf"]
         known = self._checked.get(cluster.metadata.uid)
         if known is None or known[0] != text:
@@ -422,75 +425,80 @@ class Clusters:
 
     async def _node_set(self, node_set: NodeSet) -> float | None:
         metadata = node_set.metadata
-        have = [each for each in self._pods_in(metadata.namespace) if each.label(NODE_SET) == metadata.name]
+        pods = [node_pod for node_pod in self._pods_in(metadata.namespace) if node_pod.label(NODE_SET) == metadata.name]
         cluster = self.clusters.get(f"{metadata.namespace}/{node_set.spec.cluster_ref}")
         forced = FORCE in (metadata.annotations or {})
         if node_set.leaves and (cluster is None or forced):
-            # No job is left to wait for, or an administrator has said so.
+            # Without the cluster there are no jobs to wait for; with `force-delete` an administrator gives them up.
             await self._health.forget(node_set)
-            for each in have:
-                await self._api.delete(PodResource, each.metadata.name, metadata.namespace, uid=each.metadata.uid)
+            for node_pod in pods:
+                await self._api.delete(
+                    PodResource, node_pod.metadata.name, metadata.namespace, uid=node_pod.metadata.uid
+                )
             await self._hold("nodesets", node_set, held=False)
             return None
         if not await self._hold("nodesets", node_set, held=True):
             return None
         if cluster is None:
             await self._cannot(
-                "nodesets", node_set, "NoCluster", f"there is no SpritzCluster {node_set.spec.cluster_ref} here"
+                "nodesets",
+                node_set,
+                "NoCluster",
+                f"SpritzCluster {node_set.spec.cluster_ref} does not exist in this namespace",
             )
             return _AGAIN
         try:
             slurm = await self._slurm(cluster)
             nodes = {node.name: node for node in await slurm.cluster_nodes()}
         except (SlurmFailure, ApiFailure) as failure:
-            # Without slurmctld's word no pod may go: it may have jobs.
-            await self._cannot("nodesets", node_set, "ClusterAway", f"slurmctld cannot be asked: {failure.message}")
+            # While slurmctld is away, every pod may have jobs, so none is deleted.
+            await self._cannot("nodesets", node_set, "ClusterAway", f"slurmctld cannot be reached: {failure.message}")
             return _SOON
-        await self._label(node_set, have, nodes, slurm)
-        await self._put(cluster, have, nodes, slurm)
+        await self._label(node_set, pods, nodes, slurm)
+        await self._put(cluster, pods, nodes, slurm)
         template = pod_template(cluster, node_set)
-        faults = await self._health.look(cluster, node_set, have, nodes, slurm)
+        faults = await self._health.look(cluster, node_set, pods, nodes, slurm)
         machines = machines_of(node_set, self.machines.values()) if node_set.spec.per_machine else {}
-        unsettled = self._unsettled(have, nodes)
-        found = plan(node_set, have, nodes, revision_of(template), self._now(), faults, unsettled, machines)
+        unsettled = self._unsettled(pods, nodes)
+        actions = plan(node_set, pods, nodes, revision_of(template), self._now(), faults, unsettled, machines)
         refused = ""
         if not node_set.leaves:
             await self._ensure(budget(node_set))
-            refused = await self._make(cluster, node_set, found, slurm, template, machines)
-        await self._carry_out(node_set, found, slurm)
-        if node_set.leaves and not have and not found.forget:
+            refused = await self._make(cluster, node_set, actions, slurm, template, machines)
+        await self._carry_out(node_set, actions, slurm)
+        if node_set.leaves and not pods and not actions.forget:
             await self._health.forget(node_set)
             await self._hold("nodesets", node_set, held=False)
             return None
-        await self._renew_tokens(node_set, [each for each in have if not is_known(each, nodes)], slurm)
+        await self._renew_tokens(node_set, [node_pod for node_pod in pods if not is_known(node_pod, nodes)], slurm)
         if refused:
-            found.status.conditions[0].reason = "Refused"
-            found.status.conditions[0].status = "False"
-            found.status.conditions[0].message += f"; a pod was refused: {refused}"
-        conditions = self._conditions(node_set.status.conditions, found.status.conditions)
-        status = {**msgspec.to_builtins(found.status), "conditions": conditions}
+            actions.status.conditions[0].reason = "Refused"
+            actions.status.conditions[0].status = "False"
+            actions.status.conditions[0].message += f"; a pod was refused: {refused}"
+        conditions = self._conditions(node_set.status.conditions, actions.status.conditions)
+        status = {**msgspec.to_builtins(actions.status), "conditions": conditions}
         await self._report("nodesets", node_set, status)
-        waits = faults or found.create or found.delete or found.drain or conditions[0]["status"] != "True"
+        waits = faults or actions.create or actions.delete or actions.drain or conditions[0]["status"] != "True"
         return _SOON if waits or node_set.leaves or node_set.spec.autoscaling is not None else _AGAIN
 
     def _unsettled(self, pods: list[NodePod], nodes: dict[str, ClusterNode]) -> set[str]:
-        """Pods whose nodes have not answered for a moment only."""
-        found = set()
-        for each in pods:
-            node = nodes.get(each.metadata.name)
+        """Names of pods whose nodes have been silent for less than `_SETTLE` seconds."""
+        unsettled = set()
+        for node_pod in pods:
+            node = nodes.get(node_pod.metadata.name)
             if node is None or not is_absent(node):
-                self._absent.pop(each.metadata.uid, None)
-            elif self._now() < self._absent.setdefault(each.metadata.uid, self._now()) + _SETTLE:
-                found.add(each.metadata.name)
-        return found
+                self._absent.pop(node_pod.metadata.uid, None)
+            elif self._now() < self._absent.setdefault(node_pod.metadata.uid, self._now()) + _SETTLE:
+                unsettled.add(node_pod.metadata.name)
+        return unsettled
 
     async def _label(
         self, node_set: NodeSet, pods: list[NodePod], nodes: dict[str, ClusterNode], slurm: Control
     ) -> None:
-        """Give nodes the labels of their machines as features."""
-        for each in pods:
-            machine, node = self.machines.get(each.spec.node_name), nodes.get(each.metadata.name)
-            if machine is None or node is None or not is_known(each, nodes):
+        """Set the labels of machines as features of their nodes in Slurm."""
+        for node_pod in pods:
+            machine, node = self.machines.get(node_pod.spec.node_name), nodes.get(node_pod.metadata.name)
+            if machine is None or node is None or not is_known(node_pod, nodes):
                 continue
             values = features_of(machine.metadata.labels, node_set.spec.feature_labels)
             wanted = [node_set.metadata.name, *values]
@@ -531,13 +539,13 @@ class Clusters:
         self,
         cluster: Cluster,
         node_set: NodeSet,
-        found: Plan,
+        actions: Plan,
         slurm: Control,
         template: Json,
         machines: Mapping[str, str],
     ) -> str:
-        """The pods that are missing; why one was refused, or ""."""
-        for name in found.create:
+        """Create the missing pods. Returns why the API server refused one, or ""."""
+        for name in actions.create:
             await self._give_token(node_set, name, slurm)
             try:
                 await self._write("POST", pod(cluster, node_set, name, template, machines.get(name, "")))
@@ -552,7 +560,7 @@ class Clusters:
         return ""
 
     async def _give_token(self, node_set: NodeSet, name: str, slurm: Control) -> None:
-        """A Secret by which the pod of this name, and no other, joins."""
+        """Write a Secret with a token by which only the pod of this name can join."""
         token = await slurm.create_token("node", _JOIN_LIFESPAN, host=name)
         secret = {
             "apiVersion": "v1",
@@ -570,28 +578,28 @@ class Clusters:
         await self._write("PATCH", secret)
 
     async def _renew_tokens(self, node_set: NodeSet, waiting: list[NodePod], slurm: Control) -> None:
-        """Pods that come late, behind a queue of machines or an image, still join."""
-        for each in waiting:
-            name = each.metadata.name
-            if each.is_leaving or each.is_over:
+        """Renew tokens of pods that have not joined: they may wait long for a machine or an image."""
+        for node_pod in waiting:
+            name = node_pod.metadata.name
+            if node_pod.is_leaving or node_pod.is_over:
                 continue
             have = await self._find("v1", "Secret", node_set.metadata.namespace, join_secret(name))
             until = ((have or {}).get("metadata", {}).get("annotations") or {}).get(EXPIRES, "0")
             if not until.isdigit() or int(until) - _JOIN_SPARE < self._now():
                 await self._give_token(node_set, name, slurm)
 
-    async def _carry_out(self, node_set: NodeSet, found: Plan, slurm: Control) -> None:
+    async def _carry_out(self, node_set: NodeSet, actions: Plan, slurm: Control) -> None:
         namespace = node_set.metadata.namespace
-        for name, why in found.drain.items():
+        for name, why in actions.drain.items():
             await slurm.update_node(name, state=["DRAIN"], reason=why)
-        for name, why in found.down.items():
+        for name, why in actions.down.items():
             await slurm.update_node(name, state=["DOWN"], reason=why)
             self._log("node.deadline", node=name, nodeset=node_set.metadata.key)
-        for name in found.resume:
+        for name in actions.resume:
             await slurm.update_node(name, state=["RESUME"])
-        for name in found.wake:
+        for name in actions.wake:
             await slurm.update_node(name, state=["POWER_UP"])
-        for name, busy in found.busy.items():
+        for name, busy in actions.busy.items():
             marks = {mark: values[0] if busy else values[1] for mark, values in _DISRUPTION.items()}
             change = {"metadata": {"labels": {BUSY: "true" if busy else "false"}, "annotations": marks}}
             try:
@@ -599,20 +607,20 @@ class Clusters:
             except ApiFailure as failure:
                 if not failure.not_found:
                     raise
-        for name in found.delete:
+        for name in actions.delete:
             have = self.pods.get(f"{namespace}/{name}")
             if have is not None:
                 await self._api.delete(PodResource, name, namespace, uid=have.metadata.uid)
                 await self._dismiss(node_set, name, slurm)
                 self._log("node.retired", node=name, nodeset=node_set.metadata.key)
-        for name in found.forget:
+        for name in actions.forget:
             if await self._find("v1", "Pod", namespace, name) is not None:
-                continue  # it was made just now, and the watch has not told of it
+                continue  # created just now, and not reported by the watch yet
             await slurm.delete_node(name)
             await self._dismiss(node_set, name, slurm)
 
     async def _dismiss(self, node_set: NodeSet, name: str, slurm: Control) -> None:
-        """Revoke the pod's token and the certificate that it got with it."""
+        """Revoke the pod's token, and the certificate that the pod got by it."""
         await slurm.dismiss_machine(name)
         path = f"{_path('v1', 'Secret', node_set.metadata.namespace)}/{join_secret(name)}"
         try:
@@ -622,7 +630,7 @@ class Clusters:
                 raise
 
     async def _hold(self, plural: str, resource: _Resource, *, held: bool) -> bool:
-        """Set or take our finalizer; whether the resource has it."""
+        """Add or remove the operator's finalizer. Returns whether the resource has it."""
         finalizers = resource.metadata.finalizers
         if held == (FINALIZER in finalizers) or (held and _leaves(resource)):
             return FINALIZER in finalizers
@@ -718,7 +726,7 @@ class Clusters:
         uses: int = 0,
         host: str = "",
     ) -> int:
-        """A Secret with a token that is good for a third of its time at least; until when it is, in epoch seconds."""
+        """Write a Secret with a token unless a third of its lifetime is left. Returns its expiry in epoch seconds."""
         asked = asked_for(role, lifetime, uses, host)
         have = ((await self._find("v1", "Secret", metadata.namespace, name)) or {}).get("metadata", {})
         marks = have.get("annotations") or {}
@@ -732,7 +740,7 @@ class Clusters:
         texts = {"token": token, "address": controller_address(cluster)}
         data = {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
         await self._write("PATCH", secret_of(kind, metadata, name, data, {EXPIRES: str(end), _ASKED: asked}))
-        self._log("token.kept", kind=kind, name=metadata.key, secret=name)
+        self._log("token.stored", kind=kind, name=metadata.key, secret=name)
         return end
 
     async def _tell(
@@ -745,15 +753,15 @@ class Clusters:
     # slurmrestd
 
     async def _slurm(self, cluster: Cluster) -> Control:
-        found = self._slurms.get(cluster.metadata.uid)
-        if found is not None and self._now() < found[1] - _SPARE:
-            return found[0]
+        cached = self._slurms.get(cluster.metadata.uid)
+        if cached is not None and self._now() < cached[1] - _SPARE:
+            return cached[0]
         name = f"{cluster.metadata.name}-keys"
         secret = await self._find("v1", "Secret", cluster.metadata.namespace, name)
         if secret is None:
-            raise SlurmFailure(f"the Secret {name} is not there yet")
+            raise SlurmFailure(f"the Secret {name} does not exist yet")
         known = self._slurms.get(cluster.metadata.uid)
-        if known is not found and known is not None:
+        if known is not cached and known is not None:
             return known[0]  # another worker has made it meanwhile
         until = self._now() + _LIFESPAN
         key = base64.b64decode(secret["data"]["jwt.key"])
@@ -761,25 +769,25 @@ class Clusters:
         slurm.guard = self._api.guard
         # Before the old connections are closed: other workers look here meanwhile.
         self._slurms[cluster.metadata.uid] = (slurm, until)
-        if found is not None:
-            await found[0].close()
+        if cached is not None:
+            await cached[0].close()
         return slurm
 
     # Objects
 
     async def _find(self, api_version: str, kind: str, namespace: str, name: str) -> Json | None:
         try:
-            found: Json = msgspec.json.decode(
+            obj: Json = msgspec.json.decode(
                 await self._api.send("GET", f"{_path(api_version, kind, namespace)}/{name}")
             )
         except ApiFailure as failure:
             if failure.not_found:
                 return None
             raise
-        return found
+        return obj
 
     async def _ensure(self, wanted: Json) -> Json:
-        """Write the object unless it has all these fields. Returns the object afterwards."""
+        """Apply the object unless the existing one has all these fields. Returns the object as it is then."""
         metadata = wanted["metadata"]
         have = await self._find(wanted["apiVersion"], wanted["kind"], metadata["namespace"], metadata["name"])
         if have is not None and not differs(have, wanted):
@@ -788,7 +796,7 @@ class Clusters:
         return await self._write("PATCH", wanted)
 
     async def _remove_unwanted(self, cluster: Cluster) -> None:
-        """Delete the parts that the cluster no longer has. What is not the cluster's own stays."""
+        """Delete objects of parts that the spec no longer has; objects without the cluster's owner reference stay."""
         spec, metadata = cluster.spec, cluster.metadata
         for api_version, kind, part, wanted in (
             ("apps/v1", "Deployment", "dashboard", spec.dashboard is not None),
@@ -798,7 +806,7 @@ class Clusters:
             name = f"{metadata.name}-{part}"
             have = None if wanted else await self._find(api_version, kind, metadata.namespace, name)
             owners = (have or {}).get("metadata", {}).get("ownerReferences") or ()
-            if any(each["uid"] == metadata.uid for each in owners):
+            if any(reference["uid"] == metadata.uid for reference in owners):
                 await self._api.send("DELETE", f"{_path(api_version, kind, metadata.namespace)}/{name}")
 
     async def _write(self, method: str, wanted: Json) -> Json:
@@ -834,13 +842,13 @@ class Clusters:
         return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def _conditions(self, have: list[Condition], wanted: list[Condition]) -> list[Json]:
-        """The conditions, each with the time since when it has its status."""
-        since = {(each.type, each.status): each.last_transition_time for each in have}
+        """The conditions as JSON, each with the time of its last change of status."""
+        since = {(condition.type, condition.status): condition.last_transition_time for condition in have}
         now = self._moment(self._now())
-        for each in wanted:
-            each.last_transition_time = since.get((each.type, each.status)) or now
-        found: list[Json] = msgspec.to_builtins(wanted)
-        return found
+        for condition in wanted:
+            condition.last_transition_time = since.get((condition.type, condition.status)) or now
+        conditions: list[Json] = msgspec.to_builtins(wanted)
+        return conditions
 
 
 def _path(api_version: str, kind: str, namespace: str) -> str:

@@ -54,9 +54,9 @@ async def mistakes(text: str, extra: str) -> str:
 
 
 def _sentence(diagnostics: list[_Diagnostic], first: int) -> str:
-    found = []
-    for each in diagnostics:
-        if each.severity == "error":
-            where = f"spec.extraConfig, line {each.line - first}: " if each.line > first else ""
-            found.append(f"{where}{each.message}" + (f" ({each.hint})" if each.hint else ""))
-    return "; ".join(found)[:_LENGTH]
+    sentences = []
+    for diagnostic in diagnostics:
+        if diagnostic.severity == "error":
+            where = f"spec.extraConfig, line {diagnostic.line - first}: " if diagnostic.line > first else ""
+            sentences.append(f"{where}{diagnostic.message}" + (f" ({diagnostic.hint})" if diagnostic.hint else ""))
+    return "; ".join(sentences)[:_LENGTH]

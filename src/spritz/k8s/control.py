@@ -125,11 +125,13 @@ class Control(Slurm):
     async def reserve(self, name: str, nodes: Sequence[str], now: float) -> None:
         """Keep all jobs but root's, which name the reservation, from starting there; jobs that run there go on."""
         content = await self._request("GET", f"{_VERSION}/reservations")
-        have = {one.name: one.node_list for one in _decoded(content, _Reservations).reservations}
+        nodes_by_name = {
+            reservation.name: reservation.node_list for reservation in _decoded(content, _Reservations).reservations
+        }
         body: dict[str, Any] = {"name": name, "node_list": list(nodes)}
-        if name not in have:
+        if name not in nodes_by_name:
             body |= {"users": ["root"], "start_time": int(now), "duration": 525_600, "flags": ["MAINT", "IGNORE_JOBS"]}
-        elif have[name] == compressed(nodes):
+        elif nodes_by_name[name] == compressed(nodes):
             return
         await self._request("POST", f"{_VERSION}/reservation", body)
 

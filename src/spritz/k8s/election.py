@@ -27,12 +27,12 @@ import msgspec
 
 from spritz.k8s.api import Api, ApiFailure
 
-#: Of `seconds`: how long the leader may work after a renewal, and how often it renews.
+#: Shares of `seconds`: how long the leader may work after a renewal, and how often it renews.
 _WORK, _RENEW = 2 / 3, 1 / 4
 
 
 class NotLeader(Exception):
-    """Another operator may be the leader by now."""
+    """The lease was lost or not renewed in time: another operator may lead."""
 
 
 class Spec(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -50,7 +50,7 @@ class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class Lease(msgspec.Struct, rename="camel"):
-    """As far as it counts here."""
+    """The fields of a Lease that the election reads and writes."""
 
     metadata: _Metadata
     spec: Spec = msgspec.field(default_factory=Spec)
@@ -59,7 +59,7 @@ class Lease(msgspec.Struct, rename="camel"):
 
 
 def _now() -> float:
-    """Seconds that pass while the process or the machine sleeps, too."""
+    """Seconds of a clock that also runs while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -85,7 +85,7 @@ class Election:
         self._namespace = namespace or api.namespace
         self.identity = identity or f"{socket.gethostname()}_{os.urandom(4).hex()}"
         self._path = f"apis/coordination.k8s.io/v1/namespaces/{self._namespace}/leases"
-        #: the Lease as last read, and since when it is as it is
+        #: the Lease as last read, and when its content was first seen
         self._seen: Lease | None = None
         self._since = 0.0
         #: until when this operator may work
@@ -101,17 +101,17 @@ class Election:
             raise NotLeader(f"{self.identity} has no lease {self._namespace}/{self._name}")
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do the work whenever this operator leads, until cancelled. Lets the lease go in the end."""
+        """Run `work` whenever this operator leads, until cancelled; then release the lease."""
         try:
             while True:
                 await self._acquire()
-                self._log("leader.is", identity=self.identity, lease=f"{self._namespace}/{self._name}")
+                self._log("leader.elected", identity=self.identity, lease=f"{self._namespace}/{self._name}")
                 try:
                     async with asyncio.TaskGroup() as group:
                         working = group.create_task(_do(work), name="leader.work")
                         group.create_task(self._keep(working), name="leader.keep")
                 except* NotLeader as lost:
-                    self._log("leader.was", identity=self.identity, why=str(lost.exceptions[0]))
+                    self._log("leader.lost", identity=self.identity, why=str(lost.exceptions[0]))
         finally:
             await self._release()
 
@@ -128,7 +128,7 @@ class Election:
                 self.check()
 
     async def _attempt(self) -> bool:
-        """Take or renew the lease; whether this operator leads."""
+        """Take or renew the lease. Returns whether this operator leads."""
         left = self._until - self._now() if self.leads else self._seconds * _WORK
         try:
             async with asyncio.timeout(max(left, 0.1)):
@@ -139,21 +139,21 @@ class Election:
 
     async def _try(self) -> None:
         sent = self._now()
-        found = await self._read()
-        if found is None:
+        current = await self._read()
+        if current is None:
             lease = Lease(_Metadata(self._name, self._namespace), self._spec(None))
             await self._write("POST", self._path, lease, sent)
             return
-        if self._seen is None or found.spec != self._seen.spec:
-            self._seen, self._since = found, self._now()
-        spec = found.spec
+        if self._seen is None or current.spec != self._seen.spec:
+            self._seen, self._since = current, self._now()
+        spec = current.spec
         if spec.holder_identity != self.identity:
-            # It has another holder: this operator's own time is over, whatever it believed.
+            # Another operator holds the lease: this one stops at once, even if its own time has not run out.
             self._until = 0.0
             unchanged = self._now() - self._since
             if spec.holder_identity and unchanged < (spec.lease_duration_seconds or self._seconds):
                 return
-        lease = Lease(found.metadata, self._spec(spec))
+        lease = Lease(current.metadata, self._spec(spec))
         await self._write("PUT", f"{self._path}/{self._name}", lease, sent)
 
     async def _read(self) -> Lease | None:
@@ -177,25 +177,25 @@ class Election:
 
     def _spec(self, before: Spec | None) -> Spec:
         moment = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")  # noqa: TID251  # for readers
-        mine = before is not None and before.holder_identity == self.identity
+        held_before = before is not None and before.holder_identity == self.identity
         changes = (before.lease_transitions or 0) if before is not None else 0
         return Spec(
             holder_identity=self.identity,
             lease_duration_seconds=max(1, round(self._seconds)),
-            acquire_time=before.acquire_time if mine and before is not None else moment,
+            acquire_time=before.acquire_time if held_before and before is not None else moment,
             renew_time=moment,
-            lease_transitions=changes if mine or before is None else changes + 1,
+            lease_transitions=changes if held_before or before is None else changes + 1,
         )
 
     async def _release(self) -> None:
-        """The work has stopped: another need not wait."""
+        """Release the lease after the work has stopped, so that another operator need not wait for its end."""
         if not self.leads:
             return
         self._until = 0.0
-        found = self._seen
-        if found is not None:
-            spec: Any = msgspec.structs.replace(found.spec, holder_identity="", lease_duration_seconds=1)
-            body = msgspec.json.encode(Lease(found.metadata, spec))
+        lease = self._seen
+        if lease is not None:
+            spec: Any = msgspec.structs.replace(lease.spec, holder_identity="", lease_duration_seconds=1)
+            body = msgspec.json.encode(Lease(lease.metadata, spec))
             try:
                 async with asyncio.timeout(2):
                     await self._api.send("PUT", f"{self._path}/{self._name}", body=body, repeatable=False)

@@ -16,7 +16,7 @@ _MESSAGE_MAX = 1024
 def event_request(
     about: Mapping[str, str], namespace: str, reason: str, message: str, *, of: object, component: str, warning: bool
 ) -> tuple[str, bytes]:
-    """Path and body of the request that makes it.
+    """Path and body of the request that creates the event.
 
     `about`: apiVersion, kind, name and uid of the object; `namespace`: the object's, "default" for an object of the
     cluster. The event's name follows from `of`, so the same event is made only once.

@@ -78,12 +78,12 @@ class JobSet(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Pods that it has at once."""
-        found = 0
-        for each in self.spec.replicated_jobs:
-            job = each.template.spec
-            found += each.replicas * min(job.parallelism, job.completions or job.parallelism)
-        return found
+        """Number of pods that the JobSet runs at the same time."""
+        count = 0
+        for replicated in self.spec.replicated_jobs:
+            job = replicated.template.spec
+            count += replicated.replicas * min(job.parallelism, job.completions or job.parallelism)
+        return count
 
 
 class WorkloadGroup(msgspec.Struct, frozen=True):
@@ -124,7 +124,7 @@ class LeaderWorkerSet(msgspec.Struct, frozen=True):
 
 
 class Groups:
-    """Follows all of these objects. `changed` is told of the key of an object that has changed."""
+    """Follows all of these objects. `changed` is called with the key of an object that has changed."""
 
     def __init__(self, api: Api, changed: Callable[[str], None]) -> None:
         def follow(group: str, version: str, kind: str, of: type[T]) -> Reflector[T]:
@@ -151,7 +151,7 @@ class Groups:
 
     def size_of(self, pod: Pod, maker: Maker) -> int | None:
         """How many pods of the pod's gang start together, as its maker says. ALONE: the pod is queued by itself; 0: its
-        labels say, since the maker's kind cannot be read; None: the maker is not there yet.
+        labels say, since the maker's kind cannot be read; None: the maker does not exist yet.
         """
         key = f"{pod.metadata.namespace}/{maker.name}"
         if maker.kind == "LeaderWorkerSet":
@@ -164,13 +164,13 @@ class Groups:
         if maker.kind == "Workload" and pod.spec.workload_ref is not None:
             workload = self._workloads.get(key)
             groups = workload.spec.pod_groups if workload is not None else []
-            policy = next((each.policy for each in groups if each.name == pod.spec.workload_ref.pod_group), None)
+            policy = next((group.policy for group in groups if group.name == pod.spec.workload_ref.pod_group), None)
         elif pod.spec.scheduling_group is None:
             group = self._plugins.get(key)
             return group.spec.min_member if group is not None else None
         else:
-            groups_found = (found for each in self._native if (found := each.get(key)) is not None)
-            policy = next((found.spec.scheduling_policy for found in groups_found), None)
+            groups_found = (known for reflector in self._native if (known := reflector.get(key)) is not None)
+            policy = next((known.spec.scheduling_policy for known in groups_found), None)
         if policy is None:
             return None
         return policy.gang.min_count if policy.gang is not None else ALONE

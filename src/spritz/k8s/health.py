@@ -1,4 +1,4 @@
-"""Health of a machine, and what follows from it, as a pure function of what is seen.
+"""Health of a machine: its next state and the actions, as a pure function of what is observed.
 
 The record of a fault is an annotation of the Kubernetes node, so it stays with the machine, whatever becomes of its
 pods. It is made when spritz-health-check drained a node of ours there, when the node has a condition of `drainOn`, or
@@ -32,14 +32,14 @@ UNHEALTHY: Final = f"{PREFIX}unhealthy"
 #: Reasons of spritz-health-check, and of the operator's own drains for health.
 CHECKED: Final = "health-check: "
 
-#: Seconds for a machine to come back, and after which a burn-in that failed is tried again.
+#: Seconds within which a machine must come back from a reboot, and after which a failed burn-in is repeated.
 REBOOT_SECONDS: Final = 1800.0
 RETEST_SECONDS: Final = 1800.0
 
-#: Seconds that a run of the health program takes at most, on a machine that is well.
+#: Longest run of the health program on a healthy machine, in seconds.
 CHECK_SECONDS: Final = 10.0
 
-#: Seconds that a burn-in job waits for a machine that was idle.
+#: Seconds for which a scheduled burn-in job stays queued on a machine that was idle.
 BURN_IN_WAIT_SECONDS: Final = 600.0
 
 _OCCUPIED: Final = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
@@ -50,7 +50,7 @@ Source = Literal["check", "condition", "burn-in"]
 
 
 class BurnIn(msgspec.Struct, rename="camel"):
-    """A command that must succeed, how often idle machines run it, and for how long it may."""
+    """A command that must succeed; `every_hours`: on idle machines; `minutes`: its time limit."""
 
     command: str
     every_hours: int = 168
@@ -58,7 +58,7 @@ class BurnIn(msgspec.Struct, rename="camel"):
 
 
 class Health(msgspec.Struct, rename="camel"):
-    """What counts as a fault besides the health program's, and what is done about one."""
+    """Node conditions that count as faults besides the health program's findings, and the reaction to a fault."""
 
     drain_on: list[str] = []
     on_fault: Literal["Recheck", "Reboot", "Replace"] = "Recheck"
@@ -68,7 +68,7 @@ class Health(msgspec.Struct, rename="camel"):
 
 
 class Record(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A fault. Times in seconds since the epoch: `since` of the fault, `at` of the phase."""
+    """A machine's fault. `since`: when it was found, `at`: when its phase began, in seconds since the epoch."""
 
     cause: str
     source: Source
@@ -84,7 +84,7 @@ class Record(msgspec.Struct, rename="camel", omit_defaults=True):
     job: int = 0
 
     def keeps_pods_away(self, health: Health) -> bool:
-        """Whether its machine is to get no pods of NodeSets."""
+        """Whether the machine must not get pods of NodeSets."""
         return self.phase == "broken" or (self.phase == "drained" and health.on_fault == "Replace")
 
 
@@ -96,7 +96,7 @@ class Burned(msgspec.Struct, omit_defaults=True):
 
 
 class Seen(msgspec.Struct):
-    """A machine now. `condition`: its condition of `drainOn`, or ""; `job_state`: of the burn-in, "" for unknown."""
+    """The observed machine. `condition`: one of `drainOn`, or ""; `job_state`: of its burn-in, "" if unknown."""
 
     name: str
     boot: str
@@ -127,7 +127,7 @@ class Seen(msgspec.Struct):
         return self.serves and (not interval or now - begun >= interval + CHECK_SECONDS)
 
 
-class Happening(msgspec.Struct, frozen=True):
+class HealthEvent(msgspec.Struct, frozen=True):
     """An event for the machine and the NodeSet."""
 
     reason: str
@@ -136,10 +136,10 @@ class Happening(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct):
-    """The record as it is to be (None: none), and what happened."""
+    """The new record (None: no fault), and the events to report."""
 
     record: Record | None
-    happened: list[Happening]
+    events: list[HealthEvent]
 
 
 def judge(health: Health, node_set: str, record: Record | None, seen: Seen, now: float, interval: float) -> Verdict:
@@ -148,8 +148,8 @@ def judge(health: Health, node_set: str, record: Record | None, seen: Seen, now:
     if record is None:
         if not fault:
             return Verdict(None, [])
-        found = Record(fault, source, node_set, int(now), at=int(now), boot=seen.boot)
-        return Verdict(found, [Happening("MachineFault", f"{seen.name}: {fault}", is_warning=True)])
+        new = Record(fault, source, node_set, int(now), at=int(now), boot=seen.boot)
+        return Verdict(new, [HealthEvent("MachineFault", f"{seen.name}: {fault}", is_warning=True)])
     if record.phase == "broken":
         if record.source == "condition" and not seen.condition:
             words = f"{seen.name}: {record.cause} is over"
@@ -178,7 +178,7 @@ def _moved(
     record: Record, phase: Phase, now: float, reason: str, message: str, *, warn: bool = False, **changes: object
 ) -> Verdict:
     moved = msgspec.structs.replace(record, phase=phase, at=int(now), **changes)
-    return Verdict(moved, [Happening(reason, message, warn)])
+    return Verdict(moved, [HealthEvent(reason, message, warn)])
 
 
 def _drained(
@@ -186,13 +186,13 @@ def _drained(
 ) -> Verdict:
     over = not fault and record.source != "burn-in" and seen.was_checked(0.0, now, interval)
     if over:
-        # It went by itself: the program has taken its drain back, or the condition has gone.
+        # The fault has gone without a reboot: the program has resumed its node, or the condition is false again.
         return _passed(health, record, seen, now)
     if health.on_fault == "Replace" and not seen.nodes:
-        words = f"{seen.name}: {record.cause}; its pods go elsewhere"
+        words = f"{seen.name}: {record.cause}; its pods move to other machines"
         return _moved(record, "broken", now, "MachineReplaced", words, warn=True)
     if health.on_fault == "Reboot" and (fault or record.source == "burn-in") and not seen.is_busy:
-        words = f"{seen.name} is rebooted: {fault or record.cause}"
+        words = f"{seen.name} reboots: {fault or record.cause}"
         return _moved(record, "rebooting", now, "Rebooting", words, boot=seen.boot)
     if health.on_fault == "Recheck" and record.source == "burn-in" and now >= record.at + RETEST_SECONDS:
         return _passed(health, record, seen, now)
@@ -220,7 +220,7 @@ def _again(record: Record, seen: Seen, now: float, fault: str, source: Source) -
 
 def _passed(health: Health, record: Record, seen: Seen, now: float) -> Verdict:
     if health.burn_in is None:
-        return Verdict(None, [Happening("MachineReturned", f"{seen.name} is in use again; it had {record.cause}")])
+        return Verdict(None, [HealthEvent("MachineReturned", f"{seen.name} is back in use after {record.cause}")])
     words = f"{seen.name} runs {health.burn_in.command.split()[0]} before it is used again"
     return _moved(record, "testing", now, "BurnIn", words, job=0)
 
@@ -229,14 +229,14 @@ def _testing(health: Health, record: Record, seen: Seen, now: float, fault: str,
     if fault:
         return _again(record, seen, now, fault, source)
     if seen.job_state == "COMPLETED":
-        return Verdict(None, [Happening("MachineReturned", f"{seen.name} is in use again; it had {record.cause}")])
+        return Verdict(None, [HealthEvent("MachineReturned", f"{seen.name} is back in use after {record.cause}")])
     if seen.job_state and seen.job_state not in ("PENDING", "RUNNING", "SUSPENDED"):
         return _again(record, seen, now, f"burn-in job {record.job} {seen.job_state}", "burn-in")
     return Verdict(record, [])
 
 
 def burn_in_due(health: Health, burned: Burned | None, seen: Seen, now: float) -> bool:
-    """Whether a machine without a fault is to run its burn-in now."""
+    """Whether a machine without a fault should start its burn-in now."""
     if health.burn_in is None or not seen.nodes or seen.condition:
         return False
     if any("DRAIN" in node.state or node.state[:1] != ["IDLE"] for node in seen.nodes) or not seen.serves:
@@ -245,18 +245,18 @@ def burn_in_due(health: Health, burned: Burned | None, seen: Seen, now: float) -
 
 
 def burn_in_over(health: Health, node_set: str, burned: Burned, seen: Seen, now: float) -> tuple[Burned, Verdict]:
-    """What came of a scheduled burn-in: still under way, over, or a fault. A job that is not known is run again."""
+    """The outcome of a scheduled burn-in: still under way, passed, or a fault. An unknown job is run again."""
     state, nothing = seen.job_state, Verdict(None, [])
     if state in ("RUNNING", "SUSPENDED"):
         return burned, nothing
     if state == "PENDING" and now < burned.at + BURN_IN_WAIT_SECONDS:
         return burned, nothing
     if state == "COMPLETED":
-        return Burned(int(now)), Verdict(None, [Happening("BurnInPassed", f"{seen.name}: job {burned.job}")])
+        return Burned(int(now)), Verdict(None, [HealthEvent("BurnInPassed", f"{seen.name}: job {burned.job}")])
     if state in ("PENDING", "CANCELLED", ""):
-        # Another job came first, or it was called off: at the next occasion.
+        # Another job took the machine, or the burn-in was cancelled: run it after RETEST_SECONDS.
         every = health.burn_in.every_hours * 3600 if health.burn_in is not None else 0
         return Burned(max(0, int(now - every + RETEST_SECONDS))), nothing
     cause = f"burn-in job {burned.job} {state}"
-    found = Record(cause, "burn-in", node_set, int(now), at=int(now), boot=seen.boot)
-    return Burned(int(now)), Verdict(found, [Happening("MachineFault", f"{seen.name}: {cause}", is_warning=True)])
+    record = Record(cause, "burn-in", node_set, int(now), at=int(now), boot=seen.boot)
+    return Burned(int(now)), Verdict(record, [HealthEvent("MachineFault", f"{seen.name}: {cause}", is_warning=True)])

@@ -1,4 +1,4 @@
-"""Requests to one HTTP server over kept connections: what `api` and `slurm` stand on.
+"""Requests to one HTTP server over kept connections, for `api` and `slurm`.
 
 aiohttp, because an operator's time is its requests': 0.1 ms of processor time each, against 0.65 ms of httpx2
 (docs/decisions/0212). Connections are not counted here: callers bound how many requests they have under way.
@@ -18,11 +18,11 @@ from yarl import URL
 
 
 class NoAnswer(Exception):
-    """The server did not answer, or not to the end."""
+    """The server sent no answer, or only a part of it."""
 
 
 class Answer(msgspec.Struct):
-    """Of a request. `headers` are found whatever their case."""
+    """The answer to a request. The case of names does not matter in `headers`."""
 
     status: int
     headers: Mapping[str, str]
@@ -46,19 +46,19 @@ class Stream:
 
     async def lines(self) -> AsyncIterator[bytes]:
         """Lines without their ends, empty ones left out; what follows the last end is a line too. Raises NoAnswer."""
-        rest = b""
+        incomplete = b""
         try:
             async for chunk in self._response.content.iter_any():
-                rest += chunk
+                incomplete += chunk
                 if b"\n" in chunk:
-                    *whole, rest = rest.split(b"\n")
+                    *whole, incomplete = incomplete.split(b"\n")
                     for line in whole:
                         if line:
                             yield line
         except (aiohttp.ClientError, TimeoutError) as error:
             raise _failed(error) from error
-        if rest:
-            yield rest
+        if incomplete:
+            yield incomplete
 
 
 class Http:

@@ -61,7 +61,7 @@ class LoginSetStatus(Status, rename="camel"):
 
 
 class LoginSet(msgspec.Struct):
-    """As the API server has it."""
+    """The resource as the API server stores it."""
 
     metadata: Metadata
     spec: LoginSetSpec
@@ -82,7 +82,7 @@ class TokenStatus(Status, rename="camel"):
 
 
 class Token(msgspec.Struct):
-    """As the API server has it."""
+    """The resource as the API server stores it."""
 
     metadata: Metadata
     spec: TokenSpec
@@ -90,7 +90,7 @@ class Token(msgspec.Struct):
 
 
 def login_objects(cluster: Cluster, login_set: LoginSet) -> list[Json]:
-    """Service and Deployment, in the order in which they are to be made."""
+    """Service and Deployment, in the order of their creation."""
     metadata, spec = login_set.metadata, login_set.spec
     marks = {**labels(cluster.metadata.name, "login"), LOGIN_SET: metadata.name}
     about: Json = {
@@ -132,7 +132,7 @@ def _pod(cluster: Cluster, login_set: LoginSet) -> Json:
         "PasswordAuthentication=no",
         "PermitRootLogin=no",
         "PidFile=none",
-        # Volumes of ConfigMaps are writable by their mode, though they are not.
+        # The mode of ConfigMap volumes says writable, which sshd would refuse; they are read-only.
         "StrictModes=no",
     ]
     common = {"image": spec.image or cluster.spec.image, "imagePullPolicy": cluster.spec.image_pull_policy}
@@ -199,7 +199,7 @@ def host_key() -> bytes:
 
 
 def asked_for(role: str, lifetime: int, uses: int, host: str) -> str:
-    """A hash that differs if a new token would."""
+    """A hash of the token's rights: if it differs, a new token is needed."""
     return hashlib.sha256(repr((role, lifetime, uses, host)).encode()).hexdigest()[:10]
 
 

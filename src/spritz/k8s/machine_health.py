@@ -22,7 +22,7 @@ from spritz.k8s.health import (
     RECORD,
     UNHEALTHY,
     Burned,
-    Happening,
+    HealthEvent,
     Record,
     Seen,
     burn_in_due,
@@ -36,19 +36,19 @@ from spritz.k8s.watching import Reflector
 #: Restarts the machine from a privileged pod in the machine's process namespace.
 REBOOT_COMMAND: Final = ("nsenter", "--target", "1", "--mount", "--uts", "--ipc", "--net", "--", "systemctl", "reboot")
 
-#: On each node of the machine; most have one.
+#: The burn-in job: runs the command on each node of the machine. Most machines have one node.
 _SCRIPT: Final = """\
 #!/bin/sh
 [ "$SLURM_JOB_NUM_NODES" = 1 ] && exec sh -c '{command}'
 exec srun --ntasks-per-node=1 sh -c '{command}'
 """
 
-#: Of a burn-in job that starts on an idle machine: any other job goes first.
+#: Nice of a scheduled burn-in job, so that any other job starts before it.
 _NICE: Final = 1_000_000
 
 
 class MachineHealth:
-    """For all NodeSets. `machines`: Kubernetes' nodes."""
+    """The health of the machines of all NodeSets. `machines`: the nodes of Kubernetes."""
 
     def __init__(
         self, api: Api, log: Callable[..., None], machines: Reflector[MachineNode], now: Callable[[], float]
@@ -71,23 +71,23 @@ class MachineHealth:
         for pod in pods:
             if pod.spec.node_name:
                 here.setdefault(pod.spec.node_name, []).append(pod)
-        for each in self._machines.values():
-            if each.record is not None and each.record.node_set == node_set.metadata.key:
-                here.setdefault(each.metadata.name, [])
+        for recorded in self._machines.values():
+            if recorded.record is not None and recorded.record.node_set == node_set.metadata.key:
+                here.setdefault(recorded.metadata.name, [])
         burning = 0
         faults: dict[str, Fault] = {}
         for name, there in sorted(here.items()):
             machine = self._machines.get(name)
             if machine is None:
                 continue
-            own = [nodes[pod.metadata.name] for pod in there if pod.metadata.name in nodes]
+            slurm_nodes = [nodes[pod.metadata.name] for pod in there if pod.metadata.name in nodes]
             record = machine.record
             if record is None or record.node_set == node_set.metadata.key:
                 try:
-                    record = await self._step(cluster, node_set, machine, own, slurm)
-                    burning += await self._burn(node_set, machine, own, slurm, burning) if record is None else 0
+                    record = await self._step(cluster, node_set, machine, slurm_nodes, slurm)
+                    burning += await self._burn(node_set, machine, slurm_nodes, slurm, burning) if record is None else 0
                 except (SlurmFailure, ApiFailure) as failure:
-                    # It is tried again by the next look. The NodeSet's other machines are looked at all the same.
+                    # The next look retries. The NodeSet's other machines must not wait for this one.
                     self._log("health.failed", machine=name, error=failure.message)
             fault = self._fault(node_set, machine, record)
             faults.update({pod.metadata.name: fault for pod in there if fault is not None})
@@ -100,51 +100,53 @@ class MachineHealth:
         return Fault(why, node_set.spec.health.on_fault == "Replace") if why else None
 
     async def _step(
-        self, cluster: Cluster, node_set: NodeSet, machine: MachineNode, own: list[ClusterNode], slurm: Control
+        self, cluster: Cluster, node_set: NodeSet, machine: MachineNode, slurm_nodes: list[ClusterNode], slurm: Control
     ) -> Record | None:
         health, record = node_set.spec.health, machine.record
-        seen = Seen(machine.metadata.name, machine.boot, machine.condition(health.drain_on), own)
+        seen = Seen(machine.metadata.name, machine.boot, machine.condition(health.drain_on), slurm_nodes)
         if record is not None and record.job:
             seen.job_state = await self._state(record.job, slurm)
         check = cluster.spec.health_check
         interval = float(check.interval_seconds) if check.program else 0.0
         verdict = judge(health, node_set.metadata.key, record, seen, self._now(), interval)
-        found = verdict.record
-        if found != record:
-            away = found is not None and found.keeps_pods_away(health)
-            if found is not None and found.phase == "rechecking":
-                await self._renew(machine, found, own, slurm)
-            await self._write(machine, {RECORD: _text(found)}, away=away)
-            for happening in verdict.happened:
-                await self._tell(node_set, machine, happening, found or record)
-        if found is None:
+        record_after = verdict.record
+        if record_after != record:
+            away = record_after is not None and record_after.keeps_pods_away(health)
+            if record_after is not None and record_after.phase == "rechecking":
+                await self._renew(machine, record_after, slurm_nodes, slurm)
+            await self._write(machine, {RECORD: _text(record_after)}, away=away)
+            for event in verdict.events:
+                await self._tell(node_set, machine, event, record_after or record)
+        if record_after is None:
             if record is not None:
                 await slurm.unreserve(_reservation(machine))
                 await self._remove_reboot(node_set, machine, record)
             return None
         if record is None and health.requeue_jobs:
-            await self._requeue(node_set, machine, [node.name for node in own], found, slurm)
-        if health.burn_in is not None and own and not found.keeps_pods_away(health):
-            # So that no job starts between the end of the drain and the burn-in.
-            await slurm.reserve(_reservation(machine), [node.name for node in own], self._now())
+            await self._requeue(node_set, machine, [node.name for node in slurm_nodes], record_after, slurm)
+        if health.burn_in is not None and slurm_nodes and not record_after.keeps_pods_away(health):
+            # The reservation keeps jobs from starting between the end of the drain and the burn-in.
+            await slurm.reserve(_reservation(machine), [node.name for node in slurm_nodes], self._now())
         elif health.burn_in is not None:
             await slurm.unreserve(_reservation(machine))  # nodes in a reservation cannot be deleted
-        if found.phase == "rebooting":
-            await self._reboot(cluster, node_set, machine, found)
+        if record_after.phase == "rebooting":
+            await self._reboot(cluster, node_set, machine, record_after)
         elif record is not None and record.phase == "rebooting":
             await self._remove_reboot(node_set, machine, record)
-        if found.phase == "testing" and not found.job and own and health.burn_in is not None:
-            key = f"burn-in-{machine.metadata.name}-{found.since}-{found.at}"
-            found.job = await slurm.submit(_burn_in(node_set, own) | {"reservation": _reservation(machine)}, key)
-            await self._write(machine, {RECORD: _text(found)})
-        return found
+        if record_after.phase == "testing" and not record_after.job and slurm_nodes and health.burn_in is not None:
+            key = f"burn-in-{machine.metadata.name}-{record_after.since}-{record_after.at}"
+            record_after.job = await slurm.submit(
+                _burn_in(node_set, slurm_nodes) | {"reservation": _reservation(machine)}, key
+            )
+            await self._write(machine, {RECORD: _text(record_after)})
+        return record_after
 
     async def _burn(
-        self, node_set: NodeSet, machine: MachineNode, own: list[ClusterNode], slurm: Control, burning: int
+        self, node_set: NodeSet, machine: MachineNode, slurm_nodes: list[ClusterNode], slurm: Control, burning: int
     ) -> int:
-        """A scheduled burn-in, begun or followed; 1 while one is under way. `maxUnavailable` machines at a time."""
+        """Start or follow a scheduled burn-in, on `maxUnavailable` machines at a time. Returns 1 if it runs, else 0."""
         health, burned = node_set.spec.health, machine.burned
-        seen = Seen(machine.metadata.name, machine.boot, machine.condition(health.drain_on), own)
+        seen = Seen(machine.metadata.name, machine.boot, machine.condition(health.drain_on), slurm_nodes)
         if burned is not None and burned.job:
             seen.job_state = await self._state(burned.job, slurm)
             after, verdict = burn_in_over(health, node_set.metadata.key, burned, seen, self._now())
@@ -153,18 +155,18 @@ class MachineHealth:
             if seen.job_state == "PENDING":
                 await slurm.cancel(burned.job)
             await self._write(machine, {BURNED: _text(after), RECORD: _text(verdict.record)})
-            for happening in verdict.happened:
-                await self._tell(node_set, machine, happening, verdict.record or after)
+            for event in verdict.events:
+                await self._tell(node_set, machine, event, verdict.record or after)
         elif burning < node_set.spec.max_unavailable and burn_in_due(health, burned, seen, self._now()):
             at = int(self._now())
             key = f"burn-in-{machine.metadata.name}-{burned.at if burned is not None else 0}"
-            job = await slurm.submit(_burn_in(node_set, own), key)
+            job = await slurm.submit(_burn_in(node_set, slurm_nodes), key)
             await self._write(machine, {BURNED: _text(Burned(at, job))})
             return 1
         return 0
 
     async def forget(self, node_set: NodeSet) -> None:
-        """The NodeSet goes, and with it what it has found out about machines."""
+        """Remove the records that a deleted NodeSet made of its machines."""
         for machine in self._machines.values():
             if machine.record is not None and machine.record.node_set == node_set.metadata.key:
                 await self._write(machine, {RECORD: None}, away=False)
@@ -174,7 +176,7 @@ class MachineHealth:
     async def _write(
         self, machine: MachineNode, annotations: Mapping[str, str | None], *, away: bool | None = None
     ) -> None:
-        """The annotations, and with `away` the label that keeps pods off or its absence. Raises ApiFailure (409) if the
+        """Write annotations; `away` adds or removes the label that keeps pods off. Raises ApiFailure (409) if the
         node has changed since it was looked at: what was decided may no longer hold.
         """
         about: Json = {"annotations": dict(annotations)}
@@ -183,14 +185,14 @@ class MachineHealth:
         about["resourceVersion"] = machine.metadata.resource_version
         node = await self._api.patch(NodeResource, machine.metadata.name, None, {"metadata": about})
         assert node.metadata is not None
-        # A second step within this look is of the node as it is now.
+        # A second step of this look must start from the node as it is now.
         machine.metadata.resource_version = node.metadata.resourceVersion or ""
 
     async def _tell(
-        self, node_set: NodeSet, machine: MachineNode, happening: Happening, of: Record | Burned | None
+        self, node_set: NodeSet, machine: MachineNode, event: HealthEvent, of: Record | Burned | None
     ) -> None:
-        """An event at the machine and an event at the NodeSet. One that was made before is not made again."""
-        self._log("machine.health", machine=machine.metadata.name, reason=happening.reason, message=happening.message)
+        """Report an event at the machine and at the NodeSet; repeating a step adds no event."""
+        self._log("machine.health", machine=machine.metadata.name, reason=event.reason, message=event.message)
         about = node_set.metadata
         ours = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "NodeSet", "name": about.name, "namespace": about.namespace}
         theirs = {"apiVersion": "v1", "kind": "Node", "name": machine.metadata.name}
@@ -201,11 +203,11 @@ class MachineHealth:
             path, body = event_request(
                 involved,
                 namespace,
-                happening.reason,
-                happening.message,
-                of=(machine.metadata.uid, happening, of),
+                event.reason,
+                event.message,
+                of=(machine.metadata.uid, event, of),
                 component="spritz-operator",
-                warning=happening.is_warning,
+                warning=event.is_warning,
             )
             try:
                 await self._api.send("POST", path, body=body)
@@ -214,7 +216,7 @@ class MachineHealth:
                     self._log("event.failed", machine=machine.metadata.name, error=failure.message)
 
     async def _reboot(self, cluster: Cluster, node_set: NodeSet, machine: MachineNode, record: Record) -> None:
-        """A pod on the machine that restarts it, unless there is one."""
+        """Create a pod that reboots its machine, unless it exists."""
         health, about = node_set.spec.health, node_set.metadata
         container = {
             "name": "reboot",
@@ -248,7 +250,7 @@ class MachineHealth:
             if failure.already_exists:
                 return
             words = f"{machine.metadata.name} cannot be rebooted: {failure.message}"
-            await self._tell(node_set, machine, Happening("RebootRefused", words, is_warning=True), record)
+            await self._tell(node_set, machine, HealthEvent("RebootRefused", words, is_warning=True), record)
 
     async def _remove_reboot(self, node_set: NodeSet, machine: MachineNode, record: Record) -> None:
         await self._api.delete(PodResource, _reboot_name(machine, record), node_set.metadata.namespace)
@@ -256,22 +258,22 @@ class MachineHealth:
     # Slurm
 
     @staticmethod
-    async def _renew(machine: MachineNode, record: Record, own: Sequence[ClusterNode], slurm: Control) -> None:
-        """Take over the health program's drains from before a reboot: what it finds from now on is new."""
-        for node in own:
+    async def _renew(machine: MachineNode, record: Record, slurm_nodes: Sequence[ClusterNode], slurm: Control) -> None:
+        """Replace the reasons of the health program's drains from before a reboot: later findings must count as new."""
+        for node in slurm_nodes:
             if "DRAIN" in node.state and node.reason.startswith(CHECKED):
                 reason = f"{OURS}health: {machine.metadata.name} {record.cause}"
                 await slurm.update_node(node.name, state=["DRAIN"], reason=reason)
 
     @staticmethod
     async def _state(job: int, slurm: Control) -> str:
-        found = await slurm.jobs([job])
-        return found[0].state if found else ""
+        jobs = await slurm.jobs([job])
+        return jobs[0].state if jobs else ""
 
     async def _requeue(
         self, node_set: NodeSet, machine: MachineNode, names: list[str], record: Record, slurm: Control
     ) -> None:
-        """Jobs on these nodes queue again, for other nodes."""
+        """Requeue the jobs on these nodes, with the nodes excluded."""
         for job in await slurm.jobs():
             on = [share.node for share in job.allocation.nodes] if job.allocation is not None else []
             if not job.is_running or not set(on) & set(names):
@@ -282,8 +284,8 @@ class MachineHealth:
                 self._log("job.not_requeued", job_id=job.id, error=failure.message)
                 continue
             without = f" without {', '.join(names)}" if elsewhere else ""
-            words = f"job {job.id} queues again{without}: {machine.metadata.name} {record.cause}"
-            await self._tell(node_set, machine, Happening("JobRequeued", words), record)
+            words = f"job {job.id} is requeued{without}: {machine.metadata.name} {record.cause}"
+            await self._tell(node_set, machine, HealthEvent("JobRequeued", words), record)
 
 
 def _text(record: Record | Burned | None) -> str | None:
@@ -299,7 +301,7 @@ def _reboot_name(machine: MachineNode, record: Record) -> str:
 
 
 def _burn_in(node_set: NodeSet, nodes: Sequence[ClusterNode]) -> Json:
-    """The whole of these nodes, at once or not at all, after everybody else."""
+    """A job that gets all of these nodes exclusively, after every other job."""
     burn_in = node_set.spec.health.burn_in
     assert burn_in is not None
     return {

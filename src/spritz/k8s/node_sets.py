@@ -14,7 +14,7 @@ With `perMachine` there is a pod on each machine that the NodeSet's selector and
 With `autoscaling` the nodes are Slurm's cloud nodes, in slurm.conf up to the bound. Slurm decides which of them are up,
 by what is queued and how long they are idle; there is a pod for each that is up or on its way.
 
-All of it is planned anew from what there is: pods, nodes and the resource.
+Each plan is computed from scratch from the pods, the nodes and the resource, so it needs no memory.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ NODE_SET: Final = f"{PREFIX}node-set"
 REVISION: Final = f"{PREFIX}revision"
 BUSY: Final = f"{PREFIX}busy"
 
-#: Reasons of drains that are ours.
+#: Prefix of the reasons of the operator's own drains; others are not touched.
 OURS: Final = "spritz-operator: "
 
-#: On a NodeSet: it stays until its pods have gone. On a NodeSet that leaves, by an administrator: no job is waited for.
+#: Finalizer that keeps a NodeSet until its pods have gone; and an administrator's annotation not to wait for jobs.
 FINALIZER: Final = f"{PREFIX}drain"
 FORCE: Final = f"{PREFIX}force-delete"
 
-#: Seconds beyond a pod's grace for which its name is kept for the pod that replaces it.
+#: Seconds after a pod's grace period for which its replacement waits for its name.
 _STUCK = 60.0
 
-#: SuspendTimeout: a pod is gone by then, and another may have its name.
+#: SuspendTimeout: by then the pod has gone, so a new one can take its name.
 _SUSPEND_SECONDS: Final = 60
 
 _OCCUPIED = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
@@ -77,7 +77,7 @@ CAPABILITIES: Final = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SET
 
 
 class Autoscaling(msgspec.Struct, rename="camel"):
-    """Bounds, and seconds: without a job until a node goes, and until one that starts must serve."""
+    """Bounds on pods; `idle_seconds` until an idle node is removed; `boot_seconds` until a new one must have joined."""
 
     max_replicas: int
     min_replicas: int = 0
@@ -118,7 +118,7 @@ class NodeSetStatus(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class NodeSet(msgspec.Struct):
-    """As the API server has it."""
+    """The resource as the API server stores it."""
 
     metadata: Metadata
     spec: NodeSetSpec
@@ -192,7 +192,7 @@ class MachinePolicy(msgspec.Struct):
 
 
 class MachineNode(msgspec.Struct):
-    """A node of Kubernetes, as far as pods of NodeSets go there."""
+    """The parts of a Kubernetes node that matter for pods of NodeSets."""
 
     metadata: Metadata
     spec: MachinePolicy = msgspec.field(default_factory=MachinePolicy)
@@ -200,12 +200,12 @@ class MachineNode(msgspec.Struct):
 
     @property
     def boot(self) -> str:
-        """Differs after each start of the machine."""
+        """The kernel's boot ID, which changes with each start of the machine."""
         return self.status.node_info.boot
 
     @property
     def record(self) -> Record | None:
-        """Of its fault. One that cannot be read is none."""
+        """The record of the machine's fault; None if there is none, or it cannot be read."""
         return _read(self.metadata, RECORD, Record)
 
     @property
@@ -214,12 +214,12 @@ class MachineNode(msgspec.Struct):
         return _read(self.metadata, BURNED, Burned)
 
     def facts(self) -> tuple[object, ...]:
-        """What of it a NodeSet goes by."""
+        """The properties whose change lets NodeSets be reconciled."""
         conditions = [(condition.type, condition.status) for condition in self.status.conditions]
         return conditions, self.boot, (self.metadata.annotations or {}).get(RECORD), self.metadata.labels, self.spec
 
     def fault(self, drain_on: Sequence[str]) -> str:
-        """Why no job is to start there now: not Ready, or a condition of `drain_on`; "" for none."""
+        """Why no job may start there now: the node is not Ready, or has a condition of `drain_on`; "" if jobs may."""
         for condition in self.status.conditions:
             if condition.type == "Ready" and condition.status != "True":
                 return f"{self.metadata.name} NotReady" + _bracketed(condition.reason)
@@ -227,7 +227,7 @@ class MachineNode(msgspec.Struct):
         return f"{self.metadata.name} {words}" if words else ""
 
     def condition(self, drain_on: Sequence[str]) -> str:
-        """The first condition of `drain_on` that it has; "" for none."""
+        """The first condition of `drain_on` that is true, with its reason; "" for none."""
         for condition in self.status.conditions:
             if condition.type in drain_on and condition.status == "True":
                 return condition.type + _bracketed(condition.reason)
@@ -249,14 +249,14 @@ def _read(metadata: Metadata, name: str, kind: type[T]) -> T | None:
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """Of a pod's machine. `moves`: the pod goes once it has no job."""
+    """The fault of a pod's machine. `moves`: delete the pod once it has no job, so that it moves to another machine."""
 
     cause: str
     moves: bool = False
 
 
 class NodePod(msgspec.Struct):
-    """A pod of a NodeSet, as far as the NodeSet goes."""
+    """The parts of a NodeSet's pod that its reconciliation reads."""
 
     metadata: Metadata
     spec: PodPlace = msgspec.field(default_factory=PodPlace)
@@ -272,7 +272,7 @@ class NodePod(msgspec.Struct):
 
     @property
     def trouble(self) -> str:
-        """Why it does not start, in Kubernetes' words; "" where nothing is wrong."""
+        """Why the pod does not start, in Kubernetes' words; "" if nothing is wrong."""
         for condition in self.status.conditions:
             if condition.type == "PodScheduled" and condition.status == "False":
                 return f"{condition.reason}: {condition.message}"[:200]
@@ -284,7 +284,7 @@ class NodePod(msgspec.Struct):
 
     @property
     def gone_by(self) -> float:
-        """When its grace is over, in seconds since the epoch; 0 for a pod that stays."""
+        """When its grace period ends, in seconds since the epoch; 0.0 if it is not being deleted."""
         until = self.metadata.deletion_timestamp
         return datetime.datetime.fromisoformat(until).timestamp() if until else 0.0
 
@@ -293,18 +293,18 @@ class NodePod(msgspec.Struct):
 
 
 class Plan(msgspec.Struct):
-    """Pods by name. A pod is deleted with its node."""
+    """Actions by the pod's name, which is its node's name too. Deleting a pod deletes its node."""
 
     create: list[str] = []
     delete: list[str] = []
-    #: nodes, and why
+    #: nodes, and the reasons
     drain: dict[str, str] = {}
     resume: list[str] = []
-    #: nodes without a pod
+    #: nodes to delete, whose pods have gone
     forget: list[str] = []
     #: nodes to power up
     wake: list[str] = []
-    #: nodes whose jobs have had their time, and why
+    #: nodes to set down, because their jobs have exceeded the drain's deadline, and the reasons
     down: dict[str, str] = {}
     busy: dict[str, bool] = {}
     status: NodeSetStatus = msgspec.field(default_factory=NodeSetStatus)
@@ -320,29 +320,29 @@ def plan(
     unsettled: Collection[str] = (),
     machines: Collection[str] = (),
 ) -> Plan:
-    """What to do now. `nodes`: all of the cluster; `revision`: of the template that pods are to have; `now`: epoch.
+    """The actions that are due. `nodes`: all of the cluster; `revision`: of the desired template; `now`: epoch seconds.
     `machines`: the pods that a NodeSet per machine is to have.
 
     `faults`: pods on machines with something wrong, and what. `unsettled`: pods whose nodes have not answered for a
     moment, as when slurmctld has just started: an update lets them be.
     """
     spec, faults = node_set.spec, faults or {}
-    found = Plan(create=[], delete=[], drain={}, resume=[], forget=[], wake=[], down={}, busy={})
+    actions = Plan(create=[], delete=[], drain={}, resume=[], forget=[], wake=[], down={}, busy={})
     here = {pod.metadata.name: pod for pod in pods}
-    # A pod that has ended makes room for another with its name.
-    found.delete += [name for name, pod in here.items() if pod.is_over and not pod.is_leaving]
+    # An ended pod is deleted first, because its replacement has the same name.
+    actions.delete += [name for name, pod in here.items() if pod.is_over and not pod.is_leaving]
     living = [pod for pod in pods if not pod.is_over and not pod.is_leaving]
     cloud = spec.autoscaling is not None
     if node_set.leaves:
         replicas = 0
     elif cloud:
-        replicas = _awake(node_set, here, nodes, now, found)
+        replicas = _awake(node_set, here, nodes, now, actions)
     else:
         replicas = len(machines) if spec.per_machine else spec.replicas
 
     excess = sorted(living, key=lambda pod: _worth(pod, nodes.get(pod.metadata.name)))
     if cloud and not node_set.leaves:
-        # Which nodes go is Slurm's choice.
+        # Slurm chooses which nodes to power down; their pods follow.
         excess = [
             pod
             for pod in excess
@@ -353,7 +353,7 @@ def plan(
     else:
         excess = excess[: max(0, len(living) - replicas)]
     for pod in excess:
-        _retire(found, pod.metadata.name, nodes.get(pod.metadata.name), "scale-in")
+        _retire(actions, pod.metadata.name, nodes.get(pod.metadata.name), "scale-in")
     wanted = [pod for pod in living if pod not in excess]
 
     away = sum(not _is_up(nodes.get(pod.metadata.name)) for pod in wanted) + max(0, replicas - len(wanted))
@@ -366,29 +366,29 @@ def plan(
             if away >= spec.max_unavailable:
                 continue
             away += 1
-        _retire(found, pod.metadata.name, node, "update", now=now, deadline=spec.drain_deadline_seconds)
+        _retire(actions, pod.metadata.name, node, "update", now=now, deadline=spec.drain_deadline_seconds)
     for pod in wanted:
         name = pod.metadata.name
         node = nodes.get(name)
         if name not in faults or pod in stale or node is None:
             continue
         if faults[name].moves:
-            _retire(found, name, node, f"health: {faults[name].cause}")
+            _retire(actions, name, node, f"health: {faults[name].cause}")
         elif "DRAIN" not in node.state:
-            found.drain[name] = f"{OURS}health: {faults[name].cause}"
+            actions.drain[name] = f"{OURS}health: {faults[name].cause}"
     if not cloud:
         for pod in pods:
             # Evicted, or deleted by a user: no job is to start there in its last moments.
             node = nodes.get(pod.metadata.name)
             if pod.is_leaving and node is not None and not is_absent(node) and "DRAIN" not in node.state:
-                found.drain[pod.metadata.name] = f"{OURS}its pod is deleted"
-    retired = {*found.drain, *found.delete, *found.down, *faults}
+                actions.drain[pod.metadata.name] = f"{OURS}its pod is deleted"
+    retired = {*actions.drain, *actions.delete, *actions.down, *faults}
     for pod in wanted:
         node = nodes.get(pod.metadata.name)
         if node is None or pod.metadata.name in retired or pod in stale:
             continue
         if _is_ours(node) and not is_absent(node):
-            found.resume.append(pod.metadata.name)
+            actions.resume.append(pod.metadata.name)
 
     if cloud:
         for name, node in nodes.items():
@@ -397,21 +397,21 @@ def plan(
                 and not _is_allowed(node_set, name)
                 and "DRAIN" not in node.state
             ):
-                found.drain[name] = f"{OURS}scale-in"
+                actions.drain[name] = f"{OURS}scale-in"
     else:
-        _forget(node_set, here, nodes, found)
+        _forget(node_set, here, nodes, actions)
         if spec.per_machine:
             # A name comes free when its last pod and node have gone.
             missing = [] if node_set.leaves else sorted(machines)
-            found.create = [name for name in missing if name not in here and name not in nodes]
+            actions.create = [name for name in missing if name not in here and name not in nodes]
         else:
-            found.create = _free_names(node_set, here, nodes, replicas - len(wanted), now, found)
+            actions.create = _free_names(node_set, here, nodes, replicas - len(wanted), now, actions)
     for pod in living:
         busy = _is_busy(nodes.get(pod.metadata.name))
         if busy != (pod.label(BUSY) == "true"):
-            found.busy[pod.metadata.name] = busy
-    found.status = _status(node_set, wanted, stale, found, nodes, replicas)
-    return found
+            actions.busy[pod.metadata.name] = busy
+    actions.status = _status(node_set, wanted, stale, actions, nodes, replicas)
+    return actions
 
 
 def _forget(node_set: NodeSet, here: Mapping[str, NodePod], nodes: Mapping[str, ClusterNode], found: Plan) -> None:
@@ -436,7 +436,7 @@ def _free_names(
     now: float,
     found: Plan,
 ) -> list[str]:
-    """For pods of a fixed number. A name that is coming free soon is waited for, so that an update keeps the names."""
+    """Plan pods of a fixed number. Names that become free soon are waited for, so that an update keeps the names."""
     soon = sum(pod.is_leaving and now < pod.gone_by + _STUCK for pod in here.values()) + len(found.forget)
     stem = node_set.metadata.name
     free = (name for number in range(1 << 20) if (name := f"{stem}-{number}") not in here and name not in nodes)
@@ -444,40 +444,43 @@ def _free_names(
 
 
 def _awake(
-    node_set: NodeSet, here: Mapping[str, NodePod], nodes: Mapping[str, ClusterNode], now: float, found: Plan
+    node_set: NodeSet, here: Mapping[str, NodePod], nodes: Mapping[str, ClusterNode], now: float, actions: Plan
 ) -> int:
-    """Pods for the cloud nodes that Slurm wants up; how many these are."""
+    """Plan pods for the cloud nodes that Slurm wants up. Returns the number of these nodes."""
     scaling = node_set.spec.autoscaling
     assert scaling is not None
     names = [f"{node_set.metadata.name}-{number}" for number in range(scaling.max_replicas)]
     up = [name for name in names if name in nodes and not _is_asleep(nodes[name])]
-    found.create = [name for name in up if name not in here]
+    actions.create = [name for name in up if name not in here]
     asleep = [name for name in names if name in nodes and name not in up]
-    # A node that did not boot in time is DOWN. Others are tried first; then it may be chosen again, with another pod.
+    # A node that did not boot in time is DOWN. It is resumed after another boot time, so that Slurm tries other nodes
+    # first.
     failed = [name for name in asleep if "DOWN" in nodes[name].state and name not in here]
-    found.resume += [name for name in failed if now > nodes[name].reason_changed_at.number + scaling.boot_seconds]
+    actions.resume += [name for name in failed if now > nodes[name].reason_changed_at.number + scaling.boot_seconds]
     able = [name for name in asleep if name not in failed and "POWERED_DOWN" in nodes[name].state]
-    found.wake = able[: max(0, scaling.min_replicas - len(up))]
+    actions.wake = able[: max(0, scaling.min_replicas - len(up))]
     return len(up)
 
 
-def _retire(found: Plan, name: str, node: ClusterNode | None, why: str, *, now: float = 0.0, deadline: int = 0) -> None:
-    """Delete the pod when it has no job; until then the node takes no more of them."""
+def _retire(
+    actions: Plan, name: str, node: ClusterNode | None, why: str, *, now: float = 0.0, deadline: int = 0
+) -> None:
+    """Delete the pod once it has no job; until then drain its node."""
     if node is None or ((is_absent(node) or _is_asleep(node)) and not _is_busy(node)):
-        found.delete.append(name)
+        actions.delete.append(name)
     elif "DRAIN" not in node.state:
-        found.drain[name] = f"{OURS}{why}"
+        actions.drain[name] = f"{OURS}{why}"
     elif not _is_busy(node):
-        found.delete.append(name)
+        actions.delete.append(name)
     elif deadline and "DOWN" not in node.state and now > node.reason_changed_at.number + deadline:
-        found.down[name] = f"{OURS}{why}: jobs requeued after {deadline} s"
+        actions.down[name] = f"{OURS}{why}: jobs requeued after {deadline} s"
 
 
 def _status(
     node_set: NodeSet,
     wanted: list[NodePod],
     stale: list[NodePod],
-    found: Plan,
+    actions: Plan,
     nodes: Mapping[str, ClusterNode],
     replicas: int,
 ) -> NodeSetStatus:
@@ -497,7 +500,7 @@ def _status(
         message += f"; {troubled[0].metadata.name}: {troubled[0].trouble}"
     drained = sorted(pod.metadata.name for pod in wanted if (node := nodes.get(pod.metadata.name)) and _is_faulty(node))
     if drained:
-        message += f"; out of use for their machines' health: {', '.join(drained[:5])}"
+        message += f"; drained because of their machines' health: {', '.join(drained[:5])}"
     return NodeSetStatus(
         observed_generation=node_set.metadata.generation,
         desired_replicas=replicas,
@@ -518,7 +521,7 @@ def _status(
 
 
 def _worth(pod: NodePod, node: ClusterNode | None) -> tuple[int, int]:
-    """What goes first is worth least: not ready, idle, draining, busy; of equals, the highest number."""
+    """Sort key of removal: pods that are not ready first, then idle, draining, busy; of equals the highest number."""
     rank = 0 if node is None or is_absent(node) else 3 if _is_busy(node) else 2 if "DRAIN" in node.state else 1
     if node is not None and rank > 1 and _is_ours(node):
         rank = 1  # what we drain already goes on draining
@@ -530,7 +533,7 @@ def _is_up(node: ClusterNode | None) -> bool:
 
 
 def is_known(pod: NodePod, nodes: Mapping[str, ClusterNode]) -> bool:
-    """Whether the pod's slurmd has joined, and needs no token."""
+    """Whether the pod's slurmd has joined, so that it needs no token any more."""
     node = nodes.get(pod.metadata.name)
     return node is not None and not is_absent(node) and "POWERING_UP" not in node.state
 
@@ -581,7 +584,7 @@ def _is_of(node_set: NodeSet, name: str, node: ClusterNode) -> bool:
 
 
 def revision_of(template: Json) -> str:
-    """Differs when the pods' template does."""
+    """A hash of the template, which labels each pod made from it."""
     return hashlib.sha256(msgspec.json.encode(template, order="sorted")).hexdigest()[:10]
 
 
@@ -594,31 +597,33 @@ def node_keys(node_set: NodeSet) -> str:
 
 def cloud_lines(node_sets: Sequence[NodeSet], pods: Sequence[NodePod] = ()) -> tuple[list[str], list[str]]:
     """Lines of slurm.conf for NodeSets that scale, and of gres.conf. A node with a pod stays, whatever the bound is."""
-    scaled = sorted((each for each in node_sets if each.spec.autoscaling), key=lambda each: each.metadata.name)
-    lines, devices, kept, boots = [], [], [], []
-    for each in scaled:
-        scaling, name = each.spec.autoscaling, each.metadata.name
+    scaled = sorted(
+        (node_set for node_set in node_sets if node_set.spec.autoscaling), key=lambda node_set: node_set.metadata.name
+    )
+    lines, devices, never_suspended, boots = [], [], [], []
+    for node_set in scaled:
+        scaling, name = node_set.spec.autoscaling, node_set.metadata.name
         assert scaling is not None
         boots.append(scaling.boot_seconds)
         numbers = [_number(pod.metadata.name) for pod in pods if pod.label(NODE_SET) == name]
         names = f"{name}-[0-{max(scaling.max_replicas - 1, *numbers, 0)}]"
-        gres = f" Gres=gpu:{each.spec.gpus}" if each.spec.gpus else ""
-        lines.append(f"NodeName={names} {node_keys(each)}{gres} State=CLOUD SuspendTime={scaling.idle_seconds}")
+        gres = f" Gres=gpu:{node_set.spec.gpus}" if node_set.spec.gpus else ""
+        lines.append(f"NodeName={names} {node_keys(node_set)}{gres} State=CLOUD SuspendTime={scaling.idle_seconds}")
         if scaling.min_replicas:
-            kept.append(f"{names}:{scaling.min_replicas}")
-        if each.spec.gpus:
+            never_suspended.append(f"{names}:{scaling.min_replicas}")
+        if node_set.spec.gpus:
             devices = ["AutoDetect=nvml"]
-    if kept:
-        lines.append(f"SuspendExcNodes={','.join(kept)}")
+    if never_suspended:
+        lines.append(f"SuspendExcNodes={','.join(never_suspended)}")
     if scaled:
-        # Which nodes are to be up the operator reads from slurmctld: its programs have nothing to do.
+        # The operator reads from slurmctld which nodes are to be up, so these programs do nothing.
         lines += ["ResumeProgram=/bin/true", "SuspendProgram=/bin/true", "ResumeRate=0", "SuspendRate=0"]
         lines += [f"ResumeTimeout={max(boots)}", f"SuspendTimeout={_SUSPEND_SECONDS}", "PrivateData=cloud"]
     return lines, devices
 
 
 def pod_template(cluster: Cluster, node_set: NodeSet) -> Json:
-    """The spec of a pod, but for its name and what it joins by."""
+    """The spec of every pod of the NodeSet, without its name and its join Secret."""
     spec = node_set.spec
     limits: Json = {"cpu": str(spec.cpus), "memory": spec.memory}
     if spec.gpus:
@@ -647,7 +652,7 @@ def pod_template(cluster: Cluster, node_set: NodeSet) -> Json:
             *(spec.volume_mounts or ()),
         ],
     }
-    found: Json = {
+    template: Json = {
         "containers": [container],
         "volumes": [{"name": "state", "emptyDir": {}}, *(spec.volumes or ())],
         "automountServiceAccountToken": False,
@@ -656,15 +661,15 @@ def pod_template(cluster: Cluster, node_set: NodeSet) -> Json:
     }
     healthy = {"key": UNHEALTHY, "operator": "DoesNotExist"}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [healthy]}]}
-    found["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    template["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     if spec.node_selector:
-        found["nodeSelector"] = spec.node_selector
+        template["nodeSelector"] = spec.node_selector
     tolerations = list(spec.tolerations or ())
     if spec.per_machine:
         tolerations += [{"key": key, "operator": "Exists"} for key in _STATES]
     if tolerations:
-        found["tolerations"] = tolerations
-    return found
+        template["tolerations"] = tolerations
+    return template
 
 
 def pod(cluster: Cluster, node_set: NodeSet, name: str, template: Json, machine: str = "") -> Json:
@@ -677,7 +682,7 @@ def pod(cluster: Cluster, node_set: NodeSet, name: str, template: Json, machine:
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         template = {**template, "affinity": {"nodeAffinity": required}}
     marks = {NODE_SET: node_set.metadata.name, REVISION: revision, BUSY: "false"}
-    # slurmd needs its token once; a pod whose container starts again has joined.
+    # Optional, because slurmd needs its token once: a container that restarts has joined already.
     join = {"name": "join", "secret": {"secretName": join_secret(name), "defaultMode": 0o400, "optional": True}}
     return {
         "apiVersion": "v1",
@@ -699,7 +704,7 @@ def join_secret(pod_name: str) -> str:
 
 
 def budget(node_set: NodeSet) -> Json:
-    """No pod with a job on it is evicted; others may be."""
+    """A PodDisruptionBudget that forbids evicting pods with jobs."""
     name = node_set.metadata.name
     return {
         "apiVersion": "policy/v1",

@@ -33,32 +33,32 @@ from spritz.k8s.slurm import Node, Slurm, SlurmFailure
 from spritz.k8s.watching import Change, Reflector
 from spritz.k8s.workqueue import WorkQueue
 
-#: Reasons of drains that are ours.
+#: Prefix of the reasons of the operator's own drains.
 OURS: Final = "kubernetes: "
 
 #: Reason of a node that Kubernetes has deleted, until it is deleted in Slurm too.
 DELETED: Final = f"{OURS}deleted"
 
-#: On a node that was cordoned because Slurm drains it: Slurm's reason.
+#: Annotation of a node that was cordoned because Slurm drains it: Slurm's reason.
 CORDONED: Final = f"{PREFIX}drained"
 
-#: A node with this label and value false is not ours.
+#: Label of nodes; a node with the value false is left alone.
 MANAGED: Final = f"{PREFIX}managed"
 
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 
-#: Seconds between looks at all nodes of both sides, for what no event told.
+#: Seconds between comparisons of all nodes of both sides, in case an event was lost.
 _AGAIN: Final = 30.0
 
-#: Seconds until a node that was made of something else, and has jobs, is looked at again.
+#: Seconds until a node whose resources have changed, but which has jobs, is compared again.
 _OUTDATED: Final = 5.0
 
-#: Seconds until the first of these looks is tried again.
+#: Seconds until the first comparison of all nodes is tried again after a failure.
 _FIRST_AGAIN: Final = 1.0
 
 
 class NodeSync:
-    """Keeps both sides' nodes alike. `run` returns when it is cancelled."""
+    """Keeps the nodes of Slurm and of Kubernetes alike. `run` returns when it is cancelled."""
 
     def __init__(
         self,
@@ -81,9 +81,10 @@ class NodeSync:
         self._known: dict[str, Node] = {}
         #: told when a node is there that was not, or is another
         self.made: Callable[[], None] = lambda: None
-        #: node -> what it could give when it was made, or first seen
+        #: node -> its allocatable resources when it was created in Slurm, or first seen
         self._given: dict[str, Mapping[str, str | int]] = {}
-        #: Nodes that Kubernetes lost while no operator looked have been removed: jobs can be queued.
+        #: Set once nodes that left Kubernetes while no operator ran have been removed from Slurm: only then may jobs be
+        #: queued.
         self.cleared = asyncio.Event()
         self.queue: WorkQueue[str] = WorkQueue()
 
@@ -118,7 +119,7 @@ class NodeSync:
         self._log("node.failed", node=name, error=words, failures=failures, again_seconds=round(delay, 1))
 
     async def _look(self, name: str) -> float | None:
-        """Seconds until it is looked at again, if it is."""
+        """Compare one node. Returns seconds until the next comparison, or None."""
         node, known = self._nodes.get(name), self._known.get(name)
         if node is None:
             if known is not None and _is_external(known):
@@ -138,7 +139,7 @@ class NodeSync:
         return None
 
     def _has_changed(self, node: KubeNode, known: Node) -> bool:
-        """It can give something else to pods than its node in Slurm was made of."""
+        """Whether its resources for pods differ from those of its node in Slurm."""
         if not _is_external(known) or "cpu" not in node.given:
             return False
         if "DOWN" in known.state and known.reason == DELETED:
@@ -148,7 +149,7 @@ class NodeSync:
         return had != self._gres(node) or any(before.get(name) != node.given.get(name) for name in ("cpu", "memory"))
 
     async def _removed(self, name: str) -> bool:
-        """So that it is made again. False: it has jobs, so it stays as it is until the next look."""
+        """Delete the node so that it can be created again. False if it has jobs: it stays until the next comparison."""
         try:
             await self._slurm.delete_node(name)
         except SlurmFailure as failure:
@@ -178,12 +179,12 @@ class NodeSync:
         return gres_of(offered) or gres_of_plugins(node)
 
     async def _add(self, node: KubeNode) -> None:
-        others = await self._api.list_as(
+        pods = await self._api.list_as(
             msgspec.json.Decoder(Pod).decode, PodResource, fields=f"spec.nodeName={node.name}"
         )
         line = node_line(
             node,
-            [pod for pod in others.items if pod.spec.scheduler_name != self._scheduler],
+            [pod for pod in pods.items if pod.spec.scheduler_name != self._scheduler],
             self._policy,
             self._gres(node),
         )
@@ -209,7 +210,7 @@ class NodeSync:
             await self._refresh(known.name)
 
     async def _remove_first(self, name: str) -> None:
-        """Before anything is queued; if it fails it is tried again with the others."""
+        """Remove a node before anything is queued; a failure is retried with the next comparison of all nodes."""
         try:
             await self._remove(self._known[name])
         except SlurmFailure as failure:
@@ -247,7 +248,7 @@ class NodeSync:
 
 
 def node_line(node: KubeNode, others: list[Pod], policy: Policy, gres: str = "") -> str:
-    """What makes it, as `scontrol create` reads it. `others`: pods there that are not ours to place."""
+    """The node's line for `scontrol create`. `others`: pods of other schedulers on it."""
     cpus, memory = amount(node.given.get("cpu", 0)), amount(node.given.get("memory", 0)) / 2**20
     for pod in others:
         if pod.is_over:

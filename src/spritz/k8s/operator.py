@@ -35,14 +35,14 @@ from spritz.k8s.webhooks import Answer, Webhooks
 
 
 def log(event: str, **fields: Any) -> None:
-    """A line of JSON on standard error."""
-    print(json.dumps({"at": round(time.time(), 3), "event": event, **fields}), file=sys.stderr, flush=True)  # noqa: TID251  # the operator's own log, beside no core
+    """Write an event as a line of JSON to standard error."""
+    print(json.dumps({"at": round(time.time(), 3), "event": event, **fields}), file=sys.stderr, flush=True)  # noqa: TID251  # the operator's own log
 
 
 async def operate(
     api: Api, slurm: Slurm | None, policy: Policy, *, name: str = "spritz", nodes: bool = True, clusters: bool = False
 ) -> None:
-    """Until cancelled. Without `slurm` no pods are placed; `clusters`: SpritzClusters and NodeSets are run."""
+    """Operate until cancelled. `slurm`: schedule pods; `clusters`: manage SpritzClusters and NodeSets."""
     async with asyncio.TaskGroup() as group:
         if clusters:
             group.create_task(Clusters(api, log).run(), name="clusters")
@@ -72,19 +72,34 @@ def main(argv: list[str]) -> int:
     """Operate until SIGTERM or SIGINT. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="spritz-operator", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument(
-        "--slurmrestd", metavar="URL", help="of the cluster whose queue pods are in: http://host:port or unix:/path"
+        "--slurmrestd",
+        metavar="URL",
+        help="slurmrestd of the cluster that queues the pods: http://host:port or unix:/path",
     )
-    parser.add_argument("--clusters", action="store_true", help="run the clusters of SpritzCluster and NodeSet")
+    parser.add_argument(
+        "--clusters", action="store_true", help="manage the clusters that SpritzCluster and NodeSet describe"
+    )
     parser.add_argument("--token-file", metavar="FILE", help="token of an administrator (default: $SLURM_JWT)")
-    parser.add_argument("--policy", metavar="FILE", help="namespaces and priority classes -> accounts, users, QOS")
-    parser.add_argument("--kubeconfig", metavar="FILE", help="the API server (default: as kubectl finds it)")
-    parser.add_argument("--scheduler-name", metavar="NAME", default="spritz", help="pods with this name are ours")
-    parser.add_argument("--no-nodes", action="store_true", help="leave nodes alone: somebody else creates them")
     parser.add_argument(
-        "--lease-seconds", metavar="N", type=float, default=15.0, help="after which another operator takes over (15)"
+        "--policy", metavar="FILE", help="YAML file: account, user and QOS by namespace and priority class"
+    )
+    parser.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig of the API server (default: as for kubectl)")
+    parser.add_argument(
+        "--scheduler-name", metavar="NAME", default="spritz", help="schedule pods with this schedulerName (spritz)"
+    )
+    parser.add_argument("--no-nodes", action="store_true", help="do not create or delete nodes in Slurm")
+    parser.add_argument(
+        "--lease-seconds",
+        metavar="N",
+        type=float,
+        default=15.0,
+        help="seconds without renewal after which another operator leads (15)",
     )
     parser.add_argument(
-        "--namespace", metavar="NAME", default="", help="of the Lease and the certificate (default: the operator's)"
+        "--namespace",
+        metavar="NAME",
+        default="",
+        help="namespace of the Lease and the certificate (default: the operator's)",
     )
     parser.add_argument(
         "--webhook-port",
@@ -94,7 +109,7 @@ def main(argv: list[str]) -> int:
     )
     arguments = parser.parse_args(argv)
     if arguments.lease_seconds < 1:
-        parser.error("--lease-seconds is at least 1")
+        parser.error("--lease-seconds must be at least 1")
     if not arguments.slurmrestd and not arguments.clusters:
         parser.error("nothing to do: give --slurmrestd, --clusters or both")
     try:
@@ -122,13 +137,13 @@ async def _run(arguments: argparse.Namespace, policy: Policy, token: str) -> int
     slurm = Slurm(arguments.slurmrestd, token) if arguments.slurmrestd else None
     async with (
         Api.connect(arguments.kubeconfig) as api,
-        # Its requests wait for no others, and are repeated by the election alone.
-        Api.connect(arguments.kubeconfig, retries=Retries(attempts=1)) as own,
-        # Every replica's, whether it leads or not.
+        # A client of its own: renewals do not wait behind other requests, and only the election retries them.
+        Api.connect(arguments.kubeconfig, retries=Retries(attempts=1)) as election_api,
+        # Every replica serves webhooks, whether it leads or not.
         Api.connect(arguments.kubeconfig) as hooks,
     ):
         election = Election(
-            own,
+            election_api,
             "spritz-operator" if slurm is not None else "spritz-clusters",
             log,
             namespace=arguments.namespace,

@@ -60,7 +60,7 @@ class KubeNode(msgspec.Struct, frozen=True):
 
     @property
     def given(self) -> Mapping[str, str | int]:
-        """What it can give to pods; empty until its kubelet says so."""
+        """Allocatable resources; empty until the kubelet has reported them."""
         return self.status.allocatable or {}
 
     @property
@@ -71,7 +71,7 @@ class KubeNode(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """For one pod: its node, and its devices there: `gpu` or `shard`, and the number of the GPU, for each of them."""
+    """The node for one pod, and its devices there: for each, `gpu` or `shard`, and the number of the GPU."""
 
     node: str
     devices: tuple[tuple[str, int], ...] = ()
@@ -106,7 +106,7 @@ def product_of(node: KubeNode) -> str:
 
 
 class ClosedNodes:
-    """Names of the nodes that a pod cannot use, found once for all pods alike. `clear` it when a node changes."""
+    """Names of nodes that a pod cannot use, cached for pods with equal constraints. `clear` it when a node changes."""
 
     def __init__(self, nodes: Callable[[], Iterable[KubeNode]]) -> None:
         self._nodes = nodes
@@ -154,16 +154,16 @@ def _tolerates(toleration: Any, taint: Taint) -> bool:
 
 
 def by_shape(pods: Iterable[Pod]) -> list[tuple[Shape, list[Pod]]]:
-    """Pods of one shape together. Raises Unfit."""
-    found: dict[Shape, list[Pod]] = {}
+    """The pods grouped by their requests. Raises Unfit."""
+    groups: dict[Shape, list[Pod]] = {}
     for pod in pods:
-        found.setdefault(shape_of(pod), []).append(pod)
-    return list(found.items())
+        groups.setdefault(shape_of(pod), []).append(pod)
+    return list(groups.items())
 
 
 def describe(workload: str, pods: Sequence[Pod], policy: Policy, closed_nodes: ClosedNodes) -> list[dict[str, Any]]:
-    """The job of these pods for `Slurm.allocate`: a description a component. Raises Unfit."""
-    found = []
+    """The job of these pods for `Slurm.allocate`: one description for each component. Raises Unfit."""
+    descriptions = []
     for shape, members in by_shape(pods):
         first = members[0]
         closed = [*closed_nodes.of(first), *sorted(frozenset().union(*(pod.closed for pod in members)))]
@@ -184,8 +184,8 @@ def describe(workload: str, pods: Sequence[Pod], policy: Policy, closed_nodes: C
             desc["tres_per_task"] = ",".join(f"gres/{each}={each.count}" for each in shape.gres)
         if closed:
             desc["excluded_nodes"] = closed
-        found.append(desc)
-    return found
+        descriptions.append(desc)
+    return descriptions
 
 
 def components(pods: Sequence[Pod], jobs: Iterable[Job]) -> list[tuple[Shape, list[Pod], Job]]:
@@ -201,31 +201,31 @@ def components(pods: Sequence[Pod], jobs: Iterable[Job]) -> list[tuple[Shape, li
         if number:
             chosen[shape] = left.pop(number)
     free = iter(left.values())
-    found = []
+    matched = []
     for shape, members in shapes:
         job = chosen.get(shape) or next(free, None)
         if job is not None:
-            found.append((shape, members, job))
-    return found
+            matched.append((shape, members, job))
+    return matched
 
 
 def places(job: Job, shape: Shape) -> list[Place]:
     """A place for each of the job's tasks, in the order of its nodes."""
-    found: list[Place] = []
+    places_of_job: list[Place] = []
     for share in job.allocation.nodes if job.allocation is not None else ():
         devices = [(wanted.name, share.devices(wanted.name, wanted.type), wanted.count) for wanted in shape.gres]
         for task in range(share.cpu_count // shape.cpus):
-            mine = [
+            task_gpus = [
                 [(name, number) for number in numbers[task * count : (task + 1) * count]]
                 for name, numbers, count in devices
             ]
-            if all(len(some) == wanted.count for some, wanted in zip(mine, shape.gres, strict=True)):
-                found.append(Place(share.node, tuple(device for some in mine for device in some)))
-    return found
+            if all(len(some) == wanted.count for some, wanted in zip(task_gpus, shape.gres, strict=True)):
+                places_of_job.append(Place(share.node, tuple(device for some in task_gpus for device in some)))
+    return places_of_job
 
 
 def seat(pods: Sequence[Pod], offered: Sequence[Place]) -> dict[str, int]:
-    """uid -> number of its place, for pods without one. Places of pods that live stay theirs."""
+    """uid -> index of a free place, for pods without one. Places of running pods stay taken."""
     taken = {pod.slot for pod in pods if pod.slot is not None and not pod.is_over}
     free = (number for number in range(len(offered)) if number not in taken)
     return {

@@ -57,21 +57,20 @@ from spritz.k8s.workqueue import WorkQueue
 #: Workloads processed concurrently.
 WORKERS: Final = 64
 
-#: A waiting workload is explained again after so many seconds, or where many wait after so many for each of them: an
-#: explanation costs slurmctld about what a placement does.
+#: Seconds between two explanations of a waiting workload; if many wait, at least AGAIN_EACH times their number, because
+#: an explanation costs slurmctld about as much as a placement.
 AGAIN, AGAIN_EACH = 30.0, 0.1
 
-#: A workload that was queued is looked at after so many seconds, unless an event says before that it runs.
+#: Seconds after which a newly queued workload is processed again, unless an event reports its start before.
 _QUEUED: Final = 1.0
 
-#: A workload whose PodGroup or the like is not known yet is looked at again after so many seconds.
+#: Seconds after which a workload without its PodGroup or other maker is processed again.
 _UNGROUPED: Final = 2.0
 
-#: A pod whose devices cannot be allocated, since another's claim has them still, is tried again after so many seconds.
+#: Seconds after which a pod is tried again whose devices are still allocated to another claim.
 _UNALLOCATED: Final = 1.0
 
-#: Rows of jobs asked for within so many seconds, or while one request is under way, are asked for together, so many at
-#: most.
+#: Seconds for which requests for rows of jobs are collected, and the most rows in one request to slurmrestd.
 _ROWS_GATHERED, _ROWS_MAX = 0.01, 500
 
 #: Comments of our jobs: `workload_of` and `alone`.
@@ -85,7 +84,7 @@ Log = Callable[..., None]
 
 
 class Jobs:
-    """Rows of jobs, asked for in groups. They come while `run` runs."""
+    """Fetches rows of jobs, several in a request, while `run` runs."""
 
     def __init__(self, slurm: Slurm) -> None:
         self._slurm = slurm
@@ -93,7 +92,7 @@ class Jobs:
         self._asked = asyncio.Event()
 
     async def get(self, job_ids: Iterable[int]) -> list[Job]:
-        """Those that are known. Raises SlurmFailure."""
+        """Rows of the jobs that slurmctld knows. Raises SlurmFailure."""
         loop = asyncio.get_running_loop()
         waits: list[asyncio.Future[Job | None]] = []
         for job_id in job_ids:
@@ -128,7 +127,7 @@ class Jobs:
 
 
 class PodScheduler:
-    """Follows pods, nodes and jobs, and works off what has changed. `run` returns when it is cancelled."""
+    """Follows pods, nodes and jobs, and processes workloads that change. `run` returns when it is cancelled."""
 
     def __init__(self, api: Api, slurm: Slurm, policy: Policy, log: Log, *, name: str = "spritz") -> None:
         self._api = api
@@ -143,7 +142,7 @@ class PodScheduler:
             decode=msgspec.json.Decoder(Pod).decode,
             on_change=self._pod_changed,
         )
-        #: told of each change of a node
+        #: called with each change of a node
         self.node_changed: Callable[[Change[KubeNode]], None] = lambda change: None
         #: whether a slurmd runs jobs on the node too
         self.runs_jobs: Callable[[str], bool] = lambda node: False
@@ -154,7 +153,7 @@ class PodScheduler:
             on_change=self._node_changed,
         )
         self._closed = placing.ClosedNodes(self.nodes.values)
-        #: Claims of devices and the devices that there are; a server before 1.34 has neither.
+        #: Claims of devices, and the offered devices; servers before Kubernetes 1.34 have neither.
         self.claims: Reflector[claims.Claim] = Reflector(
             api, ResourceClaim, decode=msgspec.json.Decoder(claims.Claim).decode, on_change=self._claim_changed
         )
@@ -173,21 +172,21 @@ class PodScheduler:
         self.groups = Groups(api, self._group_changed)
         #: KIND/NAMESPACE/NAME of what says the size of gangs -> workloads that asked since it changed last
         self._grouped: dict[str, set[str]] = {}
-        #: uids of pods of a gang that are queued by themselves
+        #: uids of a gang's pods that are queued as single pods
         self._alone: set[str] = set()
         #: claim -> the workload that waits for it
         self._claimants: dict[str, str] = {}
         self._jobs = Jobs(slurm)
         #: workload -> its pods, by their keys
         self._members: dict[str, set[str]] = {}
-        #: workload -> its job, all components; empty: none yet
+        #: workload -> ids of its job's components; no entry: not queued
         self._job_ids: dict[str, tuple[int, ...]] = {}
         self._workloads: dict[int, str] = {}
         #: Workloads that Slurm refused to queue: a new node may make them possible.
         self._refused: set[str] = set()
         #: workload -> how many jobs it has had
         self._lives: dict[str, int] = {}
-        #: (uid of the pod) -> its task, written but perhaps not seen yet
+        #: uid of a pod -> its task as written to the server, which the watch may not have reported yet
         self._seats: dict[str, int] = {}
         #: uids of pods whose binding succeeded, though the watch may not have told yet
         self._bound: set[str] = set()
@@ -197,7 +196,7 @@ class PodScheduler:
     # Following
 
     async def run(self, nodes_cleared: asyncio.Event | None = None) -> None:
-        """Until cancelled. Nothing is queued before `nodes_cleared`: it would be placed on nodes that are gone."""
+        """Schedule until cancelled. Nothing is queued before `nodes_cleared`: its nodes might be gone."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.pods.run(), name="pods")
             group.create_task(self.nodes.run(), name="nodes")
@@ -218,7 +217,7 @@ class PodScheduler:
             group.create_task(self.queue.run(self._look, workers=WORKERS, on_failure=self._failed), name="workloads")
 
     async def _follow(self, followed: asyncio.Event) -> None:
-        """The event stream; whenever it begins anew, everything is looked at."""
+        """Follow the event stream. Events may be lost between two streams, so each new one processes all workloads."""
         while True:
             try:
                 async for event in self._slurm.events():
@@ -243,7 +242,7 @@ class PodScheduler:
         return [event["job_id"]] if "job_id" in event else list(event.get("job_ids") or ())
 
     async def _find_jobs(self) -> None:
-        """Jobs of pods that there are already, and every workload that has pods: all are looked at."""
+        """Adopt jobs that an earlier operator queued, and process every workload that has pods or a job."""
         rows = [job for job in await self._slurm.jobs() if _OURS.fullmatch(job.admin_comment)]
         for job in sorted(rows, key=lambda job: job.id):
             workload = job.admin_comment.removeprefix(COMMENT)
@@ -308,7 +307,7 @@ class PodScheduler:
         return alone(pod) if pod.metadata.uid in self._alone else workload_of(pod)
 
     def _leave_gang(self, pod: Pod) -> None:
-        """Queue the pod by itself."""
+        """Take the pod out of its gang, and queue it as a single pod."""
         self._members.get(workload_of(pod), set()).discard(pod.key)
         self._alone.add(pod.metadata.uid)
         self._members.setdefault(alone(pod), set()).add(pod.key)
@@ -319,7 +318,7 @@ class PodScheduler:
             self.queue.add(workload)
 
     def _with_group(self, pod: Pod) -> Pod | None:
-        """With the size of its gang; None: what says it is not there yet."""
+        """The pod with the size of its gang; None while the object that tells it does not exist."""
         maker = maker_of(pod)
         if maker is None or pod.metadata.uid in self._alone:
             return pod
@@ -333,8 +332,8 @@ class PodScheduler:
             self.queue.add(workload)
 
     def _claims_of(self, pod: Pod) -> list[claims.Claim] | None:
-        """None: not all of them are there yet."""
-        found: list[claims.Claim] = []
+        """The pod's ResourceClaims; None while one of them does not exist."""
+        claims_found: list[claims.Claim] = []
         for name in claims.names_of(pod):
             key = f"{pod.metadata.namespace}/{name}"
             if name:
@@ -342,8 +341,8 @@ class PodScheduler:
             claim = self.claims.get(key)
             if claim is None:
                 return None
-            found.append(claim)
-        return found
+            claims_found.append(claim)
+        return claims_found
 
     def _with_claims(self, pod: Pod) -> Pod:
         """With the devices that its claims ask for. Raises Unfit for a pod without a job."""
@@ -370,7 +369,7 @@ class PodScheduler:
     # One workload
 
     async def _look(self, workload: str) -> float | None:
-        """Compare its pods with its job, and take the next step. Seconds until it is looked at again, if it is."""
+        """Compare the workload's pods with its job, and take the next step. Returns seconds to the next look."""
         keys = self._members.get(workload, set())
         pods = [
             pod for key in sorted(keys) if (pod := self.pods.get(key)) is not None and self._workload(pod) == workload
@@ -386,7 +385,7 @@ class PodScheduler:
         if len(grouped) < len(pods) and not job_ids:
             maker = maker_of(pods[0])
             assert maker is not None, workload
-            await self._reports.say(pods, f"waits for its {maker.kind} {maker.name} to be made")
+            await self._reports.say(pods, f"waits for its {maker.kind} {maker.name}, which does not exist yet")
             return _UNGROUPED
         pods = grouped if len(grouped) == len(pods) else pods
         if not job_ids:
@@ -415,12 +414,13 @@ class PodScheduler:
                 await self._complete(workload, job_ids, pods)
                 return None
             if any(job.preempt_action for job in rows):
-                # Its grace is theirs: the kubelet's signal is the warning. All of a gang go.
+                # The job's grace time becomes the pods' one: the kubelet's SIGTERM is the warning. A gang is evicted
+                # whole.
                 for pod in living:
                     await self._evict(pod, f"job {job_ids[0]} is preempted")
                 return None
             return await self._place(rows, pods)
-        # It has ended from Slurm's side: its pods go, and then its nodes are free.
+        # Slurm has ended the job (scancel, time limit). Its nodes stay taken until its pods have gone.
         here = [pod for pod in living if pod.is_placed]
         for pod in living if rows[0].is_withdrawn else here:
             await self._evict(pod, f"job {job_ids[0]} has ended: {rows[0].state}")
@@ -434,7 +434,7 @@ class PodScheduler:
             return None
         for pod in waiting:
             if self._claims_of(pod) is None:
-                await self._reports.say([pod], "waits for its ResourceClaims to be made")
+                await self._reports.say([pod], "waits for its ResourceClaims, which do not exist yet")
                 return AGAIN
         alone_pods = [pod for pod in waiting if pod.group_size == ALONE]
         if alone_pods:
@@ -455,7 +455,7 @@ class PodScheduler:
             await self._reports.say(waiting, str(unfit), refused=True)
             return None
         life = self._lives.get(workload, 0)
-        # Of these very pods: those of a gang that is made again under its name are others.
+        # The key includes the pods' uids: a gang that is deleted and created again under its name must get another job.
         uids = ",".join(pod.metadata.uid for pod in waiting)
         key = hashlib.sha256(f"{workload}#{life}#{uids}".encode()).hexdigest()[:60]
         try:
@@ -484,11 +484,11 @@ class PodScheduler:
             await self._slurm.cancel(job_ids[0])
             return 0.1
         why, when = await self._slurm.explain(job_ids[0])
-        await self._reports.say(waiting, why or "waits for its turn", when)
+        await self._reports.say(waiting, why or "waits in the queue", when)
         return max(AGAIN, AGAIN_EACH * len(self._job_ids))
 
     async def _place(self, rows: Sequence[Job], pods: Sequence[Pod]) -> float | None:
-        """Bind pods that have no node yet, each to a task of its component; as `_look`."""
+        """Bind each pod without a node to a task of its component. Returns as `_look`."""
         again = None
         for shape, members, job in placing.components(pods, rows):
             everywhere = placing.places(job, shape)
@@ -502,12 +502,13 @@ class PodScheduler:
                     self._leave_gang(pod)
                     continue
                 if number is None or number >= len(everywhere):
-                    await self._reports.say([pod], f"job {job.id} has no place left for it")
+                    await self._reports.say([pod], f"job {job.id} has no free task for this pod")
                     continue
                 if everywhere[number].node not in self.nodes:
-                    # It is about to go from Slurm as well, which ends the job; or its name there is another.
+                    # The node was deleted here and will be in Slurm, which ends the job; or it has another name there.
                     await self._reports.say(
-                        [pod], f"job {job.id} has node {everywhere[number].node}, which is no node here"
+                        [pod],
+                        f"job {job.id} has node {everywhere[number].node}, which is not in this Kubernetes cluster",
                     )
                     again = AGAIN
                     continue
@@ -516,7 +517,9 @@ class PodScheduler:
         return again
 
     def _is_beyond(self, pods: Sequence[Pod]) -> bool:
-        """The gang has more pods than start together; a replacement of one that is about to go is none."""
+        """Whether the gang has more pods than start together. Pods that are being deleted do not count: they are
+        replaced.
+        """
         if not workload_of(pods[0]).startswith("gang/"):
             return False
         try:
@@ -525,7 +528,7 @@ class PodScheduler:
             return False
 
     def _seen(self, pod: Pod) -> Pod:
-        """With the task that was written on it, though the watch may not have told yet."""
+        """The pod with the task that this operator wrote, even if the watch has not reported it yet."""
         number = self._seats.get(pod.metadata.uid)
         if number is None or pod.slot is not None:
             return pod
@@ -549,7 +552,7 @@ class PodScheduler:
         except ApiFailure as failure:
             if not (failure.conflict or failure.not_found):
                 raise
-            # It has gone, or has a node: the watch says which.
+            # The pod has been deleted, or has a node already: the watch will report which.
             self._log("pod.not_bound", pod=pod.key, error=failure.message)
             return True
         self.bound += 1
@@ -572,7 +575,7 @@ class PodScheduler:
             if claim.is_for(pod):
                 continue
             if claim.status.allocation is not None or claim.status.reserved_for:
-                raise Unfit(f"ResourceClaim {meta.name} is another's: a pod of a job needs claims of its own")
+                raise Unfit(f"ResourceClaim {meta.name} is used by another pod: each pod of a job needs its own claims")
             for each in status["allocation"]["devices"]["results"]:
                 if holder := held.get((each["driver"], each["pool"], each["device"])):
                     raise Unfit(f"waits for device {each['device']} of {place.node}, which ResourceClaim {holder} has")
@@ -606,7 +609,7 @@ class PodScheduler:
     # On the pods
 
     async def _evict(self, pod: Pod, why: str) -> None:
-        """Delete it, with its own grace, and say why. As any scheduler that takes a place back."""
+        """Delete the pod with its own grace period, and report why, as Kubernetes' scheduler does when it preempts."""
         if pod.is_leaving:
             return
         meta = pod.metadata
@@ -615,6 +618,6 @@ class PodScheduler:
 
 
 def _outline(pod: Pod) -> tuple[object, ...]:
-    """What of a pod makes its workload worth a look."""
+    """The properties of a pod whose change lets its workload be processed."""
     claimed = claims.names_of(pod)
     return pod.status.phase, pod.is_leaving, pod.is_gated, pod.is_placed, pod.metadata.uid, claimed

@@ -233,7 +233,7 @@ class Gres(msgspec.Struct, frozen=True):
 
 
 class Pod(_Camel, frozen=True, rename="camel"):
-    """A pod, as far as scheduling goes."""
+    """The parts of a pod that scheduling reads."""
 
     metadata: Metadata
     spec: PodSpec = PodSpec()
@@ -305,19 +305,19 @@ def amount(value: str | int) -> float:
     text = str(value)
     digits = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
     if any(character.isspace() for character in text):
-        raise Unfit(f"{text[:40]!r} is no amount of a resource")
+        raise Unfit(f"{text[:40]!r} is not a resource quantity")
     try:
         if text[-1:].isdigit() or text[len(digits) :] not in _SUFFIXES:
             return float(text)
         return float(digits) * _SUFFIXES[text[len(digits) :]]
     except ValueError:
-        raise Unfit(f"{text[:40]!r} is no amount of a resource") from None
+        raise Unfit(f"{text[:40]!r} is not a resource quantity") from None
 
 
 def shape_of(pod: Pod) -> Shape:
     """What the pod requests, init containers and overhead included. Raises Unfit if a request is not supported."""
     init = pod.spec.init_containers or []
-    along = [one for one in init if one.restart_policy == "Always"]
+    along = [sidecar for sidecar in init if sidecar.restart_policy == "Always"]
     total = _sum([*pod.spec.containers, *along])
     for container in init:
         if container.restart_policy != "Always":
@@ -329,7 +329,7 @@ def shape_of(pod: Pod) -> Shape:
     if len(gpus) > 1:
         raise Unfit(f"GPUs of several kinds in one pod are not supported: ask for one of {', '.join(sorted(gpus))}")
     if gpus and pod.claimed:
-        raise Unfit(f"GPUs by {next(iter(gpus))} and by a ResourceClaim in one pod are not supported: use the claim")
+        raise Unfit(f"a pod cannot request GPUs both as {next(iter(gpus))} and by a ResourceClaim: use the claim")
     return Shape(
         cpus=max(1, math.ceil(round(total.get("cpu", 0.0), 6))),
         memory_mib=math.ceil(total.get("memory", 0.0) / 2**20),
@@ -361,7 +361,7 @@ def gres_type(resource: str) -> tuple[str, str] | None:
 def devices_of(pod: Pod) -> set[str]:
     """Resources that only some nodes have, such as `nvidia.com/gpu`."""
     containers = [*pod.spec.containers, *(pod.spec.init_containers or ())]
-    return {name for each in containers for name in each.resources.limits or () if "/" in name}
+    return {name for container in containers for name in container.resources.limits or () if "/" in name}
 
 
 def _sum(containers: Iterable[Container]) -> dict[str, float]:
@@ -426,48 +426,48 @@ def is_leader(pod: Pod) -> bool:
 
 def gang_size(pods: Iterable[Pod]) -> int:
     """Number of pods that must exist before any starts. Raises Unfit if the pods do not state it, or disagree."""
-    said: set[str] = set()
+    sizes: set[str] = set()
     for pod in pods:
         if pod.group_size > 0:
-            said.add(str(pod.group_size))
+            sizes.add(str(pod.group_size))
             continue
         notes = (GANG_SIZE, _LWS_SIZE, _JOBSET_SIZE)
-        said.add(next((text for name in notes if (text := pod.metadata.note(name))), ""))
-    if len(said) != 1:
-        text = f"the pods of the gang disagree on {GANG_SIZE}: {', '.join(sorted(said))}"
+        sizes.add(next((text for name in notes if (text := pod.metadata.note(name))), ""))
+    if len(sizes) != 1:
+        text = f"the pods of the gang disagree on {GANG_SIZE}: {', '.join(sorted(sizes))}"
         raise Unfit(text, annotation(GANG_SIZE))
-    text = said.pop()
+    text = sizes.pop()
     if not (text.isascii() and text.isdigit() and 0 < int(text) <= 100_000):
-        text = f"{GANG_SIZE}={text!r}: the number of pods that start together is needed"
+        text = f"{GANG_SIZE}={text!r}: the number of pods that start together is expected"
         raise Unfit(text, annotation(GANG_SIZE))
     return int(text)
 
 
 def options_of(pod: Pod) -> dict[str, Any]:
     """Fields of slurmrestd's job from the pod's annotations. Raises Unfit."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name in ("account", "partition", "qos", "reservation", "licenses"):
         if text := pod.metadata.note(PREFIX + name):
-            found[name] = text
+            options[name] = text
     if text := pod.metadata.note(f"{PREFIX}time-limit"):
-        found["time_limit"] = minutes(text)
+        options["time_limit"] = minutes(text)
     elif pod.spec.active_deadline_seconds:
-        found["time_limit"] = {"set": True, "number": math.ceil(pod.spec.active_deadline_seconds / 60)}
+        options["time_limit"] = {"set": True, "number": math.ceil(pod.spec.active_deadline_seconds / 60)}
     if text := pod.metadata.note(f"{PREFIX}priority"):
         if not (text.isascii() and text.isdigit() and int(text) < 2**32 - 16):
             text = (
                 f"{PREFIX}priority={text[:20]!r} is no priority: give a number below 4294967280, or leave it to Slurm"
             )
             raise Unfit(text, annotation(f"{PREFIX}priority"))
-        found["priority"] = {"set": True, "number": int(text)}
-    return found
+        options["priority"] = {"set": True, "number": int(text)}
+    return options
 
 
 def minutes(text: str) -> dict[str, bool | int]:
     """A time limit in Slurm's notation (`90`, `1:30:00`, `2-0`, UNLIMITED), as a job's field. Raises Unfit."""
     try:
-        found = parse_minutes(text)
+        limit = parse_minutes(text)
     except NotationError as error:
         name = f"{PREFIX}time-limit"
         raise Unfit(f"{name}={text[:20]!r}: {error}", annotation(name)) from error
-    return {"set": True, "infinite": True} if found >= INFINITE else {"set": True, "number": found}
+    return {"set": True, "infinite": True} if limit >= INFINITE else {"set": True, "number": limit}

@@ -65,22 +65,22 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
     def fields(self, pod: Pod) -> dict[str, Any]:
         """Fields of the job that the pod does not set itself."""
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for mapped in (
             self.namespaces.get(pod.metadata.namespace, self.namespaces.get("*")),
             self._of_account(pod),
             self.priority_classes.get(pod.spec.priority_class_name),
         ):
             if mapped is not None:
-                found |= {name: text for name, text in msgspec.structs.asdict(mapped).items() if text}
-        found.pop("user", None)
-        return found
+                fields |= {name: text for name, text in msgspec.structs.asdict(mapped).items() if text}
+        fields.pop("user", None)
+        return fields
 
     def user(self, pod: Pod) -> str:
         """The user of the job; "" means the operator's."""
         mapped = self.namespaces.get(pod.metadata.namespace, self.namespaces.get("*"))
-        own = self._of_account(pod)
-        return (own.user if own is not None else "") or (mapped.user if mapped is not None else "")
+        of_account = self._of_account(pod)
+        return (of_account.user if of_account is not None else "") or (mapped.user if mapped is not None else "")
 
     def _of_account(self, pod: Pod) -> Mapped | None:
         return self.service_accounts.get(f"{pod.metadata.namespace}/{pod.spec.service_account_name or 'default'}")

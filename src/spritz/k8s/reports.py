@@ -1,4 +1,4 @@
-"""What pods are told: conditions, which say why a pod waits, and events.
+"""Reports on pods: conditions, which say why a pod waits, and events.
 
 Events wait in a queue of their own, so that a server that is slow to take them holds up no binding. The queue is
 bounded: what does not fit, or is refused, is left out.
@@ -21,17 +21,17 @@ from spritz.k8s.pods import PREFIX, Pod
 #: Condition of a pod on a node that runs jobs too: False if its devices are not certainly its own.
 DEVICES: Final = f"{PREFIX}DevicesAgreed"
 
-#: Events that may wait, and those sent side by side.
+#: Most events in the queue, and how many are sent concurrently.
 _EVENTS_MAX, _SENDERS = 20_000, 8
 
 
 class Reports:
-    """For pods of one scheduler. `run` sends events until it is cancelled."""
+    """Conditions and events of the scheduler's pods. `run` sends the events until it is cancelled."""
 
     def __init__(self, api: Api, log: Callable[..., None]) -> None:
         self._api = api
         self._log = log
-        #: uid -> what was last said on the pod: the reason, and all of it
+        #: uid of a pod -> its last report: the reason, and the whole message
         self._said: dict[str, tuple[str, str]] = {}
         self._events: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue(_EVENTS_MAX)
 
@@ -46,7 +46,7 @@ class Reports:
         self._said.pop(uid, None)
 
     async def say(self, pods: Iterable[Pod], text: str, when: str = "", *, refused: bool = False) -> None:
-        """Why they wait, and when they start: a condition, and an event where the reason is new."""
+        """Report why pods wait and when they start: a condition each, and an event if the reason is new."""
         message = f"{text} {when}".rstrip()
         for pod in pods:
             before, said = self._said.get(pod.metadata.uid, ("", ""))
@@ -74,7 +74,7 @@ class Reports:
                 raise
 
     async def disrupt(self, pod: Pod, why: str) -> None:
-        """It is about to be evicted."""
+        """Report that the pod is about to be evicted."""
         condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": why}
         try:
             await self._condition(pod, condition)
@@ -90,7 +90,7 @@ class Reports:
         )
 
     def event(self, pod: Pod, reason: str, message: str, kind: str = "Normal") -> None:
-        """What happened to the pod. The same is told once only."""
+        """Queue an event of the pod; an equal one is sent only once."""
         meta = pod.metadata
         about = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
         of, warning = (meta.uid, reason, message), kind == "Warning"
@@ -98,7 +98,7 @@ class Reports:
         try:
             self._events.put_nowait(request)
         except asyncio.QueueFull:
-            self._log("event.left_out", pod=pod.key, reason=reason)
+            self._log("event.dropped", pod=pod.key, reason=reason)
 
     async def _send(self) -> None:
         while True:
@@ -106,6 +106,6 @@ class Reports:
             try:
                 await self._api.send("POST", path, body=body)
             except ApiFailure as failure:
-                # One with this name has been made before.
+                # The event exists already, from an earlier operator.
                 if not failure.already_exists:
                     self._log("event.failed", path=path, error=failure.message)

@@ -17,12 +17,12 @@ from spritz.k8s.http import Http, NoAnswer
 _VERSION: Final = "/slurm/v0.0.45"
 _OWN: Final = "/spritz/v1"
 
-#: Seconds for an answer, and without a heartbeat (one comes every 5) after which the event stream counts as gone.
+#: Seconds for an answer; and without a heartbeat (sent every 5 s) until the event stream counts as broken.
 _TIMEOUT, _SILENCE = 30.0, 20.0
 
 
 class SlurmFailure(Exception):
-    """A refusal in Slurm's words; `status` is HTTP's, 0 without an answer; `number` is Slurm's of the error."""
+    """A failed request, in Slurm's words; `status`: HTTP status, 0 without an answer; `number`: Slurm's error code."""
 
     def __init__(self, message: str, status: int = 0, number: int = 0) -> None:
         super().__init__(message)
@@ -32,7 +32,7 @@ class SlurmFailure(Exception):
 
     @property
     def passing(self) -> bool:
-        """Whether the request is undecided: the daemons did not answer."""
+        """Whether the outcome is unknown, because the daemons did not answer: try again."""
         return self.status in (0, 502, 503, 504)
 
 
@@ -75,7 +75,7 @@ class Allocation(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True, array_like=True):
-    """A job, as far as a pod is concerned: a row of `GET /spritz/v1/jobs` with these columns."""
+    """The parts of a job that pods need: a row of `GET /spritz/v1/jobs` with these columns."""
 
     id: int
     state: str = "PENDING"
@@ -107,7 +107,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A node, as far as Kubernetes is concerned."""
+    """The parts of a node that Kubernetes needs."""
 
     name: str
     state: list[str] = []
@@ -136,7 +136,7 @@ class _Expected(msgspec.Struct):
     nodes: str = ""
 
     def sentence(self) -> str:
-        """In the time of no zone, to the minute, so that it changes only when the plan does."""
+        """The expected start in UTC, to the minute, so that the text changes only with the plan."""
         if self.start_at <= 0:
             return ""
         moment = datetime.datetime.fromtimestamp(self.start_at, datetime.UTC).strftime("%Y-%m-%dT%H:%MZ")
@@ -176,7 +176,7 @@ class Slurm:
     # Jobs
 
     async def allocate(self, components: Sequence[dict[str, Any]], key: str, user: str = "") -> int:
-        """Queue an external job, of several components a heterogeneous one; its number. Raises SlurmFailure."""
+        """Queue an external job, a heterogeneous one for several components. Returns its id. Raises SlurmFailure."""
         body: dict[str, Any] = {"job": components[0]} if len(components) == 1 else {"hetjob": list(components)}
         headers = {"Idempotency-Key": key} | ({"X-SLURM-USER-NAME": user} if user else {})
         return (await self._send("POST", f"{_VERSION}/job/allocate", body, headers=headers)).job_id
@@ -209,13 +209,13 @@ class Slurm:
         """(why the job waits, when and where it starts), a sentence each; "" if unknown."""
         try:
             content = await self._request("GET", f"{_OWN}/explain/{job_id}")
-            found = msgspec.json.decode(content, type=_Explanations).explanations
+            explanations = msgspec.json.decode(content, type=_Explanations).explanations
         except (SlurmFailure, msgspec.DecodeError):
             return "", ""
-        if not found:
+        if not explanations:
             return "", ""
-        expected = found[0].expected
-        return found[0].summary, expected.sentence() if expected is not None else ""
+        expected = explanations[0].expected
+        return explanations[0].summary, expected.sentence() if expected is not None else ""
 
     # Nodes
 
@@ -231,8 +231,8 @@ class Slurm:
             if failure.passing or failure.status in (401, 403):
                 raise
             return None
-        found = msgspec.json.decode(content, type=_Nodes).nodes
-        return found[0] if found else None
+        nodes = msgspec.json.decode(content, type=_Nodes).nodes
+        return nodes[0] if nodes else None
 
     async def create_node(self, line: str) -> None:
         """Create a dynamic node as `scontrol create` does; `line` has the form `NodeName=NAME KEY=VALUE…`."""

@@ -38,7 +38,7 @@ class ChangeKind(str, Enum):
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True):
-    """What happened to an object. `key` is `namespace/name`, or `name` where there are no namespaces.
+    """A change of an object. `key` is `namespace/name`, or `name` for cluster-scoped objects.
 
     `old` is None when added. `new` is None when deleted; `old` is then the last state that was seen.
     """
@@ -50,14 +50,14 @@ class Change(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Counters(msgspec.Struct):
-    """What a reflector has done since it was made."""
+    """Counts since the reflector was created."""
 
     lists: int = 0
     watches: int = 0
     events: int = 0
     bookmarks: int = 0
     failures: int = 0
-    #: times that the server had forgotten our version
+    #: how often the server had dropped the version that the watch asked for
     expired: int = 0
     #: deletions that no watch reported, and a list did
     missed_deletions: int = 0
@@ -66,17 +66,19 @@ class Counters(msgspec.Struct):
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a reflector waits. Seconds."""
+    """Waits of a reflector, in seconds."""
 
     first: float = 0.5
     longest: float = 30.0
     #: a watch is asked for between this and twice this
     watch: float = 300.0
-    #: with no event and no bookmark for so long the connection is given up
+    #: a connection without events and bookmarks for this long is closed
     silence: float = 150.0
 
     def delay(self, failures: int, chance: float) -> float:
-        """Seconds after so many failures in a row (1 or more): between half and the whole of a doubling time."""
+        """Seconds to wait after `failures` consecutive failures (1 or more): between half and the whole of a doubling
+        time.
+        """
         return min(self.longest, self.first * 2.0 ** min(failures - 1, 60)) * (0.5 + chance / 2)
 
 
@@ -143,7 +145,7 @@ class Reflector(Generic[T]):
         self.resource = resource
         self.counters = Counters()
         self.synced = asyncio.Event()
-        #: the version that the cache is true for
+        #: the resource version that the cache shows
         self.version = ""
         self._namespace = namespace
         self._labels = labels
@@ -168,27 +170,27 @@ class Reflector(Generic[T]):
         return key in self._kept
 
     def get(self, key: str) -> T | None:
-        """The object as last seen. It is the cache's own: do not change it."""
-        kept = self._kept.get(key)
-        return kept.value if kept is not None else None
+        """The object as last seen, or None. The cache owns it: do not change it."""
+        entry = self._kept.get(key)
+        return entry.value if entry is not None else None
 
     def keys(self) -> list[str]:
         return list(self._kept)
 
     def values(self) -> list[T]:
-        return [kept.value for kept in self._kept.values()]
+        return [entry.value for entry in self._kept.values()]
 
     def uid(self, key: str) -> str | None:
-        kept = self._kept.get(key)
-        return kept.uid if kept is not None else None
+        entry = self._kept.get(key)
+        return entry.uid if entry is not None else None
 
     def object_version(self, key: str) -> str | None:
         """The resource version of the object as last seen."""
-        kept = self._kept.get(key)
-        return kept.version if kept is not None else None
+        entry = self._kept.get(key)
+        return entry.version if entry is not None else None
 
     async def until(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
-        """Return when `condition` holds, looked at after every change. Raises TimeoutError."""
+        """Return when `condition` holds; it is checked after every change. Raises TimeoutError."""
         async with asyncio.timeout(timeout):
             while not condition():
                 self._advanced.clear()
@@ -235,7 +237,7 @@ class Reflector(Generic[T]):
         self._advanced.set()
 
     async def _watch(self) -> None:
-        """One watch request, to its end. Raises ApiFailure; returns when the server has ended it in order."""
+        """Follow one watch request. Returns when the server ends it regularly. Raises ApiFailure."""
         self.counters.watches += 1
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -285,31 +287,31 @@ class Reflector(Generic[T]):
 
     def _take(self, metadata: _Metadata, data: bytes) -> None:
         key = metadata.key
-        kept = self._kept.get(key)
-        if kept is not None and kept.uid == metadata.uid and kept.version == metadata.resourceVersion:
+        entry = self._kept.get(key)
+        if entry is not None and entry.uid == metadata.uid and entry.version == metadata.resourceVersion:
             return  # a list after a gap finds it as it was
-        if kept is not None and kept.uid != metadata.uid:
+        if entry is not None and entry.uid != metadata.uid:
             self._drop(key)
-            kept = None
+            entry = None
         try:
             value = self._decode(data)
         except msgspec.ValidationError as error:
-            # An object that our types cannot hold must not hold up the others.
+            # An object that cannot be decoded must not stop the watch of all others.
             self.counters.undecodable += 1
-            if kept is not None:
+            if entry is not None:
                 self._drop(key)
             if self._on_failure is not None:
                 self._on_failure(ApiFailure(0, "Undecodable", f"{key}: {error}"), 0.0)
             return
         self._kept[key] = _Kept(metadata.uid, metadata.resourceVersion, value)
-        if kept is None:
+        if entry is None:
             self._tell(Change(ChangeKind.ADDED, key, None, value))
         else:
-            self._tell(Change(ChangeKind.MODIFIED, key, kept.value, value))
+            self._tell(Change(ChangeKind.MODIFIED, key, entry.value, value))
 
     def _drop(self, key: str) -> None:
-        kept = self._kept.pop(key)
-        self._tell(Change(ChangeKind.DELETED, key, kept.value, None))
+        entry = self._kept.pop(key)
+        self._tell(Change(ChangeKind.DELETED, key, entry.value, None))
 
     def _tell(self, change: Change[T]) -> None:
         if self._on_change is not None:

@@ -24,10 +24,10 @@ from spritz.k8s import certificates
 from spritz.k8s.admission import Json
 from spritz.k8s.api import APPLY, Api, ApiFailure
 
-#: Seconds between looks at the certificate; after a failure.
+#: Seconds between checks of the certificate, and after a failed check.
 _AGAIN, _SOON = 60.0, 2.0
 
-#: Bytes of a review: an object may have 1.5 MiB, and comes twice.
+#: Largest review in bytes: an object has at most 1.5 MiB, and a review holds it twice.
 _BODY_MAX: Final = 4 << 20
 
 _ADMISSION: Final = "admissionregistration.k8s.io/v1"
@@ -38,7 +38,7 @@ _KINDS: Final = {
 
 
 class _Server(uvicorn.Server):
-    """Signals are the operator's."""
+    """A uvicorn server that leaves signals to the operator."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -64,7 +64,7 @@ class Webhooks:
         namespace: str = "",
         host: str = "0.0.0.0",  # the API server comes from elsewhere
         port: int = 9443,
-        now: Callable[[], float] = time.time,  # noqa: TID251  # of certificates, beside no core
+        now: Callable[[], float] = time.time,  # noqa: TID251  # the clock for certificates
     ) -> None:
         self._api = api
         self._log = log
@@ -132,20 +132,20 @@ class Webhooks:
             "type": "kubernetes.io/tls",
             "metadata": {"name": self._name, "namespace": self._namespace},
         }
-        found: dict[str, bytes] = {}
+        present: dict[str, bytes] = {}
         method, place = "POST", path
         try:
             secret = msgspec.json.decode(await self._api.send("GET", f"{path}/{self._name}"))
-            found = {name: base64.b64decode(text) for name, text in (secret.get("data") or {}).items()}
+            present = {name: base64.b64decode(text) for name, text in (secret.get("data") or {}).items()}
             method, place = "PUT", f"{path}/{self._name}"
         except ApiFailure as failure:
             if not failure.not_found:
                 raise
         services = [f"{name}.{self._namespace}.svc" for name in self._names]
         hosts = [*services, *(f"{service}.cluster.local" for service in services)]
-        wanted = certificates.current(found, hosts, self._now())
-        if wanted == found:
-            return found
+        wanted = certificates.current(present, hosts, self._now())
+        if wanted == present:
+            return present
         secret["data"] = {name: base64.b64encode(data).decode() for name, data in wanted.items()}
         # If another replica is quicker, this is a conflict, and the next check takes the other's certificate.
         await self._api.send(method, place, body=msgspec.json.encode(secret), repeatable=False)
@@ -200,14 +200,14 @@ class Webhooks:
                 await _reply(send, 413, b"the review is too large")
                 return
         try:
-            found = msgspec.json.encode(await self._answers[scope["path"]](msgspec.json.decode(body)))
+            response = msgspec.json.encode(await self._answers[scope["path"]](msgspec.json.decode(body)))
         except (msgspec.DecodeError, KeyError, TypeError):
             await _reply(send, 400, f"no AdmissionReview for {' or '.join(self._answers)}".encode())
         except ApiFailure as failure:
             self._log("webhooks.undecided", path=scope["path"], error=failure.message)
             await _reply(send, 500, f"the API server does not say what this depends on: {failure.message}".encode())
         else:
-            await _reply(send, 200, found)
+            await _reply(send, 200, response)
 
 
 async def _reply(send: Callable[[Any], Awaitable[None]], status: int, body: bytes) -> None:

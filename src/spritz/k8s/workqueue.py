@@ -23,7 +23,7 @@ K = TypeVar("K")
 
 #: Handles one key. Returns the seconds after which the key is to come again, or None.
 Handler = Callable[[K], Awaitable[float | None]]
-#: Told of a key whose handler failed: the key, the exception, failures in a row, and seconds until it comes again.
+#: Called with a key whose handler failed: the key, the exception, failures in a row, and seconds until it comes again.
 OnFailure = Callable[[K, Exception, int, float], None]
 
 
@@ -34,13 +34,13 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     longest: float = 120.0
 
     def delay(self, failures: int, chance: float) -> float:
-        """Seconds after so many failures in a row (1 or more). `chance` is in [0, 1)."""
+        """Seconds to wait after `failures` consecutive failures (1 or more). `chance` is in [0, 1)."""
         whole = min(self.longest, self.first * 2.0 ** min(failures - 1, 60))
         return whole * (0.5 + chance / 2)
 
 
 class WorkQueue(Generic[K]):
-    """A queue of keys on one event loop. `run` works it off; `get`, `done` and `failed` are for other loops."""
+    """A queue of keys. `run` handles them; `get`, `done` and `failed` are for callers with a loop of their own."""
 
     def __init__(self, *, backoff: Backoff | None = None, chance: Callable[[], float] = random.random) -> None:
         self._backoff = backoff or Backoff()
@@ -81,7 +81,7 @@ class WorkQueue(Generic[K]):
         return self._failures.get(key, 0)
 
     def add(self, key: K, delay: float = 0.0) -> None:
-        """Let a worker have the key, after `delay` seconds. Of several times the earliest counts."""
+        """Queue the key for a worker after `delay` seconds; the earliest of several times counts."""
         if delay <= 0:
             self._due.pop(key, None)
             self._make_ready(key)
@@ -116,23 +116,23 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """The key was handled. Its failures are forgotten."""
+        """Report that the key was handled, which clears its count of failures."""
         self._failures.pop(key, None)
         self._release(key)
 
     def failed(self, key: K) -> float:
-        """The key's handling failed; it comes again. Returns in how many seconds."""
+        """Report that the key's handler failed. Returns the seconds until it is handled again."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         self.failed_count += 1
         delay = self._backoff.delay(failures, self._chance())
-        # What changed meanwhile is looked at after the back-off too: it does not shorten it.
+        # A key added meanwhile waits for the back-off too: changes do not shorten it.
         self._again.discard(key)
         self._release(key)
         self.add(key, delay)
         return delay
 
     async def run(self, handler: Handler[K], *, workers: int = 1, on_failure: OnFailure[K] | None = None) -> None:
-        """Work keys off with so many workers until cancelled."""
+        """Handle keys with `workers` concurrent workers until cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(workers):
                 group.create_task(self._work(handler, on_failure), name=f"workqueue-{number}")
@@ -176,7 +176,7 @@ class WorkQueue(Generic[K]):
                 return
 
     def _arm(self) -> None:
-        """Have the timer ring at the earliest time."""
+        """Set the timer to the earliest time."""
         while self._later and self._due.get(self._later[0][2]) != self._later[0][0]:
             heapq.heappop(self._later)
         when = self._later[0][0] if self._later else None

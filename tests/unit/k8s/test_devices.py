@@ -177,7 +177,7 @@ def test_a_request_is_the_type_all_of_whose_devices_match_on_most_nodes() -> Non
     ):
         with pytest.raises(Unfit, match=why):
             comes_to(request)
-    with pytest.raises(Unfit, match="constraints are not looked at"):
+    with pytest.raises(Unfit, match="constraints are not supported"):
         asked([claim({"deviceClassName": "gpu"}, constraints=[{"matchAttribute": "a/b"}])], classes, here, nodes)
 
 

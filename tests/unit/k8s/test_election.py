@@ -122,6 +122,6 @@ def test_a_leader_that_is_cut_off_stops_its_work_and_one_that_ends_lets_go() -> 
         lease: Any = server.cluster._find("leases", "default", "l")
         assert not lease["spec"].get("holderIdentity")
         assert lease["spec"]["leaseTransitions"] >= 2
-        assert "a leader.was" in log
+        assert "a leader.lost" in log
 
     play(scene)

@@ -41,7 +41,7 @@ class Machine:
         """The phase after it; "" without a record."""
         verdict = judge(self.health, "default/gpu", self.record, what, now, 60.0)
         self.record = verdict.record
-        self.events += [happening.reason for happening in verdict.happened]
+        self.events += [event.reason for event in verdict.events]
         return self.record.phase if self.record is not None else ""
 
 
