@@ -67,12 +67,7 @@ async def serve(
     clock = SystemClock()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    loop.add_signal_handler(signal.SIGUSR2, runtime_log.reopen)
-    loop.add_signal_handler(signal.SIGHUP, runtime_log.reopen)
-    for number in _IGNORED_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    _watch_signals(loop, stopping)
     lock, thread, waited = None, Worker("database lock"), False
     if settings.text("DbdBackupHost"):
         lock = DatabaseLock(store.engine)
@@ -84,14 +79,14 @@ async def serve(
     if not await _open_database(store, log, stopping):
         return 0
     lost = asyncio.Event()
+    reader = Worker("configuration")
     api = Api(store, clock, log, slurm_uid)
     _configure(api, settings)
-    keys = token_keys(settings.words("AuthAltTypes"), settings.words("AuthAltParameters"))
-    table = {**api.handlers(), **TokenRequests(keys, api.directory, clock, slurm_uid).handlers()}
-    reader = Worker("configuration")
     api.admin.stop = stopping.set
     await api.prepare()
     api.admin.reload = lambda: _reload(api, reader, settings.path, log)
+    keys = token_keys(settings.words("AuthAltTypes"), settings.words("AuthAltParameters"))
+    table = {**api.handlers(), **TokenRequests(keys, api.directory, clock, slurm_uid).handlers()}
     try:
         trusted = frozenset((0, slurm_uid, os.geteuid()))
         async with Server(
@@ -130,6 +125,16 @@ async def serve(
         store.engine.dispose()
     log.info("daemon.stopped")
     return 0
+
+
+def _watch_signals(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+    """Stop on SIGTERM and SIGINT, open the log again on SIGHUP and SIGUSR2, ignore what Slurm's daemon ignores."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    loop.add_signal_handler(signal.SIGUSR2, runtime_log.reopen)
+    loop.add_signal_handler(signal.SIGHUP, runtime_log.reopen)
+    for number in _IGNORED_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 async def _stand_by(lock: DatabaseLock, thread: Worker, startup: Startup, log: Logger, stopping: asyncio.Event) -> bool:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.events import Event
     from spritz.model.job import Job
+    from spritz.model.resources import Allocation
 
 #: flags that a start clears
 _PENDING_FLAGS: int = (
@@ -323,6 +324,24 @@ _TELLING = frozenset(
 
 def _ended(state: State, event: events.JobEnded) -> None:
     old = state.jobs[event.job_id]
+    if old.spec.reservation or (old.allocation is not None and old.allocation.reservation):
+        unused(state, old, event.at)
+    if old.state.active and event.state in _TELLING and predicts(state.settings):
+        away = event.at - old.suspended_at if old.state is JobState.SUSPENDED else 0.0
+        seconds = event.at - old.started_at - old.suspended_seconds - away
+        state.run_times.learn(likeness_of(old.spec), max(0.0, seconds))
+    job = _ended_record(old, event)
+    state.put_job(job)
+    if old.state.active and old.allocation is not None:
+        _free(state, job, old.allocation, event)
+    if job.array_job_id:
+        _refresh_array(state, job)
+    if job.het_job_id:
+        _refresh_components(state, job)
+
+
+def _ended_record(old: Job, event: events.JobEnded) -> Job:
+    """The record of the job that has ended."""
     completing = event.completing
     job = replace(
         old,
@@ -341,12 +360,6 @@ def _ended(state: State, event: events.JobEnded) -> None:
         expected_start_at=0.0,
         reservation_ends_at=0.0,
     )
-    if old.spec.reservation or (old.allocation is not None and old.allocation.reservation):
-        unused(state, old, event.at)
-    if old.state.active and event.state in _TELLING and predicts(state.settings):
-        away = event.at - old.suspended_at if old.state is JobState.SUSPENDED else 0.0
-        seconds = event.at - old.started_at - old.suspended_seconds - away
-        state.run_times.learn(likeness_of(old.spec), max(0.0, seconds))
     if old.flags & CONFIGURING:
         job = replace(job, flags=job.flags & ~(CONFIGURING | POWER_UP_NODE))
     if old.prolog_nodes is not None:
@@ -364,32 +377,30 @@ def _ended(state: State, event: events.JobEnded) -> None:
     # A job cancelled while it waits for the nodes of an earlier life keeps waiting for them.
     # Two lives in one record: the job ran (life 0), was requeued, and is cancelled while it waits (life 1) and a node
     # is still silent. The record ends, and `completing` names nodes of life 0.
-    waiting = old.state is JobState.PENDING and old.flags & COMPLETING
-    if waiting:
-        job = replace(
+    if old.state is JobState.PENDING and old.flags & COMPLETING:
+        return replace(
             job,
             completing=old.completing,
             repeat_kill_at=old.repeat_kill_at,
             flags=int(job.flags & ~_CLEARED_FLAGS),
         )
-    elif completing:
+    if completing:
         job = replace(job, flags=int(job.flags | COMPLETING), completing_life=old.restart_count)
-    state.put_job(job)
-    if old.state.active and old.allocation is not None:
-        staying = set(completing)
-        for share in old.allocation.nodes:
-            use = state.uses[share.node]
-            if share.node in staying:
-                use.completing[job.id] = None
-            else:
-                use.give_back(job.id)
-                state.left_node(share.node, event.at)
-        if not staying:
-            state.release_idle_nodes(job.id, old.allocation)
-    if job.array_job_id:
-        _refresh_array(state, job)
-    if job.het_job_id:
-        _refresh_components(state, job)
+    return job
+
+
+def _free(state: State, job: Job, allocation: Allocation, event: events.JobEnded) -> None:
+    """Give back what the job held, except on nodes that still have processes of it."""
+    staying = set(event.completing)
+    for share in allocation.nodes:
+        use = state.uses[share.node]
+        if share.node in staying:
+            use.completing[job.id] = None
+        else:
+            use.give_back(job.id)
+            state.left_node(share.node, event.at)
+    if not staying:
+        state.release_idle_nodes(job.id, allocation)
 
 
 def _refresh_array(state: State, job: Job) -> None:

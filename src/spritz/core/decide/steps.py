@@ -29,6 +29,8 @@ from spritz.model.step import HetStep, Step
 from spritz.notation.errors import NotationError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from spritz.model.commands.job import NotifyJob
     from spritz.model.commands.step import AttachStep, CreateHetStep, SignalStep
     from spritz.model.job import Job
@@ -111,6 +113,22 @@ def create_het_step(context: DecisionContext, command: CreateHetStep) -> StepCre
         if any(len(node.task_ids) > settings.max_tasks_per_node for node in nodes):
             raise Refused("ESLURM_BAD_TASK_COUNT", hint="MaxTasksPerNode")
         laid_out.append(nodes)
+    steps = _het_steps(context, command, jobs, laid_out, step_id)
+    for step in steps:
+        context.record(StepOpened(at=context.now, step=step))
+        for name in step.running_nodes:
+            context.add_effect(launch(step, name))
+    return _created(*steps)
+
+
+def _het_steps(
+    context: DecisionContext,
+    command: CreateHetStep,
+    jobs: Sequence[Job],
+    laid_out: Sequence[Sequence[StepNode]],
+    step_id: int,
+) -> list[Step]:
+    """The parts of the step. `laid_out`: the nodes of each part, whose tasks are numbered from 0."""
     names = tuple(node.allocation.node for nodes in laid_out for node in nodes)
     counts = tuple(len(node.task_ids) for nodes in laid_out for node in nodes)
     # Each part numbers its tasks from 0; the step numbers them on through its components, in their order.
@@ -124,6 +142,7 @@ def create_het_step(context: DecisionContext, command: CreateHetStep) -> StepCre
     # tasks.
     served = any(spec.mpi != "none" for _number, spec in command.parts)
     task_ids = tuple(tuple(node.task_ids for node in nodes) for nodes in numbered) if served else ()
+    groups = tuple(number for number, _spec in command.parts)
     steps, rank = [], 0
     for job, (_number, spec), part_nodes in zip(jobs, command.parts, numbered, strict=True):
         running = tuple(node.allocation.node for node in part_nodes)
@@ -142,11 +161,7 @@ def create_het_step(context: DecisionContext, command: CreateHetStep) -> StepCre
         )
         rank += len(part_nodes)
         steps.append(step)
-    for step in steps:
-        context.record(StepOpened(at=context.now, step=step))
-        for name in step.running_nodes:
-            context.add_effect(launch(step, name))
-    return _created(*steps)
+    return steps
 
 
 def _parts_made_before(context: DecisionContext, command: CreateHetStep, jobs: list[Job]) -> list[Step]:
