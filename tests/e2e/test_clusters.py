@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -134,8 +135,8 @@ class Kube:
         self.root = root
         #: end the operator, and start another
         self.restart = restart
-        #: start another beside it
-        self.second: Callable[[], None]
+        #: start another beside it, whose clock is this many seconds ahead
+        self.second: Callable[[float], None]
 
     async def set(self, name: str) -> Json:
         return await ask(self.api, "GET", f"{SPACE}/nodesets/{name}")
@@ -251,11 +252,12 @@ async def kubernetes(
 
             async with asyncio.TaskGroup() as group:
 
-                def operator() -> asyncio.Task[None]:
+                def operator(ahead: float = 0.0) -> asyncio.Task[None]:
                     clusters = Clusters(
                         limited,
                         lambda event, **fields: log.append({"event": event, **fields}),
                         address=lambda cluster: nodes.service_url("default", "lab-rest", REST_PORT),
+                        now=lambda: time.time() + ahead,
                     )
                     kube.clusters = clusters
                     return group.create_task(clusters.run())
@@ -266,7 +268,7 @@ async def kubernetes(
                     running[0] = operator()
 
                 kube = Kube(server, api, nodes, root, restart)
-                kube.second = lambda: running.append(operator())
+                kube.second = lambda ahead: running.append(operator(ahead))
                 running = [operator()]
                 try:
                     yield kube
@@ -541,7 +543,9 @@ def test_a_changed_configuration_is_applied_without_another_pod() -> None:
 
 
 def test_what_goes_wrong_stands_in_a_condition_and_nothing_is_lost() -> None:
-    """A quota, an image, rights, a server that is away; and two operators at once, which no lease keeps apart."""
+    """A quota, an image, rights, a server that is away; and two operators at once, whose clocks differ, without a lease
+    that keeps them apart.
+    """
 
     async def journey() -> None:
         async with kubernetes(refused=True) as kube:
@@ -578,7 +582,7 @@ def test_what_goes_wrong_stands_in_a_condition_and_nothing_is_lost() -> None:
             await ask(kube.api, "PATCH", roles, {"rules": rules})
             await kube.settled("main", nodes=4)
 
-            kube.second()
+            kube.second(1800.0)
             before = await kube.all_pods()
             away = kube.server.faults.drop(times=None, user="system:serviceaccount:spritz:spritz-clusters")
             kube.server.drop_watches(abruptly=True)
@@ -635,6 +639,82 @@ def test_a_job_gets_nodes_whose_machines_are_in_one_rack(kind: str) -> None:
                 )
 
             await until(moved, "the rack is a unit, and has the node", 90)
+
+    asyncio.run(journey())
+
+
+def test_a_node_whose_pod_goes_at_any_step_comes_back() -> None:
+    """Before its image, before it has joined, idle, with a job, in an update that waits for a job."""
+    pods = "api/v1/namespaces/default/pods"
+
+    async def journey() -> None:
+        async with kubernetes() as kube:
+            await ask(kube.api, "POST", f"{SPACE}/spritzclusters", cluster(extraConfig="SlurmdTimeout=5\n"))
+            kube.nodes.broken.add("main-0")
+            await ask(kube.api, "POST", f"{SPACE}/nodesets", node_set("main"))
+
+            async def node() -> str:
+                """The name of the pod and its node; while a job has the name of the last, another."""
+                (name,) = await kube.pods("main")
+                return name
+
+            async def pulls() -> bool:
+                return "ImagePullBackOff" in str((await kube.set("main")).get("status"))
+
+            async def replaced(*, eviction: bool = False) -> None:
+                before = await kube.pods("main")
+                name = await node()
+                if eviction:
+                    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+                    await ask(kube.api, "POST", f"{pods}/{name}/eviction", body)
+                else:
+                    await ask(kube.api, "DELETE", f"{pods}/{name}", {"gracePeriodSeconds": 0})
+
+                async def another() -> bool:
+                    found = await kube.pods("main")
+                    return len(found) == 1 and set(found.values()).isdisjoint(before.values())
+
+                await until(another, "another pod", 90)
+
+            await until(pulls, "its image cannot be had")
+            await replaced()
+            kube.nodes.broken.clear()
+
+            async def started() -> bool:
+                return bool((await ask(kube.api, "GET", f"{pods}/{await node()}"))["status"].get("containerStatuses"))
+
+            await until(started, "it starts")
+            await replaced()
+            await kube.settled("main", nodes=1)
+
+            await replaced(eviction=True)
+            await kube.settled("main", nodes=1)
+
+            await kube.command("sbatch", "--requeue", "-J", "train", "-o", "/dev/null", "--wrap", "sleep 600")
+            for restarts in (1, 2):
+                await kube.running(1)
+                name = await node()
+                if restarts == 2:
+                    await kube.change("main", memory="2Gi")
+
+                    async def drained(name: str = name) -> bool:
+                        return "update" in await kube.command("sinfo", "-h", "-n", name, "-o", "%E")
+
+                    await until(drained, "the update waits for the job")
+                await replaced()
+
+                async def again(restarts: int = restarts) -> bool:
+                    told = await kube.command("scontrol", "show", "job", "1")
+                    return f"Restarts={restarts} " in told and "JobState=RUNNING" in told
+
+                await until(again, "the job runs again", 180)
+            await kube.command("scancel", "-n", "train")
+            await kube.settled("main", nodes=1)
+
+            async def clean() -> bool:
+                return await kube.command("sinfo", "-h", "-N", "-o", "%N %T %E") == f"{await node()} idle none\n"
+
+            await until(clean, "the node serves, and no other is left")
 
     asyncio.run(journey())
 

@@ -205,7 +205,9 @@ def test_what_may_come_later_is_a_warning(play: Play) -> None:
         async with Nodes(kube.server, [Machine("m0"), Machine("g0", {"gpu": "true"}, [taint])], commands=False):
             where = {"perMachine": True, "nodeSelector": {"gpu": "true"}}
             assert "spec.nodeSelector: no machine" in await kube.node_set("a", nodeSelector={"gpu": "yes"})
-            assert "spec.tolerations: each machine" in await kube.node_set("b", **where)
+            said = await kube.node_set("b", **where, replicas=2)
+            assert "spec.tolerations: each machine" in said
+            assert "spec.replicas: has no effect with perMachine" in said
             assert await kube.node_set("c", **where, tolerations=[{"key": "gpu", "operator": "Exists"}]) == ""
 
     play(scene)

@@ -131,6 +131,9 @@ class ResourceAdmission:
         for other in others:
             _check_nodes(node_set, other, found)
         await self._check_machines(node_set, found)
+        if spec.replicas != 1 and (spec.per_machine or spec.autoscaling is not None):
+            which = "perMachine" if spec.per_machine else "autoscaling"
+            found.warn("spec.replicas", f"has no effect with {which}, which says how many nodes there are")
         if before is not None:
             await self._check_shrinking(node_set, before, found)
         cluster = _cluster_of(spec.cluster_ref, clusters, found)
