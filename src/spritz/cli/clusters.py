@@ -111,7 +111,7 @@ def origin_of(job_id: int) -> str:
     own = locate_controller()
     book = _book(own.path, "--federation")
     members = members_of(book.federation_members, member_of(book, own.cluster_name).federation)
-    return next((one.cluster for one in members if one.number == origin_number(job_id)), "")
+    return next((member.cluster for member in members if member.number == origin_number(job_id)), "")
 
 
 def named(name: str) -> ControllerConfig:
@@ -141,7 +141,7 @@ def of_job(job_id: int) -> ControllerConfig | None:
     book = _book(own.path, "--federation")
     reached = {row.name: _config(row, own) for row in book.clusters if row.port} | {own.cluster_name: own}
     members = members_of(book.federation_members, member_of(book, own.cluster_name).federation)
-    origin = next((one.cluster for one in members if one.number == origin_number(job_id)), own.cluster_name)
+    origin = next((member.cluster for member in members if member.number == origin_number(job_id)), own.cluster_name)
     if origin not in reached:
         return None
     asked = ListJobs(filter=JobFilter(targets=(JobTarget(job_id),)), all=True)

@@ -149,7 +149,7 @@ def _components(
     """All components; the first one brings the script."""
     requests = [_request(merged, script, arguments, argv, context) for merged in found]
     first, *others = requests
-    bare = [replace(one, script=b"", environment=(), test_only=False) for one in others]
+    bare = [replace(other, script=b"", environment=(), test_only=False) for other in others]
     return SubmitHetJob(components=(first, *bare))
 
 

@@ -131,8 +131,8 @@ def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
     for action in parser._actions:
         yield from (option for option in action.option_strings if option.startswith("--"))
         if isinstance(action, argparse._SubParsersAction):
-            for each in action.choices.values():
-                yield from _options(each)
+            for choice in action.choices.values():
+                yield from _options(choice)
 
 
 def _usage() -> str:

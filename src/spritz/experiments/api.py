@@ -172,12 +172,12 @@ class Future(Generic[Result]):
                 # Rank 0 may have been killed because another failed.
                 if self._told in states.ENDED:
                     outcomes = [calling.read(self.directory, int(path.stem[7:])) for path in self._files()]
-                    self._known = [each for each in outcomes if each is not None and not each.ok][:1]
+                    self._known = [outcome for outcome in outcomes if outcome is not None and not outcome.ok][:1]
                 return self._known[0] if self._known else None
             outcomes = [first, *(calling.read(self.directory, rank) for rank in range(1, first.ranks))]
-            if None in outcomes and all(each is None or each.ok for each in outcomes):
+            if None in outcomes and all(outcome is None or outcome.ok for outcome in outcomes):
                 return None
-            self._known = [each for each in outcomes if each is not None]
+            self._known = [outcome for outcome in outcomes if outcome is not None]
         return next((each for each in self._known if not each.ok), self._known[0])
 
     def _files(self) -> list[Path]:

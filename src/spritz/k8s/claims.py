@@ -117,7 +117,7 @@ class Claim(msgspec.Struct):
         """What it has to itself: driver, pool and name of each device."""
         allocation = self.status.allocation
         results = allocation.devices.results if allocation is not None else None
-        return [(each.driver, each.pool, each.device) for each in results or () if each.share_id is None]
+        return [(result.driver, result.pool, result.device) for result in results or () if result.share_id is None]
 
 
 class ClassSpec(msgspec.Struct):
@@ -216,12 +216,12 @@ def _choice(
 
 def _expressions(exactly: Exactly, device_class: DeviceClass) -> list[str]:
     selectors = [*(device_class.spec.selectors or ()), *(exactly.selectors or ())]
-    return [each.cel.expression for each in selectors if each.cel is not None]
+    return [selector.cel.expression for selector in selectors if selector.cel is not None]
 
 
 def _serves(exactly: Exactly, device_class: DeviceClass, group: Group) -> int:
     """Shards for each device, 1 for whole devices; 0 if the group has a device that does not match."""
-    found = {_shards(exactly, device_class, group.name, each) for each in group.devices.values()}
+    found = {_shards(exactly, device_class, group.name, device) for device in group.devices.values()}
     return found.pop() if len(found) == 1 else 0
 
 

@@ -205,9 +205,11 @@ def offered_by(node: str, slices: Iterable[Slice], layout: str = "", product: st
         newest[pool] = max(newest.get(pool, 0), spec.pool.generation)
     mine = [spec for spec in mine if spec.pool.generation == newest[spec.driver, spec.pool.name]]
     counters = {
-        (spec.driver, spec.pool.name, each.name): {name: amount(count.value) for name, count in each.counters.items()}
+        (spec.driver, spec.pool.name, counter.name): {
+            name: amount(count.value) for name, count in counter.counters.items()
+        }
         for spec in mine
-        for each in spec.shared_counters or ()
+        for counter in spec.shared_counters or ()
     }
     devices = sorted(
         ((spec, device) for spec in mine for device in spec.devices or () if device.is_gpu),
@@ -247,9 +249,9 @@ def _takes(pair: Placed, counters: dict[tuple[str, str, str], dict[str, float]],
     """Whether the counters have enough left for the device, which takes it with `take`."""
     spec, device = pair
     needs = [
-        (counters.get((spec.driver, spec.pool.name, each.counter_set), {}), name, amount(count.value))
-        for each in device.consumes_counters or ()
-        for name, count in each.counters.items()
+        (counters.get((spec.driver, spec.pool.name, counter.counter_set), {}), name, amount(count.value))
+        for counter in device.consumes_counters or ()
+        for name, count in counter.counters.items()
     ]
     if any(left.get(name, 0.0) < need for left, name, need in needs):
         return False

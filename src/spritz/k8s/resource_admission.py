@@ -151,7 +151,7 @@ class ResourceAdmission:
         if not selector:
             return
         machines = (await self._api.list_as(_machine, NodeResource)).items
-        if not any(selector.items() <= (each.metadata.labels or {}).items() for each in machines):
+        if not any(selector.items() <= (machine.metadata.labels or {}).items() for machine in machines):
             found.warn("spec.nodeSelector", "no machine has these labels now")
         elif node_set.spec.per_machine and not machines_of(node_set, machines):
             found.warn(
@@ -201,7 +201,9 @@ class ResourceAdmission:
         field = "spec.secretName" if spec.secret_name else "metadata.name"
         secret = await self._find("secrets", metadata.namespace, name)
         owners = (secret or {}).get("metadata", {}).get("ownerReferences") or ()
-        if secret is not None and not any((each["kind"], each["name"]) == ("Token", metadata.name) for each in owners):
+        if secret is not None and not any(
+            (owner["kind"], owner["name"]) == ("Token", metadata.name) for owner in owners
+        ):
             found.refuse(field, f"there is a Secret {name} of another already; give another spec.secretName")
         for other in await self._all("tokens", Token, metadata.namespace):
             if other.metadata.name != metadata.name and (other.spec.secret_name or other.metadata.name) == name:

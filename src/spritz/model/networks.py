@@ -25,7 +25,7 @@ def moved(network: Topology, places: Mapping[str, str]) -> Topology:
     for node, unit in places.items():
         new.setdefault(unit, []).append(node)
     blocks = tuple(
-        structs.replace(each, nodes=_with(each.nodes, places, new.get(each.name, []))) for each in network.blocks
+        structs.replace(block, nodes=_with(block.nodes, places, new.get(block.name, []))) for block in network.blocks
     )
     below: dict[str, list[str]] = {}
     for switch in sorted(network.switches, key=lambda each: each.level):
@@ -61,7 +61,7 @@ def networks_of(topologies: Sequence[Topology], places: Mapping[str, str]) -> tu
     for node, text in places.items():
         for network, unit in parse_places(text).items():
             moves.setdefault(network, {})[node] = unit
-    return tuple(moved(each, moves.get(each.name, {})) for each in topologies)
+    return tuple(moved(topology, moves.get(topology.name, {})) for topology in topologies)
 
 
 def misplaced(topologies: Sequence[Topology], text: str) -> str:

@@ -54,7 +54,7 @@ def run(session: Session, words: list[str]) -> int:
     elif explanations:
         context = session.context
         width, colour = width_of(context), context.terminal
-        session.out("\n".join([explanation_text(one, now, width, colour) for one in explanations]))
+        session.out("\n".join([explanation_text(explanation, now, width, colour) for explanation in explanations]))
     return status
 
 

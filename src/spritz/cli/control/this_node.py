@@ -46,11 +46,11 @@ def getent(session: Session, words: list[str]) -> int:
 def _steps(node: str) -> list[Process]:
     """A process of each step of the node ("": of any), a job's script first."""
     steps: dict[tuple[int, bool, int], Process] = {}
-    for one in processes():
-        if not node or one.node == node:
-            number = int(one.step) if one.step.isdigit() else 0
-            steps.setdefault((int(one.job), one.step.isdigit(), number), one)
-    return [one for _, one in sorted(steps.items(), key=lambda item: item[0])]
+    for process in processes():
+        if not node or process.node == node:
+            number = int(process.step) if process.step.isdigit() else 0
+            steps.setdefault((int(process.job), process.step.isdigit(), number), process)
+    return [process for _, process in sorted(steps.items(), key=lambda item: item[0])]
 
 
 def _owner(pid: int) -> tuple[int, list[int]]:

@@ -30,7 +30,7 @@ def jobs(text: str, context: Context) -> tuple[list[JobWithSteps], float]:
         for one, at in answered(connection, query):
             records.append(one)
             now = at
-    if any(not step.ended_at for one in records for step in one.steps):
+    if any(not step.ended_at for record in records for step in record.steps):
         _measure(records)
     return records, now
 
@@ -42,9 +42,9 @@ def _measure(records: list[JobWithSteps]) -> None:
     except ClientError:
         return
     with controller:
-        for one in records:
-            for step in one.steps:
-                if step.ended_at or one.job.ended_at:
+        for record in records:
+            for step in record.steps:
+                if step.ended_at or record.job.ended_at:
                     continue
                 try:
                     used = controller.call(

@@ -41,19 +41,19 @@ def lines(
     connection: Connection, job_references: list[JobReference], context: Context, *, all_steps: bool
 ) -> Iterator[Line]:
     """Steps that run, in order; what does not is said on standard error, and nothing more happens."""
-    for one in job_references:
-        name = str(one.job_id) + ("" if one.task_ids is None else f"_{one.task_ids.bit_length() - 1}")
-        tasks = "" if one.task_ids is None else format(one.task_ids, "x")
-        target = JobTarget(job_id=one.job_id, tasks=tasks)
+    for reference in job_references:
+        name = str(reference.job_id) + ("" if reference.task_ids is None else f"_{reference.task_ids.bit_length() - 1}")
+        tasks = "" if reference.task_ids is None else format(reference.task_ids, "x")
+        target = JobTarget(job_id=reference.job_id, tasks=tasks)
         try:
             views = connection.call(ListSteps(filter=JobFilter(targets=(target,))), Steps).steps
         except SpritzError:
             context.error(f"couldn't get steps for job {name}")
             continue
-        if one.step is not None:
-            views = [view for view in views if view.step.step_id == one.step]
+        if reference.step is not None:
+            views = [view for view in views if view.step.step_id == reference.step]
             if not views:
-                context.error(f"StepId={name}.{step_name(one.step)} not found running.")
+                context.error(f"StepId={name}.{step_name(reference.step)} not found running.")
         elif not views:
             context.error(f"No steps running for job {name}")
         elif not all_steps:

@@ -98,7 +98,7 @@ def _wanted(state: State, job: Job, tie: Federated) -> list[str]:
         return []
     federation, own = state.rules.federation, state.settings.cluster_name
     new = () if tie.lock else viable(federation, job.spec)
-    here = {one.cluster for one in tie.siblings if may_keep(member(federation, one.cluster), job.spec)}
+    here = {sibling.cluster for sibling in tie.siblings if may_keep(member(federation, sibling.cluster), job.spec)}
     return [one.cluster for one in federation if one.cluster != own and (one.cluster in new or one.cluster in here)]
 
 

@@ -180,7 +180,7 @@ class Catalogue:
                 self._forget(old)
                 if old.is_default and old.user not in self.defaults:
                     others = (one for one in self.users.values() if one.user == old.user and one.is_default)
-                    self.defaults.update((one.user, one.account) for one in others)
+                    self.defaults.update((other.user, other.account) for other in others)
         for association in change.associations:
             old = self._records.get(association.id)
             if old is None:

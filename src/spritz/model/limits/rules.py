@@ -264,24 +264,26 @@ class Rules:
             first, second = second, first
         kinds = tuple(dict.fromkeys(one.name for one in (first, second) if one is not None))
         homes = {self.partition_qos.get(partition, ""): partition, qos: ""}
-        bounds = tuple(self._absolute(self.qos[one], homes[one]) for one in kinds)
+        bounds = tuple(self._absolute(self.qos[kind], homes[kind]) for kind in kinds)
         keys: list[LedgerKey] = [("a", one.record.id) for one in chain]
-        for one in kinds:
-            keys += [("q", one), ("qu", one, user), ("qa", one, account)]
+        for kind in kinds:
+            keys += [("q", kind), ("qu", kind, user), ("qa", kind, account)]
         job_qos = self.qos.get(qos)
         if job_qos is not None and job_qos.record.limit_factor is not None:
             chain = [scaled_bounds(one, job_qos.record.limit_factor) for one in chain]
         if exempt:
             freed = frozenset(exempt)
-            bounds = tuple(freed_qos(one, freed) for one in bounds)
+            bounds = tuple(freed_qos(bound, freed) for bound in bounds)
             chain = [freed_bounds(one, freed) for one in chain]
         minute_limits = minute_limits_of(bounds, chain, user, account)
         threshold = _threshold(job_qos)
         timed = (
-            bool(minute_limits) or any(one.mins_per_job for one in bounds) or any(one.mins_per_job for one in chain[:1])
+            bool(minute_limits)
+            or any(bound.mins_per_job for bound in bounds)
+            or any(one.mins_per_job for one in chain[:1])
         )
         bounded = any(map(bounds_qos, bounds)) or any(map(bounds_assoc, chain))
-        least = [one.record.min_prio_threshold for one in bounds] + [one.min_prio_threshold for one in chain[:1]]
+        least = [bound.record.min_prio_threshold for bound in bounds] + [one.min_prio_threshold for one in chain[:1]]
         guarantees = tuple(self.guarantees[one.record.id] for one in chain if one.record.id in self.guarantees)
         return JobLimits(
             chain=tuple(chain),

@@ -134,7 +134,10 @@ def _size_variables(job: Job) -> Variables:
 
 def _dependency_text(job: Job) -> str:
     dependencies = job.spec.dependencies
-    items = (Dependency(one.kind, one.job_id, one.task_id, one.minutes) for one in dependencies)
+    items = (
+        Dependency(dependency.kind, dependency.job_id, dependency.task_id, dependency.minutes)
+        for dependency in dependencies
+    )
     return format_dependencies(items, job.spec.dependency_mode)
 
 

@@ -228,7 +228,7 @@ class Webhooks:
                     continue
                 data = {"object": new, "oldObject": old, "request": {"operation": operation}}
                 conditions = hook.get("matchConditions") or ()
-                if all(condition_holds(each["expression"], data) for each in conditions):
+                if all(condition_holds(condition["expression"], data) for condition in conditions):
                     hooks.append(hook)
         return hooks
 
