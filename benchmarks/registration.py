@@ -152,14 +152,14 @@ def _measure(
     try:
         assert probe.stdout is not None
         probe.stdout.readline()
-        began, before, theirs = time.monotonic(), _spent(controller), -sum(_spent(one.pid) for one in nodes)
+        began, before, theirs = time.monotonic(), _spent(controller), -sum(_spent(node.pid) for node in nodes)
         for process in nodes:
             assert process.stdin is not None
             process.stdin.write("\n")
             process.stdin.flush()
         registered = sum(int(process.stdout.readline()) for process in nodes if process.stdout is not None)
         seconds, spent = time.monotonic() - began, _spent(controller) - before
-        theirs += sum(_spent(one.pid) for one in nodes)
+        theirs += sum(_spent(node.pid) for node in nodes)
     finally:
         probe.kill()
         for process in nodes:

@@ -119,7 +119,7 @@ def burst(cluster: NodeCluster, meter: Meter) -> tuple[float, float, float]:
         cluster.controller.tell(message)
     wait_until(lambda: len(cluster.controller.reports) - done >= BURST_JOBS, "all jobs end")
     elapsed = time.perf_counter() - start
-    assert sum(isinstance(one, StepFinished) for one in cluster.controller.reports) >= BURST_JOBS
+    assert sum(isinstance(report, StepFinished) for report in cluster.controller.reports) >= BURST_JOBS
     return (
         BURST_JOBS / elapsed,
         (cpu_seconds(slurmd) - daemon) / BURST_JOBS * 1000,

@@ -9,8 +9,8 @@ def markdown() -> str:
     """The whole page."""
     by_key: dict[str, dict[str, Operation]] = {}
     for version in VERSIONS:
-        for one in operations(version):
-            by_key.setdefault(one.key, {})[version] = one
+        for operation in operations(version):
+            by_key.setdefault(operation.key, {})[version] = operation
     lines = [
         "# REST paths",
         "",
@@ -44,7 +44,7 @@ def markdown() -> str:
 
 def _row(method: str, path: str, prefix: str, found: dict[str, Operation]) -> str:
     newest = found[max(found)]
-    query = ", ".join(f"`{one.name}`" for one in newest.parameters if one.place == "query")
+    query = ", ".join(f"`{parameter.name}`" for parameter in newest.parameters if parameter.place == "query")
     body = ""
     if newest.body is not None:
         body = f"`{newest.body.get('$ref', '').rpartition('/')[2].partition('_')[2]}`"

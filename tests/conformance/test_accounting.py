@@ -335,9 +335,9 @@ def test_without_duplicates_the_last_life_of_each_job_is_shown_in_order(store: S
     store.ingest("c1", JOURNAL, in_groups(History(14).events(700), 14))
     lives = asked(store, duplicates=True)
     newest: dict[int, int] = {}
-    for one in lives:
-        if not one.job.aside:
-            newest[one.job.job_id] = one.job.number
+    for live in lives:
+        if not live.job.aside:
+            newest[live.job.job_id] = live.job.number
     shown = asked(store)
     assert sorted(one.job.number for one in shown if not one.job.aside) == sorted(newest.values())
     plain = [one.job.job_id for one in shown if not one.job.array_job_id]
@@ -531,13 +531,13 @@ def test_what_is_older_than_it_shall_be_goes_and_nothing_else(store: Store) -> N
     store.ingest("c1", JOURNAL, old)
     history.now = start + 40 * 86_400
     recent = [
-        EventGroup(one.first + old[-1].last, one.last + old[-1].last, one.payload)
-        for one in in_groups(history.events(40), 19)
+        EventGroup(group.first + old[-1].last, group.last + old[-1].last, group.payload)
+        for group in in_groups(history.events(40), 19)
     ]
     store.ingest("c1", JOURNAL, recent, {"a" * 40: b"script"})
     now = history.now + 86_400
     lives = asked(store, duplicates=True)
-    kept = {one.job.number for one in lives if not 0.0 < one.job.ended_at < start + 20 * 86_400}
+    kept = {live.job.number for live in lives if not 0.0 < live.job.ended_at < start + 20 * 86_400}
     assert 0 < len(kept) < len(lives)
     done = dict.fromkeys(key for key, _ in purge(store.engine, PurgeRules(periods={"PurgeJobAfter": "20day"}), now))
     assert list(done) == ["PurgeJobAfter", "documents"]

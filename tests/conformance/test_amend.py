@@ -29,7 +29,7 @@ def filled(store: Store) -> Store:
 
 def test_runaway_jobs_end_when_they_began_and_their_steps_with_them(filled: Store) -> None:
     lives = asked(filled, duplicates=True, not_eligible=True)
-    alive = [one.job for one in lives if one.job.ended_at == 0.0]
+    alive = [live.job for live in lives if live.job.ended_at == 0.0]
     assert {job.state for job in alive} >= {"PENDING", "RUNNING"}
     numbers = tuple(job.number for job in alive)
     ended = end_runaway(filled.engine, "c1", numbers)
@@ -40,7 +40,7 @@ def test_runaway_jobs_end_when_they_began_and_their_steps_with_them(filled: Stor
         assert now.state == "COMPLETED"
         assert now.ended_at == (job.started_at or job.eligible_at or job.submitted_at)
         assert all(step.ended_at > 0.0 for step in after[job.number].steps)
-    untouched = [one.job for one in lives if one.job.ended_at > 0.0]
+    untouched = [live.job for live in lives if live.job.ended_at > 0.0]
     assert [after[job.number].job for job in untouched] == untouched
     assert end_runaway(filled.engine, "c1", numbers) == []
 

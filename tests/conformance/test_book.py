@@ -66,14 +66,17 @@ def test_what_is_deleted_after_a_day_is_marked_and_comes_back_with_its_number_an
     numbers = {(one.account, one.user): one.id for one in before if isinstance(one, Association)}
     edit(book, 1000.0 + DAY, drops=before)
     assert all_but_root(book) == ()
-    assert [one.account for one in policy_of(read_book(book.engine), "c1").associations] == ["root", "root"]
+    assert [association.account for association in policy_of(read_book(book.engine), "c1").associations] == [
+        "root",
+        "root",
+    ]
     deleted = all_but_root(book, deleted=True)
     assert {type(one) for one in deleted} == {Account, User, Association, WcKey, Qos}, "no coordinators"
     (mine,) = (one for one in deleted if isinstance(one, Association) and one.user)
     assert (mine.max_jobs, mine.qos, mine.is_default) == (None, None, False)
     (quick,) = (one for one in deleted if isinstance(one, Qos))
     assert (quick.description, quick.priority, quick.max_wall) == ("quick", 0, None)
-    assert {one.name for one in with_deleted(read_book(book.engine, with_deleted=True)).users} == {"alice", "root"}
+    assert {user.name for user in with_deleted(read_book(book.engine, with_deleted=True)).users} == {"alice", "root"}
     edit(book, 1001.0 + DAY, ALICE)
     again = {(one.account, one.user): one for one in all_but_root(book) if isinstance(one, Association)}
     assert {key: one.id for key, one in again.items()} == numbers
@@ -113,7 +116,7 @@ def test_associations_with_jobs_do_not_go_and_the_jobs_are_named(book: Store) ->
     other = replace(tree, id=-2, account="idle")
     edit(book, 2000.0, (account, tree, Account(name="idle"), other))
     tree, other = (
-        next(one for one in read_book(book.engine).associations if one.account == name)
+        next(association for association in read_book(book.engine).associations if association.account == name)
         for name in (alive.account, "idle")
     )
     before = read_book(book.engine)
@@ -129,11 +132,11 @@ def test_associations_with_jobs_do_not_go_and_the_jobs_are_named(book: Store) ->
 
 def test_a_cluster_that_is_deleted_is_listed_with_what_was_deleted(book: Store) -> None:
     register(book)
-    tree = tuple(one for one in read_book(book.engine).associations)
+    tree = tuple(association for association in read_book(book.engine).associations)
     edit(book, 1000.0 + DAY, drops=tree)
     found = read_book(book.engine, with_deleted=True)
-    assert [one.name for one in found.clusters] == []
-    assert [one.name for one in found.deleted_clusters] == ["c1"]
+    assert [cluster.name for cluster in found.clusters] == []
+    assert [cluster.name for cluster in found.deleted_clusters] == ["c1"]
     assert ensure(book.engine, "c1", 1001.0 + DAY)
     (root, *_) = read_book(book.engine).associations
     assert (root.id, root.qos) == (tree[0].id, "normal")
@@ -141,7 +144,7 @@ def test_a_cluster_that_is_deleted_is_listed_with_what_was_deleted(book: Store) 
 
 def test_a_rehearsal_tells_what_is_wrong_and_does_nothing(book: Store) -> None:
     before = read_book(book.engine, with_deleted=True)
-    drops = tuple(one for one in before.accounts if one.name == "chem")
+    drops = tuple(account for account in before.accounts if account.name == "chem")
     request = RehearseEdit(version=before.version, drops=all_but_root(book))
     done = edit_book(book.engine, request, "root", 1000.0 + DAY, admin=True)
     assert (done.done.stale, done.after) == (False, None)

@@ -89,9 +89,9 @@ def test_the_sum_of_hours_is_what_the_jobs_say(make_store: Callable[[], Store]) 
     roll_all(store, end)
     found: dict[tuple[str, str], int] = {}
     for piece in usage_of(store.engine, AskUsage(starts_at=int(START - START % HOUR), ends_at=int(end - end % HOUR))):
-        for one in piece.holders:
-            if one.tres == "cpu":
-                found[one.account, one.user] = found.get((one.account, one.user), 0) + one.seconds
+        for holder in piece.holders:
+            if holder.tres == "cpu":
+                found[holder.account, holder.user] = found.get((holder.account, holder.user), 0) + holder.seconds
     wanted: dict[tuple[str, str], int] = {}
     with store.engine.connect() as connection:
         for row in connection.execute(select(schema.jobs).where(schema.jobs.c.cpus > 0)):
@@ -307,13 +307,13 @@ def test_energy_is_charged_when_its_job_has_ended(make_store: Callable[[], Store
 def sizes_of(store: Store, start: float, end: float, **more: Any) -> dict[tuple[Any, ...], tuple[int, int, str]]:
     query = AskJobSizes(starts_at=int(start), ends_at=int(end), **more)
     found: dict[tuple[Any, ...], tuple[int, int, str]] = {}
-    for one in job_sizes(store.engine, query, START + 60 * 86400):
-        key = (one.account, one.wckey, one.cpus)
+    for size in job_sizes(store.engine, query, START + 60 * 86400):
+        key = (size.account, size.wckey, size.cpus)
         jobs, seconds, used = found.get(key, (0, 0, ""))
         total: dict[str, int] = {}
         add_text(total, used)
-        add_text(total, one.used)
-        found[key] = (jobs + one.jobs, seconds + one.seconds, text_of(dict(sorted(total.items()))))
+        add_text(total, size.used)
+        found[key] = (jobs + size.jobs, seconds + size.seconds, text_of(dict(sorted(total.items()))))
     return found
 
 

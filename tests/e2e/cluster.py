@@ -337,11 +337,11 @@ class Cluster:
 
         def ended() -> bool:
             jobs = self.jobs()
-            return all(jobs[one].state.ended and not jobs[one].flags & JobFlag.COMPLETING for one in numbers)
+            return all(jobs[number].state.ended and not jobs[number].flags & JobFlag.COMPLETING for number in numbers)
 
         def left() -> str:
             jobs = self.jobs()
-            live = [jobs[one] for one in numbers if not jobs[one].state.ended]
+            live = [jobs[number] for number in numbers if not jobs[number].state.ended]
             return f"all of {len(numbers)} jobs end; {len(live)} do not, such as {live[:2]}"
 
         until(ended, left, seconds)

@@ -373,7 +373,7 @@ def test_a_cluster_of_two_node_sets_runs_jobs_scales_and_is_updated() -> None:
             async def over() -> bool:
                 pods = (await ask(kube.api, "GET", "api/v1/namespaces/default/pods"))["items"]
                 secrets = (await ask(kube.api, "GET", "api/v1/namespaces/default/secrets"))["items"]
-                return not pods and not [each for each in secrets if "join" in each["metadata"]["name"]]
+                return not pods and not [secret for secret in secrets if "join" in secret["metadata"]["name"]]
 
             await until(over, "nothing is left")
 
@@ -1079,7 +1079,7 @@ def test_a_standby_controller_takes_over_and_a_dashboard_serves() -> None:
 
             async def gone() -> bool:
                 services = (await ask(kube.api, "GET", "api/v1/namespaces/default/services"))["items"]
-                return not {"lab-dashboard", "lab-metrics"} & {each["metadata"]["name"] for each in services}
+                return not {"lab-dashboard", "lab-metrics"} & {service["metadata"]["name"] for service in services}
 
             await until(gone, "the dashboard is gone")
 

@@ -97,7 +97,7 @@ def test_the_same_launch_twice_runs_once(cluster: NodeCluster) -> None:
     cluster.finished(job)
     cluster.controller.tell(message)
     assert (cluster.work / "ran").read_text() == "once\n"
-    assert len([one for one in cluster.controller.reports if isinstance(one, StepFinished)]) == 1
+    assert len([report for report in cluster.controller.reports if isinstance(report, StepFinished)]) == 1
 
 
 def test_a_requeued_job_runs_again_and_appends(cluster: NodeCluster) -> None:

@@ -145,7 +145,7 @@ def test_it_returns_when_it_serves_and_names_the_process_that_holds_its_place(cl
     assert (done.returncode, done.stderr) == (0, "")
     pid = int((cluster.root / "slurmd.pid").read_text())
     try:
-        assert [one.name for one in cluster.controller.registrations] == ["n1"]
+        assert [registration.name for registration in cluster.controller.registrations] == ["n1"]
         again = slurmd("-f", str(cluster.conf), "-N", "n1")
         assert again.returncode == 1
         assert "slurmd is running already" in again.stderr
@@ -294,7 +294,7 @@ def test_hundreds_of_nodes_live_in_one_process(tmp_path: Path) -> None:
     cluster = made(tmp_path, nodes=300, prefix="node")
     try:
         cluster.start()
-        assert len({one.name for one in cluster.controller.registrations}) == 300
+        assert len({registration.name for registration in cluster.controller.registrations}) == 300
         job = cluster.job(nodes=20)
         cluster.step(job, 0, ("sh", "-c", "echo $SLURMD_NODENAME"), stdout="out-%n")
         for name in cluster.names[:20]:

@@ -122,7 +122,7 @@ def test_a_report_that_was_not_acknowledged_comes_again(cluster: NodeCluster) ->
     wait_until(lambda: len(cluster.controller.registrations) >= 4, "slurmd has connected again")
     cluster.controller.answering = True
     cluster.finished(job)
-    assert len([one for one in cluster.controller.reports if isinstance(one, StepFinished)]) == 1
+    assert len([report for report in cluster.controller.reports if isinstance(report, StepFinished)]) == 1
 
 
 def test_steps_start_again_after_the_zygote_was_killed(cluster: NodeCluster) -> None:
@@ -166,7 +166,9 @@ def test_a_launch_cut_short_by_a_crash_never_runs(cluster: NodeCluster) -> None:
     (directory / "step").write_bytes(b"cut sho")
     cluster.start()
     assert not directory.exists()
-    assert all(RunningStep(99, 0, 0xFFFFFFFB) not in one.running for one in cluster.controller.registrations)
+    assert all(
+        RunningStep(99, 0, 0xFFFFFFFB) not in registration.running for registration in cluster.controller.registrations
+    )
 
 
 def test_a_job_that_is_terminated_after_adoption_is_gone(cluster: NodeCluster) -> None:

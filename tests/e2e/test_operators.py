@@ -72,7 +72,7 @@ class Operators:
                 (
                     name
                     for name in self.running
-                    if name != but and any(each.get("identity") == holder for each in self.events(name) if holder)
+                    if name != but and any(event.get("identity") == holder for event in self.events(name) if holder)
                 ),
                 "",
             )

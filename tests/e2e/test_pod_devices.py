@@ -84,7 +84,7 @@ class Claims(Kube):
         status = (await self.ask("GET", path))["status"]
         assert [each["uid"] for each in status["reservedFor"]] == [pod["metadata"]["uid"]]
         results: list[Json] = status["allocation"]["devices"]["results"]
-        assert {each["pool"] for each in results} == {pod["spec"]["nodeName"]}
+        assert {result["pool"] for result in results} == {pod["spec"]["nodeName"]}
         return results
 
     async def devices(self, name: str) -> list[str]:

@@ -160,7 +160,9 @@ def test_a_contained_job_has_a_step_that_outlives_the_daemon_and_ends_with_the_j
     )
     assert shown == [f"{number}.extern extern n[1-2]"]
     until(
-        lambda: not [one for one in cluster.steps() if one.step.step_id == STEP_EXTERN and one.step.unstarted_nodes],
+        lambda: (
+            not [step for step in cluster.steps() if step.step.step_id == STEP_EXTERN and step.step.unstarted_nodes]
+        ),
         "the container lives on both nodes",
     )
     before = {pid for pid in cluster.job_processes(number) if is_alive(pid)}
@@ -181,13 +183,13 @@ def test_the_container_of_a_job_whose_process_is_killed_is_no_failure(make_clust
     number = cluster.submit("touch began; read word < go")
     until(lambda: (cluster.work / "began").exists(), "the script runs")
     until(
-        lambda: not [one for one in cluster.steps() if one.step.unstarted_nodes],
+        lambda: not [step for step in cluster.steps() if step.step.unstarted_nodes],
         "the container lives",
     )
     for pid in cluster.job_processes(number):
         if b"100000000" in Path(f"/proc/{pid}/cmdline").read_bytes():
             os.kill(pid, signal.SIGKILL)
-    until(lambda: not [one for one in cluster.steps() if one.step.step_id == STEP_EXTERN], "it has ended")
+    until(lambda: not [step for step in cluster.steps() if step.step.step_id == STEP_EXTERN], "it has ended")
     (cluster.work / "go").write_text("now\n")
     assert cluster.wait_state(number, "COMPLETED").exit_status == 0
 

@@ -200,7 +200,7 @@ def test_root_and_slurmuser_may(site: Cluster, people: dict[str, Person], alice:
         alice.ask(site, ReleaseJob(target=JobTarget(number)), Done)
     assert slurm.ask(site, GetScript(job_id=number), Script).script
     site.call(ReleaseJob(target=JobTarget(number)), Done)
-    assert [one.code for one in slurm.ask(site, cancel_request(number), CancelResult).outcomes] == [""]
+    assert [outcome.code for outcome in slurm.ask(site, cancel_request(number), CancelResult).outcomes] == [""]
     assert site.wait_state(number, "CANCELLED").cancelled_by_uid == slurm.uid
 
 

@@ -106,7 +106,7 @@ class Target:
     def ended(self) -> list[str]:
         """Daemons that run no more."""
         daemons = (self.cluster.controller, self.database, *self.cluster.daemons.values())
-        return [str(one.args) for one in daemons if one is not None and one.poll() is not None]
+        return [str(daemon.args) for daemon in daemons if daemon is not None and daemon.poll() is not None]
 
     def complaints(self) -> list[str]:
         """Tracebacks in logs, each with the line before it; one of a kind."""
@@ -197,7 +197,9 @@ def test_nothing_that_users_can_send_stops_the_daemons(target: Target) -> None:
     mine = os.getuid() != 0
     takes = {"slurmctld": taken.of_controller(), "slurmdbd": taken.of_database()}
     requests = {
-        name: sorted((one for one in kinds if not mine or one.__name__ not in UNWANTED), key=lambda one: one.__name__)
+        name: sorted(
+            (kind for kind in kinds if not mine or kind.__name__ not in UNWANTED), key=lambda one: one.__name__
+        )
         for name, kinds in takes.items()
     }
     rounds = []

@@ -66,7 +66,7 @@ def play() -> Callable[[Callable[[Scene], Awaitable[None]]], None]:
 
 async def _run(scene: Callable[[Scene], Awaitable[None]]) -> None:
     async with KubeServer(tls=False) as server, Api.connect(server.kubeconfig) as admin, asyncio.TaskGroup() as group:
-        manifests = [each for name in ("crds", "clusters") for each in _manifests(name)]
+        manifests = [manifest for name in ("crds", "clusters") for manifest in _manifests(name)]
         await apply(admin, manifests)
         await server.controllers.idle.wait()
         log: list[str] = []

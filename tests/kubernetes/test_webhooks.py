@@ -69,9 +69,9 @@ def play(scene: Callable[[Scene, list[Webhooks]], Awaitable[None]], replicas: in
                     )
                     for _ in range(replicas)
                 ]
-                tasks = [group.create_task(each.run()) for each in hooks]
-                for each in hooks:
-                    await asyncio.wait_for(each.ready.wait(), 30)
+                tasks = [group.create_task(hook.run()) for hook in hooks]
+                for hook in hooks:
+                    await asyncio.wait_for(hook.ready.wait(), 30)
                 server.cluster.services["spritz", "spritz-webhooks"] = f"https://127.0.0.1:{hooks[0].port}"
                 await scene(Scene(server, admin, now), hooks)
                 await server.cluster.webhooks.close()  # or each waits for its connections to end
@@ -146,10 +146,10 @@ def test_replicas_share_a_certificate_which_is_replaced_before_it_ends() -> None
         first = kube.secret()
         for days, replaced in ((10.0, False), (0.0, True)):
             kube.now[0] = kube.server.cluster.now() - days * 86400
-            for each in hooks:
-                await each._look()
+            for hook in hooks:
+                await hook._look()
             assert (kube.secret() != first) is replaced
-        assert {each._served for each in hooks} == {kube.secret()}
+        assert {hook._served for hook in hooks} == {kube.secret()}
         with pytest.raises(ApiFailure, match="leave it out"):
             await kube.pod("p", annotations={"spritz.dev/gpus": "0"}, spec={"schedulerName": "spritz"})
 

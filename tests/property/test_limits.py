@@ -99,11 +99,11 @@ def _holds(rules: Rules, ledger: Ledger, policy: Policy) -> None:
                 assert all(use.tres.get(name, 0) <= limit for name, limit in bounds.per_account)
     if any(one.grp_jobs is not None or one.grp_tres or one.max_jobs_pu is not None for one in policy.qos):
         return
-    for one in policy.associations:
-        use = ledger.use(("a", one.id))
-        assert one.grp_jobs is None or use.jobs <= one.grp_jobs
-        assert one.grp_submit is None or use.submitted <= one.grp_submit
-        if one.user:
-            assert one.max_jobs is None or use.jobs <= one.max_jobs
-        for name, limit in rules.bounds(one).grp:
+    for association in policy.associations:
+        use = ledger.use(("a", association.id))
+        assert association.grp_jobs is None or use.jobs <= association.grp_jobs
+        assert association.grp_submit is None or use.submitted <= association.grp_submit
+        if association.user:
+            assert association.max_jobs is None or use.jobs <= association.max_jobs
+        for name, limit in rules.bounds(association).grp:
             assert use.tres.get(name, 0) <= limit

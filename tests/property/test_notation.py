@@ -131,7 +131,7 @@ REQUESTS = st.lists(
 
 @given(REQUESTS)
 def test_gres_requests_read_back(requests: list[GresRequest]) -> None:
-    names = [(":".join(filter(None, (one.name, one.type))), one.count) for one in requests]
+    names = [(":".join(filter(None, (request.name, request.type))), request.count) for request in requests]
     assert gres.parse(",".join(f"gres:{name}:{count}" for name, count in names)) == tuple(requests)
     assert gres.parse(",".join(f"gres/{name}={count}" for name, count in names)) == tuple(requests)
 

@@ -134,7 +134,7 @@ def check(site: Site, request: SubmitJob | SubmitHetJob) -> None:
     snapshot = site.projection.snapshot(site.now)
     try:
         if isinstance(request, SubmitHetJob):
-            feasible.check_whole([one.spec for one in request.components], snapshot)
+            feasible.check_whole([component.spec for component in request.components], snapshot)
         else:
             feasible.check_request(request.spec, snapshot)
     except ValueError:

@@ -161,7 +161,7 @@ def test_edited_rules_equal_rules_built_from_the_new_policy(before: Policy, afte
         counted = touched.recounts(job[0], job[1], job[3]) or ("part" in touched.counted_qos and job[2] == "q")
         assert counted or old.job_limits(*job).keys == fresh.job_limits(*job).keys, "it counts where it did"
     for user in ("ann", "bob", "eve"):
-        if sum(one.is_default for one in after.associations if one.user == user) <= 1:
+        if sum(association.is_default for association in after.associations if association.user == user) <= 1:
             assert rules.default_account(user) == fresh.default_account(user)
     assert policy_inputs(policy_inputs(PriorityInputs(), old), rules, touched) == policy_inputs(PriorityInputs(), fresh)
 

@@ -63,7 +63,7 @@ def clusters(draw: st.DrawFn) -> Site:
             Qos(
                 name=name,
                 id=len(levels) + 1,
-                preempt=",".join(one.name for one in levels),
+                preempt=",".join(level.name for level in levels),
                 preempt_mode=mode.lower(),
                 grace_seconds=options.get("grace_seconds", 0),
                 priority=tier,

@@ -128,7 +128,10 @@ def test_no_job_outside_of_a_reservation_runs_inside_it(data: st.DataObject) -> 
             ]
             minutes = data.draw(st.integers(1, 90))
             site.submit_het(
-                *(spec(data.draw(st.integers(1, 4)), 1, time_limit_minutes=minutes, **one) for one in components)
+                *(
+                    spec(data.draw(st.integers(1, 4)), 1, time_limit_minutes=minutes, **component)
+                    for component in components
+                )
             )
         elif action == "end" and site.machine.state.running:
             site.end(data.draw(st.sampled_from(sorted(site.machine.state.running))))

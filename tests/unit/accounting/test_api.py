@@ -49,7 +49,7 @@ def asked(store: Store, uid: int | None, request: SelectJobs, longest: int | Non
         api.longest_window = longest
         call: Any = SimpleNamespace(caller=None if uid is None else SimpleNamespace(uid=uid), machine=None)
         try:
-            return [one.job.uid async for piece in api.select_jobs(request, call) for one in piece.jobs]
+            return [job.job.uid async for piece in api.select_jobs(request, call) for job in piece.jobs]
         finally:
             await asyncio.to_thread(api.close)
 
@@ -156,8 +156,8 @@ def test_an_empty_database_takes_a_cluster_before_any_controller(store: Store) -
             await asyncio.to_thread(api.close)
 
     before, after = asyncio.run(added())
-    assert ([one.name for one in before.accounts], [one.name for one in before.qos]) == (["root"], ["normal"])
-    assert [one.name for one in after.clusters] == ["x"]
+    assert ([account.name for account in before.accounts], [one.name for one in before.qos]) == (["root"], ["normal"])
+    assert [cluster.name for cluster in after.clusters] == ["x"]
 
 
 def test_an_unknown_user_is_told_nothing(store: Store) -> None:
@@ -172,8 +172,8 @@ def test_scripts_are_their_owners_and_events_the_controllers(store: Store) -> No
         root: Any = SimpleNamespace(caller=SimpleNamespace(uid=0))
         request = GetDocuments(picks=(JobPick(1),))
         try:
-            assert [one async for one in api.get_documents(request, stranger)] == []
-            assert len([one async for one in api.get_documents(request, root)]) == 1
+            assert [document async for document in api.get_documents(request, stranger)] == []
+            assert len([document async for document in api.get_documents(request, root)]) == 1
             with pytest.raises(SpritzError, match="Access/permission denied"):
                 await api.register(RegisterCluster(cluster="c1", journal=2, last_sequence=0), stranger)
         finally:
@@ -197,8 +197,8 @@ def test_usage_is_rolled_up_before_it_is_told_and_others_is_private_if_so_config
         found: dict[str, int] = {}
         try:
             async for piece in api.usage.usage(request, call):
-                for one in piece.holders:
-                    found[one.user] = found.get(one.user, 0) + one.seconds
+                for holder in piece.holders:
+                    found[holder.user] = found.get(holder.user, 0) + holder.seconds
         finally:
             await asyncio.to_thread(api.close)
         return found

@@ -49,13 +49,18 @@ def put(engine: Engine, *records: Record, drops: tuple[Record, ...] = (), actor:
 
 def test_a_cluster_begins_with_root_and_normal(engine: Engine) -> None:
     book = read_book(engine, transactions=True)
-    assert [(one.account, one.user, one.is_default) for one in book.associations] == [
+    assert [(association.account, association.user, association.is_default) for association in book.associations] == [
         ("root", "", False),
         ("root", "root", True),
     ]
-    assert [(one.name, one.admin) for one in book.users] == [("root", "Administrator")]
+    assert [(user.name, user.admin) for user in book.users] == [("root", "Administrator")]
     assert [one.name for one in book.qos] == ["normal"]
-    assert {one.action for one in book.transactions} == {"Add Accounts", "Add Users", "Add QOS", "Add Associations"}
+    assert {transaction.action for transaction in book.transactions} == {
+        "Add Accounts",
+        "Add Users",
+        "Add QOS",
+        "Add Associations",
+    }
 
 
 def test_an_edit_for_an_older_version_does_nothing(engine: Engine) -> None:
@@ -64,14 +69,14 @@ def test_an_edit_for_an_older_version_does_nothing(engine: Engine) -> None:
     done = edit_book(engine, EditBook(version=version, puts=(Account(name="phys"),)), "x", 4.0, admin=True)
     assert done.done.stale
     assert done.after is None
-    assert "phys" not in {one.name for one in read_book(engine).accounts}
+    assert "phys" not in {account.name for account in read_book(engine).accounts}
 
 
 def test_what_was_put_is_read_again_and_told_to_its_cluster_alone(engine: Engine) -> None:
     qos = Qos(name="few", flags="DenyOnLimit", max_tres_pu="cpu=4", max_jobs_pu=3)
     put(engine, CHEM, CHEM_ON_C, ALICE, ALICE_IN_CHEM, qos)
     policy = policy_of(read_book(engine), "c")
-    (mine,) = (one for one in policy.associations if one.user == "alice")
+    (mine,) = (association for association in policy.associations if association.user == "alice")
     assert replace(mine, id=-2) == ALICE_IN_CHEM
     assert replace(policy.qos[-1], id=0) == qos
     assert policy_of(read_book(engine), "other").associations == ()
@@ -118,7 +123,11 @@ def test_rights_to_change_records(engine: Engine) -> None:
     denied("alice", replace(ALICE, admin="Administrator"))
     denied("alice", replace(bob_in_chem, account="root"))
     denied(
-        "alice", replace(bob_in_chem, id=next(one.id for one in read_book(engine).associations if one.user == "root"))
+        "alice",
+        replace(
+            bob_in_chem,
+            id=next(association.id for association in read_book(engine).associations if association.user == "root"),
+        ),
     )
     denied("op", User(name="op", admin="Administrator"))
     put(engine, bob_in_chem, actor="alice", admin=False)
@@ -127,14 +136,14 @@ def test_rights_to_change_records(engine: Engine) -> None:
 
 def test_users_change_their_own_defaults_and_nothing_else(engine: Engine) -> None:
     put(engine, CHEM, CHEM_ON_C, ALICE, ALICE_IN_CHEM)
-    (own,) = (one for one in read_book(engine).associations if one.user == "alice")
+    (own,) = (association for association in read_book(engine).associations if association.user == "alice")
     allowed = (replace(own, is_default=not own.is_default), replace(own, default_qos="normal"))
     for one in allowed:
         put(engine, one, actor="alice", admin=False)
         with pytest.raises(SpritzError, match="Access/permission denied"):
             put(engine, one, actor="bob", admin=False)
     put(engine, replace(ALICE, default_wckey="key"), actor="alice", admin=False)
-    (own,) = (one for one in read_book(engine).associations if one.user == "alice")
+    (own,) = (association for association in read_book(engine).associations if association.user == "alice")
     for denied in (replace(own, max_jobs=9), replace(own, default_qos="", shares=9), replace(ALICE, admin="Operator")):
         with pytest.raises(SpritzError, match="Access/permission denied"):
             put(engine, denied, actor="alice", admin=False)
@@ -154,20 +163,29 @@ def test_coordinators_have_the_accounts_below_theirs(engine: Engine) -> None:
     denied(Account(name="lab"), replace(lab, parent="other"))
     denied(Account(name="lab"))
     put(engine, Account(name="lab"), lab, actor="alice", admin=False)
-    (lab,) = (one for one in read_book(engine).associations if one.account == "lab")
+    (lab,) = (association for association in read_book(engine).associations if association.account == "lab")
     put(engine, replace(lab, max_jobs=5), actor="alice", admin=False)
     denied(replace(lab, max_jobs=5, parent="other"))
     denied(replace(lab, max_jobs=5, qos="high"))
-    (chem,) = (one for one in read_book(engine).associations if one.account == "chem" and not one.user)
+    (chem,) = (
+        association
+        for association in read_book(engine).associations
+        if association.account == "chem" and not association.user
+    )
     denied(replace(chem, max_jobs=5))
     denied(drops=(replace(lab, max_jobs=5),))
     bob = replace(ALICE_IN_CHEM, id=-1, account="lab", user="bob")
     put(engine, User(name="bob"), bob, actor="alice", admin=False)
-    (bob,) = (one for one in read_book(engine).associations if one.user == "bob")
+    (bob,) = (association for association in read_book(engine).associations if association.user == "bob")
     denied(replace(bob, qos="high"))
     put(engine, actor="alice", admin=False, drops=(bob, User(name="bob")))
     put(engine, User(name="bob"), replace(bob, id=-1), replace(bob, id=-2, account="other"))
-    denied(drops=(User(name="bob"), *(one for one in read_book(engine).associations if one.user == "bob")))
+    denied(
+        drops=(
+            User(name="bob"),
+            *(association for association in read_book(engine).associations if association.user == "bob"),
+        )
+    )
 
 
 def test_operators_have_neither_qos_nor_clusters(engine: Engine) -> None:
@@ -182,7 +200,9 @@ def test_operators_have_neither_qos_nor_clusters(engine: Engine) -> None:
 def test_accounts_with_something_below_them_do_not_go_alone(engine: Engine) -> None:
     put(engine, CHEM, CHEM_ON_C, ALICE, ALICE_IN_CHEM)
     book = read_book(engine)
-    (tree,) = (one for one in book.associations if one.account == "chem" and not one.user)
+    (tree,) = (
+        association for association in book.associations if association.account == "chem" and not association.user
+    )
     with pytest.raises(SpritzError, match="chem"):
         put(engine, drops=(tree,))
     assert read_book(engine) == book
@@ -202,9 +222,9 @@ def test_private_parts_of_the_book_are_shown_to_operators_and_coordinators(engin
     def seen(name: str, *private: str) -> tuple[set[str], set[str], set[str]]:
         found = shown(book, read_rights(engine, name), frozenset(private))
         return (
-            {one.name for one in found.accounts},
-            {one.name for one in found.users},
-            {f"{one.account}/{one.user}" for one in found.associations},
+            {account.name for account in found.accounts},
+            {user.name for user in found.users},
+            {f"{association.account}/{association.user}" for association in found.associations},
         )
 
     everything = seen("bob")
@@ -225,7 +245,9 @@ def test_a_new_cluster_has_the_default_qos_of_the_site(engine: Engine) -> None:
     """slurmdbd.conf(5) DefaultQOS: made where there is none of the name."""
     assert ensure(engine, "d", 3.0, default_qos="normal,night")
     book = read_book(engine)
-    assert [one.qos for one in book.associations if one.cluster == "d" and not one.user] == ["normal,night"]
+    assert [
+        association.qos for association in book.associations if association.cluster == "d" and not association.user
+    ] == ["normal,night"]
     assert {one.name for one in book.qos} >= {"normal", "night"}
 
 

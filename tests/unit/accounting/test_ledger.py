@@ -93,7 +93,7 @@ def test_what_a_job_waited_for_is_kept_with_its_times_and_told_once() -> None:
         jobs.JobHeld(at=103.0, job_id=5, hold=Hold.USER, reason=Reason.HELD_USER),
         jobs.JobReleased(at=104.0, job_id=5, priority=9, eligible_at=104.0),
     )
-    assert [(one.at, one.reason) for one in changes.reasons] == [
+    assert [(reason.at, reason.reason) for reason in changes.reasons] == [
         (101.0, "Resources"),
         (103.0, "JobHeldUser"),
         (104.0, "None"),
@@ -113,7 +113,10 @@ def test_suspensions_are_added_up_for_job_and_step_also_one_that_ends_with_the_j
     job = only(changes)
     assert (job.suspended_seconds, job.suspended_at, job.state, job.cancelled_by) == (15.0, 0.0, "CANCELLED", 7)
     assert changes.steps[1, STEP_BATCH].suspended_seconds == 15.0
-    assert [(one.started_at, one.ended_at) for one in changes.suspensions.values()] == [(120.0, 130.0), (140.0, 145.0)]
+    assert [(suspension.started_at, suspension.ended_at) for suspension in changes.suspensions.values()] == [
+        (120.0, 130.0),
+        (140.0, 145.0),
+    ]
 
 
 def test_a_clock_that_is_set_back_makes_no_time_negative() -> None:
@@ -128,7 +131,9 @@ def test_a_clock_that_is_set_back_makes_no_time_negative() -> None:
     job, step = only(changes), changes.steps[1, STEP_BATCH]
     assert (job.started_at, job.ended_at, job.suspended_seconds) == (30.0, 30.0, 0.0)
     assert (step.started_at, step.ended_at, step.suspended_seconds) == (30.0, 30.0, 0.0)
-    assert [(one.started_at, one.ended_at) for one in changes.suspensions.values()] == [(120.0, 120.0)]
+    assert [(suspension.started_at, suspension.ended_at) for suspension in changes.suspensions.values()] == [
+        (120.0, 120.0)
+    ]
 
 
 def test_a_requeued_job_has_a_life_more_and_the_old_ones_step_still_ends() -> None:
@@ -223,7 +228,7 @@ def test_what_started_a_life_and_for_whom_is_the_lifes_own() -> None:
     _, changes = told(
         queued(), began, jobs.JobRequeued(at=120.0, job_id=5, restart_count=1, eligible_at=125.0, priority=1)
     )
-    lives = [(one.restart_count, one.scheduler, one.association_id) for one in changes.jobs.values()]
+    lives = [(job.restart_count, job.scheduler, job.association_id) for job in changes.jobs.values()]
     assert sorted(lives) == [(0, "Backfill", 7), (1, "", 7)]
 
 

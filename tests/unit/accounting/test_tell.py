@@ -113,7 +113,7 @@ def test_an_edit_sends_only_differences_and_only_to_clusters_that_it_concerns(si
     assert site.one.policy == site.whole("c1")
     site.edit(Account(name="chem"), chem("c1"))
     (change,) = [one.change for one in site.one.told[1:] if isinstance(one, ChangePolicy)]
-    assert [one.account for one in change.associations] == ["chem"]
+    assert [association.account for association in change.associations] == ["chem"]
     assert change.qos == ()
     assert site.one.policy == site.whole("c1")
     assert len(site.two.told) == 1, "nothing of it is about the second cluster"
@@ -121,7 +121,7 @@ def test_an_edit_sends_only_differences_and_only_to_clusters_that_it_concerns(si
     site.edit(chem("c2"))
     assert [type(one) for one in site.two.told] == [SetPolicy, ChangePolicy]
     assert site.two.policy == site.whole("c2")
-    (there,) = [one for one in site.one.policy.associations if one.account == "chem"]
+    (there,) = [association for association in site.one.policy.associations if association.account == "chem"]
     site.edit(drops=(there,))
     assert site.one.policy.associations == site.whole("c1").associations
     assert all(not isinstance(one, SetPolicy) for one in site.one.told[1:])

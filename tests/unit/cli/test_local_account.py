@@ -30,4 +30,4 @@ def test_what_is_there_stays_as_it_is() -> None:
     half = Association(id=3, cluster="c", account="alice", parent="root")
     edit = account_edit(Book(associations=(*ROOT, half), accounts=(Account(name="alice"),)), "c", "alice")
     assert edit is not None
-    assert [type(one).__name__ for one in edit.puts] == ["User", "Association"]
+    assert [type(put).__name__ for put in edit.puts] == ["User", "Association"]

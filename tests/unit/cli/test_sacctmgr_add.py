@@ -35,7 +35,7 @@ def users(words: str) -> tuple[str, list[Record]]:
 
 
 def association_of(puts: list[Record]) -> Association:
-    return next(one for one in puts if isinstance(one, Association))
+    return next(put for put in puts if isinstance(put, Association))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_new_account_keeps_the_qos_of_its_parent() -> None:
 @pytest.mark.parametrize("words", ["alice", "name=alice", "names=alice", "user=alice", "users=alice"])
 def test_names_are_given_by_the_noun_too(words: str) -> None:
     _, puts = users(f"{words} account=physics")
-    assert [one.name for one in puts if isinstance(one, User)] == ["alice"]
+    assert [put.name for put in puts if isinstance(put, User)] == ["alice"]
 
 
 @pytest.mark.parametrize("setting", ["GrpTRES=", "Guarantee=", "MaxTRESPerJob="])

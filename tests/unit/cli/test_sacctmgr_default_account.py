@@ -31,7 +31,7 @@ BOOK = Book(
 
 
 def defaults(book: Book) -> list[str]:
-    return [one.account for one in book.associations if one.user and one.is_default]
+    return [association.account for association in book.associations if association.user and association.is_default]
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -44,7 +44,7 @@ def test_a_user_without_a_default_account_gets_one_by_hand_or_with_the_next_acco
     after = applied(BOOK, puts, drops)
     check_book(after)
     assert defaults(after) == []
-    assert [one.account for one in after.associations if one.user] == ["phys"]
+    assert [association.account for association in after.associations if association.user] == ["phys"]
     if not whole:
         _text, puts, drops = add.users(
             after, [word for part in read(["alice", "account=chem"]) for word in part], context

@@ -117,8 +117,8 @@ def test_a_qos_and_the_default_are_given_together() -> None:
 def test_a_deleted_qos_preempts_and_is_preempted_no_more() -> None:
     context = Context("sacctmgr", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
     _, puts, drops = change.delete_qos(_lab(), conditions(read(["normal"])[0], context), context)
-    assert [one.name for one in drops if isinstance(one, Qos)] == ["normal"]
-    assert [(one.name, one.preempt) for one in puts if isinstance(one, Qos)] == [("high", "low")]
+    assert [drop.name for drop in drops if isinstance(drop, Qos)] == ["normal"]
+    assert [(put.name, put.preempt) for put in puts if isinstance(put, Qos)] == [("high", "low")]
 
 
 def test_coordinators_that_there_are_not_are_named() -> None:
@@ -187,7 +187,7 @@ def test_a_renamed_user_keeps_associations_and_all_else() -> None:
     assert User(name="eve", admin="Operator", default_wckey="w") in puts
     assert Coordinator(account="lab", user="eve") in puts
     assert WcKey(cluster="c", name="w", user="eve") in puts
-    assert sorted(type(one).__name__ for one in drops) == ["Coordinator", "User", "WcKey"]
+    assert sorted(type(drop).__name__ for drop in drops) == ["Coordinator", "User", "WcKey"]
 
 
 @pytest.mark.parametrize(

@@ -45,15 +45,18 @@ def screen() -> Context:
 
 def numbered(book: Book, records: list[Record]) -> list[Record]:
     """New associations get numbers, as slurmdbd gives them."""
-    last = max((one.id for one in book.associations), default=0)
-    return [replace(one, id=last - one.id) if isinstance(one, Association) and one.id < 0 else one for one in records]
+    last = max((association.id for association in book.associations), default=0)
+    return [
+        replace(record, id=last - record.id) if isinstance(record, Association) and record.id < 0 else record
+        for record in records
+    ]
 
 
 def loaded(book: Book, text: str, cluster: str = "", *, clean: bool = False) -> tuple[Book, str]:
     """The book after `load`, which must be one that slurmdbd takes, and what was printed."""
     said, puts, drops = Loading(book, screen(), cluster=cluster, clean=clean).edit(text)
-    for one in puts:
-        rules.check_record(one)
+    for put in puts:
+        rules.check_record(put)
     after = applied(book, numbered(book, puts), drops)
     rules.check_book(after)
     return after, said
@@ -171,7 +174,7 @@ def test_a_file_that_is_wrong_is_refused_with_its_line(text: str, problem: str) 
 def test_comments_and_quotes_are_read_as_written() -> None:
     text = "# a comment\n\nCluster - tux # behind\nParent - root\nAccount - 'a':Description=\"x # y: z='1'\"\n"
     book, _ = loaded(EMPTY, text)
-    assert next(one for one in book.accounts if one.name == "a").description == "x # y: z='1'"
+    assert next(account for account in book.accounts if account.name == "a").description == "x # y: z='1'"
 
 
 def test_a_dump_is_written_through_links_and_pipes_and_replaces_nothing_but_a_file(tmp_path: Path) -> None:

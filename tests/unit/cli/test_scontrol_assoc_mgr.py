@@ -77,7 +77,10 @@ QOS=fast(2)
 
 def shown(made: World, *, oneliner: bool = False, kinds: tuple[str, ...] = KINDS, **wanted: tuple[str, ...]) -> str:
     state = made.state
-    usage = {one.id: state.usage.amount(("a", one.id), RAW, made.now) for one in state.rules.policy.associations}
+    usage = {
+        association.id: state.usage.amount(("a", association.id), RAW, made.now)
+        for association in state.rules.policy.associations
+    }
     shares = fair_shares(state.rules.policy.associations, usage, state.settings.priority_policy)
     found = standings(state, shares, ListStandings(kinds=kinds, **wanted), made.now, TRES)
     return text(found, kinds, oneliner=oneliner)

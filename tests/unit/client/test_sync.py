@@ -249,7 +249,9 @@ def test_a_daemon_does_not_start_with_a_host_that_is_another_machine() -> None:
 def own_interface_addresses() -> list[str]:
     """Link-local ones want a scope, and are left out."""
     families = (socket.AF_INET, socket.AF_INET6)
-    found = [one for addresses in psutil.net_if_addrs().values() for one in addresses if one.family in families]
+    found = [
+        address for addresses in psutil.net_if_addrs().values() for address in addresses if address.family in families
+    ]
     return [one.address for one in found if not one.address.startswith("fe80")]
 
 

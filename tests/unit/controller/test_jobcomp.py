@@ -255,7 +255,7 @@ class _Around:
         self.running.append(asyncio.get_running_loop().create_task(work))
 
     def counts(self) -> dict[str, float]:
-        return {name: value for each in self.counters for name, value in each().items()}
+        return {name: value for counter in self.counters for name, value in counter().items()}
 
 
 def posted(directory: Path, address: str, ends: list[EndedJob], until: Callable[[_Around], bool]) -> _Around:

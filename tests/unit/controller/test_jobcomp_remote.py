@@ -122,7 +122,7 @@ def test_a_document_is_sent_when_a_broker_has_it(tmp_path: Path) -> None:
     brokers = topic._producer.list_topics(timeout=100).brokers.values()
     reader = kafka.Consumer(
         {
-            "bootstrap.servers": ",".join(f"{one.host}:{one.port}" for one in brokers),
+            "bootstrap.servers": ",".join(f"{broker.host}:{broker.port}" for broker in brokers),
             "group.id": f"test{os.getpid()}",
             "auto.offset.reset": "earliest",
         }

@@ -56,11 +56,11 @@ def test_an_explanation_names_only_the_callers_own_jobs() -> None:
     result = cycle.run(snapshot)
     state = site.machine.state
     told = explain(PlanView(snapshot, result, state.jobs, state.nodes, "alice"), site.jobs[mine])
-    assert [one.job for one in told.blockers] == [PRIVATE]
+    assert [blocker.job for blocker in told.blockers] == [PRIVATE]
     assert [(one.job, one.user) for one in told.ahead.first] == [(PRIVATE, PRIVATE)]
     assert "bobby" not in str(to_builtins(told))
     every = explain(PlanView(snapshot, result, state.jobs, state.nodes), site.jobs[mine])
-    assert [one.job for one in every.blockers] == [str(running)]
+    assert [blocker.job for blocker in every.blockers] == [str(running)]
 
 
 @pytest.mark.parametrize("what", ["nodes", "partitions"])
@@ -104,6 +104,6 @@ def test_standings_of_others_are_private_if_so_configured() -> None:
         world.ok(SetPolicy(policy=policy))
         every = standings(world.state, {}, ListStandings(kinds=("users", "assoc", "qos")), world.now, ())
         mine = shown(world.state, ALICE, every)
-        assert [one.name for one in mine.users] == users
+        assert [user.name for user in mine.users] == users
         assert len(mine.associations) == associations
         assert shown(world.state, ROOT, every) == every

@@ -153,7 +153,7 @@ class Bench:
 
     @property
     def slices_left(self) -> int:
-        return sum(len(one.slices) for one in self.driver._applications)
+        return sum(len(application.slices) for application in self.driver._applications)
 
     async def until(self, what: Callable[[], bool]) -> float:
         """Virtual seconds until this is true at the end of a turn; the next turn has not come yet."""

@@ -221,7 +221,7 @@ def test_a_component_may_end_by_itself(world: World) -> None:
 
 def test_scancel_of_the_leader_ends_all(world: World) -> None:
     first = running(world)
-    assert not [one for one in expect(world.cancel(first).reply, CancelResult).outcomes if one.code]
+    assert not [outcome for outcome in expect(world.cancel(first).reply, CancelResult).outcomes if outcome.code]
     assert states(world, first) == [CANCELLED] * 3
 
 

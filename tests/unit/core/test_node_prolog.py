@@ -77,7 +77,7 @@ def test_with_nohold_nothing_is_waited_for(site: Callable[..., World]) -> None:
     job_id = started(world)
     assert (world.job(job_id).flags, world.job(job_id).prolog_nodes) == (0, ("n1", "n2"))
     effects = world.machine.pending_effects()
-    assert [type(one).__name__ for one in effects] == ["LaunchPrologOn", "LaunchPrologOn", "LaunchBatchOn"]
+    assert [type(effect).__name__ for effect in effects] == ["LaunchPrologOn", "LaunchPrologOn", "LaunchBatchOn"]
 
 
 def test_prologslurmctld_comes_first(site: Callable[..., World]) -> None:
@@ -128,7 +128,7 @@ def test_a_node_that_is_lost_is_not_waited_for(site: Callable[..., World]) -> No
 def test_the_container_is_a_step_that_holds_nothing_and_never_fails(site: Callable[..., World]) -> None:
     world = site("Contain")
     job_id = started(world)
-    assert len([one for one in world.machine.pending_effects("n1") if isinstance(one, LaunchStepOn)]) == 1
+    assert len([effect for effect in world.machine.pending_effects("n1") if isinstance(effect, LaunchStepOn)]) == 1
     step = world.state.steps[job_id][STEP_EXTERN]
     assert (step.node_names, step.tasks, step.spec.name) == (("n1", "n2"), 2, "extern")
     ended(world, job_id, "n1")

@@ -41,8 +41,8 @@ def test_order_of_borrowers_that_give_back() -> None:
     [total] = found.totals
     assert (total.total, total.guaranteed, total.used, total.lent) == (8, 6, 7, 3)
     assert [(one.job, one.guarantee) for one in found.first] == [(str(waiting), "ai")], "beyond vision's, within ai's"
-    assert [one.job for one in found.givers] == [str(number) for number in (guests[1], guests[0])]
-    assert str(mine) not in [one.job for one in found.givers]
+    assert [giver.job for giver in found.givers] == [str(number) for number in (guests[1], guests[0])]
+    assert str(mine) not in [giver.job for giver in found.givers]
     text = "\n".join(text_lines(found))
     assert "gres/gpu: 8 in the cluster, 7 in use; 6 guaranteed to accounts, 2 open to all; 3 lent" in text
     assert f"{waiting} of vision, gres/gpu=2, in the share of ai" in text

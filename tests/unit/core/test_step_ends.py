@@ -20,7 +20,9 @@ def running_step(world: World, **fields: Any) -> tuple[int, int]:
 def test_a_step_that_its_own_limit_ended_is_timeout(world: World) -> None:
     job, step = running_step(world, time_limit_minutes=1)
     world.advance(61.0)
-    ended = [one for one in world.finished(job, signal.SIGTERM, step_id=step).events if isinstance(one, StepEnded)]
+    ended = [
+        event for event in world.finished(job, signal.SIGTERM, step_id=step).events if isinstance(event, StepEnded)
+    ]
     assert [one.state for one in ended] == [JobState.TIMEOUT]
 
 

@@ -71,7 +71,7 @@ def test_the_time_that_limits_gave_changes_with_them_while_the_job_waits() -> No
     assert minutes() == [40, 30, 25]
     for limit, expected in ((20, 20), (60, 60), (None, INFINITE), (50, 50)):
         policy = made.state.rules.policy
-        chem = replace(next(one for one in policy.associations if one.id == 3), max_wall=limit)
+        chem = replace(next(association for association in policy.associations if association.id == 3), max_wall=limit)
         change = PolicyChange(base=policy.version, version=policy.version + 1, associations=(chem,))
         made.ok(ChangePolicy(change=change))
         assert minutes() == [expected, 30, 25]

@@ -202,11 +202,11 @@ def test_shares_are_shards_and_their_capacity_stands_in_the_allocation() -> None
     status = status_of(request, pod(), Place("n1"), classes, here.devices("n1"), left)
     results = status["allocation"]["devices"]["results"]
     assert not left
-    assert [(each["device"], each["consumedCapacity"]["shares"]) for each in results] == [
+    assert [(result["device"], result["consumedCapacity"]["shares"]) for result in results] == [
         ("gpu-1", "1"),
         ("gpu-1", "3"),
     ]
-    assert len({each["shareID"] for each in results}) == 2
+    assert len({result["shareID"] for result in results}) == 2
     assert status["allocation"]["devices"]["config"][0] == {
         "source": "FromClass",
         "requests": ["r0"],

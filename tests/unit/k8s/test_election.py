@@ -46,8 +46,8 @@ def play(scene: Callable[[KubeServer, Candidate, Candidate, list[str]], Awaitabl
 
 
 async def turn(seconds: float, *candidates: Candidate) -> None:
-    for each in candidates:
-        each.clock[0] += seconds
+    for candidate in candidates:
+        candidate.clock[0] += seconds
 
 
 def test_a_lease_is_taken_when_it_has_not_changed_for_its_time() -> None:

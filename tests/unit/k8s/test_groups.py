@@ -32,7 +32,7 @@ def test_a_workload_of_1_35_and_a_leader_worker_set_say_the_size_of_gangs() -> N
             await make(api, "leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", spec, "serve")
             changed: asyncio.Queue[str] = asyncio.Queue()
             groups = Groups(api, changed.put_nowait)
-            followers = [tasks.create_task(each.run()) for each in groups.reflectors]
+            followers = [tasks.create_task(reflector.run()) for reflector in groups.reflectors]
 
             def size(**parts: Any) -> int | None:
                 member = pod(**parts)

@@ -112,7 +112,7 @@ def test_nodes_that_share_a_file_do_not_empty_it_twice() -> None:
 def test_every_task_sees_the_gpus_of_its_node_or_those_it_is_bound_to() -> None:
     def seen(made: Step, node: str = "n1") -> list[str]:
         variables = [dict(text.split("=", 1) for text in task.environment) for task in built(made, node).tasks]
-        return [one["CUDA_VISIBLE_DEVICES"] for one in variables]
+        return [variable["CUDA_VISIBLE_DEVICES"] for variable in variables]
 
     assert seen(step()) == ["2,3", "2,3"]
     assert seen(step(), "n2") == ["0,1", "0,1"]

@@ -128,7 +128,7 @@ def test_terminating_waits_for_every_step_then_says_gone_once() -> None:
     found = done(machine.handle(terminate(kill_wait_seconds=9), 1))
     assert [type(one) for one in found] == [actions.EndStep] * 3
     for key in (BATCH, RunningStep(5, 0, 0)):
-        assert not any(isinstance(one, JobGone) for one in reports(machine.noticed_end(key, ended(key))))
+        assert not any(isinstance(report, JobGone) for report in reports(machine.noticed_end(key, ended(key))))
     last = RunningStep(5, 0, 1)
     assert reports(machine.noticed_end(last, ended(last)))[-1] == JobGone(node="n1", job_id=5, restart_count=0)
     assert reports(machine.handle(terminate(), 1)) == [JobGone(node="n1", job_id=5, restart_count=0)]
@@ -199,7 +199,7 @@ def test_a_dead_supervisors_step_ends_by_signal_nine_or_never_began() -> None:
     assert only(machine.noticed_death(BATCH), actions.CleanUp).key == BATCH
     (report,) = reports(machine.leftovers_gone(BATCH, 3.0, began=True, tasks=(0,), error="killed"))
     assert isinstance(report, StepFinished)
-    assert ([one.status for one in report.tasks], report.launch_failed, report.job_gone) == ([9], False, True)
+    assert ([task.status for task in report.tasks], report.launch_failed, report.job_gone) == ([9], False, True)
     assert machine.noticed_death(BATCH) == []
     machine = started(Machine("n1"))
     (report,) = reports(machine.leftovers_gone(BATCH, 3.0, began=False, tasks=(0,), error="no"))

@@ -106,7 +106,7 @@ def test_readers_share_one_subscription_and_each_gets_every_event(monkeypatch: p
             readers = [group.create_task(read()) for _ in range(20)]  # a test's own
             await asyncio.sleep(0)
             controller.add(200)
-        assert all(one.result() == list(range(2, 204)) for one in readers)
+        assert all(reader.result() == list(range(2, 204)) for reader in readers)
         assert controller.subscriptions == 1
 
     played(monkeypatch, play)

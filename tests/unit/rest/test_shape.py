@@ -41,7 +41,7 @@ def test_whatever_goes_in_an_answer_of_the_document_comes_out(value: Any) -> Non
 def read(schema: dict[str, Any], value: Any) -> tuple[Any, list[str], list[str]]:
     problems = Problems()
     found = Intake("v0.0.45").of(schema)(value, "#", problems)
-    return found, [one.text for one in problems.errors], [one.place for one in problems.warnings]
+    return found, [error.text for error in problems.errors], [warning.place for warning in problems.warnings]
 
 
 def test_numbers_and_lists_are_read_as_clients_write_them() -> None:

@@ -28,7 +28,7 @@ class Knot:
 
 
 def collections_of_old() -> int:
-    return sum(int(one["collections"]) for one in gc.get_stats()[1:])
+    return sum(int(stat["collections"]) for stat in gc.get_stats()[1:])
 
 
 def test_nothing_old_is_walked_through_while_much_is_made_and_kept() -> None:

@@ -39,16 +39,16 @@ def tree(text: str) -> list[Association]:
 def figures(text: str, used: dict[str, float], policy: PriorityPolicy) -> dict[str, Share]:
     """By user, or by account; `used` by user, summed up the tree."""
     associations = tree(text)
-    by_account = {one.account: one for one in associations if not one.user}
+    by_account = {association.account: association for association in associations if not association.user}
     usage: dict[int, float] = {}
-    for one in associations:
-        amount = used.get(one.user, 0.0) if one.user else 0.0
-        at: Association | None = one
+    for association in associations:
+        amount = used.get(association.user, 0.0) if association.user else 0.0
+        at: Association | None = association
         while amount and at is not None:
             usage[at.id] = usage.get(at.id, 0.0) + amount
             at = by_account.get(at.account) if at.user else by_account.get(at.parent)
     found = fair_shares(associations, usage, policy)
-    return {one.user or one.account: found[one.id] for one in associations}
+    return {association.user or association.account: found[association.id] for association in associations}
 
 
 #: classic_fair_share.html, Example: users 1, 2 and 4 have used 0.2, 0.25 and 0.25 of the machine

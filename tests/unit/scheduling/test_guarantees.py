@@ -171,7 +171,10 @@ def test_what_was_borrowed_may_be_kept_for_a_while() -> None:
 def test_the_accounts_below_have_the_reclaim_time_of_those_above_unless_they_set_their_own() -> None:
     here = site({"vision": "gres/gpu=1", "speech": "gres/gpu=1"}, after={"ai": 10, "speech": 0})
     rules = here.machine.state.rules
-    assert {one.account: one.reclaim_seconds for one in rules.guarantees.values()} == {"vision": 600, "speech": 0}
+    assert {guarantee.account: guarantee.reclaim_seconds for guarantee in rules.guarantees.values()} == {
+        "vision": 600,
+        "speech": 0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -260,7 +263,7 @@ def test_a_guarantee_of_nodes_is_given_back_in_nodes() -> None:
     guests = [submit(here, "guests", 4) for _ in range(3)]
     run(here)
     mine = submit(here, "bio", 4, nodes=2, tasks=2)
-    assert [len(one) for one in victims(run(here))] == [2]
+    assert [len(victim) for victim in victims(run(here))] == [2]
     leave(here)
     run(here)
     assert states(here, mine) == ["RUNNING"]

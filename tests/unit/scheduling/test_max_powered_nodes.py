@@ -43,7 +43,7 @@ def test_nodes_that_are_up_are_had_and_waited_for() -> None:
     assert not site.cycle()
     assert site.reason(second) == "MaxPoweredUpNodes"
     promises = [one for ones in site.projection.ledger.by_request.values() for one in ones]
-    assert (site.now + 600, ("n1", "n2")) in [(one.start_at, one.allocation.names) for one in promises]
+    assert (site.now + 600, ("n1", "n2")) in [(promise.start_at, promise.allocation.names) for promise in promises]
     large = site.submit(spec(6, 3))
     site.cycle()
     assert site.reason(large) == "MaxPoweredUpNodes"

@@ -26,7 +26,7 @@ def test_a_job_waits_whose_association_or_qos_is_gone_and_starts_when_it_is_back
     lost: dict[str, object], reason: str
 ) -> None:
     site = billed_site(Qos(name="normal"))
-    mine = next(one for one in site.projection.rules.policy.associations if one.user == "alice")
+    mine = next(association for association in site.projection.rules.policy.associations if association.user == "alice")
     job, other = site.submit(bill("alice")), site.submit(bill("bob"))
     if "qos" in lost:
         lost = {"associations": (replace(mine, qos="other"),)}

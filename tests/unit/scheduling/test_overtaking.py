@@ -62,10 +62,10 @@ def test_jobs_that_are_not_overtaken_keep_their_planned_starts() -> None:
     rich = submit(here, "rich", 60, node_list=("n0",))
     poor = submit(here, "poor", 30, node_list=("n1",))
     assert expected(here, rich, poor) == [10, 20]
-    before = {id(one) for items in here.projection.ledger.by_request.values() for one in items}
+    before = {id(item) for items in here.projection.ledger.by_request.values() for item in items}
     shares(here, "x", "poor", "rich")
     assert expected(here, rich, poor) == [10, 20]
-    assert before == {id(one) for items in here.projection.ledger.by_request.values() for one in items}
+    assert before == {id(item) for items in here.projection.ledger.by_request.values() for item in items}
 
 
 def test_an_order_that_is_another_altogether_holds_after_one_full_cycle() -> None:

@@ -43,7 +43,7 @@ def test_a_service_runs_within_the_guarantee_of_its_account_alone() -> None:
     services = [serve(here, "vision") for _ in range(3)]
     run(here)
     assert sorted(states(here, *services)) == ["PENDING", "RUNNING", "RUNNING"]
-    waits = next(here.jobs[each] for each in services if here.jobs[each].state.value == "PENDING")
+    waits = next(here.jobs[service] for service in services if here.jobs[service].state.value == "PENDING")
     assert (waits.reason.value, "within the guarantee" in waits.reason_detail) == ("AssocGrpGRES", True)
     job, other = submit(here, "vision"), serve(here, "bio")
     run(here)

@@ -51,7 +51,7 @@ def peak_mib(pid: int, memory: str) -> float:
 
 def of_tasks(account: StepUsage, name: str) -> int:
     """A measure of the tasks alone: this process may have other children, which count as orphans."""
-    return next(one.total for one in account.usage().metrics if one.name == name)
+    return next(metric.total for metric in account.usage().metrics if metric.name == name)
 
 
 def kernel_mib(pid: int, word: str) -> float:

@@ -172,7 +172,7 @@ def test_what_a_command_refuses_is_said(ran: list[list[str]], monkeypatch: pytes
 def test_filter_sort_and_views(ran: list[list[str]]) -> None:
     async def work(pilot: Pilot[int], top: Top, mail: Mail) -> None:
         await pilot.press("/", *"user:bob", "enter")
-        assert [one.id for one in top.table.rows] == [2, 4]
+        assert [row.id for row in top.table.rows] == [2, 4]
         assert shows(top, "filter: user:bob  2 shown")
         await pilot.press("/", "ctrl+u", *"colour:x", "enter")
         assert shows(top, "colour: id, user")
