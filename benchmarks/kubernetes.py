@@ -4,8 +4,10 @@
 
 The API server for tests runs in this process, slurmctld and slurmrestd as `spritz up` starts them, the operator in a
 process of its own. Nodes have 8 GPUs each, pods take one; with --gang, N pods start together. Prints pods bound a
-second from the first pod created to the last bound, and when the last event was told; requests of the operator for each
-pod, its memory, and its writes while nothing happens.
+second from the first pod created to the last bound, and when the last event was told; processor time of each process;
+requests for each pod, the operator's memory, and its writes while nothing happens. With --gang, before that, how many
+of the same gangs a scheduling cycle plans a second of processor time, on the same nodes in racks of 16
+(`topology/tree`); no daemons are in that figure.
 """
 
 from __future__ import annotations
@@ -25,15 +27,41 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from benchmarks.scheduling_topology import Racks, tree
 from spritz.k8s.api import Api
 from spritz.k8s.slurm import Slurm
+from spritz.model.job import JobSpec
+from spritz.model.resources import GresRequest
 from spritz.testing.kubernetes.server import KubeServer
 
 BIN = Path(sys.executable).parent
 
 
+def planned(nodes: int, pods: int, gang: int) -> None:
+    """Plan all gangs in one cycle."""
+    bench = Racks((tree(nodes),), nodes)
+    for _ in range(pods // gang):
+        bench.submit(
+            JobSpec(
+                tasks=gang,
+                tasks_given=True,
+                cpus_per_task=1,
+                gpus_per_task=(GresRequest("gpu", "", 1),),
+                time_limit_minutes=60,
+            )
+        )
+    started = time.process_time()
+    plan = bench.cycle(pods)
+    seconds = time.process_time() - started
+    racks = [len({bench.rack(node.node) for node in start.allocation.nodes}) for start in plan.starts]
+    print(f"{len(plan.starts)} gangs of {gang} planned with topology: {len(plan.starts) / seconds:.0f}/s", end="; ")
+    print(f"{racks.count(1)} of them in one rack")
+
+
 def measure(nodes: int, pods: int, gang: int, directory: str) -> None:
     """One run."""
+    if gang:
+        planned(nodes, pods, gang)
     root = Path(tempfile.mkdtemp(prefix="spritz-bench-kubernetes-", dir=directory or None))
     cluster = str(root / "c")
     spritz, scontrol = str(BIN / "spritz"), str(BIN / "scontrol")
@@ -68,6 +96,7 @@ async def _run(nodes: int, pods: int, gang: int, slurmrestd: str, log: Path) -> 
             await slurm.close()
             print(f"{nodes} nodes joined in {time.monotonic() - began:.1f} s")
             server.log.clear()
+            before = _processor_time(log.parent, process.pid)
             began = time.monotonic()
             await asyncio.gather(*(_create(api, range(first, pods, 8), gang) for first in range(8)))
             created = time.monotonic() - began
@@ -78,6 +107,8 @@ async def _run(nodes: int, pods: int, gang: int, slurmrestd: str, log: Path) -> 
             await _until(bound, 0.1)
             seconds = time.monotonic() - began
             print(f"{pods} pods created in {created:.1f} s, bound after {seconds:.1f} s: {pods / seconds:.0f}/s")
+            after = _processor_time(log.parent, process.pid)
+            print("seconds of processor time:", {name: round(after[name] - before[name], 1) for name in after})
             if gang:
                 print(f"{pods // gang} gangs of {gang}: {pods / gang / seconds:.0f}/s")
 
@@ -89,6 +120,7 @@ async def _run(nodes: int, pods: int, gang: int, slurmrestd: str, log: Path) -> 
             asked = Counter(f"{one.verb} {one.resource}/{one.subresource}" for one in server.log)
             print("requests a pod:", {key: round(count / pods, 2) for key, count in asked.most_common(6)})
             print(f"operator: {psutil.Process(process.pid).memory_info().rss / 2**20:.0f} MB")
+            await asyncio.sleep(2)  # events of pods that waited
             server.log.clear()
             await asyncio.sleep(10)
             writes = [one for one in server.log if one.verb not in ("get", "list", "watch")]
@@ -96,6 +128,18 @@ async def _run(nodes: int, pods: int, gang: int, slurmrestd: str, log: Path) -> 
         finally:
             process.terminate()
             await process.wait()
+
+
+def _processor_time(root: Path, operator: int) -> dict[str, float]:
+    """Of each process of the run, in seconds. The API server is in this process, with the client that makes pods."""
+    pids = {"API server": os.getpid(), "operator": operator}
+    socket = f"{root}/c/run/slurmrestd.socket"
+    for process in psutil.process_iter(["pid", "cmdline"]):
+        words = " ".join(process.info["cmdline"] or ())
+        if process.pid != operator and socket in words and "operator" not in words:
+            pids["slurmrestd"] = process.pid
+    pids["slurmctld"] = int((root / "c" / "run" / "slurmctld.pid").read_text())
+    return {name: sum(psutil.Process(pid).cpu_times()[:2]) for name, pid in pids.items()}
 
 
 async def _until(holds: Callable[[], Awaitable[bool]], seconds: float) -> None:

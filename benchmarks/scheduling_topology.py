@@ -28,31 +28,33 @@ NODES, LEAF, PODS = 640, 16, 10
 ROUNDS = 8
 
 
-def tree() -> Topology:
+def tree(count: int = NODES) -> Topology:
     """Racks under pods under one switch."""
-    names = [f"n{number:05}" for number in range(NODES)]
 
     def nodes(first: int, last: int) -> str:
         return f"n[{first:05}-{last - 1:05}]"
 
-    racks = NODES // LEAF
-    each = racks // PODS
-    switches = [Switch(name=f"rack{rack}", nodes=nodes(rack * LEAF, (rack + 1) * LEAF)) for rack in range(racks)]
-    for pod in range(PODS):
-        below = f"rack[{pod * each}-{(pod + 1) * each - 1}]"
-        first = pod * each * LEAF
-        switches.append(Switch(name=f"pod{pod}", level=1, nodes=nodes(first, first + each * LEAF), switches=below))
-    switches.append(Switch(name="top", level=2, nodes=nodes(0, len(names)), switches=f"pod[0-{PODS - 1}]"))
+    racks = -(-count // LEAF)
+    each = -(-racks // PODS)
+    switches = [
+        Switch(name=f"rack{rack}", nodes=nodes(rack * LEAF, min(count, (rack + 1) * LEAF))) for rack in range(racks)
+    ]
+    pods = -(-racks // each)
+    for pod in range(pods):
+        below = f"rack[{pod * each}-{min(racks, (pod + 1) * each) - 1}]"
+        first, last = pod * each * LEAF, min(count, (pod + 1) * each * LEAF)
+        switches.append(Switch(name=f"pod{pod}", level=1, nodes=nodes(first, last), switches=below))
+    switches.append(Switch(name="top", level=2, nodes=nodes(0, count), switches=f"pod[0-{pods - 1}]"))
     return Topology(kind="tree", name="default", switches=tuple(switches))
 
 
 class Racks(Bench):
     """A projection of nodes in racks."""
 
-    def __init__(self, topologies: tuple[Topology, ...]) -> None:
+    def __init__(self, topologies: tuple[Topology, ...], count: int = NODES) -> None:
         gres = (GresCapacity(name="gpu", count=8, files=tuple(f"/dev/g{i}" for i in range(8))),)
         capacity = NodeCapacity(cpus=64, cores_per_socket=64, memory_mib=64 * 200, gres=gres)
-        configs = tuple(NodeConfig(name=f"n{number:05}", capacity=capacity) for number in range(NODES))
+        configs = tuple(NodeConfig(name=f"n{number:05}", capacity=capacity) for number in range(count))
         home = Partition(name="batch", nodes=tuple(config.name for config in configs), default=True)
         self.projection = Projection()
         self.now, self.next_id, self.running = 1e9, 1, []
@@ -60,6 +62,10 @@ class Racks(Bench):
         self.projection.apply(ClusterConfigured(at=self.now, settings=settings, nodes=configs, partitions=(home,)))
         for config in configs:
             self.projection.apply(NodeStateChanged(at=self.now, name=config.name, state=NodeState.IDLE))
+
+    def rack(self, node: str) -> int:
+        """The number of its rack."""
+        return int(node[1:]) // LEAF
 
 
 def gang(nodes: int, minutes: int) -> JobSpec:
@@ -90,7 +96,7 @@ def measure(name: str, topologies: tuple[Topology, ...]) -> None:
         seconds += time.process_time() - started
         for start in plan.starts:
             placed += 1
-            used = {int(node.node[1:]) // LEAF for node in start.allocation.nodes}
+            used = {bench.rack(node.node) for node in start.allocation.nodes}
             leaves += len(used)
             fewest += -(-len(start.allocation.nodes) // LEAF)
         rng.shuffle(bench.running)

@@ -64,6 +64,10 @@ AGAIN, AGAIN_EACH = 30.0, 0.1
 #: Seconds after which a newly queued workload is processed again, unless an event reports its start before.
 _QUEUED: Final = 1.0
 
+#: Pods of a gang are not told that others are missing before so many seconds: most gangs are made at once, and telling
+#: would cost a write and an event for each pod.
+_GATHERED: Final = 1.0
+
 #: Seconds after which a workload without its PodGroup or other maker is processed again.
 _UNGROUPED: Final = 2.0
 
@@ -188,6 +192,8 @@ class PodScheduler:
         self._lives: dict[str, int] = {}
         #: uid of a pod -> its task as written to the server, which the watch may not have reported yet
         self._seats: dict[str, int] = {}
+        #: a gang without all of its pods -> since when, on the loop's clock
+        self._gathering: dict[str, float] = {}
         #: uids of pods whose binding succeeded, though the watch may not have told yet
         self._bound: set[str] = set()
         self._reports = Reports(api, log)
@@ -391,6 +397,7 @@ class PodScheduler:
         if not job_ids:
             if not pods:
                 self._members.pop(workload, None)
+                self._gathering.pop(workload, None)
                 self._lives.pop(workload, None)
                 self._refused.discard(workload)
                 return None
@@ -447,8 +454,8 @@ class PodScheduler:
             if workload.startswith("gang/"):
                 size = gang_size(waiting)
                 if len(waiting) < size:
-                    await self._reports.say(waiting, f"waits for {size - len(waiting)} more pods of its gang of {size}")
-                    return None
+                    return await self._gather(workload, waiting, size)
+                self._gathering.pop(workload, None)
                 waiting = waiting[:size]
             components = placing.describe(workload, waiting, self._policy, self._closed)
         except Unfit as unfit:
@@ -470,6 +477,15 @@ class PodScheduler:
         self._lives[workload] = life + 1
         self._adopt(workload, tuple(range(job_id, job_id + len(components))))
         return _QUEUED
+
+    async def _gather(self, workload: str, waiting: Sequence[Pod], size: int) -> float | None:
+        """Some pods of a gang are not there yet. As `_look`."""
+        now = asyncio.get_running_loop().time()
+        left = self._gathering.setdefault(workload, now) + _GATHERED - now
+        if left > 0:
+            return left
+        await self._reports.say(waiting, f"waits for {size - len(waiting)} more pods of its gang of {size}")
+        return None
 
     async def _waits(
         self, workload: str, job_ids: Sequence[int], pods: Sequence[Pod], living: Sequence[Pod]
