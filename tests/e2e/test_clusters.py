@@ -135,7 +135,7 @@ class Kube:
         self.root = root
         #: end the operator, and start another
         self.restart = restart
-        #: start another beside it, whose clock is this many seconds ahead
+        #: start a second operator, whose clock is this many seconds ahead
         self.second: Callable[[float], None]
 
     async def set(self, name: str) -> Json:
@@ -649,7 +649,7 @@ def test_a_node_whose_pod_goes_at_any_step_comes_back() -> None:
 
     async def journey() -> None:
         async with kubernetes() as kube:
-            await ask(kube.api, "POST", f"{SPACE}/spritzclusters", cluster(extraConfig="SlurmdTimeout=5\n"))
+            await ask(kube.api, "POST", f"{SPACE}/spritzclusters", cluster())
             kube.nodes.broken.add("main-0")
             await ask(kube.api, "POST", f"{SPACE}/nodesets", node_set("main"))
 
@@ -707,7 +707,7 @@ def test_a_node_whose_pod_goes_at_any_step_comes_back() -> None:
                     told = await kube.command("scontrol", "show", "job", "1")
                     return f"Restarts={restarts} " in told and "JobState=RUNNING" in told
 
-                await until(again, "the job runs again", 180)
+                await until(again, "the job runs again, long before SlurmdTimeout", 180)
             await kube.command("scancel", "-n", "train")
             await kube.settled("main", nodes=1)
 

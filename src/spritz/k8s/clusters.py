@@ -63,6 +63,7 @@ from spritz.k8s.node_sets import (
     FINALIZER,
     FORCE,
     NODE_SET,
+    OURS,
     MachineNode,
     NodePod,
     NodeSet,
@@ -613,9 +614,13 @@ class Clusters:
                 await self._api.delete(PodResource, name, namespace, uid=have.metadata.uid)
                 await self._dismiss(node_set, name, slurm)
                 self._log("node.retired", node=name, nodeset=node_set.metadata.key)
-        for name in actions.forget:
+        for name in (*actions.lost, *actions.forget):
             if await self._find("v1", "Pod", namespace, name) is not None:
                 continue  # created just now, and not reported by the watch yet
+            if name in actions.lost:
+                await slurm.update_node(name, state=["DOWN"], reason=f"{OURS}its pod is gone")
+                self._log("node.lost", node=name, nodeset=node_set.metadata.key)
+                continue
             await slurm.delete_node(name)
             await self._dismiss(node_set, name, slurm)
 

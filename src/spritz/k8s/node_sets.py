@@ -302,6 +302,8 @@ class Plan(msgspec.Struct):
     resume: list[str] = []
     #: nodes to delete, whose pods have gone
     forget: list[str] = []
+    #: nodes with jobs, without a pod, whose slurmd does not answer
+    lost: list[str] = []
     #: nodes to power up
     wake: list[str] = []
     #: nodes to set down, because their jobs have exceeded the drain's deadline, and the reasons
@@ -327,7 +329,7 @@ def plan(
     moment, as when slurmctld has just started: an update lets them be.
     """
     spec, faults = node_set.spec, faults or {}
-    actions = Plan(create=[], delete=[], drain={}, resume=[], forget=[], wake=[], down={}, busy={})
+    actions = Plan(create=[], delete=[], drain={}, resume=[], forget=[], lost=[], wake=[], down={}, busy={})
     here = {pod.metadata.name: pod for pod in pods}
     # An ended pod is deleted first, because its replacement has the same name.
     actions.delete += [name for name, pod in here.items() if pod.is_over and not pod.is_leaving]
@@ -424,6 +426,9 @@ def _forget(node_set: NodeSet, here: Mapping[str, NodePod], nodes: Mapping[str, 
         gone = is_absent(node) or _is_ours(node) or ("DRAIN" in node.state and not node.reason)
         if gone and not _is_busy(node):
             found.forget.append(name)
+        elif "NOT_RESPONDING" in node.state and "DOWN" not in node.state:
+            # Neither pod nor slurmd: its jobs need not wait for SlurmdTimeout.
+            found.lost.append(name)
         elif not gone and "DRAIN" not in node.state:
             found.drain[name] = f"{OURS}its pod is gone"
 

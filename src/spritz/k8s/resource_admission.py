@@ -10,6 +10,7 @@ the end of a resource. Mistakes that are stored while no operator answers are to
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
@@ -26,6 +27,9 @@ from spritz.k8s.node_sets import BUSY, NODE_SET, MachineNode, NodeSet, cloud_lin
 from spritz.k8s.per_machine import machines_of
 
 T = TypeVar("T")
+
+#: Checks at once; others wait, and are ignored by the API server if they wait too long.
+_AT_ONCE: Final = 4
 
 #: The path of the webhook.
 PATH: Final = "/validate-resources"
@@ -54,6 +58,8 @@ class ResourceAdmission:
 
     def __init__(self, api: Api) -> None:
         self._api = api
+        # The port is open to the network, and a check may start a process.
+        self._turns = asyncio.Semaphore(_AT_ONCE)
         self._checks: dict[str, Callable[[Any, Any, Findings], Awaitable[None]]] = {
             "SpritzCluster": self._cluster,
             "NodeSet": self._node_set,
@@ -73,7 +79,8 @@ class ResourceAdmission:
             new["metadata"].setdefault("namespace", request.get("namespace", "default"))
             resource = msgspec.convert(new, _TYPES[kind])
             before = msgspec.convert(old, _TYPES[kind]) if old else None
-            await self._checks[kind](resource, before, found)
+            async with self._turns:
+                await self._checks[kind](resource, before, found)
         response: Json = {"uid": request["uid"], "allowed": True}
         if found.causes:
             response |= refusal(kind, found.causes)

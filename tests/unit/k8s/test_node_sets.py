@@ -129,6 +129,12 @@ def test_no_job_starts_on_a_node_whose_pod_is_evicted_and_its_name_comes_back() 
     assert planned(2, [pod(0)], nodes(gpu_0="IDLE")).create == ["gpu-1"]
 
 
+def test_jobs_of_a_node_that_has_lost_pod_and_slurmd_need_not_wait() -> None:
+    found = planned(1, [pod(0)], nodes(gpu_0="MIXED+NOT_RESPONDING", gpu_1="MIXED+NOT_RESPONDING", gpu_2="MIXED"))
+    assert (found.lost, list(found.drain), found.forget) == (["gpu-1"], ["gpu-2"], [])
+    assert planned(1, [pod(0)], nodes(gpu_0="IDLE", gpu_1="MIXED+DOWN+NOT_RESPONDING")).lost == []
+
+
 def test_pods_with_jobs_are_marked_for_their_budget() -> None:
     found = planned(2, [pod(0), pod(1, **{BUSY: "true"})], nodes(gpu_0="MIXED", gpu_1="IDLE"))
     assert found.busy == {"gpu-0": True, "gpu-1": False}
