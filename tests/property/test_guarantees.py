@@ -12,7 +12,7 @@ from msgspec import structs
 from tests.property.test_preemption import do, end, leave, pass_time
 from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, spec
 
-from spritz.core.decide.reclaim import guarantees_of, standing
+from spritz.core.decide.reclaim import guarantee_use, guarantees_of
 from spritz.core.invariants import breaches
 from spritz.model.commands.cluster import ApplyPlan
 from spritz.model.events.cluster import PolicyChanged
@@ -97,7 +97,7 @@ def step(here: Site) -> Plan:
     """Run a cycle. Jobs lose only what they have borrowed for long enough, to jobs within their guarantee."""
     plan = here.plan()
     state = here.machine.state
-    stands = standing(state)
+    use = guarantee_use(state)
     claimed: dict[int, int] = {}
     for start in plan.starts:
         for one in guarantees_of(state, here.jobs[start.job_id], "main"):
@@ -111,7 +111,7 @@ def step(here: Site) -> Plan:
             theirs = {one.id for one in guarantees_of(state, loser, "main")}
             lenders = [one for one in roomy if one.id not in theirs]
             assert lenders, f"job {taker.id} asks for more than it is guaranteed, or from its own"
-            assert not stands.within(loser.id) - {one.id for one in own}, f"job {loser.id} stands within a guarantee"
+            assert not use.within(loser.id) - {one.id for one in own}, f"job {loser.id} stands within a guarantee"
             assert here.now - loser.started_at >= lenders[0].reclaim_seconds
         assert len(planned.victims) <= size(taker), "no more jobs than GPUs that are missing"
         for one in own:
@@ -138,7 +138,7 @@ def settle(here: Site) -> None:
 def in_want(here: Site) -> list[tuple[int, int]]:
     """(job that waits within its guarantee, job that has kept what it borrowed for long enough), of one GPU each."""
     state = here.machine.state
-    stands = standing(state)
+    use = guarantee_use(state)
     found = []
     for job_id in state.pending:
         job = state.jobs[job_id]
@@ -152,7 +152,7 @@ def in_want(here: Site) -> list[tuple[int, int]]:
                 other = state.jobs[other_id]
                 theirs = {item.id for item in guarantees_of(state, other, "main")}
                 kept = here.now - other.started_at >= one.reclaim_seconds
-                if one.id not in theirs and kept and not stands.within(other_id) - {item.id for item in own}:
+                if one.id not in theirs and kept and not use.within(other_id) - {item.id for item in own}:
                     found.append((job_id, other_id))
     return found
 

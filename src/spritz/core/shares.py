@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spritz.core.decide.fit import node_groups_of
-from spritz.core.decide.reclaim import guarantees_of, standing
+from spritz.core.decide.reclaim import guarantee_use, guarantees_of
 from spritz.model.job_tres import allocated_pairs, wanted_pairs
 from spritz.model.rules.node_shape import cpu_mask, usable_memory_mib
 from spritz.model.rules.sharing import consumables, wants_whole_nodes
@@ -243,11 +243,11 @@ def _wanted(state: State, job: Job) -> list[tuple[str, int]]:
 def _givers(state: State, visible: Callable[[Job], bool]) -> list[ShareJob]:
     """Running jobs within no guarantee, the youngest first."""
     guarantees = state.rules.guarantees.values()
-    stands = standing(state)
+    use = guarantee_use(state)
     borrowers: list[tuple[float, int, ShareJob]] = []
     for job_id in state.running:
         job = state.jobs[job_id]
-        if job.allocation is None or stands.within(job_id) or job.preempt_action or not visible(job):
+        if job.allocation is None or use.within(job_id) or job.preempt_action or not visible(job):
             continue
         guarantee_ids = {one.id for one in guarantees_of(state, job, job.partition)}
         after = [guarantee.reclaim_seconds for guarantee in guarantees if guarantee.id not in guarantee_ids]

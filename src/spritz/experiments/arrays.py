@@ -19,7 +19,7 @@ TASKS_MAX = 1000
 
 
 @dataclass
-class Prepared:
+class PreparedArray:
     """Runs on disk that are not queued yet, by their index in the array."""
 
     runs: dict[int, Run]
@@ -29,7 +29,9 @@ class Prepared:
     words: tuple[str, ...] = ()
 
 
-def prepare(requests: Mapping[int, Request], store: Store, script: Path, *, name: str, parallel: int = 0) -> Prepared:
+def prepare(
+    requests: Mapping[int, Request], store: Store, script: Path, *, name: str, parallel: int = 0
+) -> PreparedArray:
     """Write the runs and the array's script; `parallel` limits the tasks that run at once (0: no limit).
 
     The requests have reserved names, and the same options. Raises ExperimentError.
@@ -70,10 +72,10 @@ exec bash "$directory/job.sh" >> "$directory/log/job.log" 2>&1
         encoding="utf-8",
     )
     limit = f"%{parallel}" if parallel else ""
-    return Prepared(runs, script, environments[0], (f"--array={ranges(runs)}{limit}",))
+    return PreparedArray(runs, script, environments[0], (f"--array={ranges(runs)}{limit}",))
 
 
-def queued(prepared: Prepared, job_id: str, store: Store) -> None:
+def queued(prepared: PreparedArray, job_id: str, store: Store) -> None:
     """Record that the array is queued as job `job_id`."""
     for index, run in prepared.runs.items():
         run.job_id = f"{job_id}_{index}"

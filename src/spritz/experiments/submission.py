@@ -69,7 +69,7 @@ def user() -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepared:
+class PreparedRequest:
     """A checked request, and what its record and its script are made of."""
 
     request: Request
@@ -135,7 +135,7 @@ class Prepared:
 
 def prepare(
     request: Request, *, bytes_needed: int = 0, split: tuple[list[str], dict[int, str]] | None = None
-) -> Prepared:
+) -> PreparedRequest:
     """Check the request, and take a snapshot of its code. `split` is the command with masked secrets, and its secrets,
     if the caller knows better which words are secret. Raises ExperimentError.
     """
@@ -153,7 +153,7 @@ def prepare(
     environment, visible = environment_of(request, hidden)
     if urls:
         environment[notify.VARIABLE] = " ".join(urls)
-    return Prepared(
+    return PreparedRequest(
         request=request,
         base=base,
         code=code,
@@ -194,7 +194,7 @@ def launch(request: Request, store: Store) -> Run:
     return run
 
 
-def _recorded(prepared: Prepared, name: str, created_at: float, directory: Path) -> Run:
+def _recorded(prepared: PreparedRequest, name: str, created_at: float, directory: Path) -> Run:
     """The run's record, written into its new directory."""
     request = prepared.request
     around = request.surroundings
@@ -219,7 +219,7 @@ def _recorded(prepared: Prepared, name: str, created_at: float, directory: Path)
     return run
 
 
-def _queued(prepared: Prepared, run: Run, directory: Path) -> str:
+def _queued(prepared: PreparedRequest, run: Run, directory: Path) -> str:
     """Write the script with its files, and queue it. Returns the job's id, "" if it is not queued yet."""
     request = prepared.request
     prepared.write_files(directory, request.files)

@@ -29,7 +29,7 @@ from spritz.node.dynamic_node import introduce
 from spritz.node.hardware import describe, detect
 from spritz.node.leftovers import forget_all
 from spritz.node.options import USAGE, Options, parse
-from spritz.node.settings import Groups, controllers_taken, daemon_settings, holds, own_nodes, spool_of
+from spritz.node.settings import CgroupDirectories, controllers_taken, daemon_settings, holds, own_nodes, spool_of
 from spritz.node.spool import try_socket
 from spritz.runtime import log
 from spritz.runtime.clock import SystemClock
@@ -174,7 +174,7 @@ def _read(
         )
     kinds = cgroup.KINDS[plugin]
     name = cgroup.directory_name(spool_of(config, nodes[0].name, several=len(nodes) > 1))
-    groups = Groups(
+    groups = CgroupDirectories(
         memory=cgroup.prepare_memory(name, kinds),
         devices=cgroup.prepare_devices(name, kinds) if holds(config, "ConstrainDevices") else "",
         cores=cgroup.prepare_cores(name, kinds) if holds(config, "ConstrainCores") else "",

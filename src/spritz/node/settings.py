@@ -32,7 +32,7 @@ from spritz.notation import hostlist
 NO_NETWORK = Network()
 
 
-class Groups(Struct, frozen=True, kw_only=True):
+class CgroupDirectories(Struct, frozen=True, kw_only=True):
     """Directories of `node.cgroup` in which this daemon creates groups; "" where it may not."""
 
     memory: str = ""
@@ -41,7 +41,7 @@ class Groups(Struct, frozen=True, kw_only=True):
     tree: str = ""
 
 
-NO_GROUPS = Groups()
+NO_CGROUPS = CgroupDirectories()
 
 
 class Hooks(Struct, frozen=True, kw_only=True):
@@ -147,7 +147,7 @@ class _Host(Struct, frozen=True, kw_only=True):
     nodes: list[NodeConfig]
     topology: Topology | None
     #: "" also for what cgroup.conf does not confine
-    groups: Groups
+    groups: CgroupDirectories
     #: of what this daemon alone has in directories that others use too
     name: str
     hostname: str
@@ -163,7 +163,7 @@ def daemon_settings(
     config: LoadedConfig,
     nodes: list[NodeConfig],
     topology: Topology | None,
-    groups: Groups = NO_GROUPS,
+    groups: CgroupDirectories = NO_CGROUPS,
     name: str = "",
     cgroup_version: str = "",
 ) -> DaemonSettings:
@@ -235,7 +235,9 @@ def _confines_memory(config: LoadedConfig) -> bool:
     return config.cgroup.flag("ConstrainRAMSpace") or not config.cgroup_given
 
 
-def _host(config: LoadedConfig, nodes: list[NodeConfig], topology: Topology | None, groups: Groups, name: str) -> _Host:
+def _host(
+    config: LoadedConfig, nodes: list[NodeConfig], topology: Topology | None, groups: CgroupDirectories, name: str
+) -> _Host:
     have = config.settings
     if len(nodes) == 1:
         off_spec = have.has_option("TaskPluginParam", "SlurmdOffSpec")
@@ -249,7 +251,7 @@ def _host(config: LoadedConfig, nodes: list[NodeConfig], topology: Topology | No
         config=config,
         nodes=nodes,
         topology=topology,
-        groups=Groups(
+        groups=CgroupDirectories(
             memory=groups.memory if _confines_memory(config) else "",
             devices=groups.devices if holds(config, "ConstrainDevices") else "",
             cores=groups.cores if holds(config, "ConstrainCores") else "",

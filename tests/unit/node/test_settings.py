@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spritz.config.load import load
-from spritz.node.settings import Groups, daemon_settings
+from spritz.node.settings import CgroupDirectories, daemon_settings
 
 CONF = "ClusterName=c\nSlurmctldHost=localhost\nNodeName=n1 CPUs=2\nPartitionName=p Nodes=n1 Default=YES\n"
 
@@ -29,7 +29,7 @@ def test_limits_that_were_asked_for_and_cannot_be_held_by_cgroups_are_noticed(
     if cgroup_conf is not None:
         (tmp_path / "cgroup.conf").write_text(cgroup_conf)
     config = load(str(path))
-    settings = daemon_settings(config, list(config.nodes), None, Groups(memory=directory))
+    settings = daemon_settings(config, list(config.nodes), None, CgroupDirectories(memory=directory))
     assert settings.unconfined is unconfined
     assert settings.nodes["n1"].setup.cgroup_memory == directory
 
@@ -49,7 +49,7 @@ def test_devices_and_cores_are_confined_by_task_cgroup(
     conf.write_text(f"ClusterName=c\nSlurmctldHost=h\nTaskPlugin={plugin}\nNodeName=n1\nPartitionName=p Nodes=n1\n")
     (tmp_path / "cgroup.conf").write_text("ConstrainDevices=yes\nConstrainCores=yes\n")
     config = load(str(conf))
-    settings = daemon_settings(config, list(config.nodes), None, Groups(devices=directory, cores=directory))
+    settings = daemon_settings(config, list(config.nodes), None, CgroupDirectories(devices=directory, cores=directory))
     setup = settings.nodes["n1"].setup
     assert (setup.cgroup_devices, setup.cgroup_cores) == (devices, devices)
     assert tuple(key for key, _ in settings.unheld) == unheld
@@ -65,6 +65,6 @@ def test_gpus_that_no_file_stands_for_are_said_to_be_open(tmp_path: Path) -> Non
     (tmp_path / "cgroup.conf").write_text("ConstrainDevices=yes\n")
     (tmp_path / "gres.conf").write_text("Name=gpu Count=2\n")
     config = load(str(conf))
-    settings = daemon_settings(config, list(config.nodes), None, Groups(devices="/sys/fs/cgroup/x"))
+    settings = daemon_settings(config, list(config.nodes), None, CgroupDirectories(devices="/sys/fs/cgroup/x"))
     assert [key for key, detail in settings.unheld if "open to every job" in detail] == ["ConstrainDevices"]
     assert not settings.nodes["n1"].setup.facts.local_gpus, "its GPUs keep their own numbers"

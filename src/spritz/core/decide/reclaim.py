@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.job_tres import allocated_pairs
-from spritz.model.limits.guarantees import Standing, Tenant, lender
+from spritz.model.limits.guarantees import GuaranteedJob, GuaranteeUse, lender
 
 if TYPE_CHECKING:
     from spritz.core.state import State
@@ -25,7 +25,7 @@ class Reclaim:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._standing: Standing | None = None
+        self._guarantee_use: GuaranteeUse | None = None
 
     def lender(self, preemptor: Job, planned: PlannedPreemption, victim: Job) -> Guarantee | None:
         """The guarantee under which the preemptor may take the victim's resources; None if there is none."""
@@ -41,20 +41,22 @@ class Reclaim:
         ]
         if not open_guarantees:
             return None
-        if self._standing is None:
-            self._standing = standing(state)
+        if self._guarantee_use is None:
+            self._guarantee_use = guarantee_use(state)
         return lender(
             open_guarantees,
             guarantees,
             guarantees_of(state, victim, victim.partition),
-            self._standing.within(victim.id),
+            self._guarantee_use.within(victim.id),
         )
 
 
-def standing(state: State) -> Standing:
+def guarantee_use(state: State) -> GuaranteeUse:
     """Which running jobs stand within guarantees. Jobs that are being preempted stand within none."""
-    return Standing(
-        Tenant(job.id, guarantees_of(state, job, job.partition), tuple(allocated_pairs(job.allocation)), job.started_at)
+    return GuaranteeUse(
+        GuaranteedJob(
+            job.id, guarantees_of(state, job, job.partition), tuple(allocated_pairs(job.allocation)), job.started_at
+        )
         for job in (state.jobs[job_id] for job_id in state.running)
         if job.allocation is not None and not job.preempt_action
     )

@@ -31,7 +31,7 @@ from spritz.experiments.errors import ExperimentError
 from spritz.experiments.record import Run
 from spritz.experiments.settings import RunOptions, default_name
 from spritz.experiments.store import Entry, Query, Store
-from spritz.experiments.submission import Prepared, Request
+from spritz.experiments.submission import PreparedRequest, Request
 from spritz.experiments.sweeps import sampler, trials
 from spritz.experiments.sweeps import space as spaces
 from spritz.experiments.sweeps import sweep as sweeps
@@ -74,7 +74,7 @@ def launch(plan: Plan, request: Request, store: Store) -> Sweep:
     return sweep
 
 
-def _created(plan: Plan, prepared: Prepared, size: int) -> Sweep:
+def _created(plan: Plan, prepared: PreparedRequest, size: int) -> Sweep:
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", plan.name or f"{default_name(plan.command)}-sweep").strip("-") or "sweep"
     recorded = replace(
         plan, command=tuple(prepared.written), arguments="none", run={}, python=plan.python or sys.executable
@@ -82,7 +82,7 @@ def _created(plan: Plan, prepared: Prepared, size: int) -> Sweep:
     return sweeps.create(prepared.base, stem, time.time(), submission.user(), recorded, size)
 
 
-def _write_script(plan: Plan, prepared: Prepared, sweep: Sweep, size: int) -> None:
+def _write_script(plan: Plan, prepared: PreparedRequest, sweep: Sweep, size: int) -> None:
     """Write the script of the array, and what it tells a tracking server."""
     request = prepared.request
     whole = Run(

@@ -36,7 +36,7 @@ class Guarantee(Struct, frozen=True):
         return bool(limits) and all(used.get(name, 0) + wanted[name] <= most for name, most in limits)
 
 
-class Tenant(Struct, frozen=True, gc=False):
+class GuaranteedJob(Struct, frozen=True, gc=False):
     """A running job: the guarantees of its account and the accounts above, nearest first, and what it holds."""
 
     job_id: int
@@ -45,27 +45,27 @@ class Tenant(Struct, frozen=True, gc=False):
     started_at: float
 
 
-class Standing:
+class GuaranteeUse:
     """Which running jobs count as guaranteed, and under which guarantees."""
 
-    def __init__(self, tenants: Iterable[Tenant]) -> None:
+    def __init__(self, jobs: Iterable[GuaranteedJob]) -> None:
         self._within: dict[int, frozenset[int]] = {}
-        below: dict[Guarantee, list[Tenant]] = {}
-        for tenant in tenants:
-            for guarantee in tenant.guarantees:
-                below.setdefault(guarantee, []).append(tenant)
+        below: dict[Guarantee, list[GuaranteedJob]] = {}
+        for job in jobs:
+            for guarantee in job.guarantees:
+                below.setdefault(guarantee, []).append(job)
         # Deepest accounts first: jobs within a child's guarantee are within the parent's before all others.
         for guarantee in sorted(below, key=lambda guarantee: (-guarantee.depth, guarantee.id)):
             used: dict[str, int] = {}
-            for tenant in sorted(below[guarantee], key=self._order):
-                held = dict(tenant.tres)
+            for job in sorted(below[guarantee], key=self._order):
+                held = dict(job.tres)
                 if guarantee.has_room(used, held):
-                    self._within[tenant.job_id] = self._within.get(tenant.job_id, frozenset()) | {guarantee.id}
+                    self._within[job.job_id] = self._within.get(job.job_id, frozenset()) | {guarantee.id}
                     for name, _most in guarantee.tres:
                         used[name] = used.get(name, 0) + held.get(name, 0)
 
-    def _order(self, tenant: Tenant) -> tuple[bool, float, int]:
-        return tenant.job_id not in self._within, tenant.started_at, tenant.job_id
+    def _order(self, job: GuaranteedJob) -> tuple[bool, float, int]:
+        return job.job_id not in self._within, job.started_at, job.job_id
 
     def within(self, job_id: int) -> frozenset[int]:
         """Ids of the guarantees within which the job counts."""

@@ -105,7 +105,7 @@ def is_user_exclusive(spec: JobSpec, partition: Partition | None) -> bool:
     return spec.sharing is Sharing.USER or (partition is not None and partition.exclusive_user)
 
 
-class Tenant(Protocol):
+class NodeSharer(Protocol):
     """What decides whether a job, present or about to start, can share a node with others."""
 
     @property
@@ -125,7 +125,7 @@ class Tenant(Protocol):
 
 
 class Occupant(Struct, frozen=True, gc=False):
-    """A `Tenant` made from a job's record."""
+    """A `NodeSharer` made from a job's record."""
 
     uid: int
     whole: bool
@@ -148,7 +148,7 @@ def is_alone(allocation: Allocation | None) -> bool:
     return allocation is not None and (allocation.whole_nodes or allocation.kept is not None)
 
 
-def may_meet(one: Tenant, other: Tenant) -> bool:
+def may_meet(one: NodeSharer, other: NodeSharer) -> bool:
     """Whether these two may share a node.
 
     Source: sbatch(1) --exclusive, --exclusive=user, --exclusive=mcs; slurm.conf(5) ExclusiveUser.

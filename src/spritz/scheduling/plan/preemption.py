@@ -27,7 +27,7 @@ import numpy as np
 from msgspec import Struct
 
 from spritz.model.job_tres import allocated_pairs
-from spritz.model.limits.guarantees import Standing, Tenant, lender
+from spritz.model.limits.guarantees import GuaranteedJob, GuaranteeUse, lender
 from spritz.model.plan import PlannedPreemption, PlannedVictim
 from spritz.model.preemption import PreemptMode
 from spritz.model.resources import mask_of
@@ -103,7 +103,7 @@ class Preemptor:
         self._cleared: dict[Preempting, Cleared] = {}
         #: results of `_candidates` by `Preempting`, where priorities do not matter
         self._listed: dict[Preempting, tuple[list[Victim], float]] = {}
-        self._standing: Standing | None = None
+        self._guarantee_use: GuaranteeUse | None = None
         modes = [self.policy.mode, *(words_of(item.preempt_mode) for item in snapshot.partitions.values())]
         modes += [words_of(qos.record.preempt_mode) for qos in snapshot.rules.qos.values()]
         self._by_priority = any(word in ("PRIORITY", "WITHIN") for words in modes for word in words)
@@ -363,9 +363,9 @@ class Preemptor:
         """
         _class, guaranteed, guarantees = line
         found, listed = list(found), {victim.record.id for victim in found}
-        if self._standing is None:
-            self._standing = Standing(
-                Tenant(
+        if self._guarantee_use is None:
+            self._guarantee_use = GuaranteeUse(
+                GuaranteedJob(
                     record.id,
                     self._own(record, where),
                     tuple(allocated_pairs(record.allocation)),
@@ -380,7 +380,9 @@ class Preemptor:
             for other in records:
                 if other.id in listed or spared(self.policy, self._rules.priority(other)):
                     continue
-                guarantee = lender(guarantees, guaranteed, self._own(other, where), self._standing.within(other.id))
+                guarantee = lender(
+                    guarantees, guaranteed, self._own(other, where), self._guarantee_use.within(other.id)
+                )
                 borrower = self._rules.side(where, self._rules.priority(other))
                 mode = reclaim_mode(self.policy, preemptor, borrower) if guarantee else PreemptMode.OFF
                 if guarantee is None or mode is PreemptMode.OFF:
