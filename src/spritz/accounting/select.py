@@ -391,7 +391,7 @@ def histories(engine: Engine, query: SelectJobs) -> list[JobHistory]:
     """All lives of jobs with all records about them. Raises DatabaseError."""
     histories: list[JobHistory] = []
     for piece in read_jobs(engine, query):
-        numbers = [one.job.number for one in piece]
+        numbers = [history.job.number for history in piece]
         with database_errors(), engine.connect() as connection:
             cluster = connection.execute(
                 select(schema.clusters.c.id).where(schema.clusters.c.name == piece[0].job.cluster)
@@ -400,12 +400,12 @@ def histories(engine: Engine, query: SelectJobs) -> list[JobHistory]:
             pauses = _by_number(connection, schema.suspensions, SuspensionRecord, cluster, numbers)
         histories += [
             JobHistory(
-                job=one.job,
-                steps=one.steps,
-                reasons=reasons.get(one.job.number, []),
-                suspensions=pauses.get(one.job.number, []),
+                job=history.job,
+                steps=history.steps,
+                reasons=reasons.get(history.job.number, []),
+                suspensions=pauses.get(history.job.number, []),
             )
-            for one in piece
+            for history in piece
         ]
         if len(histories) >= HISTORIES_MAX:
             break

@@ -377,7 +377,7 @@ class Splice(asyncio.Protocol):
 
     def close(self) -> None:
         """Close both ends."""
-        for one in (self, self.other):
-            one._lost = True
-            if one.transport is not None:
-                one.transport.close()
+        for end in (self, self.other):
+            end._lost = True
+            if end.transport is not None:
+                end.transport.close()

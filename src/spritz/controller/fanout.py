@@ -83,7 +83,7 @@ def regions(state: State, words: Sequence[str]) -> Region | None:
     """
     partitions = state.partitions.values()
     if "RouteTree" in words and partitions:
-        partition = next((each for each in partitions if not each.topology), next(iter(partitions)))
+        partition = next((candidate for candidate in partitions if not candidate.topology), next(iter(partitions)))
         return state.units(partition).get
     if "RoutePart" in words:
         found: dict[str, str] = {}

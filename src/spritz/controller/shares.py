@@ -132,7 +132,7 @@ class Shares:
         if self._stopped:
             return
         if result is not None:
-            self._take({one.association.id: one for one in _decode(result)})
+            self._take({share.association.id: share for share in _decode(result)})
         if self._again:
             self._again = False
             self._reckon()

@@ -206,7 +206,7 @@ class _Watch:
         with self._lock:
             if clock.monotonic() - self._asked_at < _ASK_SECONDS:
                 return
-            waiting = {(each.name, each.owner): each for each in self._open}
+            waiting = {(future.name, future.owner): future for future in self._open}
             store = Store(home())
             try:
                 entries: dict[tuple[str, str], Entry] = {}
@@ -217,10 +217,10 @@ class _Watch:
                 after: dict[tuple[str, str], Entry] = {}
                 for owner in {owner for _, owner in waiting}:
                     after |= {(entry.name, owner): entry for entry in store.open_runs(owner)}
-                for key, each in waiting.items():
-                    each._told = (after.get(key) or store.get(*key)).state
-                    if each._told in states.ENDED:
-                        self._open.discard(each)
+                for key, future in waiting.items():
+                    future._told = (after.get(key) or store.get(*key)).state
+                    if future._told in states.ENDED:
+                        self._open.discard(future)
             finally:
                 store.close()
                 self._asked_at = clock.monotonic()
@@ -366,8 +366,8 @@ def as_completed(futures: Iterable[Future[Result]], timeout: float | None = None
     left = list(futures)
     end = None if timeout is None else clock.monotonic() + timeout
     while left:
-        ended = [each for each in left if each.done()]
-        left = [each for each in left if each not in ended]
+        ended = [future for future in left if future.done()]
+        left = [future for future in left if future not in ended]
         yield from ended
         if left and not ended:
             if end is not None and clock.monotonic() >= end:
@@ -407,11 +407,11 @@ class Executor:
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Wait for submitted runs, or cancel unfinished ones."""
         if cancel_futures:
-            for each in self._futures:
-                each.cancel()
+            for future in self._futures:
+                future.cancel()
         if wait:
-            for each in self._futures:
-                each.wait()
+            for future in self._futures:
+                future.wait()
 
     def __enter__(self) -> Executor:
         return self

@@ -519,12 +519,12 @@ class Clusters:
         topology = cluster.spec.topology
         if topology is None:
             return
-        for each in pods:
-            machine, node = self.machines.get(each.spec.node_name), nodes.get(each.metadata.name)
-            if machine is None or node is None or not is_known(each, nodes):
+        for node_pod in pods:
+            machine, node = self.machines.get(node_pod.spec.node_name), nodes.get(node_pod.metadata.name)
+            if machine is None or node is None or not is_known(node_pod, nodes):
                 continue
             unit = (machine.metadata.labels or {}).get(topology.label, "")
-            if self._placed.get(each.metadata.uid, "") == unit:
+            if self._placed.get(node_pod.metadata.uid, "") == unit:
                 continue
             try:
                 await slurm.update_node(node.name, topology_str=f"{NETWORK}:{unit}")
@@ -534,7 +534,7 @@ class Clusters:
                 # slurmctld does not know the machine's unit yet: it gets its configuration in a moment.
                 self._log("node.not_placed", node=node.name, unit=unit, error=failure.message)
             else:
-                self._placed[each.metadata.uid] = unit
+                self._placed[node_pod.metadata.uid] = unit
 
     async def _make(
         self,

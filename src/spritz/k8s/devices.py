@@ -291,11 +291,11 @@ def _offered(spec: SliceSpec, device: Device, product: str, has_parts: bool) -> 
 
 def gres_of(offered: Sequence[Offered]) -> str:
     """The devices as `Gres=` has them."""
-    gpus = Counter(each.type for each in offered)
+    gpus = Counter(device.type for device in offered)
     shards: Counter[str] = Counter()
-    for each in offered:
-        if each.shares:
-            shards[each.type] += each.shares
+    for device in offered:
+        if device.shares:
+            shards[device.type] += device.shares
     words = [f"{name}:{kind}:{count}" if kind else f"{name}:{count}"
              for name, counts in (("gpu", gpus), ("shard", shards)) for kind, count in counts.items()]  # fmt: skip
     return ",".join(words)

@@ -47,4 +47,7 @@ def _fits(machine: MachineNode, selector: dict[str, str], tolerations: Iterable[
     if any(have.get(name) != value for name, value in selector.items()):
         return False
     allowed = list(tolerations)
-    return all(taint.is_passing or any(taint.is_tolerated(each) for each in allowed) for taint in machine.spec.taints)
+    return all(
+        taint.is_passing or any(taint.is_tolerated(toleration) for toleration in allowed)
+        for taint in machine.spec.taints
+    )

@@ -181,7 +181,7 @@ def describe(workload: str, pods: Sequence[Pod], policy: Policy, closed_nodes: C
         if shape.memory_mib:
             desc["memory_per_cpu"] = {"set": True, "number": math.ceil(shape.memory_mib / shape.cpus)}
         if shape.gres:
-            desc["tres_per_task"] = ",".join(f"gres/{each}={each.count}" for each in shape.gres)
+            desc["tres_per_task"] = ",".join(f"gres/{gres}={gres.count}" for gres in shape.gres)
         if closed:
             desc["excluded_nodes"] = closed
         descriptions.append(desc)

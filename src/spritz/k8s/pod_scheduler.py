@@ -303,8 +303,8 @@ class PodScheduler:
 
     def _slice_changed(self, change: Change[Slice]) -> None:
         self.inventory.set_slice(change.key, self.slices.object_version(change.key) or "", change.new)
-        for each in (change.old, change.new):
-            node = self.nodes.get(each.spec.node_name or "") if each is not None else None
+        for version in (change.old, change.new):
+            node = self.nodes.get(version.spec.node_name or "") if version is not None else None
             if node is not None:
                 self.node_changed(Change(ChangeKind.MODIFIED, node.name, node, node))
         self.look_again()

@@ -93,9 +93,9 @@ class ResourceAdmission:
     async def _cluster(self, cluster: Cluster, _before: Cluster | None, found: Findings) -> None:
         metadata, spec = cluster.metadata, cluster.spec
         node_sets = [
-            each
-            for each in await self._all("nodesets", NodeSet, metadata.namespace)
-            if each.spec.cluster_ref == metadata.name
+            node_set
+            for node_set in await self._all("nodesets", NodeSet, metadata.namespace)
+            if node_set.spec.cluster_ref == metadata.name
         ]
         await self._check_slurm_conf(cluster, node_sets, "spec", found)
         for other in await self._all("spritzclusters", Cluster):
@@ -103,8 +103,8 @@ class ResourceAdmission:
                 _check_databases(cluster, spec.database, other, other.spec.database, found)
         for number, partition in enumerate(spec.partitions):
             for name in partition.node_sets or ():
-                if name not in {each.metadata.name for each in node_sets}:
-                    names = [each.metadata.name for each in node_sets]
+                if name not in {node_set.metadata.name for node_set in node_sets}:
+                    names = [node_set.metadata.name for node_set in node_sets]
                     field = f"spec.partitions[{number}].nodeSets"
                     found.warn(field, f"there is no NodeSet {name} of this cluster yet{_near(name, names)}")
         if spec.database is not None:
@@ -293,9 +293,11 @@ def _check_nodes(node_set: NodeSet, other: NodeSet, found: Findings) -> None:
 
 def _check_room(cluster: Cluster, node_sets: Iterable[NodeSet], field: str, found: Findings) -> None:
     count = 0
-    for each in node_sets:
-        scaling = each.spec.autoscaling
-        count += 0 if each.spec.per_machine else scaling.max_replicas if scaling is not None else each.spec.replicas
+    for node_set in node_sets:
+        scaling = node_set.spec.autoscaling
+        count += (
+            0 if node_set.spec.per_machine else scaling.max_replicas if scaling is not None else node_set.spec.replicas
+        )
     if count > cluster.spec.max_nodes:
         words = f"NodeSets of {cluster.metadata.name} have {count} nodes, of which {cluster.spec.max_nodes} can join"
         found.warn(field, f"{words}: raise maxNodes of the SpritzCluster")

@@ -181,7 +181,7 @@ class Machine:
             waited_for = message.job.prolog_nodes
             if waited_for is not None and self.node not in waited_for:
                 entry.prolog = "done"  # in an earlier life of this daemon, at the allocation
-        elif key.step_id in entry.steps or any(_key(one) == key for one in entry.queued):
+        elif key.step_id in entry.steps or any(_key(queued) == key for queued in entry.queued):
             return []
         elif entry.over:
             return Rejection(code="ESLURM_ALREADY_DONE")
@@ -229,7 +229,7 @@ class Machine:
             if message.step_id in entry.steps:
                 return [EndStep(key, message.kill_wait_seconds, message.cause, message.at)]
             # A step that waits for the Prolog ends without a supervisor, so its report is made here.
-            waiting = [one for one in entry.queued if _key(one) == key]
+            waiting = [queued for queued in entry.queued if _key(queued) == key]
             if waiting:
                 entry.queued.remove(waiting[0])
                 return [self._never_ran(key, "cancelled before it could start")]
@@ -263,7 +263,7 @@ class Machine:
             entry = self._jobs[life] = _JobHere(message.job)
         entry.over = True
         entry.wants_gone = True
-        actions: Actions = [self._never_ran(_key(one), "job was cancelled") for one in entry.queued]
+        actions: Actions = [self._never_ran(_key(queued), "job was cancelled") for queued in entry.queued]
         entry.queued.clear()
         wait = 0.0 if message.kill_now else float(message.kill_wait_seconds)
         actions += [EndStep(key, wait, message.cause, message.at) for key in entry.steps.values()]
@@ -294,7 +294,7 @@ class Machine:
         for life, entry in list(self._jobs.items()):
             entry.over = True
             entry.wants_gone = True
-            actions += [self._never_ran(_key(one), "the node was removed") for one in entry.queued]
+            actions += [self._never_ran(_key(queued), "the node was removed") for queued in entry.queued]
             entry.queued.clear()
             actions += [EndStep(key, 0.0) for key in entry.steps.values()]
             actions += self._go_on(life, entry)

@@ -217,8 +217,11 @@ def _tres_alloc(
     memory = mem_node * nodes if mem_node else mem_cpu * cpus if mem_cpu else mem_counted
     text = tres_alloc(allocation, cpus, memory, count, convert=convert, billing=billing)
     if allocation is None:
-        for one, times in (*((one, nodes) for one in (*gres, *gpus)), *((one, 1) for one in gpus_of_job)):
-            name, kind, number = one["name"], one.get("type", ""), one.get("count", 1) * times
+        for request, times in (
+            *((request, nodes) for request in (*gres, *gpus)),
+            *((request, 1) for request in gpus_of_job),
+        ):
+            name, kind, number = request["name"], request.get("type", ""), request.get("count", 1) * times
             text += f",gres/{name}={number}"
             if kind:
                 text += f",gres/{name}:{kind}={number}"

@@ -200,8 +200,8 @@ def _node_lines(job: Job) -> list[str]:
     totals: dict[tuple[str, str], int] = {}
     runs: list[tuple[list[str], str]] = []
     for node in allocation.nodes:
-        for one in node.gres:
-            totals[one.name, one.type] = totals.get((one.name, one.type), 0) + one.count
+        for held in node.gres:
+            totals[held.name, held.type] = totals.get((held.name, held.type), 0) + held.count
 
         share = f"CPU_IDs={format_ids(int(node.cpus, 16))} Mem={node.memory_mib} GRES={_devices(node.gres)}"
         if runs and runs[-1][1] == share:
@@ -213,7 +213,7 @@ def _node_lines(job: Job) -> list[str]:
 
 
 def _devices(given: Iterable[GresAllocation]) -> str:
-    return ",".join(format_indexes(one.name, one.type, one.count, int(one.indexes, 16)) for one in given)
+    return ",".join(format_indexes(held.name, held.type, held.count, int(held.indexes, 16)) for held in given)
 
 
 def _request(job: Job) -> list[str]:

@@ -18,8 +18,8 @@ def gres_text(view: NodeView) -> str:
     config = view.node.config
     text = config.gres_text
     if not text:
-        text = ",".join(format_capacity(one.name, one.type, one.count) for one in config.capacity.gres)
-    if not any(one.cores for one in config.capacity.gres):
+        text = ",".join(format_capacity(line.name, line.type, line.count) for line in config.capacity.gres)
+    if not any(line.cores for line in config.capacity.gres):
         return text
     return ",".join(item + _sockets(config.capacity, item) for item in text.split(","))
 
@@ -55,10 +55,10 @@ def configured_tres(view: NodeView) -> list[tuple[str, int]]:
     capacity = view.node.config.capacity
     pairs = [("cpu", capacity.cpus), ("mem", capacity.memory_mib), ("billing", capacity.cpus)]
     counts: dict[str, int] = {}
-    for one in capacity.gres:
-        counts[f"gres/{one.name}"] = counts.get(f"gres/{one.name}", 0) + one.count
-        if one.type:
-            counts[f"gres/{one.name}:{one.type}"] = counts.get(f"gres/{one.name}:{one.type}", 0) + one.count
+    for line in capacity.gres:
+        counts[f"gres/{line.name}"] = counts.get(f"gres/{line.name}", 0) + line.count
+        if line.type:
+            counts[f"gres/{line.name}:{line.type}"] = counts.get(f"gres/{line.name}:{line.type}", 0) + line.count
     return pairs + list(counts.items())
 
 

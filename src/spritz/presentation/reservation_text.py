@@ -78,9 +78,9 @@ def tres(reservation: Reservation) -> str:
     """`cpu=8,gres/gpu=2`"""
     counts = {"cpu": reservation.cpu_count} if reservation.cpu_count else {}
     for _node, gres in reservation.gres:
-        for one in gres:
-            for name in {f"gres/{one.name}", f"gres/{one.name}:{one.type}" if one.type else f"gres/{one.name}"}:
-                counts[name] = counts.get(name, 0) + one.count
+        for held in gres:
+            for name in {f"gres/{held.name}", f"gres/{held.name}:{held.type}" if held.type else f"gres/{held.name}"}:
+                counts[name] = counts.get(name, 0) + held.count
     return ",".join(f"{name}={counts[name]}" for name in sorted(counts))
 
 

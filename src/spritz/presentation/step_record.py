@@ -67,9 +67,9 @@ def tres(view: StepView) -> list[tuple[str, int]]:
     for node in step.nodes:
         sums["cpu"] += node.allocation.cpu_count
         sums["mem"] += node.allocation.memory_mib
-        for one in node.allocation.gres:
-            sums[f"gres/{one.name}"] = sums.get(f"gres/{one.name}", 0) + one.count
-            if one.type:
-                typed = f"gres/{one.name}:{one.type}"
-                sums[typed] = sums.get(typed, 0) + one.count
+        for held in node.allocation.gres:
+            sums[f"gres/{held.name}"] = sums.get(f"gres/{held.name}", 0) + held.count
+            if held.type:
+                typed = f"gres/{held.name}:{held.type}"
+                sums[typed] = sums.get(typed, 0) + held.count
     return [(name, count) for name, count in sums.items() if count]

@@ -86,7 +86,7 @@ def render_value(name: str, value: Any) -> str:
     if isinstance(value, msgspec.Struct):
         return f"({render_struct(value)})"
     if isinstance(value, tuple):
-        return ",".join(render_value("", one) for one in value) or "()"
+        return ",".join(render_value("", item) for item in value) or "()"
     return str(getattr(value, "value", value))
 
 

@@ -221,7 +221,12 @@ class Window:
 
     def _reservation(self, name: str, hour: int) -> _Reserved | None:
         return next(
-            (one for one in self._reserved.get(name, ()) if overlap(one.start, one.end, hour, hour + _HOUR)), None
+            (
+                reserved
+                for reserved in self._reserved.get(name, ())
+                if overlap(reserved.start, reserved.end, hour, hour + _HOUR)
+            ),
+            None,
         )
 
     # Results
@@ -249,15 +254,15 @@ class Window:
     def uncounted(self, hour: int) -> dict[Holder, Amounts]:
         """What `counted` leaves out of that hour."""
         holders = {holder: dict(sums) for holder, sums in self._holders.get(hour, {}).items()}
-        for one in (one for several in self._reserved.values() for one in several):
-            seconds = overlap(one.start, one.end, hour, hour + _HOUR)
-            if not seconds or not one.holders:
+        for reserved in (reserved for several in self._reserved.values() for reserved in several):
+            seconds = overlap(reserved.start, reserved.end, hour, hour + _HOUR)
+            if not seconds or not reserved.holders:
                 continue
-            used = one.used.get(hour, {})
-            for name, count in one.tres:
-                share = max(0, count * seconds - used.get(name, 0)) // len(one.holders)
+            used = reserved.used.get(hour, {})
+            for name, count in reserved.tres:
+                share = max(0, count * seconds - used.get(name, 0)) // len(reserved.holders)
                 if share and name != "node":
-                    for holder in one.holders:
+                    for holder in reserved.holders:
                         sums = holders.setdefault(holder, {})
                         sums[name] = sums.get(name, 0) + share
         return holders
@@ -302,9 +307,9 @@ class Window:
         if record.state != "DOWN":
             start = max(start, self._busy.get(record.place, 0))
         seconds = overlap(start, end, hour, hour + _HOUR)
-        for one in (one for several in self._reserved.values() for one in several):
-            if seconds and one.maintenance and record.node in one.nodes:
-                seconds -= overlap(max(start, hour), min(end, hour + _HOUR), one.start, one.end)
+        for reserved in (reserved for several in self._reserved.values() for reserved in several):
+            if seconds and reserved.maintenance and record.node in reserved.nodes:
+                seconds -= overlap(max(start, hour), min(end, hour + _HOUR), reserved.start, reserved.end)
         return max(0, seconds)
 
 

@@ -54,7 +54,9 @@ def cover(start: int, end: int) -> list[tuple[int, int, int]]:
     runs: list[tuple[int, int, int]] = []
     at = start
     while at < end:
-        period = next((one for one in PERIODS if floor(one, at) == at and following(one, at) <= end), HOUR)
+        period = next(
+            (candidate for candidate in PERIODS if floor(candidate, at) == at and following(candidate, at) <= end), HOUR
+        )
         after = following(period, at)
         if runs and runs[-1][0] == period:
             runs[-1] = (period, runs[-1][1], after)

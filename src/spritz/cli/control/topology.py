@@ -39,7 +39,7 @@ def show(session: Session, words: list[str]) -> int:
     chosen = [network for network in networks if network.name == topo] if topo is not None else networks
     if topo is None and not conditions:
         chosen = networks[:1]
-    rows = [row for each in chosen for row in _rows(each)]
+    rows = [row for topology in chosen for row in _rows(topology)]
     for kind, name in conditions.items():
         if kind != "topo":
             rows = _with(rows, kind, name)

@@ -117,7 +117,7 @@ def _value(session: Session, key: str, text: str, word: str) -> dict[str, object
         names = _nodes(session, text)
         return {"nodes": names, "nodes_text": text}
 
-    entry = next(one for one in PARTITION_KEYS if one.name == key)
+    entry = next(candidate for candidate in PARTITION_KEYS if candidate.name == key)
     try:
         if text.startswith("-") and key not in ("MaxTime", "DefaultTime"):
             raise ValueError(text)  # slurm.conf takes -1 for no limit; scontrol does not

@@ -40,7 +40,7 @@ def advise(jobs: Sequence[Efficiency]) -> list[Advice]:
     if not known:
         return []
     advice = [_cpus(known), _memory(known), _gpus(known), _time(known)]
-    return [one for one in advice if one is not None]
+    return [suggestion for suggestion in advice if suggestion is not None]
 
 
 def _cpus(jobs: list[Efficiency]) -> Advice | None:

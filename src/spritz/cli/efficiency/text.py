@@ -113,9 +113,11 @@ def _next_time(advice: list[Advice], *, of: str, to: str = "") -> list[str]:
     if not advice:
         return ["", f"Nothing to change: what was asked for suits {of}, as far as it is known."]
     lines = ["", f"Next time{to}, in place of what it asks for now:"]
-    width = max(len(one.line) for one in advice)
-    for one in advice:
-        lines.append(f"  {one.line.ljust(width)}   # {one.why}" if one.line else f"  # {one.why}")
+    width = max(len(suggestion.line) for suggestion in advice)
+    for suggestion in advice:
+        lines.append(
+            f"  {suggestion.line.ljust(width)}   # {suggestion.why}" if suggestion.line else f"  # {suggestion.why}"
+        )
     return lines
 
 

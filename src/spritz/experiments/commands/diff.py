@@ -44,7 +44,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     code = snapshot.diff(base / "snapshots.git", *trees, *options) if all(trees) and trees[0] != trees[1] else ""
     if arguments.json:
         changes = {
-            title.lower(): [{"name": one.name, "old": one.old, "new": one.new} for one in difference]
+            title.lower(): [{"name": change.name, "old": change.old, "new": change.new} for change in difference]
             for title, difference in parts
         }
         same = trees[0] == trees[1] if all(trees) else None
@@ -54,7 +54,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     terminal.out(f"{old.name} → {new.name}\n")
     for title, difference in parts:
         if difference:
-            terminal.out(f"\n{title}\n" + "".join(f"  {one.line}\n" for one in difference))
+            terminal.out(f"\n{title}\n" + "".join(f"  {change.line}\n" for change in difference))
     if trees[0] == trees[1]:
         terminal.out("\nThe code is the same.\n" if trees[0] else "")
     elif all(trees):
@@ -111,4 +111,4 @@ def _conda(line: str) -> tuple[str, str]:
 
 def _changed(old: dict[str, str], new: dict[str, str]) -> list[Change]:
     every = [Change(name, old.get(name, ""), new.get(name, "")) for name in sorted({*old, *new})]
-    return [one for one in every if one.old != one.new]
+    return [change for change in every if change.old != change.new]

@@ -45,7 +45,7 @@ def key(pipeline: Pipeline, step: StepRecord, unit: Unit) -> str:
         known = [pipeline.about(source, unit) for unit in units] if units is not None else [None]
         if None in known:
             return ""
-        used[source] = [each["digest"] for each in known if each]
+        used[source] = [about["digest"] for about in known if about]
     text = json.dumps(
         [
             step.function, step.source, step.arguments, step.named, used, _item(pipeline, step, unit),

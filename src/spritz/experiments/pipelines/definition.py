@@ -93,7 +93,7 @@ class Definition:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Definition:
         return Definition(
-            data["name"], data["file"], data["parameters"], [StepRecord(**each) for each in data["steps"]]
+            data["name"], data["file"], data["parameters"], [StepRecord(**step) for step in data["steps"]]
         )
 
 
@@ -103,11 +103,11 @@ def references(value: Any) -> Iterator[str]:
         if isinstance(value.get("$step"), str):
             yield value["$step"]
         else:
-            for each in value.values():
-                yield from references(each)
+            for part in value.values():
+                yield from references(part)
     elif isinstance(value, list):
-        for each in value:
-            yield from references(each)
+        for part in value:
+            yield from references(part)
 
 
 def filled(value: Any, step_value: Callable[[str], Any], item: Any = None) -> Any:
@@ -254,9 +254,9 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, Ref):
         return {"$step": value.name}
     if isinstance(value, Mapping):
-        return {str(key): _plain(each, where) for key, each in value.items()}
+        return {str(key): _plain(part, where) for key, part in value.items()}
     if isinstance(value, list | tuple | range):
-        return [_plain(each, where) for each in value]
+        return [_plain(part, where) for part in value]
     if isinstance(value, Path):
         return str(value)
     if value is not None and not isinstance(value, str | int | float | bool):
@@ -476,11 +476,11 @@ def _ordered(steps: list[StepRecord], where: str) -> list[StepRecord]:
     """Each after its sources. Raises ExperimentError naming a circle."""
     left, done = list(steps), list[StepRecord]()
     while left:
-        ready = [each for each in left if all(source in {d.name for d in done} for source in each.sources)]
+        ready = [step for step in left if all(source in {d.name for d in done} for source in step.sources)]
         if not ready:
-            raise ExperimentError(f"{where}: steps depend on one another: {', '.join(each.name for each in left)}")
+            raise ExperimentError(f"{where}: steps depend on one another: {', '.join(step.name for step in left)}")
         done += ready
-        left = [each for each in left if each not in ready]
+        left = [step for step in left if step not in ready]
     return done
 
 

@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
             print(f"spritz: {step.name} has its value of an earlier run with the same code and inputs", file=sys.stderr)
         elif status := _run(pipeline, step, unit):
             return status
-    if any(each.over == {"$step": step.name} and step.over is None for each in pipeline.definition.steps):
+    if any(other.over == {"$step": step.name} and step.over is None for other in pipeline.definition.steps):
         return _submit_rest(pipeline, step)
     return 0
 
@@ -89,7 +89,7 @@ def _run(pipeline: Pipeline, step: StepRecord, unit: Unit) -> int:
                 return 65
         data = cache.pickled(value, step.name)
     known = {**cache.about(value, data), "run": os.environ["SPRITZ_RUN"], "cached": False}
-    fans_out = step.over is None and any(each.over == {"$step": step.name} for each in pipeline.definition.steps)
+    fans_out = step.over is None and any(other.over == {"$step": step.name} for other in pipeline.definition.steps)
     if fans_out and known["length"] is None:
         print(f"spritz: {step.name} is mapped over: a list is expected, not {type(value).__name__}", file=sys.stderr)
         return 65

@@ -404,13 +404,13 @@ def _accrual(
         if own.max_jobs_accrue_pu is not None:
             yield ("qu", qos.name, user), own.max_jobs_accrue_pu
     if qos is None or qos.record.grp_jobs_accrue is None:
-        for one in chain:
-            if one.record.grp_jobs_accrue is not None:
-                yield ("a", one.record.id), one.record.grp_jobs_accrue
+        for bounds in chain:
+            if bounds.record.grp_jobs_accrue is not None:
+                yield ("a", bounds.record.id), bounds.record.grp_jobs_accrue
     if qos is None or (qos.record.max_jobs_accrue_pu is None and qos.record.max_jobs_accrue_pa is None):
-        for one in chain[:1]:
-            if one.max_accrue is not None:
-                yield ("a", one.record.id), one.max_accrue
+        for bounds in chain[:1]:
+            if bounds.max_accrue is not None:
+                yield ("a", bounds.record.id), bounds.max_accrue
 
 
 def _threshold(qos: QosBounds | None) -> float | None:

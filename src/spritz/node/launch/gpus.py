@@ -38,9 +38,9 @@ def mps_each(capacity: tuple[GresCapacity, ...]) -> int:
 def gpu_mask(gres: tuple[GresAllocation, ...]) -> int:
     """All GPUs in an allocation, those that it has shards of included."""
     mask = 0
-    for one in gres:
-        if one.name in _OF_GPUS:
-            mask |= mask_of(one.indexes)
+    for share in gres:
+        if share.name in _OF_GPUS:
+            mask |= mask_of(share.indexes)
     return mask
 
 
@@ -73,13 +73,13 @@ def gpu_variables(
     """
     mask = gpu_mask(gres)
     variables = visible(mask, kinds, mask if local else 0, uuids)
-    count = sum(mask_of(one.indexes).bit_count() for one in gres if one.name == "gpu")
+    count = sum(mask_of(share.indexes).bit_count() for share in gres if share.name == "gpu")
     if count:
         variables["SLURM_GPUS_ON_NODE"] = str(count)
-    shards = sum(one.count for one in gres if one.name == "shard")
+    shards = sum(share.count for share in gres if share.name == "shard")
     if shards:
         variables["SLURM_SHARDS_ON_NODE"] = str(shards)
-    mps = sum(one.count for one in gres if one.name == "mps")
+    mps = sum(share.count for share in gres if share.name == "mps")
     if mps and mps_each:
         variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(max(1, mps * 100 // mps_each))
     return variables
@@ -98,7 +98,9 @@ def device_files(
         if line.name in _OF_GPUS:
             mask = gpu_mask(gres)
         else:
-            mask = sum({1 << bit for one in gres if one.name == line.name for bit in mask_ids(mask_of(one.indexes))})
+            mask = sum(
+                {1 << bit for share in gres if share.name == line.name for bit in mask_ids(mask_of(share.indexes))}
+            )
         for place, files in enumerate(line.files, line.first_index):
             (indexes if mask >> place & 1 else denied).extend(files.split(","))
     return tuple(file for file in denied if file not in indexes), tuple(indexes)

@@ -63,7 +63,7 @@ def shaped(version_word: str, operation: str, body: dict[str, Any]) -> dict[str,
     from spritz.presentation.json.documents import operations
     from spritz.presentation.json.shape import Shapes
 
-    answer = next(one.answer for one in operations(version) if one.key == operation)
+    answer = next(candidate.answer for candidate in operations(version) if candidate.key == operation)
     return {name: Shapes(version).value(answer, name)(value) for name, value in body.items()}
 
 

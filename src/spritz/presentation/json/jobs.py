@@ -307,7 +307,7 @@ def _gres_detail(job: Job) -> tuple[str, ...]:
     if job.allocation is None:
         return ()
     return tuple(
-        ",".join(format_indexes(one.name, one.type, one.count, int(one.indexes, 16)) for one in node.gres)
+        ",".join(format_indexes(held.name, held.type, held.count, int(held.indexes, 16)) for held in node.gres)
         for node in job.allocation.nodes
         if node.gres
     )

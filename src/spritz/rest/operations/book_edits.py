@@ -145,8 +145,8 @@ def _small(path: str, value: Any) -> int:
 def tres_of(path: str, given: Iterable[Given]) -> str:
     """A list of TRES as text: `cpu=4,gres/gpu=2`. Raises Refused. `path`: for the error."""
     words = []
-    for one in given:
-        kind, name, count = one.get("type") or "", one.get("name") or "", one.get("count")
+    for pair in given:
+        kind, name, count = pair.get("type") or "", pair.get("name") or "", pair.get("count")
         if not kind or not isinstance(count, int):
             raise bad(path, "a TRES has no type or count", "ESLURM_INVALID_TRES")
         words.append(f"{kind}/{name}={count}" if name else f"{kind}={count}")

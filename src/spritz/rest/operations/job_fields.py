@@ -157,12 +157,12 @@ _MOST = 0xFFFFFFFE
 
 
 def _requests(text: str) -> tuple[GresRequest, ...]:
-    return tuple(GresRequest(one.name, one.type or "", one.count) for one in gres.parse(text))
+    return tuple(GresRequest(request.name, request.type or "", request.count) for request in gres.parse(text))
 
 
 def _gpus(name: str, text: str) -> tuple[GresRequest, ...]:
     found = _requests(text)
-    if any(one.name != "gpu" for one in found):
+    if any(request.name != "gpu" for request in found):
         raise bad(name, "only gres/gpu is supported by Spritz here", code="ESLURM_INVALID_GRES")
     return found
 

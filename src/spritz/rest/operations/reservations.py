@@ -158,8 +158,8 @@ def _license(word: str) -> tuple[str, int]:
 
 def _tres(fields: dict[str, Any], given: list[dict[str, Any]]) -> None:
     gres = []
-    for one in given:
-        kind, name, count = (one.get("type") or "").lower(), one.get("name") or "", int(one.get("count") or 0)
+    for pair in given:
+        kind, name, count = (pair.get("type") or "").lower(), pair.get("name") or "", int(pair.get("count") or 0)
         if kind == "cpu":
             fields["cpu_count"] = count
         elif kind == "node":

@@ -96,7 +96,7 @@ def _dealt(
     """
     chosen = sorted(chosen, key=lambda candidate: candidate.index)
     left = wanted
-    ahead = tuple(map(sum, zip(*(have[each.index] for each in chosen), strict=True)))
+    ahead = tuple(map(sum, zip(*(have[taken.index] for taken in chosen), strict=True)))
     parts: list[tuple[Candidate, Request]] = []
     for later, candidate in zip(range(len(chosen) - 1, -1, -1), chosen, strict=True):
         # `ahead`: what the nodes that follow have of each type. This node must take what they lack (`share`); beyond

@@ -454,11 +454,11 @@ class Controllers:
         strategy = spec["strategy"]
         if spec.get("paused"):
             return
-        alive = [each for each in old if each["spec"]["replicas"] > 0]
+        alive = [replica_set for replica_set in old if replica_set["spec"]["replicas"] > 0]
         if strategy["type"] == "Recreate":
-            for each in alive:
-                await self._resize(namespace, each, 0)
-            if any((each.get("status") or {}).get("replicas", 0) for each in old):
+            for replica_set in alive:
+                await self._resize(namespace, replica_set, 0)
+            if any((replica_set.get("status") or {}).get("replicas", 0) for replica_set in old):
                 return
             await self._resize(namespace, current, replicas)
             return
@@ -466,19 +466,19 @@ class Controllers:
         unavailable = _share(strategy, "maxUnavailable", replicas, up=False)
         if surge == unavailable == 0:
             unavailable = 1
-        others = sum(each["spec"]["replicas"] for each in old)
+        others = sum(replica_set["spec"]["replicas"] for replica_set in old)
         size = min(replicas, max(0, replicas + surge - others)) if others else replicas
         if size > current["spec"]["replicas"] or not others:
             await self._resize(namespace, current, size)
-        ready = sum((each.get("status") or {}).get("availableReplicas", 0) for each in [*old, current])
+        ready = sum((replica_set.get("status") or {}).get("availableReplicas", 0) for replica_set in [*old, current])
         spare = ready - (replicas - unavailable)
-        for each in alive:
+        for replica_set in alive:
             # Remove replicas that are not ready first.
-            broken = each["spec"]["replicas"] - (each.get("status") or {}).get("availableReplicas", 0)
-            less = min(each["spec"]["replicas"], max(0, broken) + max(0, spare))
+            broken = replica_set["spec"]["replicas"] - (replica_set.get("status") or {}).get("availableReplicas", 0)
+            less = min(replica_set["spec"]["replicas"], max(0, broken) + max(0, spare))
             if less > 0:
                 spare -= max(0, less - max(0, broken))
-                await self._resize(namespace, each, each["spec"]["replicas"] - less)
+                await self._resize(namespace, replica_set, replica_set["spec"]["replicas"] - less)
 
     async def _resize(self, namespace: str, each: Object, replicas: int) -> None:
         if each["spec"]["replicas"] != replicas:

@@ -329,7 +329,7 @@ class Nodes:
             if why:
                 reasons[why] = reasons.get(why, 0) + 1
             else:
-                placed = sum(each["spec"].get("nodeName") == name for each in self._cluster.among("pods"))
+                placed = sum(pod_here["spec"].get("nodeName") == name for pod_here in self._cluster.among("pods"))
                 fitting.append((placed, name))
         if fitting:
             binding = {"target": {"kind": "Node", "name": min(fitting)[1]}}
@@ -339,10 +339,10 @@ class Nodes:
         words = ", ".join(f"{count} {why}" for why, count in sorted(reasons.items()))
         message = f"0/{len(self.machines)} nodes are available: {words}."
 
-        def change(each: Object) -> Object:
+        def change(pod_here: Object) -> Object:
             now = self._cluster.timestamp()
-            set_condition(each, "PodScheduled", "False", now, reason="Unschedulable", message=message)
-            return each
+            set_condition(pod_here, "PodScheduled", "False", now, reason="Unschedulable", message=message)
+            return pod_here
 
         await self._modify(pod, change)
 
