@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spritz.model.commands.job import SubmitJob
-from spritz.model.job import JobSpec
+from spritz.model.job import JobRequest, JobSpec
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
@@ -48,14 +48,14 @@ def member(federation: Iterable[FederationMember], cluster: str) -> FederationMe
     return next((cluster_member for cluster_member in federation if cluster_member.cluster == cluster), None)
 
 
-def may_have_siblings(spec: JobSpec) -> bool:
+def may_have_siblings(spec: JobRequest) -> bool:
     """Whether the job may run on another cluster than the one that took it. Components of a heterogeneous job, which
     the request alone does not tell, stay together there.
     """
     return not (spec.array or spec.external or spec.cron is not None)
 
 
-def viable(federation: Iterable[FederationMember], spec: JobSpec) -> tuple[str, ...]:
+def viable(federation: Iterable[FederationMember], spec: JobRequest) -> tuple[str, ...]:
     """Clusters that may be given the job now, by number: ACTIVE, and they suit it."""
     return tuple(
         cluster_member.cluster
@@ -64,12 +64,12 @@ def viable(federation: Iterable[FederationMember], spec: JobSpec) -> tuple[str, 
     )
 
 
-def may_keep(one: FederationMember | None, spec: JobSpec) -> bool:
+def may_keep(one: FederationMember | None, spec: JobRequest) -> bool:
     """A cluster that was given the job may still start it: a draining one too, an INACTIVE one not."""
     return one is not None and one.state != "INACTIVE" and suits(one, spec)
 
 
-def suits(one: FederationMember, spec: JobSpec) -> bool:
+def suits(one: FederationMember, spec: JobRequest) -> bool:
     """It is named, if any are, and has a feature that is asked for (with `!`: none of them)."""
     if spec.clusters and one.cluster not in spec.clusters:
         return False

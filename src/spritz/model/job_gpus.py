@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from spritz.model.job import JobSpec
+    from spritz.model.job import JobRequest
 
 
-def gpus_each_node(spec: JobSpec) -> int:
+def gpus_each_node(spec: JobRequest) -> int:
     """GPUs per node; 0 if no option says."""
     named = sum(item.count for item in spec.gpus_per_node)
     named += sum(item.count for item in spec.gres_per_node if item.name == "gpu")

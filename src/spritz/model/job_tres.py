@@ -12,7 +12,7 @@ from spritz.notation.tres import format as format_tres
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from spritz.model.job import Job, JobSpec
+    from spritz.model.job import Job, JobRequest, JobSpec
     from spritz.model.resources import Allocation, GresRequest, NodeAllocation
 
 
@@ -21,27 +21,27 @@ def cpu_count(job: Job) -> int:
     return job.allocation.cpu_count if job.allocation is not None else least_cpus(job.spec)
 
 
-def least_cpus(spec: JobSpec) -> int:
+def least_cpus(spec: JobRequest) -> int:
     """The least number of CPUs that the job will hold. With --overcommit a node's tasks need one."""
     nodes = max(1, spec.nodes_min)
     return nodes if spec.overcommit else max(nodes, task_count(spec) * (spec.cpus_per_task or 1), gpu_cpus(spec))
 
 
-def gpu_cpus(spec: JobSpec) -> int:
+def gpu_cpus(spec: JobRequest) -> int:
     """CPUs that the request for GPUs implies by --cpus-per-gpu."""
     if not spec.cpus_per_gpu:
         return 0
     return spec.cpus_per_gpu * requested_gres(spec).get("gpu", 0)
 
 
-def task_count(spec: JobSpec) -> int:
+def task_count(spec: JobRequest) -> int:
     """Tasks that the job requests: --ntasks, or --ntasks-per-node times the least number of nodes."""
     if spec.tasks_per_node and not spec.tasks_given:
         return spec.tasks_per_node * spec.nodes_min
     return spec.tasks
 
 
-def requested_gres(spec: JobSpec) -> dict[str, int]:
+def requested_gres(spec: JobRequest) -> dict[str, int]:
     """name or name:type -> number for the whole job."""
     counts: dict[str, int] = {}
 

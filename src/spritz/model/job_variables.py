@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from spritz.model.job import Job, JobSpec
+    from spritz.model.job import Job, JobRequest
     from spritz.model.resources import GresRequest
 
 #: PATH of a site's programs
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def request_variables(spec: JobSpec) -> dict[str, str]:
+def request_variables(spec: JobRequest) -> dict[str, str]:
     """The request; a variable is set only if its option was given."""
     numbers = {
         "SLURM_CPUS_PER_TASK": spec.cpus_per_task,

@@ -14,7 +14,7 @@ from spritz.notation import distribution
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spritz.model.job import Job, JobSpec
+    from spritz.model.job import Job, JobRequest
 
 #: stands for any number of tasks (--overcommit)
 UNLIMITED = 1 << 30
@@ -52,13 +52,13 @@ def job_task_counts(job: Job) -> tuple[int, ...]:
     return counts if counts is not None else allocation.tasks or even_counts(spec.tasks, len(capacities))
 
 
-def _is_tied(spec: JobSpec) -> bool:
+def _is_tied(spec: JobRequest) -> bool:
     """Whether more than CPUs decides how many tasks a node holds."""
     tied = spec.tasks_per_core or spec.tasks_per_socket or spec.tasks_per_gpu or spec.gpus_per_task
     return bool(tied or spec.gres_per_task) or spec.distribution.lower() == "arbitrary"
 
 
-def _leaves_tasks_open(spec: JobSpec) -> bool:
+def _leaves_tasks_open(spec: JobRequest) -> bool:
     """Whether the request leaves the number of tasks open."""
     return not (spec.tasks_given or spec.tasks_per_node or spec.gpus_per_task)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from spritz.model.cluster import McsPolicy
-    from spritz.model.job import JobSpec
+    from spritz.model.job import JobRequest, JobSpec
 
 
 class BadLabel(ValueError):
@@ -51,7 +51,7 @@ def label_of(policy: McsPolicy, spec: JobSpec, groups: Collection[str]) -> str:
     return default
 
 
-def kept_by(policy: McsPolicy, spec: JobSpec) -> str:
+def kept_by(policy: McsPolicy, spec: JobRequest) -> str:
     """The job's MCS label: only jobs with the same label may share its nodes; "" shares only with unlabelled jobs."""
     if not spec.mcs_label or policy.select == "noselect":
         return ""

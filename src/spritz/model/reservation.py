@@ -15,7 +15,7 @@ from msgspec import Struct
 from spritz.model.resources import GresAllocation, mask_of
 
 if TYPE_CHECKING:
-    from spritz.model.job import JobSpec
+    from spritz.model.job import JobRequest
 
 DAY = 86_400.0
 
@@ -203,7 +203,7 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return "OVERLAP" in other.flags and not self.maintenance
 
 
-def leaving_seconds(spec: JobSpec) -> int:
+def leaving_seconds(spec: JobRequest) -> int:
     """Seconds that a job takes to leave a reservation of others, with --signal=R:; -1 if it does not."""
     signal = spec.end_signal
     return signal.seconds if signal is not None and signal.reservation else -1

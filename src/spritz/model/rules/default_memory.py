@@ -11,7 +11,7 @@ from spritz.model.rules.job_size import gpus_by_tasks
 
 if TYPE_CHECKING:
     from spritz.model.cluster import ClusterSettings
-    from spritz.model.job import JobSpec
+    from spritz.model.job import JobRequest
     from spritz.model.partition import Partition
 
 #: MiB per node, per CPU and per GPU; one of them is set. 0 per node: all memory of the node
@@ -19,7 +19,7 @@ Memory = tuple[int | None, int | None, int | None]
 ALL: Memory = (0, None, None)
 
 
-def memory_of(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> Memory:
+def memory_of(spec: JobRequest, partition: Partition, settings: ClusterSettings) -> Memory:
     """What the job asks for, else the default of its partition or of the cluster, else all memory of each node."""
     asked = (spec.memory_mib_per_node, spec.memory_mib_per_cpu, spec.memory_mib_per_gpu)
     if any(value is not None for value in asked):
@@ -27,7 +27,7 @@ def memory_of(spec: JobSpec, partition: Partition, settings: ClusterSettings) ->
     return default_memory(spec, partition, settings) or ALL
 
 
-def default_memory(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> Memory | None:
+def default_memory(spec: JobRequest, partition: Partition, settings: ClusterSettings) -> Memory | None:
     """The memory of a job that asks for none: the partition's default before the cluster's. None: there is
     no default.
     """
@@ -42,7 +42,7 @@ def default_memory(spec: JobSpec, partition: Partition, settings: ClusterSetting
     return None
 
 
-def asks_gpus(spec: JobSpec) -> bool:
+def asks_gpus(spec: JobRequest) -> bool:
     """Whether any option of the job asks for GPUs."""
     named = (*spec.gres_per_node, *spec.gres_per_task)
     counted = (*spec.gpus, *spec.gpus_per_node, *spec.gpus_per_task, *spec.gpus_per_socket)

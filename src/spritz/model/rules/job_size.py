@@ -20,7 +20,7 @@ from spritz.model.limits import flags
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from spritz.model.job import JobSpec
+    from spritz.model.job import JobRequest, JobSpec
     from spritz.model.partition import Partition
 
 
@@ -57,7 +57,7 @@ def size_of(spec: JobSpec, partition: Partition, lifted: Collection[str]) -> Siz
     return Size(fewest, most, tasks)
 
 
-def tasks_asked(spec: JobSpec) -> int | None:
+def tasks_asked(spec: JobRequest) -> int | None:
     """Number of tasks by the job's options, each GPU `counted_once`; None if no option says."""
     tasks = spec.tasks if spec.tasks_given else None
     if tasks is None and spec.nodes_given and spec.tasks_per_node and spec.nodes_max in (0, spec.nodes_min):
@@ -70,7 +70,7 @@ def tasks_asked(spec: JobSpec) -> int | None:
     return total * spec.tasks_per_gpu if total and spec.tasks_per_gpu else tasks
 
 
-def gpus_by_tasks(spec: JobSpec) -> int:
+def gpus_by_tasks(spec: JobRequest) -> int:
     """GPUs that follow from --ntasks-per-gpu and the number of tasks, if no other option gives their number; else 0."""
     if not spec.tasks_per_gpu or spec.gpus_per_node or (spec.gpus and not spec.gpus_per_task):
         return 0

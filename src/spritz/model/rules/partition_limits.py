@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from spritz.model.cluster import ClusterSettings
-    from spritz.model.job import JobSpec
+    from spritz.model.job import JobRequest, JobSpec
     from spritz.model.partition import Partition
 
 
@@ -49,7 +49,7 @@ def too_many_nodes(size: Size, partition: Partition, lifted: Collection[str]) ->
     return many and flags.PARTITION_MAX_NODES not in lifted
 
 
-def too_much_memory(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> tuple[str, int, int] | None:
+def too_much_memory(spec: JobRequest, partition: Partition, settings: ClusterSettings) -> tuple[str, int, int] | None:
     """The limit on memory that the job exceeds: its name, the request and the limit in MiB; None if there is none.
 
     A limit of the partition replaces the cluster's.

@@ -12,7 +12,7 @@ from spritz.model.resources import mask_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from spritz.model.job import JobSpec
+    from spritz.model.job import JobRequest, JobSpec
     from spritz.model.reservation import Reservation
     from spritz.model.resources import NodeAllocation
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 OCCURRENCES = 2
 
 
-def names_of(spec: JobSpec) -> tuple[str, ...]:
+def names_of(spec: JobRequest) -> tuple[str, ...]:
     """Names in --reservation=a,b; each once, in order of preference."""
     return tuple(dict.fromkeys(name for name in spec.reservation.split(",") if name))
 
@@ -31,7 +31,7 @@ def admits(reservation: Reservation, spec: JobSpec) -> bool:
     return reservation.admits(user=spec.user, gids=(spec.gid, *spec.groups), account=spec.account)
 
 
-def asks_for(spec: JobSpec, reservation: Reservation) -> bool:
+def asks_for(spec: JobRequest, reservation: Reservation) -> bool:
     """Whether the job names the reservation. A job that names none asks for magnetic ones."""
     names = names_of(spec)
     return reservation.name in names if names else reservation.magnetic

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from spritz.model.cluster import ClusterSettings
-    from spritz.model.job import JobSpec
+    from spritz.model.job import JobRequest, JobSpec
     from spritz.model.partition import Partition
     from spritz.model.resources import Allocation, NodeCapacity
 
@@ -42,7 +42,7 @@ def has_segment(partition: Partition, sharing: Sharing) -> bool:
     return partition.exclusive_topo or sharing is Sharing.TOPO
 
 
-def jobs_per_cpu(partition: Partition, spec: JobSpec) -> int:
+def jobs_per_cpu(partition: Partition, spec: JobRequest) -> int:
     """How many jobs of the partition may share a CPU of this one; 1: its CPUs are its own.
 
     A job for which its nodes are rebooted shares none.
@@ -92,7 +92,7 @@ def exceeds_partition_cpus(partition: PartitionCpus, capacity: NodeCapacity, sha
     return any((used & mask).bit_count() > partition.max_cpus_per_socket for mask in touched)
 
 
-def wants_whole_nodes(spec: JobSpec, partition: Partition, settings: ClusterSettings) -> bool:
+def wants_whole_nodes(spec: JobRequest, partition: Partition, settings: ClusterSettings) -> bool:
     """Whether the job must have all of each of its nodes."""
     if jobs_per_cpu(partition, spec) > 1:
         return False
@@ -100,7 +100,7 @@ def wants_whole_nodes(spec: JobSpec, partition: Partition, settings: ClusterSett
     return alone or settings.select_linear or spec.reboot
 
 
-def is_user_exclusive(spec: JobSpec, partition: Partition | None) -> bool:
+def is_user_exclusive(spec: JobRequest, partition: Partition | None) -> bool:
     """Whether the job shares its nodes only with jobs of the same user."""
     return spec.sharing is Sharing.USER or (partition is not None and partition.exclusive_user)
 

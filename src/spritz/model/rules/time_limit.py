@@ -16,14 +16,14 @@ from spritz.model.limits import flags
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from spritz.model.job import JobSpec
+    from spritz.model.job import JobRequest, JobSpec
     from spritz.model.partition import Partition
 
 #: a job without a time limit is planned to hold its resources for this long, as in Slurm's backfill and reservations
 YEAR_SECONDS = 365 * 86_400.0
 
 
-def limit_minutes(spec: JobSpec, partition: Partition) -> int:
+def limit_minutes(spec: JobRequest, partition: Partition) -> int:
     """The job's own time limit, else DefaultTime, else MaxTime, in minutes (INFINITE: none).
 
     A DefaultTime above MaxTime is not cut: the job then waits for PartitionTimeLimit, as if it had asked for that time.
