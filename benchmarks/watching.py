@@ -50,8 +50,10 @@ def main(arguments: list[str]) -> int:
             file.write("MetricsType=metrics/openmetrics\n")
         scontrol = str(Path(sys.executable).parent / "scontrol")
         subprocess.run([scontrol, "reconfigure"], env={**environ, "SLURM_CONF": str(conf)}, check=True)
-        fill(conf, options.jobs)
         config = locate_controller(str(conf))
+        # The first page after a reconfiguration loads the code that a controller started with MetricsType has loaded.
+        urllib.request.urlopen(f"http://127.0.0.1:{config.port}/metrics").close()
+        fill(conf, options.jobs)
         scrapes(config.port)
         pid = int((root / "c/run/slurmctld.pid").read_text())
         with connect_controller(config) as controller:

@@ -19,11 +19,14 @@ from spritz.controller.metrics.paths import METRICS
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
+    from spritz.model.job import Job
     from spritz.model.node import GpuSample, JobSample
 
-Families = Iterator[Metric]
+#: None: a slice of the work that a family needs is done.
+Families = Iterator[Metric | None]
 
-_SECONDS = 1e-6
+#: Nodes in a slice, and samples of nodes: a millisecond.
+_SLICE, _SAMPLES = 50, 1000
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:
@@ -42,64 +45,74 @@ def _counter(name: str, text: str, value: float) -> Metric:
 
 
 class Pages:
-    """The content of each page. Reads the controller's memory: use it in a forked child, or at once."""
+    """The content of each page, in slices between which the controller's memory may change."""
 
     def __init__(self, context: Context, tally: jobs.Tally) -> None:
         self._context = context
         self._tally = tally
         self._state = context.machine.state
         self._now = context.clock.now()
-
-    @cached_property
-    def _jobs(self) -> jobs.JobTotals:
-        return self._tally.totals()
-
-    @cached_property
-    def _nodes(self) -> dict[str, NodeRow]:
-        context = self._context
-        return nodes.rows_of(self._state, context.nodes.samples, self._now, context.forecasts.has_planned)
+        self._jobs = jobs.JobTotals()
+        self._nodes: dict[str, NodeRow] = {}
 
     def of(self, path: str) -> Families:
         """The families of a page. Raises KeyError."""
         for part in PATHS[path]:
             yield from part(self)
 
+    def _count_jobs(self) -> Iterator[None]:
+        if not self._jobs.all.jobs:
+            yield from self._tally.follow(self._state.jobs)
+            yield from self._tally.add_up(self._jobs)
+
+    def _look_at_nodes(self) -> Iterator[None]:
+        if self._nodes:
+            return
+        context = self._context
+        planned = context.forecasts.has_planned
+        for number, row in enumerate(nodes.rows_of(self._state, context.nodes.samples, self._now, planned), 1):
+            self._nodes[row.name] = row
+            if number % _SLICE == 0:
+                yield
+
     def jobs(self) -> Families:
+        """Jobs in all."""
+        yield from self._count_jobs()
         yield from _job_families("slurm_jobs", "", [("", self._jobs.all)])
 
     def users_and_accounts(self) -> Families:
         """Jobs of each user and each account."""
+        yield from self._count_jobs()
         yield from _job_families("slurm_user_jobs", "username", sorted(self._jobs.users.items()))
         yield from _job_families("slurm_account_jobs", "account", sorted(self._jobs.accounts.items()))
 
     @cached_property
-    def _use(self) -> dict[int, list[float]]:
-        """Job -> figures of `_USE_VALUES`, of all its nodes."""
-        sums: dict[int, list[float]] = {}
+    def _use(self) -> list[tuple[Job, list[float]]]:
+        """Running jobs and their figures of `_USE_VALUES`, of all their nodes."""
+        sums: dict[int, tuple[Job, list[float]]] = {}
         for sample in self._context.nodes.samples.values():
             for used in sample.jobs:
                 job = self._state.jobs.get(used.job_id)
                 if job is not None and job.state.active:
-                    total = sums.setdefault(used.job_id, [0.0] * len(_USE_VALUES))
+                    total = sums.setdefault(used.job_id, (job, [0.0] * len(_USE_VALUES)))[1]
                     for place, (_, _, value) in enumerate(_USE_VALUES):
                         total[place] += value(used)
-        return sums
+        return list(sums.values())
 
     def use_of_jobs(self) -> Families:
         """CPUs, memory and I/O of each running job, as the nodes' daemons measure them."""
         labels = ["job_id", "user", "account"]
         for place, (name, text, _) in enumerate(_USE_VALUES):
             family = GaugeMetricFamily(f"spritz_job_{name}", text, labels=labels)
-            for job_id, total in self._use.items():
-                spec = self._state.jobs[job_id].spec
-                family.add_metric([str(job_id), spec.user, spec.account], total[place])
+            for job, total in self._use:
+                family.add_metric([str(job.id), job.spec.user, job.spec.account], total[place])
             yield family
 
     def use_of_users(self) -> Families:
         """The same of each user's running jobs together."""
         users: dict[str, list[float]] = {}
-        for job_id, total in self._use.items():
-            mine = users.setdefault(self._state.jobs[job_id].spec.user, [0.0] * len(_USE_VALUES))
+        for job, total in self._use:
+            mine = users.setdefault(job.spec.user, [0.0] * len(_USE_VALUES))
             mine[:] = (before + more for before, more in zip(mine, total, strict=True))
         for place, (name, text, _) in enumerate(_USE_VALUES):
             rows = ((user, total[place]) for user, total in sorted(users.items()))
@@ -107,13 +120,20 @@ class Pages:
 
     def nodes(self) -> Families:
         """Each node, and all nodes together."""
+        yield from self._look_at_nodes()
         rows = self._nodes.values()
-        totals = NodeTotals(rows)
+        totals = NodeTotals()
+        yield from totals.add(rows)
         yield _gauge("slurm_nodes", "Nodes", totals.nodes)
         for word in nodes.STATES:
             yield _gauge(f"slurm_nodes_{word}", f"Nodes that are {word}", totals.states[word])
         for name, text, value in _NODE_VALUES:
-            yield _labelled(name, text, "node", ((row.name, value(row)) for row in rows))
+            family = GaugeMetricFamily(name, text, labels=["node"])
+            for number, row in enumerate(rows, 1):
+                family.add_metric([row.name], value(row))
+                if number % _SAMPLES == 0:
+                    yield None
+            yield family
         yield _labelled("spritz_node_load", "Load average of the last minute", "node", (
             (row.name, row.load) for row in rows if row.sample is not None
         ))  # fmt: skip
@@ -122,6 +142,8 @@ class Pages:
 
     def partitions(self) -> Families:
         """Jobs and nodes of each partition."""
+        yield from self._count_jobs()
+        yield from self._look_at_nodes()
         state = self._state
         nothing = Totals()
         by_partition = [(name, self._jobs.partitions.get(name, nothing)) for name in state.partitions]
@@ -131,10 +153,11 @@ class Pages:
             yield _labelled(
                 f"slurm_partition_jobs_{name}", text, "partition", ((key, jobs_of(one)) for key, one in by_partition)
             )
-        sums = [
-            (name, NodeTotals(self._nodes[node] for node in partition.nodes if node in self._nodes))
-            for name, partition in state.partitions.items()
-        ]
+        sums: list[tuple[str, NodeTotals]] = []
+        for name, partition in list(state.partitions.items()):
+            totals = NodeTotals()
+            yield from totals.add(self._nodes[node] for node in partition.nodes if node in self._nodes)
+            sums.append((name, totals))
         for name, text, sum_of in _PARTITION_VALUES:
             yield _labelled(name, text, "partition", ((key, sum_of(one)) for key, one in sums))
         for word in nodes.STATES:

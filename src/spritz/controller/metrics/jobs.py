@@ -5,7 +5,8 @@ Records are counted as Slurm counts them: the pending part of an array is one re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import TYPE_CHECKING
 
 from spritz.model.reasons import Reason
@@ -51,6 +52,9 @@ RESOURCES = ("cpus_alloc", "gpus_alloc", "memory_alloc", "nodes_alloc")
 
 #: reason of a pending job that waits for a limit of its partition's nodes
 _NODE_LIMIT = Reason.PARTITION_NODE_LIMIT
+
+#: Jobs, or sums of jobs, in a slice: a millisecond if all jobs have changed.
+_SLICE = 250
 
 _STATE_OF = {id(state): state for state in JobState}
 _PENDING = id(_S.PENDING)
@@ -137,18 +141,21 @@ class JobTotals:
 class Tally:
     """Counts of jobs, kept from one page to the next: only jobs whose records have changed are looked at.
 
-    It holds the records that it has counted, so those of jobs that have gone too, until the next `update`.
+    It holds the records that it has counted, so those of jobs that have gone too, until the next `follow`.
     """
 
     def __init__(self) -> None:
         self._counted: dict[int, Job] = {}
         self._sums: dict[_Key, _Sum] = {}
 
-    @property
-    def job_ids(self) -> list[int]:
-        return list(self._counted)
+    def follow(self, jobs: Mapping[int, Job]) -> Iterator[None]:
+        """Count all jobs as they are, in slices between which they may change."""
+        for job_ids in (list(jobs), [job_id for job_id in self._counted if job_id not in jobs]):
+            for first in range(0, len(job_ids), _SLICE):
+                self._update(jobs, job_ids[first : first + _SLICE])
+                yield
 
-    def update(self, jobs: Mapping[int, Job], job_ids: Iterable[int]) -> None:
+    def _update(self, jobs: Mapping[int, Job], job_ids: Iterable[int]) -> None:
         """Count these jobs as they are now. A record that has changed is another object."""
         counted = self._counted
         for job_id in job_ids:
@@ -166,10 +173,12 @@ class Tally:
             counted[job_id] = job
             self._sums.setdefault(_key(job), _Sum()).add(job, 1)
 
-    def totals(self) -> JobTotals:
-        """What is counted. A pending job of several partitions is counted in each of them."""
-        totals = JobTotals()
-        for (state, flags, is_held, place, user, account, nodes_min, nodes_max, limited), held in self._sums.items():
+    def add_up(self, totals: JobTotals) -> Iterator[None]:
+        """Add what is counted, in slices. A pending job of several partitions is counted in each of them."""
+        for number, (key, held) in enumerate(list(self._sums.items()), 1):
+            state, flags, is_held, place, user, account, nodes_min, nodes_max, limited = key
+            if number % _SLICE == 0:
+                yield
             words = _words(_STATE_OF[state], flags, is_held)
             places = place if isinstance(place, tuple) else (str(place),)
             held.min_nodes, held.max_nodes = nodes_min, max(nodes_min, nodes_max)
@@ -179,7 +188,6 @@ class Tally:
                 for name in names:
                     if name:
                         groups.setdefault(name, Totals()).add(words, held)
-        return totals
 
 
 def _key(job: Job) -> _Key:
@@ -191,6 +199,7 @@ def _key(job: Job) -> _Key:
     return state, job.flags, not job.priority, place, spec.user, spec.account, spec.nodes_min, spec.nodes_max, limited
 
 
+@cache  # the operators of flags are Python functions
 def _words(state: JobState, flags: int, held: bool) -> tuple[str, ...]:
     words = [STATES[state], *(word for flag, word in FLAGS.items() if flags & flag)]
     if held:

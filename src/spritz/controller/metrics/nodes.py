@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING
 
 from spritz.controller.api.nodes import base_state
@@ -49,6 +50,10 @@ _FLAGS = {
 STATES = tuple(sorted({*_BASES.values(), *_FLAGS.values(), "drained", "draining", "external"} - {"error"}))
 
 
+#: Nodes that are added up in a slice: a millisecond.
+_SLICE = 250
+
+
 class NodeRow:
     """One node. `free`: as the kernel reports it; 0 if no daemon has reported it."""
 
@@ -62,20 +67,17 @@ class NodeRow:
         capacity = node.config.capacity
         base, flags = base_state(node, use), node.flags
         if use.completing:
-            flags |= NodeFlag.COMPLETING
+            flags |= NodeFlag.COMPLETING.value
         active = [state.reservations[reserved] for reserved in state.reserved.get(name, ())]
         active = [reservation for reservation in active if reservation.active(now) and not reservation.cpus]
         if active:
-            flags |= NodeFlag.RESERVED
+            flags |= NodeFlag.RESERVED.value
         if any(reservation.maintenance for reservation in active):
-            flags |= NodeFlag.MAINTENANCE
+            flags |= NodeFlag.MAINTENANCE.value
         if planned and base in (NodeState.IDLE, NodeState.MIXED):
-            flags |= NodeFlag.PLANNED
-        words = [_BASES[base], *(word for flag, word in _FLAGS.items() if flags & flag)]
-        if flags & NodeFlag.DRAIN:
-            words.append("draining" if len(use.jobs) else "drained")
+            flags |= NodeFlag.PLANNED.value
         self.name = name
-        self.words = words
+        self.words = _words(base, flags, bool(use.jobs))
         self.cpus = capacity.cpus
         self.cpus_effective = max(0, capacity.cpus - mask_of(capacity.cpus_reserved).bit_count())
         self.cpus_alloc = min(use.cpu_claims, self.cpus_effective)
@@ -91,15 +93,28 @@ class NodeRow:
         self.load = sample.cpu_load / 100 if sample is not None else 0.0
 
 
+@cache  # the operators of flags are Python functions
+def _words(base: NodeState, flags: int, busy: bool) -> tuple[str, ...]:
+    words = [_BASES[base], *(word for flag, word in _FLAGS.items() if flags & flag)]
+    if flags & NodeFlag.DRAIN:
+        words.append("draining" if busy else "drained")
+    return tuple(words)
+
+
 class NodeTotals:
     """Sums over a set of nodes."""
 
-    def __init__(self, rows: Iterable[NodeRow]) -> None:
+    def __init__(self) -> None:
         self.states = dict.fromkeys(STATES, 0)
         self.nodes = self.cpus = self.cpus_alloc = self.cpus_effective = self.gpus = self.gpus_alloc = 0
         self.memory = self.memory_alloc = self.memory_effective = self.free = 0
+
+    def add(self, rows: Iterable[NodeRow]) -> Iterator[None]:
+        """Add rows, in slices."""
         for row in rows:
             self.nodes += 1
+            if self.nodes % _SLICE == 0:
+                yield
             for word in row.words:
                 if word in self.states:
                     self.states[word] += 1
@@ -121,6 +136,8 @@ class NodeTotals:
 
 def rows_of(
     state: State, samples: dict[str, NodeSample], now: float, has_planned: Callable[[str], bool]
-) -> dict[str, NodeRow]:
-    """Rows by node name, for all nodes."""
-    return {name: NodeRow(state, name, samples.get(name), now, has_planned(name)) for name in state.nodes}
+) -> Iterator[NodeRow]:
+    """Rows of all nodes. Nodes may come and go between two of them."""
+    for name in list(state.nodes):
+        if name in state.nodes:
+            yield NodeRow(state, name, samples.get(name), now, has_planned(name))

@@ -1,7 +1,7 @@
-"""Texts of pages, made in a forked child, so that slurmctld's loop pays only for the fork and for changed jobs.
+"""Texts of pages, made in the controller's loop in slices, between which it does everything else.
 
-Jobs are counted here, a few hundred between two other events of the loop: the child would copy each page of memory that
-it counts in. A page is cached for a second; concurrent scrapers share it.
+A fork would cost the loop more than the page: it copies the page tables of all jobs at once. A page is kept for a
+second; concurrent scrapers share it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.exposition import choose_encoder
 
-from spritz.controller.forked import Child
 from spritz.controller.metrics.families import PATHS, Pages
 from spritz.controller.metrics.jobs import Tally
-from spritz.controller.metrics.text import text_of
+from spritz.controller.metrics.text import pieces_of
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 #: Seconds for which a page is reused.
 KEPT_SECONDS = 1.0
 
-#: Jobs that are compared with what was counted before the loop goes on: a millisecond if all of them have changed.
-SLICE = 250
+#: Seconds of work on a page before the loop goes on.
+SLICE_SECONDS = 0.001
 
 _OPENMETRICS = "application/openmetrics-text"
 
@@ -32,14 +31,15 @@ _Done = Callable[[bytes | None], None]
 
 
 class PageMaker:
-    """Makes pages. `asked`: callbacks that get the text, or None if it could not be made."""
+    """Makes pages, and tells callbacks their text, or None if it could not be made."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._waiting: dict[tuple[str, str], list[_Done]] = {}
         self._kept: dict[tuple[str, str], tuple[float, bytes]] = {}
-        self._children: set[Child] = set()
         self._tally = Tally()
+        #: held while a page is made: pages share the tally
+        self._making = asyncio.Lock()
 
     def page(self, path: str, accept: str, done: _Done) -> str:
         """Call `done(text)`, now or later. Returns the text's type. Raises KeyError for an unknown path."""
@@ -60,31 +60,22 @@ class PageMaker:
         return kind
 
     async def _make(self, key: tuple[str, str]) -> None:
-        context, tally, (path, kind) = self._context, self._tally, key
-        await self._count()
-
-        def work() -> bytes:
-            return text_of(Pages(context, tally).of(path), openmetrics=kind.startswith(_OPENMETRICS))
-
-        def made(text: bytes | None) -> None:
-            self._children.discard(child)
-            if text is not None:
-                self._kept[key] = context.clock.monotonic(), text
+        text = None
+        try:
+            async with self._making:
+                text = await self._text(*key)
+            self._kept[key] = self._context.clock.monotonic(), text
+        finally:
             for answer in self._waiting.pop(key, ()):
                 answer(text)
 
-        try:
-            child = Child("metrics", work, made, context.log, nice=0)
-        except OSError as error:
-            context.log.warning("metrics.not_forked", detail=error.strerror)
-            for one in self._waiting.pop(key, ()):
-                one(None)
-            return
-        self._children.add(child)
-
-    async def _count(self) -> None:
-        jobs = self._context.machine.state.jobs
-        job_ids = list(jobs.keys() | self._tally.job_ids)
-        for first in range(0, len(job_ids), SLICE):
-            self._tally.update(jobs, job_ids[first : first + SLICE])
-            await asyncio.sleep(0)
+    async def _text(self, path: str, kind: str) -> bytes:
+        clock, pieces = self._context.clock, []
+        until = clock.monotonic() + SLICE_SECONDS
+        families = Pages(self._context, self._tally).of(path)
+        for piece in pieces_of(families, openmetrics=kind.startswith(_OPENMETRICS)):
+            pieces.append(piece)
+            if clock.monotonic() >= until:
+                await asyncio.sleep(0)
+                until = clock.monotonic() + SLICE_SECONDS
+        return "".join(pieces).encode()

@@ -8,8 +8,7 @@ Source: the OpenMetrics 1.0 specification; Prometheus' exposition formats.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client.utils import floatToGoString
@@ -21,29 +20,50 @@ if TYPE_CHECKING:
 _PLAIN_MAX = 1e6
 
 
+#: Samples in one piece of text: a millisecond.
+_PIECE = 1000
+
+
 def text_of(families: Iterable[Metric], *, openmetrics: bool) -> bytes:
     """The page in the OpenMetrics format, or in Prometheus' older text format."""
-    lines: list[str] = []
+    return "".join(pieces_of(families, openmetrics=openmetrics)).encode()
+
+
+def pieces_of(families: Iterable[Metric | None], *, openmetrics: bool) -> Iterator[str]:
+    """The same in pieces. None instead of a family, which may take a while to come, gives an empty piece."""
+    # Names of nodes recur in each family.
+    written: dict[tuple[str, str], str] = {}
     for family in families:
+        if family is None:
+            yield ""
+            continue
         name, kind = family.name, family.type
         if not openmetrics and kind in ("counter", "info"):
             name, kind = (f"{name}_total", kind) if kind == "counter" else (f"{name}_info", "gauge")
         help_text = family.documentation.replace("\\", r"\\").replace("\n", r"\n")
         if openmetrics:
             help_text = help_text.replace('"', r"\"")
-        lines.append(f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n")
+        lines = [f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n"]
         if openmetrics and family.unit:
             lines.append(f"# UNIT {name} {family.unit}\n")
         for sample in family.samples:
-            labels = ",".join(f'{key}="{_escaped(value)}"' for key, value in sorted(sample.labels.items()))
+            pairs = sample.labels.items()
+            labels = ",".join([_label(pair, written) for pair in (sorted(pairs) if len(pairs) > 1 else pairs)])
             value = float(sample.value)
             number = repr(value) if 0 <= value < _PLAIN_MAX else floatToGoString(value)  # type: ignore[no-untyped-call]  # of prometheus-client
             lines.append(f"{sample.name}{{{labels}}} {number}\n" if labels else f"{sample.name} {number}\n")
+            if len(lines) == _PIECE:
+                yield "".join(lines)
+                lines.clear()
+        yield "".join(lines)
     if openmetrics:
-        lines.append("# EOF\n")
-    return "".join(lines).encode()
+        yield "# EOF\n"
 
 
-@cache  # of a forked child, which makes one page: node names recur in each family
-def _escaped(label: str) -> str:
-    return label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+def _label(pair: tuple[str, str], written: dict[tuple[str, str], str]) -> str:
+    text = written.get(pair)
+    if text is None:
+        key, value = pair
+        value = value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+        text = written[pair] = f'{key}="{value}"'
+    return text
