@@ -3,7 +3,7 @@
     python -m benchmarks.watching [--jobs 10000] [--readers 1000] [--seconds 10]
 
 Prints: seconds of /metrics; the p50 and p99 of `Ping` at slurmctld while jobs come and go, without readers and with
-them; slurmctld's CPU seconds in both; how late an event reaches the last reader.
+them; the CPU seconds of each process in both; how late an event reaches the last reader.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import urllib.request
 from pathlib import Path
 
 from benchmarks.rest import fill
+from spritz.cli.local.daemons import daemon_pid
 from spritz.client.locate import locate_controller
 from spritz.client.sync import Connection, connect_controller
 from spritz.model.commands.job import CancelJobs, CancelResult, JobFilter, JobSubmitted, JobTarget, SubmitJob
@@ -55,11 +56,13 @@ def main(arguments: list[str]) -> int:
         urllib.request.urlopen(f"http://127.0.0.1:{config.port}/metrics").close()
         fill(conf, options.jobs)
         scrapes(config.port)
-        pid = int((root / "c/run/slurmctld.pid").read_text())
+        pids = {"slurmctld": int((root / "c/run/slurmctld.pid").read_text())}
+        pids["slurmrestd"] = daemon_pid("", "spritz.rest.main", str(conf)) or 0
         with connect_controller(config) as controller:
-            print("without readers: " + pinged(controller, pid, options.seconds))
+            print("without readers: " + pinged(controller, pids, options.seconds))
             with Readers(root / "c/run/slurmrestd.socket", options.readers) as readers:
-                print(f"with {options.readers}: " + pinged(controller, pid, options.seconds))
+                pids["readers"] = readers.pid
+                print(f"with {options.readers}: " + pinged(controller, pids, options.seconds))
                 print(f"an event reaches the last of {options.readers} after {readers.latency(controller):.2f} s")
     finally:
         subprocess.run([spritz, "down", *place], env=environ, check=False)
@@ -81,10 +84,10 @@ def scrapes(port: int) -> None:
         print(f"{path}: {statistics.median(times) * 1e3:.0f} ms ({spread}), {size} B")
 
 
-def pinged(controller: Connection, pid: int, seconds: float) -> str:
-    """Percentiles of Ping while jobs come and go."""
+def pinged(controller: Connection, pids: dict[str, int], seconds: float) -> str:
+    """Percentiles of Ping while jobs come and go, and the CPU time of these processes."""
     times: list[float] = []
-    cpu, end = cpu_seconds(pid), time.monotonic() + seconds
+    before, end = {name: cpu_seconds(pid) for name, pid in pids.items()}, time.monotonic() + seconds
     job = SubmitJob(spec=JobSpec(name="come-and-go", batch=True, hold=True), script=b"#!/bin/sh\n")
     while (now := time.monotonic()) < end:
         number = controller.call(job, JobSubmitted).job_id
@@ -95,8 +98,8 @@ def pinged(controller: Connection, pid: int, seconds: float) -> str:
             times.append(time.monotonic() - began)
         time.sleep(max(0.0, 1 / _RATE - (time.monotonic() - now)))
     cuts = statistics.quantiles(times, n=100)
-    spent = f"{cpu_seconds(pid) - cpu:.2f} s of CPU in {seconds:.0f} s"
-    return f"p50 {cuts[49] * 1e3:.2f} ms, p99 {cuts[98] * 1e3:.2f} ms, {spent}"
+    spent = ", ".join(f"{name} {cpu_seconds(pid) - before[name]:.2f} s" for name, pid in pids.items())
+    return f"p50 {cuts[49] * 1e3:.2f} ms, p99 {cuts[98] * 1e3:.2f} ms; CPU in {seconds:.0f} s: {spent}"
 
 
 def cpu_seconds(pid: int) -> float:
@@ -113,8 +116,8 @@ class Readers:
 
     def __enter__(self) -> Readers:
         here, there = socket.socketpair()
-        self._child = os.fork()
-        if self._child == 0:
+        self.pid = os.fork()
+        if self.pid == 0:
             here.close()
             _read(self._path, self._count, there)
         there.close()
@@ -123,8 +126,8 @@ class Readers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.kill(self._child, 9)
-        os.waitpid(self._child, 0)
+        os.kill(self.pid, 9)
+        os.waitpid(self.pid, 0)
 
     def latency(self, controller: Connection) -> float:
         """Seconds until every reader has an event."""

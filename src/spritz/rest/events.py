@@ -53,6 +53,9 @@ WINDOW_EVENTS, WINDOW_BYTES = 20_000, 16 * 1024 * 1024
 #: Most bytes of frames sent to a reader at a time.
 PIECE_BYTES = 64 * 1024
 
+#: Most pieces that are kept for further readers, until the next events come.
+_SHARED_MAX = 16
+
 #: Seconds between heartbeats by default, and the bounds of what a reader may choose.
 HEARTBEAT_SECONDS, HEARTBEAT_MIN, HEARTBEAT_MAX = 15.0, 1.0, 300.0
 
@@ -155,6 +158,8 @@ class Feed:
         self.error: Exception | None = None
         self._window: deque[_Frame] = deque()
         self._bytes = 0
+        #: what readers at the same position, with the same selection, get next
+        self._shared: dict[tuple[int, frozenset[str], frozenset[int]], tuple[int, bytes]] = {}
         self._moved = asyncio.Event()
         self._waker: asyncio.TimerHandle | None = None
         self.begun = asyncio.Event()
@@ -200,6 +205,7 @@ class Feed:
         for change in batch.changes:
             self._keep(_Frame(change.sequence, change.type, change.job_ids, frame(change)))
         self.at, self.public = batch.sequence, batch.public
+        self._shared.clear()
         self.begun.set()
         if self._waker is None:
             seconds = _GATHER_SECONDS + _GATHER_SECONDS_A_READER * self.readers
@@ -230,6 +236,15 @@ class Feed:
 
     def after(self, at: int, wanted: Wanted) -> tuple[int, bytes]:
         """(new position, frames) for a reader at `at`, which must not be before `floor`."""
+        key = at, wanted.types, wanted.job_ids
+        answer = self._shared.get(key)
+        if answer is None:
+            answer = self._joined(at, wanted)
+            if len(self._shared) < _SHARED_MAX:
+                self._shared[key] = answer
+        return answer
+
+    def _joined(self, at: int, wanted: Wanted) -> tuple[int, bytes]:
         window = self._window
         # Sequence numbers have gaps (not all events are changes), so search the position, from the newest event.
         low, high = 0, len(window)

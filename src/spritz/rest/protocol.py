@@ -6,7 +6,6 @@ answer within `READ_SECONDS`. `app` limits bodies. A client that exceeds a limit
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -14,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from spritz.runtime.credentials import peer_credentials
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    import asyncio
 
 HEAD_SECONDS = 20.0
 HEAD_BYTES_MAX = 64 * 1024
@@ -28,9 +27,10 @@ connections_max = 4096
 
 
 class Protocol(HttpToolsProtocol):
-    """A connection, with a timer for the request's head."""
+    """A connection, with timers for the request's head and for a client that does not read."""
 
     _timer: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
     _head_bytes = 0
     _in_body = False
     _refused = False
@@ -48,6 +48,7 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
+        self._has_read()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -73,6 +74,21 @@ class Protocol(HttpToolsProtocol):
         self._in_body = False
         super().on_message_complete()
 
+    def pause_writing(self) -> None:
+        """The client does not keep up: it has a while to read what is sent already."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(READ_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        super().resume_writing()
+        self._has_read()
+
+    def _has_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
     def _refuse(self, answer: bytes) -> None:
         self._refused = True
         self._unwatch()
@@ -93,16 +109,3 @@ class Protocol(HttpToolsProtocol):
         self._timer = None
         if not self.transport.is_closing():
             self.transport.abort()
-
-
-def reading_in_time(app: ASGIApp) -> ASGIApp:
-    """Wrap the application: closes the connection of a client that does not read its answer in time."""
-
-    async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        async def timed(message: Message) -> None:
-            async with asyncio.timeout(READ_SECONDS):
-                await send(message)
-
-        await app(scope, receive, timed if scope["type"] == "http" else send)
-
-    return call

@@ -127,7 +127,7 @@ async def serve(options: Options, path: str, sockets: list[socket.socket], log: 
         ]
         app = application(daemons, settings, SystemClock(), log, routes=routes)
         config = uvicorn.Config(
-            protocol.reading_in_time(app),
+            app,
             http=protocol.Protocol,
             ws="none",
             lifespan="off",
