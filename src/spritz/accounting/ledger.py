@@ -241,7 +241,7 @@ def _reserved(ledger: Ledger, record: JobRecord) -> None:
 
 
 def _charged(record: JobRecord) -> tuple[object, ...]:
-    """The fields that decide to whom a job's time is charged, and how much."""
+    """The fields that decide which holder a job's time is charged to, and how much."""
     return (
         *(record.account, record.user, record.wckey, record.qos, record.reservation),
         *(record.eligible_at, record.requested_cpus, record.tres_allocated),

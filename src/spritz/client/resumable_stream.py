@@ -43,7 +43,7 @@ FORGOTTEN = "the connection has ended"
 
 _HEADER = Layout("!BI")
 _PAYLOAD_BYTES_MAX = 32 * 1024
-#: Bytes delivered before the other end is told.
+#: Bytes delivered between two acknowledgements.
 _TELL_BYTES = 32 * 1024
 _PIECE_BYTES = 64 * 1024
 

@@ -249,6 +249,7 @@ def _accrual_breaches(state: State) -> Iterator[str]:
 
 def _index_breaches(state: State) -> Iterator[str]:
     """Every index equals what follows from the records."""
+    # An image holds records only, so decoding it builds every index again, by the code that a restart uses.
     fresh = decoded(encoded(state))
     for name in _DERIVED:
         recorded, derived = getattr(state, name), getattr(fresh, name)

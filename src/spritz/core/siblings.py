@@ -133,7 +133,7 @@ def _owed_to_origin(job: Job, tie: Federated, own: str) -> SiblingRequest | None
 
 
 def taken(request: SiblingRequest, answer: SiblingAnswer, cluster: str) -> Struct:
-    """What the core is told of an answer."""
+    """A sibling cluster's answer as the core gets it."""
     if isinstance(request, PutSibling):
         return SiblingPlaced(job_id=request.job_id, cluster=cluster, copy=request.copy, refusal=answer.refusal)
     if isinstance(request, RevokeSibling):

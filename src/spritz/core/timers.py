@@ -221,7 +221,7 @@ def step_key(job_id: int, step_id: int) -> int:
 
 
 def step_deadline(step: Step) -> float:
-    """End of a step's own time limit, until it is told to end."""
+    """End of a step's own time limit, until its end has been ordered."""
     minutes = step.spec.time_limit_minutes
     if not minutes or minutes >= INFINITE or step.cancelled:
         return NEVER

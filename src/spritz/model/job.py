@@ -437,7 +437,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     licenses: tuple[tuple[str, int], ...] = ()
     #: uid of the user who cancelled it; -1: not cancelled by a user
     cancelled_by_uid: int = -1
-    #: when nodes that are still silent after the end are told again (0.0: never)
+    #: when nodes that are still silent after the end get the order again (0.0: never)
     repeat_kill_at: float = 0.0
     #: the life (restart_count) whose processes the `completing` nodes still hold
     completing_life: int = 0

@@ -76,7 +76,6 @@ FLAGS = {
 }
 #: UNLIMITED, in seconds
 _YEAR = 365 * 86_400
-#: so far ahead (and back) the controller is told when clocks change
 
 
 class _Wrong(Exception):

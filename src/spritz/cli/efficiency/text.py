@@ -92,7 +92,7 @@ def _gpus(job: Efficiency) -> str:
 
 def _unknown(job: Efficiency) -> str:
     if job.running:
-        return "Nothing is known yet of what it uses; it is told to the job's owner and to administrators alone."
+        return "Nothing is known yet of what it uses; only the job's owner and administrators may see it."
     return (
         "Nothing was sampled of what it used: it ran no step, its nodes were lost, or JobAcctGatherType=none. "
         "Commands that are started with srun are measured."

@@ -23,7 +23,7 @@ from spritz.notation.octets import plain
 from spritz.plugins.answer import FieldError, PluginError
 from spritz.plugins.lua_filter import LuaFilter, json_env
 
-#: no step: the second number that is told after a submission
+#: no step: the second number that is printed after a submission
 NO_STEP = 0xFFFFFFFE
 
 _FAILED = "cli_filter plugin terminated with error"

@@ -57,7 +57,7 @@ class Endpoint:
 
 
 class _Connection:
-    """One request and its answer. The channel that had the connection before is told when it ends."""
+    """One request and its answer. When it ends, the channel that had the connection before is notified."""
 
     def __init__(self, context: Context, endpoint: Endpoint, channel: Channel) -> None:
         self._context = context

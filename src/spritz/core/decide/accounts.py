@@ -130,8 +130,8 @@ def _with_known_account(state: State, spec: JobSpec) -> JobSpec:
     if not default or spec.account == default:
         return spec
     if spec.account:
-        his = (state.rules.association(spec.account, spec.user, name) for name in _partition_names(state, spec))
-        if "associations" in state.settings.enforce or any(association is not None for association in his):
+        usable = (state.rules.association(spec.account, spec.user, name) for name in _partition_names(state, spec))
+        if "associations" in state.settings.enforce or any(association is not None for association in usable):
             return spec
     return replace(spec, account=default)
 

@@ -1,4 +1,4 @@
-"""How a job ends: its nodes are told, jobs that depend on it are checked, and it may be requeued.
+"""How a job ends: its nodes get orders to end it, jobs that depend on it are checked, and it may be requeued.
 
 `end_job` is the only way out of PENDING, RUNNING and SUSPENDED; `node_gone` the only way out of COMPLETING. All other
 decisions call these two, so that dependents, steps, triggers and accounting see every end.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _WHILE_CLEARING: int = (JobFlag.REQUEUED | JobFlag.REQUEUE_HOLD).value
 
-#: a node that has not answered this long after KillWait is told again (seconds)
+#: seconds after KillWait until a node that has not answered gets the order again
 REPEAT_KILL_SECONDS = 30.0
 
 

@@ -215,7 +215,7 @@ class JobEnded(Event, frozen=True, kw_only=True):
     failed_node: str = ""
     #: uid of the user who cancelled it (sacct's "CANCELLED by"); -1: not cancelled by a user
     by_uid: int = -1
-    #: when nodes still silent are told again (0.0: never)
+    #: when nodes that are still silent get the order again (0.0: never)
     repeat_kill_at: float = 0.0
 
 

@@ -50,7 +50,7 @@ def pmi(job: Job, step: Step, node_index: int) -> Pmi | None:
 
 def _namespace(world: _World, step: Step) -> str:
     """Of this one run: Open MPI names its shared memory by this and the node, and clusters that share a machine have
-    nodes, jobs and steps of the same names. All nodes and components are told the same start."""
+    nodes, jobs and steps of the same names. All nodes and components get the same start."""
     return f"slurm.pmix.{world.label}.{round(step.started_at * 1e6)}"
 
 

@@ -193,6 +193,8 @@ def _test(
     named: frozenset[str],
     kept: Iterable[Planned],
 ) -> FailedTest:
+    # In the order in which placement excludes nodes: the first test that fails is the reason. What no end of a job can
+    # change comes first, so a node that is too small is never reported as busy or down.
     if row.name in request.exclude:
         return FailedTest("excluded", "excluded by the job (--exclude)")
     if not serves:

@@ -1,4 +1,4 @@
-"""Values as libpmix has them in memory, from version 3 to 5: what is told of a job, and what clients publish.
+"""Values as libpmix has them in memory, from version 3 to 5: facts about a job, and what clients publish.
 
 Source: pmix_common.h (`pmix_info_t`, `pmix_value_t`, `pmix_data_array_t`).
 """
