@@ -69,16 +69,21 @@ experiments: $(VENV)/.stamp
 	$(BIN)/pytest -m 'slow or not slow' tests/unit/experiments tests/e2e/test_experiments*.py tests/e2e/test_sweeps.py \
 		tests/e2e/test_dev_sessions.py tests/e2e/test_tracking.py $(PYTEST_ARGS)
 
-# Templates and hooks with the real frameworks (torchrun, accelerate, Lightning, DeepSpeed, Ray, MPI), on a real Slurm too,
-# in an environment of their own (1.5 GB). DeepSpeed compiles a part of itself the first time.
+# Templates, hooks and trackers with the real programs (torchrun, accelerate, Lightning, DeepSpeed, Ray, MPI; W&B, Aim), on a
+# real Slurm too, in environments of their own (1.5 GB). DeepSpeed compiles a part of itself the first time.
 .venv-training/.stamp: pyproject.toml constraints.txt tests/training/requirements.txt
 	@$(PYTHON) -m venv .venv-training
 	@.venv-training/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
 		--requirement tests/training/requirements.txt --editable '.[dev]'
 	@touch $@
 
-training: .venv-training/.stamp
-	.venv-training/bin/pytest -n 0 -m 'slow or not slow' tests/training $(PYTEST_ARGS)
+.venv-trackers/.stamp: tests/training/tracker-requirements.txt
+	@$(PYTHON) -m venv .venv-trackers
+	@.venv-trackers/bin/python -m pip --disable-pip-version-check install --quiet --requirement $<
+	@touch $@
+
+training: .venv-training/.stamp .venv-trackers/.stamp
+	SPRITZ_TEST_TRACKERS=$(abspath .venv-trackers)/bin/python .venv-training/bin/pytest -n 0 -m 'slow or not slow' tests/training $(PYTEST_ARGS)
 
 # slurmdbd and its controller's outbox, killed a thousand times (SPRITZ_KILLS_SEED=N for another story).
 kills: $(VENV)/.stamp

@@ -5,7 +5,8 @@ python -m benchmarks.sweep [--trials 1000] [--held]
 A cluster of ours by `spritz up`; the array's tasks each start one step with srun, as trials do. Processor time is
 slurmctld's, from submission to the end of the last task; with --held only the submission is measured. A trial takes
 longer than a task of the array, as it checks out its code, so the same work reaches the controller in smaller groups:
-`requests` (of sdiag) says whether it was the same. JSON lines on standard output.
+`long array` has tasks that wait until they are as long as the trials, and the last line compares the sweep with both.
+`requests` (of sdiag) says whether the work was the same. JSON lines on standard output.
 """
 
 from __future__ import annotations
@@ -43,20 +44,41 @@ def main() -> int:
         }  # fmt: skip
         try:
             controller = int((lab / "run/slurmctld.pid").read_text())
-            for system in ("array", "sweep") * 2:
-                measured = _measure(system, arguments.trials, arguments.held, project, controller, environment)
-                print(json.dumps({"question": "sweep", "system": system, "trials": arguments.trials, **measured}))
+            slots = _slots(environment)
+            spent: dict[str, list[float]] = {}
+            for _ in range(2):
+                took: dict[str, float] = {}
+                for system in ("array", "sweep") if arguments.held else ("array", "sweep", "long array"):
+                    longer = (
+                        max(0.0, took["sweep"] - took["array"]) * slots / arguments.trials if len(took) > 1 else 0.0
+                    )
+                    measured = _measure(
+                        system, arguments.trials, arguments.held, project, controller, environment, longer
+                    )
+                    took[system] = measured["all_seconds"]
+                    spent.setdefault(system, []).append(measured["controller_processor_seconds"])
+                    print(json.dumps({"question": "sweep", "system": system, "trials": arguments.trials, **measured}))
+            means = {system: sum(values) / len(values) for system, values in spent.items()}
+            ratios = {f"of {system}": round(means["sweep"] / means[system], 2) for system in means if system != "sweep"}
+            print(json.dumps({"question": "sweep", "controller_processor_of_sweep": ratios}))
         finally:
             subprocess.run([*SPRITZ, "down", "--dir", str(lab)], check=True, stdout=subprocess.DEVNULL)
     return 0
 
 
 def _measure(
-    system: str, trials: int, held: bool, project: Path, controller: int, environment: dict[str, str]
+    system: str,
+    trials: int,
+    held: bool,
+    project: Path,
+    controller: int,
+    environment: dict[str, str],
+    longer_seconds: float,
 ) -> dict[str, float]:
+    """`longer_seconds`: how long a task waits after its step."""
     hold = ["--hold"] if held else []
-    if system == "array":
-        (project / "job.sh").write_text("#!/bin/bash\nsrun true\n")
+    if system != "sweep":
+        (project / "job.sh").write_text(f"#!/bin/bash\nsrun true\nsleep {longer_seconds:.3f}\n")
         command = ["sbatch", "-o", "/dev/null", f"--array=1-{trials}", *hold, "job.sh"]
     else:
         plan = {"command": "true", "parameters": {"x": {"min": 1, "max": trials}}, "run": {"slurm": hold}}
@@ -86,6 +108,12 @@ def _measure(
         "controller_processor_seconds": round(spent, 2),
         "requests": sum(count for name, count in requests.items() if name != "REQUEST_JOB_INFO"),
     }
+
+
+def _slots(environment: dict[str, str]) -> int:
+    """CPUs of the cluster: as many tasks run at once."""
+    told = subprocess.run(["sinfo", "-h", "-o", "%C"], env=environment, check=True, capture_output=True, text=True)
+    return int(told.stdout.split("/")[-1])
 
 
 def _processor_seconds(process: int) -> float:

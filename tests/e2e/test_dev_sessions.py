@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import shutil
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -74,6 +76,11 @@ def test_options_of_the_projects_runs_do_not_shape_a_session(lab: Lab) -> None:
     assert lab("runs", "--tag", "mine").count("spritz dev --shell") == 1
     until(lambda: lab.state("dev-1") == "COMPLETED", "the session ends, before its directory is removed with the test")
     lab("dev", "--template", "torchrun", status=2)
+    assert "--template" not in lab("dev", "--help")
+    for words, complaint in ((("extend", "dev-1"), "extend NAME TIME is expected"), (("lst",), "did you mean list?")):
+        process = lab.start("dev", *words)
+        assert complaint in process.communicate(timeout=100)[1]
+        assert process.returncode == 2
 
 
 def test_an_idle_session_is_warned_of_and_ends(lab: Lab) -> None:
@@ -83,6 +90,30 @@ def test_an_idle_session_is_warned_of_and_ends(lab: Lab) -> None:
     # On a busy machine what the session itself still does may count as work, after which it is warned of again.
     assert (set(said[:-1]), said[-1]) == ({"warn"}, "end")
     assert "this session ends in" in lab("logs", name)
+
+
+def test_the_shell_of_a_session_that_ends_is_told_and_hung_up(lab: Lab) -> None:
+    """An interactive shell ignores Slurm's SIGTERM: without a hang-up it would be killed half a minute later."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(lab.project)
+        words = [sys.executable, "-c", "from spritz.cli.spritz import entry; entry()", "dev", "--idle", "6s"]
+        os.execve(sys.executable, words, lab.variables(SHELL="/bin/bash"))
+    said, ended_at = bytearray(), 0.0
+    try:
+        with suppress(OSError):  # the terminal is closed
+            while data := os.read(terminal, 4096):
+                said += data
+                if not ended_at and b"the session ends" in said:
+                    ended_at = time.monotonic()
+    finally:
+        os.close(terminal)
+        os.waitpid(child, 0)
+    assert b"this session ends in" in said
+    assert b"the session ends" in said
+    assert b"Killed" not in said, said
+    until(lambda: lab.state("dev-1") == "COMPLETED", "the session ends")
+    assert lab("dev", "stop", "dev-1") == "dev-1 has ended already\n"
 
 
 @pytest.mark.slow
@@ -123,6 +154,7 @@ def test_ssh_leads_into_the_session_and_what_is_written_is_taken_back(lab: Lab) 
         command = ["ssh", "-F", str(folder / "config.d" / "spritz.conf"), f"spritz-{name}", *words]
         done = subprocess.run(command, env=lab.variables(), capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, done.stderr
+        assert "srun" not in done.stderr
         return done.stdout
 
     assert ssh("echo $SPRITZ_RUN $FOO $SLURM_JOB_ID; pwd").splitlines() == [

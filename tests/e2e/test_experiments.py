@@ -127,7 +127,7 @@ def test_runs_are_cancelled_and_removed_by_name(lab: Lab) -> None:
     lab("cancel", name, sweep)
     until(lambda: lab("runs", "--state", "cancelled", "--json").count('"name"') == 3, "they are cancelled")
     assert lab("cancel", name) == f"{name} is CANCELLED already\n"
-    assert [line.split()[:2] for line in lab("runs").splitlines()[1:]] == [[sweep, "FAILED"], [name, "CANCELLED"]]
+    assert [line.split()[:2] for line in lab("runs").splitlines()[1:]] == [[sweep, "CANCELLED"], [name, "CANCELLED"]]
     assert f"{sweep}.2" in lab("runs", "-a")
     lab("run", "--", "python3", "train.py")
     for strange in (f"{sweep}.1", "..", "../runs", ".", "trai"):
@@ -139,6 +139,23 @@ def test_runs_are_cancelled_and_removed_by_name(lab: Lab) -> None:
     assert lab("remove", "--before", "1h") == "No run is that old.\n"
     lab("remove", "--before", "0s", "--yes")
     assert lab("runs").startswith("No runs yet")
+
+
+def test_a_run_that_waits_says_why(lab: Lab) -> None:
+    name = lab("run", "-d", "--slurm=--hold", "--", "python3", "train.py").strip()
+    until(lambda: "JobHeldUser" in lab.slurm("squeue", "-h", "-o", "%r", "-n", name), "Slurm has its reason")
+    assert "Waits      JobHeldUser" in lab("show", name)
+    _, err = lab.start("logs", name).communicate(timeout=100)
+    assert err == f"spritz: {name} is PENDING: no output yet; `spritz show {name}` says more\n"
+    if "22.05" not in lab.slurm("sinfo", "--version"):
+        assert "scontrol release" in lab("why", name)
+        _, err = lab.start("why", "nothing-of-that-name").communicate(timeout=100)
+        assert "no such job, and no run of that name" in err
+    assert name in lab("completion", "words", "show").splitlines()
+    lab("pause", name)
+    assert f"`spritz resume {name}` lets it go on" in lab("show", name)
+    lab("cancel", name)
+    until(lambda: lab.state(name) == "CANCELLED", "it is cancelled")
 
 
 @pytest.mark.parametrize("hours", [-2, 2])

@@ -133,6 +133,13 @@ def test_a_failed_item_blocks_what_needs_it_and_is_retried_alone_with_the_same_c
     assert value(lab, "nightly-1", "report") == [3.0, "hi"]
     assert told(lab) == sorted([*ALL, "train shard 1"])
     assert "nightly-1-train-1.2" in lab("runs", "--group", "nightly-1")
+    assert "nightly-1-train-1.2 is the latest attempt of this step" in lab("show", "nightly-1-train-1")
+    assert "[5 of 5 steps done] pipe.py" in lab("runs")
+    assert lab("runs").splitlines()[1].split()[:2] == ["nightly-1", "COMPLETED"]
+    _, err = lab.start("show", "nightly-1").communicate(timeout=100)
+    assert "`spritz pipeline show nightly-1`" in err
+    differences = lab("diff", "nightly-1-train-1", "nightly-1-train-1.2")
+    assert not any(name in differences for name in ("SLURM_", "SPRITZ_", "MLFLOW_", "PWD")), differences
 
 
 @pytest.mark.slow

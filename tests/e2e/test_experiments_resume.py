@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from spritz.experiments import resuming
+from spritz.experiments import resuming, states
 from tests.conformance.cluster import SITE, node_command
 from tests.e2e.cluster import until
 from tests.e2e.experiments_lab import Lab, git
@@ -172,8 +174,11 @@ def reached(lab: Lab, name: str, step: int) -> None:
 
 def looked(lab: Lab, name: str) -> bool:
     """Shorten Slurm's wait after a requeue, two minutes for a job that was requeued by itself; False."""
-    # Not at once: a slurmd of 22.05 refuses a job that starts again within the second in which it was killed.
-    if lab.slurm("squeue", "-h", "-t", "PD", "-j", job(lab, name), "-o", "%r").startswith("BeginTime"):
+    # Not at once: a slurmd of 22.05 refuses a job that starts again within the second in which it was killed. And only
+    # where the wait is long, or each look would postpone the start.
+    shown = lab.slurm("scontrol", "-o", "show", "job", job(lab, name))
+    eligible = re.search(r" Reason=BeginTime .* EligibleTime=(\S+)", shown)
+    if eligible and states.seconds(eligible[1]) > time.time() + 3:
         lab.slurm("scontrol", "update", f"JobId={job(lab, name)}", "StartTime=now+2")
     return False
 

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.xdist_group("tracking"), pytest.mark.timeout(300)]
 
 SHOW = """\
 import json, os, time
-print({name: os.environ.get(name) for name in ("MLFLOW_RUN_ID", "WANDB_RUN_ID", "WANDB_RESUME", "AIM_RUN_HASH")})
+print({name: os.environ.get(name) for name in ("MLFLOW_RUN_ID", "WANDB_RUN_ID", "WANDB_RESUME")})
 while os.environ.get("WAIT_FOR") and not os.path.exists(os.environ["WAIT_FOR"]):
     time.sleep(0.05)
 """

@@ -98,6 +98,8 @@ def main(argv: list[str], context: Context) -> int:
 
         def error(self, message: str) -> NoReturn:
             context.error(_with_suggestion(message, self))
+            if passed_on := _for_sbatch(message, self):
+                context.err(f"{passed_on} passes it to sbatch.\n")
             context.err(f"Try '{self.prog} --help'.\n")
             raise SystemExit(2)
 
@@ -124,6 +126,23 @@ def _with_suggestion(message: str, parser: argparse.ArgumentParser) -> str:
     option = word.partition("=")[0]
     near = nearest(option, _options(parser)) if option.startswith("--") else None
     return f"no such option: {option}" + (f" (did you mean {near}?)" if near else "")
+
+
+def _for_sbatch(message: str, parser: argparse.ArgumentParser) -> str:
+    """How a subcommand that submits jobs takes the option of sbatch that it does not have; "" if that is not it."""
+    begin, _, words = message.partition(": ")
+    if begin != "unrecognized arguments" or "--slurm" not in _options(parser):
+        return ""
+    from spritz.cli.options import REQUIRED
+    from spritz.cli.submit.rows import rows_of
+
+    word, equals, value = words.split()[0].partition("=")
+    for row in rows_of("b"):
+        if word in (f"--{row.name}", f"-{row.short}"):
+            if not equals and row.argument == REQUIRED:
+                value = row.metavar
+            return f"--slurm=--{row.name}" + (f"={value}" if value else "")
+    return ""
 
 
 def _options(parser: argparse.ArgumentParser) -> Iterator[str]:

@@ -39,7 +39,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["SAVED", "Checkpointer", "huggingface_callback", "lightning_callback", "resume_from"]
+__all__ = ["SAVED", "Checkpointer", "aim_run", "huggingface_callback", "lightning_callback", "resume_from"]
 
 #: Exit status that asks the job to start the program again from its checkpoint.
 SAVED = 75
@@ -152,6 +152,22 @@ class Checkpointer:
 def resume_from() -> str | None:
     """The checkpoint from which to start (SPRITZ_RESUME_FROM, set by the job); None at the first start."""
     return os.environ.get("SPRITZ_RESUME_FROM") or None
+
+
+def aim_run(**options: Any) -> Any:
+    """An `aim.Run`, with which the program goes on each time that it is started again. `options` are those of Run.
+
+    Aim chooses the hash of a run itself and refuses others, so the first start keeps it in the run's directory.
+    """
+    from aim import Run  # type: ignore[import-not-found, unused-ignore]  # the user's
+
+    kept = Path(os.environ.get("SPRITZ_RUN_DIR", "."), "aim-run")
+    if kept.exists():
+        # The lock may be that of a start that was killed.
+        return Run(run_hash=kept.read_text(encoding="utf-8"), force_resume=True, **options)
+    run = Run(**options)
+    kept.write_text(run.hash, encoding="utf-8")
+    return run
 
 
 def lightning_callback(checkpointer: Checkpointer | None = None, *, every_n_steps: int = 0) -> Any:

@@ -214,7 +214,8 @@ def unusable(url: str, reason: str) -> ExperimentError:
     if "locking protocol" in reason or "disk I/O error" in reason:
         return ExperimentError(
             f"the index of runs ({url}): {reason}",
-            hint=f"a file system that is full or over its quota does so: see `df` and `quota`. {_ELSEWHERE}",
+            hint="a file system that is full, over its quota or without its server does so: see `df` and `quota`. "
+            + _ELSEWHERE,
         )
     if "locked" in reason:
         return ExperimentError(

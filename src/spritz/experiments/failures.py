@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterable
 from pathlib import Path
 
-from spritz.experiments import logs, record
+from spritz.experiments import logs, record, watch
 
 #: Pattern in a log -> explanation with a remedy. The first match wins, so causes precede their effects.
 _KNOWN: tuple[tuple[str, str], ...] = (
@@ -30,6 +30,8 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     (r"FileNotFoundError: .*|No such file or directory",
      "a file is missing: only the snapshot of the code is in the job's directory"),
     (r"^\w*(?:Error|Exception)\b.*", "the program raised an exception"),
+    (r"terminate called without an active exception",
+     "a thread still ran when the program ended, at times one of PyTorch's gloo: `os._exit(0)` as last line avoids it"),
 )  # fmt: skip
 _PATTERNS = tuple((re.compile(pattern, re.MULTILINE), meaning) for pattern, meaning in _KNOWN)
 _TAIL_BYTES = 64 << 10
@@ -53,7 +55,7 @@ def explain(directory: Path, state: str, exit_code: int | None) -> str:
     guard = [event for event in events if event["event"] == "idle" and event.get("action") == "end"]
     guard = [event for event in guard if event["restart"] == life]
     if guard and state != "COMPLETED" and (what := guard[-1].get("what")):
-        return f"its guard ended it: the {what.upper()}s had been idle for {guard[-1]['seconds'] / 60:.0f} min"
+        return f"its guard ended it: the {what.upper()}s had been idle for {watch.span(guard[-1]['seconds'])}"
     if state == "COMPLETED" or state not in (*_STATES, "FAILED"):
         return ""
     if state == "FAILED" and not any(event["event"] == "started" for event in events):

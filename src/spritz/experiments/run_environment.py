@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from spritz.experiments import containers, secrets
+from spritz.experiments import containers, secrets, tracking
 
 #: prints the packages of another interpreter without starting pip: 60 ms for 300 packages
 _LIST = """
@@ -36,7 +36,7 @@ def collect(home: Path, directory: Path, environment: Mapping[str, str], *, imag
         "host": host.nodename,
         "system": f"{host.sysname}-{host.release}-{host.machine}",
         **({} if image else {"python": _python(home, environment)}),
-        "variables": secrets.masked_environment(environment),
+        "variables": secrets.masked_environment(_given(environment)),
     }
     if "CONDA_PREFIX" in environment and not image:
         prefix = environment["CONDA_PREFIX"]
@@ -57,6 +57,21 @@ def collect(home: Path, directory: Path, environment: Mapping[str, str], *, imag
     with suppress(OSError):
         collected["driver"] = driver.read_text(encoding="utf-8").splitlines()[0].strip()
     return collected
+
+
+#: What the job of a run sets for itself, except these variables of the user.
+_OF_A_RUN = ("PWD", "SLURM_", "SPRITZ_", *tracking.INJECTED)
+_OF_THE_USER = frozenset({"SLURM_CONF", "SPRITZ_HOME", "SPRITZ_NO_SERVER", "SPRITZ_RUN_STORE"})
+
+
+def _given(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables without those of the run that submits this run, as a pipeline's steps submit their successors."""
+    inside = "SPRITZ_RUN" in environment
+    return {
+        name: value
+        for name, value in environment.items()
+        if not (inside and name.startswith(_OF_A_RUN) and name not in _OF_THE_USER)
+    }
 
 
 def _python(home: Path, environment: Mapping[str, str]) -> dict[str, Any]:

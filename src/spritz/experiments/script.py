@@ -43,11 +43,10 @@ MODULES = {
 #: Prefix of variables that carry secret arguments.
 SECRET_VARIABLE = "SPRITZ_ARGUMENT_{}"
 
-#: Weights & Biases reads these itself, Aim's are for `Run(run_hash=os.environ["AIM_RUN_HASH"])`.
+#: Weights & Biases reads these itself.
 _IDENTITIES = """\
 export WANDB_RUN_ID=${{WANDB_RUN_ID:-$SPRITZ_RUN-{mark:.8}}} WANDB_RESUME=${{WANDB_RESUME:-allow}}
 export WANDB_NAME=${{WANDB_NAME:-$SPRITZ_RUN}}
-printf -v AIM_RUN_HASH '%s%08x' {mark:.16} "${{SLURM_ARRAY_TASK_ID:-0}}"; export AIM_RUN_HASH
 """
 
 #: Starts a second late, in order not to delay the command, and on a single node without srun, which costs less. The

@@ -37,6 +37,9 @@ touch "$directory/ssh/open/$$"
 trap 'rm -f "$directory/ssh/open/$$"' EXIT
 "$(command -v sshd)" -i -f "$directory/ssh/sshd_config" -E "$directory/log/sshd.log" \
     ${files:+-o "Subsystem sftp $files"}
+status=$?
+# With this status sshd ends when its client disconnects; srun would report an error after each connection.
+[ "$status" = 255 ] || exit "$status"
 """
 
 _ENTER = r"""#!/bin/bash
@@ -104,13 +107,16 @@ def wait_ready(entry: Entry, tell: Callable[[str], None]) -> None:
         time.sleep(0.1)
 
 
-def stop(entry: Entry) -> None:
-    """End the session: it ends itself if it runs, else its job is cancelled."""
+def stop(entry: Entry) -> bool:
+    """End the session: it ends itself if it runs, else its job is cancelled. False if it has ended already."""
     job = slurm.queued([entry.job_id]).get(entry.job_id)
-    if job is not None and job.state == "RUNNING":
+    if job is None or job.state in slurm.FINAL:
+        return False
+    if job.state == "RUNNING":
         (Path(entry.directory) / "stop").touch()
-    elif job is not None and job.state not in slurm.FINAL:
+    else:
         slurm.cancel(entry.job_id)
+    return True
 
 
 def jupyter_url(directory: Path) -> tuple[int, str, str]:

@@ -103,12 +103,12 @@ def hold(job_id: str, *, requeue: bool = False) -> None:
         raise ExperimentError(f"scontrol: {said(done)}")
 
 
-def release(job_id: str) -> None:
-    """Release a held job. For a requeued job this also skips its delay of two minutes. Raises ExperimentError."""
+def release(job_id: str, *, in_seconds: int = 0) -> None:
+    """Release a held job. For a requeued job this also shortens its delay of two minutes. Raises ExperimentError."""
     done = call(["scontrol", "release", job_id])
     if done.returncode:
         raise ExperimentError(f"scontrol: {said(done)}")
-    call(["scontrol", "update", f"JobId={job_id}", "StartTime=now"])
+    call(["scontrol", "update", f"JobId={job_id}", f"StartTime=now+{in_seconds}" if in_seconds else "StartTime=now"])
 
 
 def queued(job_ids: Iterable[str]) -> dict[str, JobState]:

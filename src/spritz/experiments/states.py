@@ -104,11 +104,14 @@ def values_of(entry: Entry, queued: slurm.JobState | None, past: slurm.JobState 
     if starts:
         values["started_at"] = starts[0]["at"]
     known = past or queued
-    if queued is not None and queued.state not in slurm.FINAL:
-        values["state"] = "PAUSED" if _is_paused(events, queued) else queued.state
-        return values
     latest = starts[-1]["restart"] if starts else 0
     ended = next((event for event in reversed(ends) if event["restart"] >= latest), None)
+    if queued is not None and queued.state not in slurm.FINAL:
+        values["state"] = "PAUSED" if _is_paused(events, queued) else queued.state
+        if ended and queued.state == "RUNNING":
+            # The command has ended; its job's script is about to. Only Slurm knows the final state, such as TIMEOUT.
+            values["state"], values["exit_code"] = "COMPLETING", ended["status"]
+        return values
     pruned = any(event["event"] == "pruned" and event["restart"] >= latest for event in events)
     if pruned and ended is not None:
         values["state"], values["exit_code"], values["ended_at"] = "PRUNED", ended["status"], ended["at"]
@@ -134,6 +137,13 @@ def _is_paused(events: list[dict[str, Any]], queued: slurm.JobState) -> bool:
     # Slurm's reasons: JobHeldUser, JobHeldAdmin, "job requeued in held state".
     held = queued.state in ("PENDING", "REQUEUE_HOLD") and "held" in queued.reason.lower()
     return last.get("event") == "paused" and held
+
+
+def waits(job: slurm.JobState) -> str:
+    """Why a pending job waits, and when it is expected to start; "" if it does not wait, or Slurm gives no reason."""
+    if job.state != "PENDING" or job.reason in ("", "None"):
+        return ""
+    return job.reason + (f", expected to start at {job.started_at}" if job.started_at not in ("", "N/A") else "")
 
 
 def _code(known: slurm.JobState) -> int:

@@ -342,13 +342,20 @@ class Store:
         for entry in entries:
             if name in (entry.name, entry.job_id):
                 return entry
-        if entries:
-            return entries[0]
         if (self.home / "sweeps" / name / "sweep.json").exists():
             raise ExperimentError(f"{name} is a sweep", hint=f"`spritz sweep --status {name}` shows it and its trials")
         if (self.home / "pipelines" / name / "pipeline.json").exists():
             raise ExperimentError(f"{name} is a pipeline", hint=f"`spritz pipeline show {name}` shows it and its steps")
+        if entries:
+            return entries[0]
         raise ExperimentError(f"{name}: no such run", hint="`spritz runs` lists them")
+
+    def later_attempt(self, entry: Entry) -> str:
+        """Name of the newest attempt of a pipeline's step, NAME.N, whose first attempt is `entry`; "" without any."""
+        if not entry.run_group:
+            return ""
+        attempts = self.find(Query(owner=entry.owner, group=entry.run_group))
+        return next((one.name for one in attempts if one.name.startswith(f"{entry.name}.")), "")
 
     def trees(self) -> dict[str, str]:
         """Name -> tree of its snapshot, of the runs of all owners."""

@@ -32,7 +32,7 @@ from spritz.experiments.errors import ExperimentError
 from spritz.experiments.home import copied_by_content, home, need_space
 from spritz.experiments.record import Run
 from spritz.experiments.settings import RunOptions, Settings, default_name
-from spritz.experiments.store import Store
+from spritz.experiments.store import Query, Store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +66,22 @@ class Request:
 def user() -> str:
     """The present user's name, for the index."""
     return getpass.getuser()
+
+
+def job_number(name: str) -> str:
+    """The number of the job of the run of that name; "" if there is none."""
+    try:
+        return Store(home()).get(name, user()).job_id
+    except ExperimentError:
+        return ""
+
+
+def newest_names(count: int = 100) -> list[str]:
+    """Names of the newest runs; none if the index cannot be read."""
+    try:
+        return [entry.name for entry in Store(home()).find(Query(owner=user(), limit=count))]
+    except ExperimentError:
+        return []
 
 
 @dataclass(frozen=True, kw_only=True)

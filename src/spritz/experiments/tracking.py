@@ -222,7 +222,7 @@ def plan(home: Path, mode: str, environment: Mapping[str, str]) -> Plan | None:
 #: Variables of a run that must not reach the runs that it submits.
 INJECTED = (
     *("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_TOKEN", "MLFLOW_RUN_ID", "MLFLOW_RUN_CONTEXT", "MLFLOW_EXPERIMENT_NAME"),
-    *("WANDB_RUN_ID", "WANDB_RESUME", "WANDB_NAME", "AIM_RUN_HASH"),
+    *("WANDB_RUN_ID", "WANDB_RESUME", "WANDB_NAME"),
 )
 
 

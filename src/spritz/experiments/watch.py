@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -93,11 +94,13 @@ class Processes:
         self._last: dict[str, float] = {}
         self._at = time.monotonic()
         self.terminals: set[str] = set()
+        #: pids of processes that lead a session on a terminal: shells
+        self.leaders: set[int] = set()
 
     def look(self, but: frozenset[int] = frozenset()) -> float:
         """CPUs in use since the last sample."""
         now, used, last = time.monotonic(), 0.0, {}
-        self.terminals = set()
+        self.terminals, self.leaders = set(), set()
         for name in filter(str.isdigit, os.listdir("/proc")):
             try:
                 if os.stat(f"/proc/{name}").st_uid != os.getuid() or int(name) == os.getpid():
@@ -112,6 +115,8 @@ class Processes:
             terminal = int(words[4])
             if terminal >> 8 & 0xFFF in range(136, 144):
                 self.terminals.add(f"/dev/pts/{(terminal & 0xFF) | (terminal >> 12 & 0xFFF00)}")
+                if words[3] == name.encode():
+                    self.leaders.add(int(name))
             if int(name) in but:
                 continue
             key = f"{name}:{words[19].decode()}"
@@ -120,6 +125,13 @@ class Processes:
         share = used / max(now - self._at, 0.001)
         self._last, self._at = last, now
         return share
+
+    def hang_up(self) -> None:
+        """End the shells on terminals: they ignore the SIGTERM of Slurm, which would wait half a minute for them."""
+        self.look()
+        for pid in sorted(self.leaders):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGHUP)
 
     def _ours(self, pid: str, head: bytes) -> bool:
         if head.endswith((b"(sshd", b"(sshd-session")):
@@ -223,9 +235,9 @@ def session(directory: Path) -> int:
         options = json.load(file)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     idle, warning = float(options["idle_seconds"]), float(options["warn_seconds"])
+    processes = Processes(os.environ["SLURM_JOB_ID"], os.environ.get("SLURMD_NODENAME", ""))
     server = Jupyter(directory, options["jupyter"]) if options["kind"] == "jupyter" else None
     try:
-        processes = Processes(os.environ["SLURM_JOB_ID"], os.environ.get("SLURMD_NODENAME", ""))
         processes.look()
         active_at, warned = time.time(), False
         looked_at, ready = time.monotonic(), False
@@ -244,7 +256,10 @@ def session(directory: Path) -> int:
             active_at = max(active_at, last_activity(directory, processes, server))
             left = active_at + idle - time.time()
             if left <= 0:
-                tell(directory, f"nothing has been done here for {span(idle)}: the session ends", last=True)
+                said = f"nothing has been done here for {span(idle)}: the session ends"
+                for terminal in sorted(processes.terminals):
+                    write_to(terminal, f"\r\nspritz: {said}\r\n")
+                tell(directory, said, last=True)
                 say(directory, "idle", action="end")
                 return 0
             if left <= warning and not warned:
@@ -259,6 +274,7 @@ def session(directory: Path) -> int:
                 warned = False
         return 0
     finally:
+        processes.hang_up()
         if server is not None and server.process.poll() is None:
             server.process.terminate()
             try:

@@ -23,3 +23,17 @@ def test_the_error_stands_alone(site: Site, words: tuple[str, ...], said: str) -
     done = site.run(main, *words)
     assert done.err == f"spritz: error: {said}\nTry 'spritz {words[0]} --help'.\n"
     assert (done.status, done.out) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "passed_on"),
+    [
+        (("run", "--exclusive", "--", "true"), "--slurm=--exclusive"),
+        (("run", "--nodelist=n1", "--", "true"), "--slurm=--nodelist=n1"),
+        (("sweep", "-x", "n1", "sweep.yaml"), "--slurm=--exclude=hosts"),
+    ],
+)
+def test_options_of_sbatch_are_passed_on_as_the_error_says(site: Site, words: tuple[str, ...], passed_on: str) -> None:
+    done = site.run(main, *words)
+    assert done.err.splitlines()[1] == f"{passed_on} passes it to sbatch."
+    assert done.status == 2

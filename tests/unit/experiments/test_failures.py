@@ -47,6 +47,19 @@ def test_ends_in_words(tmp_path: Path, state: str, code: int | None, words: str)
     assert failures.explain(write(tmp_path), state, code) == words
 
 
+def test_an_abort_at_the_exit_is_told_from_an_exception(tmp_path: Path) -> None:
+    directory = write(tmp_path, r0_0="process 0 of 2\nterminate called without an active exception\n")
+    assert "a thread still ran when the program ended" in failures.explain(directory, "FAILED", 134)
+    (directory / "log" / "0-0.log").write_text("ValueError: lr\nterminate called without an active exception\n")
+    assert "the program raised an exception\n  rank 0: ValueError: lr" in failures.explain(directory, "FAILED", 134)
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(20, "20 s"), (3600, "60 min")])
+def test_a_guard_says_how_long_the_run_was_idle(tmp_path: Path, seconds: int, words: str) -> None:
+    record.append(write(tmp_path), "idle", 2.0, restart=0, action="end", what="gpu", seconds=seconds)
+    assert failures.explain(tmp_path, "FAILED", 143) == f"its guard ended it: the GPUs had been idle for {words}"
+
+
 def test_a_script_that_slurm_could_not_start_is_told_from_a_command_that_failed(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     assert failures.explain(tmp_path, "FAILED", 0).startswith("its script could not begin: can its node write")

@@ -163,6 +163,18 @@ def test_runs_of_a_group_are_one_item_at_the_place_of_their_newest(any_store: St
     assert (dict(sweep.states), sweep.newest.name, sweep.ended_at) == ({"COMPLETED": 3}, "trial-3", 9.0)
 
 
+def test_a_pipeline_is_not_taken_for_its_newest_step_and_its_steps_have_later_attempts(store: Store) -> None:
+    for name in ("nightly-1-train", "nightly-1-train.2", "nightly-1-training.3"):
+        store.hold(name, "me", 1.0, store.home / "runs", "train of nightly.py")
+        store.change(name, "me", run_group="nightly-1")
+    assert store.later_attempt(store.get("nightly-1-train", "me")) == "nightly-1-train.2"
+    assert store.later_attempt(store.get("nightly-1-train.2", "me")) == ""
+    (store.home / "pipelines" / "nightly-1").mkdir(parents=True)
+    (store.home / "pipelines" / "nightly-1" / "pipeline.json").touch()
+    with pytest.raises(ExperimentError, match="nightly-1 is a pipeline"):
+        store.get("nightly-1", "me")
+
+
 def test_the_best_of_a_group_counts_complete_runs(any_store: Store) -> None:
     for value, state in ((0.2, "COMPLETED"), (0.1, "FAILED"), (0.4, "COMPLETED")):
         add(any_store, "trial", run_group="sweep", state=state, metrics=json.dumps({"loss": value}))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from spritz.cli.context import Context
 from spritz.cli.control.show import ENTITIES
 from spritz.cli.control.verbs import VERBS
+from spritz.cli.local.runs import names
 from spritz.cli.options import REQUIRED
 from spritz.cli.spritz import SUBCOMMANDS
 
@@ -70,6 +71,9 @@ _WORDS = {
 }
 
 
+#: Subcommands that take names of runs, and of other things. The word RUN says it of the others.
+_BY_NAME = frozenset({"cancel", "remove"})
+
 #: Options of `spritz SUBCOMMAND` are looked up when the user presses Tab: importing all subcommands would delay each
 #: new shell.
 _ASK = '$(spritz completion words -- "${COMP_WORDS[1]}" "${COMP_WORDS[2]}" 2>/dev/null)'
@@ -87,7 +91,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def words_of(name: str, action: str = "") -> list[str]:
-    """Options and actions of `spritz NAME`, or options of its action `action`."""
+    """Options and actions of `spritz NAME`, or options of its action `action`; names of runs, if it takes them."""
     if name not in SUBCOMMANDS:
         return []
     parser = argparse.ArgumentParser(prog=f"spritz {name}")
@@ -104,6 +108,8 @@ def words_of(name: str, action: str = "") -> list[str]:
             elif argument.help != argparse.SUPPRESS:
                 words += [word for word in argument.option_strings if word.startswith("--")]
                 words += [str(word) for word in argument.choices or () if not argument.option_strings]
+                if not argument.option_strings and (name in _BY_NAME or str(argument.metavar).startswith("RUN")):
+                    words += names()
     return list(dict.fromkeys(words))
 
 

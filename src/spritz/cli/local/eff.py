@@ -13,20 +13,23 @@ from spritz.cli.efficiency.advice import advise
 from spritz.cli.efficiency.fetch import jobs
 from spritz.cli.efficiency.measure import measure
 from spritz.cli.efficiency.text import text_lines
+from spritz.cli.local.runs import job_numbers
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("jobs", nargs="+", metavar="JOB", help="ids as squeue and sacct print them: 7, 12_3, 12, 9+1")
+    parser.add_argument(
+        "jobs", nargs="+", metavar="JOB", help="ids as squeue prints them: 7, 12_3, 9+1; or names of runs"
+    )
     parser.add_argument("--json", action="store_true", help="all details as JSON")
 
 
 def run(arguments: Namespace, context: Context) -> int:
     """0; 1 if accounting knows no such job, or no daemon answers."""
-    text = ",".join(arguments.jobs)
     try:
+        text = ",".join(job_numbers(arguments.jobs, context))
         records, now = jobs(text, context)
     except AlreadyReported as silent:
         return silent.exit_code

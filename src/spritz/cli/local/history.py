@@ -11,6 +11,7 @@ from spritz.cli.acct.conditions import picks_of
 from spritz.cli.acct.connect import connected
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.context import Context
+from spritz.cli.local.runs import job_numbers
 from spritz.model.accounting import AskHistory, Histories
 from spritz.model.ids import STEP_BATCH, step_name
 from spritz.notation.duration import format_duration
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("jobs", nargs="+", metavar="JOB", help="ids as squeue and sacct print them: 7, 12_3")
+    parser.add_argument("jobs", nargs="+", metavar="JOB", help="ids as squeue prints them: 7, 12_3; or names of runs")
     parser.add_argument("--json", action="store_true", help="all details as JSON")
 
 
 def run(arguments: Namespace, context: Context) -> int:
     """0; 1 if accounting knows no such job, or no daemon answers."""
-    text = ",".join(arguments.jobs)
     try:
+        text = ",".join(job_numbers(arguments.jobs, context))
         histories = _asked(text, context)
     except AlreadyReported as silent:
         return silent.exit_code

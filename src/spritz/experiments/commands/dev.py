@@ -30,16 +30,17 @@ from spritz.experiments.home import home
 from spritz.experiments.interface import Terminal, reporting
 from spritz.experiments.store import Entry, Store
 from spritz.notation import duration
+from spritz.notation.names import nearest
 
 #: Options about starting and restarting a program, which sessions do not have.
 _OF_RUNS = ("template", "tasks_per_node", *resuming.OPTIONS)
-_ACTIONS = {"list": 0, "open": 1, "forward": 2, "extend": 2, "stop": 1}
+#: action -> its arguments
+_ACTIONS = {"list": "", "open": " NAME", "forward": " NAME PORT", "extend": " NAME TIME", "stop": " NAME"}
+_USAGE = " | ".join(f"{action}{words}" for action, words in _ACTIONS.items())
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "words", nargs="*", metavar="list | open NAME | forward NAME PORT | extend NAME TIME | stop NAME"
-    )
+    parser.add_argument("words", nargs="*", metavar=_USAGE)
     kind = parser.add_mutually_exclusive_group()
     for name, text in (
         ("shell", "a shell (the default)"),
@@ -52,7 +53,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("-d", "--detach", action="store_true", help="return when the job is queued")
     parser.add_argument("--json", action="store_true", help="with list: one JSON object")
     parser.add_argument("--proxy", metavar="NAME", help=argparse.SUPPRESS)
-    run_command.add_options(parser)
+    run_command.add_options(parser, hidden=(*_OF_RUNS, "container_image", "container_mounts", "no_snapshot"))
 
 
 @reporting
@@ -64,9 +65,14 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     if not arguments.words:
         return _start(arguments, store, terminal)
     action, *words = arguments.words
-    if action not in _ACTIONS or len(words) != _ACTIONS[action]:
+    if action not in _ACTIONS or len(words) != len(_ACTIONS[action].split()):
+        near = nearest(action, _ACTIONS)
         raise ExperimentError(
-            f"spritz dev {' '.join(arguments.words)}: not understood", hint="see `spritz dev --help`", exit_code=2
+            f"spritz dev {' '.join(arguments.words)}: "
+            + (f"{action}{_ACTIONS[action]} is expected" if action in _ACTIONS else "no such action")
+            + (f" (did you mean {near}?)" if near and action not in _ACTIONS else ""),
+            hint=f"spritz dev {_USAGE}",
+            exit_code=2,
         )
     if action == "list":
         entries = [entry for entry in store.open_runs(submission.user()) if sessions.is_session(entry)]
@@ -81,9 +87,9 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     if action == "stop":
         if not sessions.is_session(entry):
             raise ExperimentError(f"{entry.name} is no dev session", hint=f"spritz cancel {entry.name}")
-        sessions.stop(entry)
+        ends = sessions.stop(entry)
         _tell(terminal, sessions.remove_host(entry.name))
-        terminal.out(f"{entry.name} ends\n")
+        terminal.out(f"{entry.name} {'ends' if ends else 'has ended already'}\n")
         return 0
     entry = _session(store, words[0])
     if action == "extend":

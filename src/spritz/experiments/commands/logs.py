@@ -38,6 +38,8 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         raise ExperimentError(f"--grep {arguments.grep}: {error}", exit_code=2) from error
     if reason := failures.explain(directory, entry.state, entry.exit_code):
         terminal.err(f"{entry.name} {entry.state}: {reason}\n")
+    if later := store.later_attempt(entry):
+        terminal.err(f"spritz: {later} is the latest attempt of this step\n")
     tail = logs.Tail(directory, arguments.rank)
     show = logs.printer(
         terminal.out,
@@ -50,6 +52,8 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
 
     lines = [line for line in tail.read(last=not arguments.follow) if pattern is None or pattern.search(line.text)]
     count = len(lines)
+    if entry.state in ("PENDING", "CONFIGURING", "PAUSED") and not logs.ranks(directory):
+        terminal.err(f"spritz: {entry.name} is {entry.state}: no output yet; `spritz show {entry.name}` says more\n")
     for line in lines[-arguments.tail :] if arguments.tail else lines:
         show(line)
     while arguments.follow and entry.state not in states.ENDED:

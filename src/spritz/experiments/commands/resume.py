@@ -12,6 +12,10 @@ from spritz.experiments.home import home
 from spritz.experiments.interface import RUN_HELP, Terminal, reporting
 from spritz.experiments.store import Store
 
+#: A slurmd of 22.05 refuses a job that starts in the second in which its last life was killed, and Slurm then ends the
+#: job: after a pause this recent the next life starts so much later.
+_RECENT_SECONDS, _REST_SECONDS = 5.0, 2
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
@@ -29,9 +33,10 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     directory = Path(entry.directory)
     withdrawn = resuming.withdraw(directory)
     if entry.state == "PAUSED":
+        paused_at = max((event["at"] for event in record.events(directory) if event["event"] == "paused"), default=0.0)
         record.append(directory, "resumed", time.time())
         try:
-            slurm.release(entry.job_id)
+            slurm.release(entry.job_id, in_seconds=_REST_SECONDS if time.time() - paused_at < _RECENT_SECONDS else 0)
         except BaseException:
             record.append(directory, "paused", time.time())
             raise

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,8 +40,8 @@ _SOON_SECONDS = 5.0
 _ASK_SECONDS = 5.0
 
 
-def add_options(parser: ArgumentParser) -> None:
-    """Add the options of a run, which other subcommands share."""
+def add_options(parser: ArgumentParser, hidden: Iterable[str] = ()) -> None:
+    """Add the options of a run, which other subcommands share. Help does not show the `hidden` ones."""
     group = parser.add_argument_group("the job, as in sbatch")
     group.add_argument("-J", "--name", metavar="NAME", help="name of the run (default: from the command)")
     group.add_argument("-N", "--nodes", metavar="N", help="number of nodes")
@@ -102,6 +103,9 @@ def add_options(parser: ArgumentParser) -> None:
     group.add_argument("--checkpoint", metavar="HOW", help="program (default): the command saves its state itself")
     group = parser.add_argument_group("the code")
     group.add_argument("--no-snapshot", action="store_true", help="run in this directory in place of a snapshot of it")
+    for action in parser._actions:
+        if action.dest in hidden:
+            action.help = argparse.SUPPRESS
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -268,10 +272,9 @@ class _Waiting:
             if past is None:
                 return 1
             return past.exit_code or (128 + past.signal if past.signal else 0 if past.state == "COMPLETED" else 1)
-        if job.state == "PENDING" and job.reason not in ("None", self._told):
+        if (reason := states.waits(job)) and job.reason != self._told:
             self._told = job.reason
-            start = f", expected to start at {job.started_at}" if job.started_at not in ("", "N/A") else ""
-            self._terminal.err(f"spritz: job {self._job_id} waits: {job.reason}{start}\n")
+            self._terminal.err(f"spritz: job {self._job_id} waits: {reason}\n")
             if job.reason in _UNFIT:
                 from spritz.experiments import refusals
 

@@ -134,16 +134,29 @@ def since(text: str, option: str = "--since") -> float:
         raise ExperimentError(f"{option} {text}: a date as 2026-11-23, or an age as 2h, 3d, 1w", exit_code=2) from None
 
 
-def _described(store: Store, group: Group) -> tuple[str, str]:
-    """(metrics, command) of a group: of a sweep the best value and the command without parameters."""
+def _described(store: Store, group: Group) -> tuple[str, str, str]:
+    """(state, metrics, command) of a group: of a sweep the best value and the command without parameters.
+
+    A pipeline's state is that of its steps: earlier attempts of a step, which failed, do not count.
+    """
+    count = ", ".join(f"{number} {word.lower()}" for word, number in sorted(group.states.items()))
+    if (store.home / "pipelines" / group.name / "pipeline.json").exists():
+        from spritz.experiments.pipelines import graph
+        from spritz.experiments.pipelines import state as pipelines
+
+        pipeline = pipelines.Pipeline.load(store.home / "pipelines" / group.name)
+        whole, steps = graph.fares(pipeline, store)
+        done = sum(step.state == "COMPLETED" for step in steps)
+        return whole, "", f"[{done} of {len(steps)} steps done] {pipeline.definition.file}"
     from spritz.experiments.sweeps import sweep as sweeps
 
     try:
         plan = sweeps.read(store.home, group.name).plan
-    except ExperimentError:  # a pipeline or an array
-        return "", group.newest.command
+    except ExperimentError:  # an array
+        return _state(group.states), "", f"[{count}] {group.newest.command}"
     value = store.best(group.newest.owner, group.name, plan.metric, maximize=plan.maximize) if plan.metric else None
-    return "" if value is None else f"best {plan.metric} {value:.4g}", shlex.join(plan.command)
+    best = "" if value is None else f"best {plan.metric} {value:.4g}"
+    return _state(group.states), best, f"[{count}] {shlex.join(plan.command)}"
 
 
 def _shown(entry: Entry, wanted: Sequence[str]) -> str:
@@ -156,25 +169,25 @@ def _state(states: Mapping[str, int]) -> str:
     """Of a group: what some of its runs are doing, else how they ended."""
     order = ("RUNNING", "COMPLETING", "PENDING")
     known = [*(state for state in order if state in states), *(state for state in states if state in OPEN)]
-    return known[0] if known else "COMPLETED" if set(states) <= _GOOD else "FAILED"
+    if known:
+        return known[0]
+    return "COMPLETED" if set(states) <= _GOOD else "CANCELLED" if set(states) <= {*_GOOD, "CANCELLED"} else "FAILED"
 
 
 def table(
     found: Sequence[Entry | Group],
     wanted: Sequence[str] = (),
-    groups: Mapping[str, tuple[str, str]] | None = None,
+    groups: Mapping[str, tuple[str, str, str]] | None = None,
 ) -> str:
     """A table with columns as wide as their values, separated by two blanks; only the `wanted` metrics.
 
-    `groups` have metrics and commands of their own. On a terminal the command is cut, so that a run takes one line.
+    `groups` are (state, metrics, command) by name. On a terminal the command is cut, so that a run takes one line.
     """
     rows: list[tuple[str, ...]] = [("RUN", "STATE", "JOB", "STARTED", "TIME", "CODE", "METRICS", "COMMAND")]
     for item in found:
         if isinstance(item, Group):
-            entry, name, state = item.newest, item.name, _state(item.states)
-            count = ", ".join(f"{number} {word.lower()}" for word, number in sorted(item.states.items()))
-            metrics, command = (groups or {}).get(item.name, ("", entry.command))
-            command = f"[{count}] {command}"
+            entry, name = item.newest, item.name
+            state, metrics, command = (groups or {})[item.name]
             job_id = entry.job_id.partition("_")[0]
         else:
             entry, name, job_id, command = item, item.name, item.job_id, item.command

@@ -32,6 +32,8 @@ from spritz.experiments.store import Entry, Store
 
 #: Seconds; a larger difference between clocks is reported.
 _CLOCK_SECONDS = 60.0
+#: States of a run that has no nodes, although it may have started before.
+_WAITING = frozenset({"PENDING", "PAUSED"})
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -64,18 +66,22 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         )
         terminal.out("\n")
         return 0
-    terminal.out("\n".join(_lines(entry, known, directory)) + "\n")
+    terminal.out("\n".join(_lines(store, entry, known, directory)) + "\n")
     return 0
 
 
-def _lines(entry: Entry, run: Run, directory: Path) -> Iterator[str]:
+def _lines(store: Store, entry: Entry, run: Run, directory: Path) -> Iterator[str]:
     """A label and a value on each line; lines without a label continue the value above."""
     yield f"{entry.name}  {entry.state}" + (f", exit status {entry.exit_code}" if entry.exit_code is not None else "")
     if reason := failures.explain(directory, entry.state, entry.exit_code):
         yield f"  {reason}"
+    if later := store.later_attempt(entry):
+        yield f"  {later} is the latest attempt of this step"
     yield ""
     yield f"Command    {run.command_line}"
     yield _job(entry, run.options)
+    if waits := _waits(entry):
+        yield f"Waits      {waits}"
     if entry.started_at:
         yield from _time_lines(entry, entry.started_at)
     yield from _code_lines(run)
@@ -105,7 +111,7 @@ def _lines(entry: Entry, run: Run, directory: Path) -> Iterator[str]:
 
 def _time_lines(entry: Entry, started_at: float) -> Iterator[str]:
     begin = datetime.fromtimestamp(started_at).isoformat(" ", "seconds")
-    so_far = "" if entry.ended_at else " so far"
+    so_far = "" if entry.ended_at else " since its first start" if entry.state in _WAITING else " so far"
     yield f"Time       {begin} for {clock((entry.ended_at or time.time()) - started_at)}{so_far}"
     # A run cannot begin before its submission, nor end in the future.
     behind, ahead = entry.created_at - started_at, (entry.ended_at or started_at) - time.time()
@@ -149,11 +155,24 @@ def _usage(arguments: Namespace, terminal: Terminal, entry: Entry) -> int:
     return 0
 
 
+def _waits(entry: Entry) -> str:
+    """Why the run does not run now, as far as Slurm says it; "" for a run that runs or has ended."""
+    if entry.state == "PAUSED":
+        return f"it is paused: `spritz resume {entry.name}` lets it go on"
+    if entry.state != "PENDING":
+        return ""
+    try:
+        job = slurm.queued([entry.job_id]).get(entry.job_id)
+    except ExperimentError:
+        return ""  # it has been said that the controller does not answer
+    return states.waits(job) if job else ""
+
+
 def _job(entry: Entry, options: dict[str, object]) -> str:
     words = [entry.job_id or "(none)", _options(options)]
     starts = [event for event in record.events(Path(entry.directory)) if event["event"] == "started"]
     if starts and starts[-1].get("nodes"):
-        words.append(f"on {starts[-1]['nodes']}")
+        words.append(f"{'last ' if entry.state in _WAITING else ''}on {starts[-1]['nodes']}")
     if len(starts) > 1:
         words.append(f"started {len(starts)} times")
     return f"Job        {'  '.join(word for word in words if word)}"

@@ -59,7 +59,8 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         parts = urlsplit(server.url)
         page = urlunsplit(parts._replace(netloc=f"spritz:{server.token}@{parts.netloc}"))
         terminal.out(f"{page}\n")
-        terminal.err(f"{'Runs' if alive else 'Does not answer'} on {server.host}; data and log: {base}/mlflow\n")
+        again = "" if alive else "; `spritz track start` starts it again"
+        terminal.err(f"{'Runs' if alive else 'Does not answer'} on {server.host}{again}; data and log: {base}/mlflow\n")
         if server.address != "127.0.0.1":
             terminal.err("It listens on all interfaces, and asks for the token in the address above.\n")
     return 0 if alive else 1
