@@ -48,17 +48,17 @@ def encode(value: object) -> bytes:
     return _encode((FORMAT, FINGERPRINT, value))
 
 
-def decode(data: bytes, decoder: Decoder[T]) -> T:
+def decode(data: bytes | memoryview, decoder: Decoder[T]) -> T:
     """The value in an envelope of this release or an earlier one.
 
     Raises UnsupportedFormat, or msgspec.DecodeError for damaged data.
     """
     try:
-        if data.startswith(_HEAD):
+        if data[:_HEAD_BYTES] == _HEAD:
             return decoder.decode(memoryview(data)[_HEAD_BYTES:])
         from spritz.model.upcast import upcast  # seldom needed, and step supervisors avoid the import
 
-        plain = upcast(data, decoder.type)
+        plain = upcast(bytes(data), decoder.type)
     except UnicodeDecodeError as error:  # msgspec does not turn this into one of its own errors
         raise DecodeError(str(error)) from error
     try:

@@ -353,11 +353,11 @@ class Agent:
                 here.setup.container.make(known.job_id, known.restart_count, user.uid, user.gid)
             here.spool.create(directory, known)
             self._supervise(here, key, directory, tuple(task.task_id for task in known.tasks))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, LookupError) as error:
             if isinstance(error, OSError) and error.errno in SCARCE:
                 self._put_off(here, starting, error)
             else:
-                # ValueError: names and numbers in the message that contradict each other.
+                # ValueError, LookupError: names and numbers in the message that contradict each other.
                 self._give_up(here, starting, str(error))
             return
         for order in starting.orders:

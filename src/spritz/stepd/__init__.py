@@ -3,7 +3,7 @@
 Imports almost nothing, and nothing above `model`: it is forked from a warm parent and outlives the daemon that
 requested it. One thread, no asyncio, and a few small formats:
 
-`zygote`       the warm parent; a supervisor does one step after another
+`zygote`       the warm parent; a supervisor does one step after another; `rehearsal`: steps that adapt its code
 `spec`         the specification of a step; `record`: the step's file in the spool
 `control`      orders of the node daemon and reports to it; `daemonlink`: the connection
 `protocol`     frames between supervisors and clients (srun, sattach): read this first to write a client

@@ -16,7 +16,7 @@ Usage = dict[int, tuple[int, int]]
 
 def visible_in(environment: tuple[bytes, ...]) -> bool:
     """Whether tasks with this environment may see GPUs."""
-    return any(variable.startswith(b"CUDA_VISIBLE_DEVICES=") for variable in environment)
+    return b"\0CUDA_VISIBLE_DEVICES=" in b"\0".join((b"", *environment))
 
 
 class Gpus:

@@ -99,8 +99,9 @@ class Reactor:
             heapq.heappop(self._timers)
         if not self._timers:
             return None
+        wait_ms = (self._timers[0].due - time.monotonic()) * 1000
         # poll(2) takes 31 bits; a timer that is further away is looked at again after that.
-        return min(max(0.0, (self._timers[0].due - time.monotonic()) * 1000) + 1, _PATIENCE_MS_MAX)
+        return min(wait_ms + 1, _PATIENCE_MS_MAX) if wait_ms > 0 else 0
 
     def _call_due(self) -> None:
         while self._timers and self._timers[0].due <= time.monotonic():

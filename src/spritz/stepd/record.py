@@ -56,6 +56,7 @@ def parse(data: bytes) -> SpooledStep | None:
     pids: tuple[int, ...] = ()
     result: StepFinished | None = None
     at = 0
+    view = memoryview(data)  # a wide job's record takes 40 bytes a node, and would be copied for each of its nodes
     try:
         while at + _HEADER.size <= len(data):
             size, kind = _HEADER.unpack_from(data, at)
@@ -63,7 +64,7 @@ def parse(data: bytes) -> SpooledStep | None:
             at = start + size
             if at > len(data):
                 break
-            body = data[start:at]
+            body = view[start:at]
             if kind == _SPEC:
                 spec = stored.decode(body, _spec_decoder)
             elif kind == _PIDS:

@@ -40,7 +40,7 @@ def start_task(
             programs,
             len(programs) > 1,
             tuple([octets(argument) for argument in task.argv]),
-            tuple([b"%s=%s" % variable for variable in environment.items()]),
+            tuple(map(b"=".join, environment.items())),
             streams,
             spec.pty and os.isatty(streams[0]),
             usage.oom_score_of_tasks(),
@@ -71,7 +71,7 @@ def candidates(name: str, environment: dict[bytes, bytes]) -> tuple[bytes, ...]:
     if b"/" in wanted:
         return (os.path.join(os.getcwdb(), wanted),)
     places = start.path_of(environment)
-    return (*[os.path.join(place or b".", wanted) for place in places], wanted)
+    return (*[b"%s/%s" % (place or b".", wanted) for place in places], wanted)
 
 
 _made: dict[tuple[tuple[str, int], ...], tuple[tuple[int, int, bytes], ...]] = {}

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -195,6 +194,8 @@ class Supervisor:
 
     def _make_oci_directory(self) -> None:
         directory = self.spec.oci_directory
+        import shutil  # its modules of compression would be copied with each fork
+
         shutil.rmtree(directory, ignore_errors=True)  # of a job that was requeued after its node had failed
         os.mkdir(directory, 0o700)
         if os.geteuid() == 0:

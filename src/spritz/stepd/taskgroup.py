@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import operator
 import os
 import struct
 import sys
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Seconds that starting all tasks of a step may wait on a machine that cannot create processes.
 START_PATIENCE_SECONDS = 10.0
+
+_name_and_value = operator.methodcaller("split", b"=", 1)
 
 
 class Task:
@@ -192,10 +195,7 @@ class TaskGroup:
 
     def start(self, streams: TaskStreams, pmi: PmiServer | PmixServer | None = None) -> None:
         """Fork every task, in order. Raises OSError when no more can be made; those that were then run."""
-        common: dict[bytes, bytes] = {}
-        for variable in self._spec.environment:
-            name, _, value = variable.partition(b"=")
-            common[name] = value
+        common = dict(map(_name_and_value, self._spec.environment))
         try:
             for task in self.tasks:
                 descriptors = streams.open(task)

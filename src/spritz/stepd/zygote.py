@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import select
 import signal
 import socket
 import sys
 
 from spritz.stepd import control, namespaces, processes, record, spec
 from spritz.stepd.confine import Confinement
+from spritz.stepd.rehearsal import rehearse
 from spritz.stepd.supervisor import Supervisor
 from spritz.stepd.usage import MemoryGroup
 
@@ -23,6 +25,8 @@ from spritz.stepd.usage import MemoryGroup
 STEPS_MAX = 100
 #: Seconds for which it waits for another step; longer than the daemon remembers it.
 IDLE_SECONDS = 10.0
+#: Seconds without a request after which the zygote rehearses: the first step of a new daemon does not wait for that.
+_REHEARSE_SECONDS = 0.5
 #: A spool path is never longer (PATH_MAX).
 _MESSAGE_BYTES = 4096
 
@@ -31,14 +35,19 @@ def main(descriptor: int, *, user_namespace: bool) -> None:
     """Fork a supervisor for every request until the daemon is gone. `user_namespace`: tasks get names of their own."""
     if user_namespace:
         namespaces.enter_user_namespace()
-    # What is alive now stays for ever: the collector must not touch it, so that children share its pages.
-    gc.disable()
-    gc.freeze()
+    _freeze()
     processes.become_subreaper("slurmd-zygote")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests = socket.socket(fileno=descriptor)
     requests.set_inheritable(False)
+    if not select.select([requests], [], [], _REHEARSE_SECONDS)[0]:
+        try:
+            rehearse()
+        except OSError as error:  # no space, no processes: steps then begin a little later
+            sys.stderr.write(f'slurmd: debug: zygote.unrehearsed error="{error}"\n')
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        _freeze()
     while True:
         body, handed, _, _ = socket.recv_fds(requests, _MESSAGE_BYTES, 4)
         if not body:
@@ -48,6 +57,13 @@ def main(descriptor: int, *, user_namespace: bool) -> None:
         os.set_inheritable(handed[0], False)
         _fork(os.fsdecode(body), handed[0], requests)
         os.close(handed[0])
+
+
+def _freeze() -> None:
+    """What is alive now stays for ever: the collector must not touch it, so that children share its pages."""
+    gc.disable()
+    gc.collect()
+    gc.freeze()
 
 
 def _fork(directory: str, connection: int, requests: socket.socket) -> None:

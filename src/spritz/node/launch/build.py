@@ -123,7 +123,7 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
     """The batch script of a job: one task, in all that the job has on this node."""
     job, spec = message.job, message.job.spec
     assert job.allocation is not None, "only jobs with an allocation are launched"
-    node_index = environment.allocated_names(job.allocation).index(message.node)
+    node_index = environment.allocated_indexes(job.allocation)[message.node]
     share = job.allocation.nodes[node_index]
     variables = environment.batch_variables(job, node_index, message.task_counts, setup.facts, message.components)
     where = streams.batch_streams(job, setup.host or message.node)
@@ -187,7 +187,7 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
 def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> SupervisorSpec:
     """This node's share of a step."""
     job, step, spec = message.job, message.step, message.step.spec
-    node_index = environment.step_names(step).index(message.node)
+    node_index = environment.step_indexes(step)[message.node]
     share = step.nodes[node_index]
     variables = environment.step_variables(job, step, node_index, message.task_counts, setup.facts, message.components)
     if spec.preserve_env:

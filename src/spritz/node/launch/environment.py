@@ -6,8 +6,6 @@ VARIABLES, srun(1) OUTPUT ENVIRONMENT VARIABLES; values checked against 22.05.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from msgspec import Struct
 
 from spritz.model import het
@@ -46,19 +44,29 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     address_pattern: str = "node"
 
 
-# A daemon of many virtual nodes tells each of them the same.
-_listed = lru_cache(maxsize=8)(hostlist.compress)
-_counted = lru_cache(maxsize=8)(taskcounts.format)
+_counted = for_latest(taskcounts.format)
 
 
 @for_latest
-def allocated_names(allocation: Allocation) -> tuple[str, ...]:
-    return allocation.names
+def allocated_indexes(allocation: Allocation) -> dict[str, int]:
+    """Index of each node in the allocation, by name."""
+    return {name: index for index, name in enumerate(allocation.names)}
 
 
 @for_latest
-def step_names(step: Step) -> tuple[str, ...]:
-    return step.node_names
+def step_indexes(step: Step) -> dict[str, int]:
+    """Index of each node in the step, by name."""
+    return {name: index for index, name in enumerate(step.node_names)}
+
+
+@for_latest
+def _allocated_list(allocation: Allocation) -> str:
+    return hostlist.compress(allocation.names)
+
+
+@for_latest
+def _step_list(step: Step) -> str:
+    return hostlist.compress(step.node_names if step.het is None else step.het.names)
 
 
 @for_latest
@@ -71,7 +79,7 @@ def job_variables(job: Job, node_index: int, facts: NodeFacts) -> Variables:
     spec = job.spec
     allocation = job.allocation
     assert allocation is not None, "only jobs with an allocation are launched"
-    names = _listed(allocated_names(allocation))
+    names = _allocated_list(allocation)
     count = str(len(allocation.nodes))
     variables = {
         "SLURM_CLUSTER_NAME": facts.cluster_name,
@@ -180,19 +188,18 @@ def step_variables(
     components: tuple[Component, ...] = (),
 ) -> Variables:
     """Variables that all tasks of a step have on the node of this index *in the step* (or in a component's part)."""
-    names = step_names(step)
     share = step.nodes[node_index]
     assert job.allocation is not None, "only jobs with an allocation are launched"
-    variables = job_variables(job, allocated_names(job.allocation).index(share.allocation.node), facts)
-    rank = node_index
+    variables = job_variables(job, allocated_indexes(job.allocation)[share.allocation.node], facts)
+    count, rank = len(step.nodes), node_index
     if job.het_job_id and components:
         spanned = [components[number] for number in step.het.groups] if step.het is not None else []
         mine = components[job.het_offset]
         variables |= het.variables(components) | het.together(tuple(spanned) or (mine,))
     if step.het is not None:
-        names, rank = step.het.names, step.het.node_offset + node_index
-    nodes, tasks, counts = str(len(names)), str(sum(task_counts)), _counted(task_counts)
-    listed = _listed(names)
+        count, rank = len(step.het.names), step.het.node_offset + node_index
+    nodes, tasks, counts = str(count), str(sum(task_counts)), _counted(task_counts)
+    listed = _step_list(step)
     variables |= {
         "SLURM_CPUS_ON_NODE": str(share.allocation.cpu_count),
         "SLURM_GTIDS": ",".join(map(str, share.task_ids)),
