@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -161,6 +164,29 @@ def test_a_revoked_node_is_down_at_once(lan: Lan, alpha: Machine) -> None:
     alpha.out("spritz", "token", "revoke", "--host", "iota")
     assert alpha.out("sinfo", "-hN", "-n", "iota", "-o", "%T").strip() == "down*"
     assert "Reason=Certificate of iota revoked" in alpha.out("scontrol", "show", "node", "iota")
+
+
+@pytest.mark.slow
+def test_a_revoked_node_stays_down_over_a_restart_until_it_joins_again(lan: Lan) -> None:
+    """With ReturnToService=1, where only silent nodes return by themselves."""
+    first, second = lan.machine("kappa"), lan.machine("lambda")
+    first.out("spritz", "up", "--listen", first.address)
+    shown = dict(re.findall(r"(?m)^(\w+) += (.*)$", first.out("scontrol", "show", "config")))
+    conf, pid = Path(shown["SLURM_CONF"]), int(Path(shown["SlurmctldPidFile"]).read_text())
+    conf.write_text(conf.read_text().replace("ReturnToService=2", "ReturnToService=1"))
+    joined(first, second)
+    first.out("spritz", "token", "revoke", "--host", "lambda")
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not Path(f"/proc/{pid}").exists(), "slurmctld has ended")
+    first.out("slurmctld", SLURM_CONF=str(conf))
+    assert "Reason=Certificate of lambda revoked" in first.out("scontrol", "show", "node", "lambda")
+    assert first.out("sinfo", "-hN", "-n", "lambda", "-o", "%T").strip() == "down*"
+    assert "as node lambda" in second.out(*first.out("spritz", "token", "create", "--role", "node").split())
+    assert first.out("srun", "-w", "lambda", "hostname") == "lambda\n"
+    refused = re.findall(r"error: machine.refused .*", conf.parent.with_name("log").joinpath("slurmctld.log").read_text())
+    assert len(refused) <= 2, "a line for each peer and minute in each life of the controller"
+    for machine in (second, first):
+        machine.out("spritz", "down")
 
 
 @pytest.mark.slow

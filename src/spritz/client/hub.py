@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import DecodeError, Struct, ValidationError, structs
 from msgspec.msgpack import Decoder, Encoder
 
+from spritz.client.channel import peer_of
 from spritz.client.mux import Mux, MuxStream, Splice
 from spritz.model.errors import SpritzError
 from spritz.runtime.credentials import PeerCredentials, peer_credentials
@@ -128,7 +129,8 @@ class Hub:
         """A daemon on another machine has connected to relay its users."""
         machine = pipe.machine
         if machine is None or machine.role not in (NODE, LOGIN) or not self.is_welcome(machine):
-            self.complain(pipe.peer_name, "streams are for machines that have joined")
+            # By machine or address: each attempt comes from another port, and would have a line of its own.
+            self.complain(str(peer_of(pipe)), "streams are for machines that have joined")
             pipe.abort()
             return
         links = self._links.setdefault(machine.host, [])

@@ -52,6 +52,7 @@ from spritz.model.machines import (
     Tokens,
 )
 from spritz.model.rejection import Rejection
+from spritz.model.reports import REVOKED_REASON
 from spritz.notation import hostlist
 from spritz.runtime import tls
 from spritz.runtime.authority import fingerprint
@@ -284,7 +285,7 @@ class Machines:
             nodes = self._context.machine.state.nodes
             mine = [name for name in nodes if request.host in _machine_names(name, self._host_of(name))]
             if mine:
-                self._context.nodes.expel(mine, f"Certificate of {request.host} revoked")
+                self._context.nodes.expel(mine, REVOKED_REASON.format(host=request.host))
         else:
             tokens = tuple(kept for kept in file.tokens if kept.token.id != request.id)
             if len(tokens) == len(file.tokens):

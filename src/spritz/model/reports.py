@@ -212,6 +212,15 @@ class NodePrologEnded(Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
+REVOKED_REASON = "Certificate of {host} revoked"
+
+
+def is_revoked_reason(reason: str) -> bool:
+    """Whether this is `REVOKED_REASON`, for any host."""
+    before, after = REVOKED_REASON.split("{host}")
+    return reason.startswith(before) and reason.endswith(after)
+
+
 class NodeLost(Struct, frozen=True, kw_only=True):
     """SlurmdTimeout passed without an answer, or the node's machine was expelled (`reason`). Internal: from the
     controller's own shell.

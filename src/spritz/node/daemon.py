@@ -123,8 +123,8 @@ class Daemon:
         self._started_at = self._clock.now()
         self._stopping = asyncio.Event()
         self._connected = asyncio.Event()
-        #: own nodes that the controller's configuration does not have
-        self._refused: set[str] = set()
+        #: own nodes that the controller refuses, and why: logged when it changes, not on every attempt
+        self._refused: dict[str, str] = {}
         #: reboots that were started: node, and the time of the order
         self._reboots: set[tuple[str, float]] = set()
         self._helpers = FeatureHelpers(log)
@@ -313,15 +313,15 @@ class Daemon:
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, Registered):
                 known += 1
-                self._refused.discard(request.name)
+                self._refused.pop(request.name, None)
                 self._agent.registered(request.name, answer.term)
                 for message in answer.messages:
                     self._log.info("node.registered", node=request.name, message=message)
             elif isinstance(answer, RemoteError):
-                if request.name not in self._refused:  # logged once, not on every attempt
+                if self._refused.get(request.name) != answer.message:
+                    self._refused[request.name] = answer.message
                     self._log.error("node.refused", node=request.name, reason=answer.message)
                 if answer.code == "ESLURM_INVALID_NODE_NAME":
-                    self._refused.add(request.name)
                     self._agent.dismissed(request.name)
             else:
                 raise answer

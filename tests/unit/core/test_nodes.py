@@ -12,7 +12,7 @@ from spritz.core.effects import LaunchBatchOn, LaunchStepOn, TerminateJobOn, Ter
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.ids import STEP_BATCH
-from spritz.model.reports import ENDED_BY_BOOT, NodeTrouble, StepFinished, TaskEnd
+from spritz.model.reports import ENDED_BY_BOOT, REVOKED_REASON, NodeLost, NodeTrouble, StepFinished, TaskEnd
 from spritz.model.resources import GresCapacity, NodeCapacity
 from spritz.model.states import JobState, NodeFlag, NodeState
 from spritz.testing.builders import ALICE, World, capacity, kinds, only
@@ -43,6 +43,18 @@ def test_return_to_service_says_when_a_down_node_is_used_again(
     assert (node.state is NodeState.IDLE) is back
     assert not node.flags & NodeFlag.NOT_RESPONDING
     assert (node.reason == "") is back
+
+
+@pytest.mark.parametrize("service", [0, 1, 2])
+def test_a_revoked_node_that_has_joined_again_is_in_service(make_world: Make, service: int) -> None:
+    world = make_world(settings=ClusterSettings(return_to_service=service))
+    world.ok(NodeLost(names=("n1",), reason=REVOKED_REASON.format(host="n1")))
+    assert (world.state.nodes["n1"].state, world.state.nodes["n1"].reason) == (
+        NodeState.DOWN,
+        "Certificate of n1 revoked",
+    )
+    world.register("n1")
+    assert (world.state.nodes["n1"].state, world.state.nodes["n1"].reason) == (NodeState.IDLE, "")
 
 
 @pytest.mark.parametrize(

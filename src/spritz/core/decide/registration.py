@@ -21,7 +21,7 @@ from spritz.core.power import is_away
 from spritz.model.events.cluster import NodeRegistered, NodeUpdated
 from spritz.model.events.step import StepLaunched
 from spritz.model.ids import STEP_BATCH
-from spritz.model.reports import Registered
+from spritz.model.reports import Registered, is_revoked_reason
 from spritz.model.states import NodeFlag, NodeState
 
 if TYPE_CHECKING:
@@ -124,7 +124,9 @@ def _state_after(
     if base is NodeState.UNKNOWN:
         base = NodeState.IDLE
     elif base is NodeState.DOWN:
-        if service == 2 or (service == 1 and reason == NOT_RESPONDING_REASON):
+        # A machine whose certificate was revoked registers again only by a new token: an administrator wants it back.
+        rejoined = is_revoked_reason(reason)
+        if service == 2 or rejoined or (service == 1 and reason == NOT_RESPONDING_REASON):
             base, reason = NodeState.IDLE, ""
     elif rebooted and service != 2:
         base, reason = NodeState.DOWN, REBOOTED_REASON
