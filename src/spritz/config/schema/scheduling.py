@@ -170,7 +170,8 @@ KEYS = (
             valued=("TopoMaxSizeUnroll",),
         ),
         (),
-        "Options of the topology.",
+        "Options of the topology. RouteTree and RoutePart shape the tree of orders (launches, signals, ends), not that"
+        " of a step's input and output, which follows the order of the step's nodes.",
     ),
     Key(
         "TopologyPlugin",
