@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.kubernetes.contract.conftest import JSON_PATCH, STRATEGIC, Json, Kube, Play, config_map
+from tests.kubernetes.contract.conftest import JSON_PATCH, STRATEGIC, Json, Kube, Play, config_map, pod
 
 
 def test_an_object_gets_its_identity_from_the_server(play: Play) -> None:
@@ -106,6 +106,22 @@ def test_a_rehearsal_stores_nothing(play: Play) -> None:
         made = await kube.make("configmaps", config_map("c"), dryRun="All")
         assert made["metadata"]["uid"]
         await kube.gone("configmaps/c")
+
+    play(scene)
+
+
+def test_an_application_is_rehearsed_with_all_checks(play: Play) -> None:
+    """As the operator's webhook does it for the pods that a NodeSet would make."""
+
+    async def scene(kube: Kube) -> None:
+        good = pod("p")
+        wrong = pod("p")
+        wrong["spec"]["containers"][0]["volumeMounts"] = [{"name": "home", "mountPath": "/home"}]
+        made = await kube.apply("pods/p", good, "us", dryRun="All")
+        assert made["metadata"]["uid"]
+        refused = await kube.refused(422, kube.apply("pods/p", wrong, "us", dryRun="All"))
+        assert "spec.containers[0].volumeMounts[0].name" in refused.message
+        await kube.gone("pods/p")
 
     play(scene)
 
