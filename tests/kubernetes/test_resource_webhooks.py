@@ -178,6 +178,7 @@ def test_a_pod_that_the_server_would_not_take_is_refused_with_its_words(play: Pl
     play(scene)
 
 
+@pytest.mark.slow
 def test_what_may_come_later_is_a_warning(play: Play) -> None:
     async def scene(kube: Scene) -> None:
         assert "there is no SpritzCluster lab in this namespace yet" in await kube.node_set("small", replicas=3)
@@ -213,6 +214,7 @@ def test_what_may_come_later_is_a_warning(play: Play) -> None:
     play(scene)
 
 
+@pytest.mark.slow
 def test_the_end_of_a_resource_is_never_held_up(play: Play) -> None:
     async def scene(kube: Scene) -> None:
         await kube.cluster()
