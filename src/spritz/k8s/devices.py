@@ -105,10 +105,14 @@ class Device(msgspec.Struct, rename="camel"):
         found = re.search(r"\d+", self.name)
         return int(found.group()) if found else None
 
-    def order(self) -> tuple[int, list[int | str]]:
-        """Sort key that orders a node's devices as NVML does."""
+    def order(self) -> tuple[int, str, int, list[int | str]]:
+        """Sort key that orders a node's devices as slurmd does: GPUs by their place on the bus, as NVML, unless they
+        are numbered; parts of a GPU by profile and place, which are in their names.
+        """
         natural = [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", self.name)]
-        return self.gpu or 0, natural
+        numbers = (self.attribute("index"), self.attribute("minor"))
+        number = next((each for each in numbers if isinstance(each, int)), 0)
+        return number, str(self.attribute("pciBusID") or ""), self.gpu or 0, natural
 
 
 class Pool(msgspec.Struct):
@@ -312,7 +316,8 @@ class Group(msgspec.Struct, frozen=True):
 def numbered(text: str, offered: Sequence[Offered]) -> dict[int, Offered]:
     """Devices of a node whose `Gres=` is `text`, by their numbers. Those that the text does not count are left out.
 
-    A line's type may be a part of the type of a device, as with AutoDetect in gres.conf.
+    A line's type may be a part of the type of a device, as with AutoDetect in gres.conf. Devices of several types on a
+    line without a type are left out too: both sides order types as they like.
     """
     found: dict[int, Offered] = {}
     free = list(offered)
@@ -321,7 +326,8 @@ def numbered(text: str, offered: Sequence[Offered]) -> dict[int, Offered]:
         taken = [each for each in free if _is_of(line.type, each)][: line.count]
         for number, each in enumerate(taken, start):
             free.remove(each)
-            found[number] = each
+            if line.type or len({one.type for one in taken}) == 1:
+                found[number] = each
     return found
 
 

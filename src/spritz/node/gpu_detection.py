@@ -79,6 +79,28 @@ def _is_divided(nvml: Any, gpu: Any) -> bool:
 
 
 def _parts(nvml: Any, gpu: Any, kind: str, number: int, minors: Mapping[str, str]) -> Iterator[Device]:
+    """Parts of a profile are in the order of their places on the GPU, and not in NVML's, which is that of their ids: so
+    others that know their places, such as Kubernetes' driver of devices, number them alike.
+    """
+    found = list(_found_parts(nvml, gpu, kind, number, minors))
+    types = list(dict.fromkeys(device.type for _instance, device in found))
+    placed = [(types.index(device.type), _place(nvml, gpu, instance), device) for instance, device in found]
+    for _type, _start, device in sorted(placed, key=lambda each: each[:2]):
+        yield device
+
+
+def _place(nvml: Any, gpu: Any, instance: int) -> int:
+    """Where the instance's first slice of memory is; -1 where NVML does not say."""
+    try:
+        return int(nvml.nvmlGpuInstanceGetInfo(nvml.nvmlDeviceGetGpuInstanceById(gpu, instance)).placement.start)
+    except nvml.NVMLError:
+        return -1
+
+
+def _found_parts(
+    nvml: Any, gpu: Any, kind: str, number: int, minors: Mapping[str, str]
+) -> Iterator[tuple[int, Device]]:
+    """With the ids of their GPU instances."""
     for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
         try:
             part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, place)
@@ -86,15 +108,17 @@ def _parts(nvml: Any, gpu: Any, kind: str, number: int, minors: Mapping[str, str
             continue  # an unused slot
         # `NVIDIA A100-SXM4-40GB MIG 1g.5gb`
         profile = _text(nvml.nvmlDeviceGetName(part)).rpartition(" MIG ")[2].strip().lower()
-        instance = f"gpu{number}/gi{nvml.nvmlDeviceGetGpuInstanceId(part)}"
-        names = (f"{instance}/access", f"{instance}/ci{nvml.nvmlDeviceGetComputeInstanceId(part)}/access")
+        instance = nvml.nvmlDeviceGetGpuInstanceId(part)
+        directory = f"gpu{number}/gi{instance}"
+        names = (f"{directory}/access", f"{directory}/ci{nvml.nvmlDeviceGetComputeInstanceId(part)}/access")
         caps = [f"/dev/nvidia-caps/nvidia-cap{minors[name]}" for name in names if name in minors]
-        yield Device(
+        device = Device(
             type=f"{kind}_{profile}",
             files=",".join([f"/dev/nvidia{number}", *caps]),
             uuid=_text(nvml.nvmlDeviceGetUUID(part)),
             is_part=True,
         )
+        yield instance, device
 
 
 def _minors() -> dict[str, str]:

@@ -52,6 +52,53 @@ def test_orphans_stay(play: Play) -> None:
     play(scene)
 
 
+def test_a_pod_gets_a_claim_from_a_template_and_its_devices_come_back(play: Play) -> None:
+    """Shares and configuration stand in the allocation as they were written."""
+
+    async def scene(kube: Kube) -> None:
+        kube.needs_controllers()
+        claims, driver = "resource.k8s.io/v1:resourceclaims", "gpu.contract.example"
+        exactly = {
+            "deviceClassName": driver,
+            "capacity": {"requests": {"shares": "2"}},
+            "selectors": [{"cel": {"expression": f"device.driver == '{driver}'"}}],
+        }
+        spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+        templates = "resource.k8s.io/v1:resourceclaimtemplates"
+        body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "t"}}
+        await kube.make(templates, {**body, "spec": {"spec": spec}})
+        reference = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+        user = await kube.make("pods", pod("p", spec={"resourceClaims": reference}))
+
+        async def made() -> str:
+            statuses = (await kube.get("pods/p"))["status"].get("resourceClaimStatuses") or [{}]
+            return str(statuses[0].get("resourceClaimName") or "")
+
+        name = await kube.until(made, "the pod's status names its claim")
+        claim = await kube.get(f"{claims}/{name}")
+        assert [each["uid"] for each in claim["metadata"]["ownerReferences"]] == [user["metadata"]["uid"]]
+        assert claim["spec"]["devices"]["requests"][0]["exactly"]["count"] == 1
+        result = {"request": "gpu", "driver": driver, "pool": "n1", "device": "gpu-0"}
+        share = {"shareID": "0c4a3e8e-6c3e-4e0f-9a53-5c1f0b8a7d11", "consumedCapacity": {"shares": "2"}}
+        config = {"source": "FromClaim", "requests": ["gpu"], "opaque": {"driver": driver, "parameters": {"a": 1}}}
+        consumer = {"resource": "pods", "name": "p", "uid": user["metadata"]["uid"]}
+        allocation = {"devices": {"results": [result | share], "config": [config]}}
+        await kube.patch(f"{claims}/{name}/status", {"status": {"allocation": allocation, "reservedFor": [consumer]}})
+        told = (await kube.get(f"{claims}/{name}"))["status"]["allocation"]["devices"]
+        assert told == {"results": [result | share], "config": [config]}
+        await kube.patch("pods/p/status", {"status": {"phase": "Succeeded"}})
+
+        async def back() -> bool:
+            found: list[Json] = (await kube.get(claims))["items"]
+            return not any((each.get("status") or {}).get("allocation") for each in found)
+
+        await kube.until(back, "no claim has devices")
+        await kube.delete("pods/p", gracePeriodSeconds=0)
+        await kube.until_gone(f"{claims}/{name}")
+
+    play(scene)
+
+
 def test_a_deployment_makes_pods_again_that_go(play: Play) -> None:
     async def scene(kube: Kube) -> None:
         kube.needs_controllers()

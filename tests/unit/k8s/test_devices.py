@@ -123,7 +123,22 @@ def test_slices_are_gres_and_numbers_are_devices() -> None:
         ("shard", "h100"): [2, 3], ("shard", ""): [2, 3],
     }  # fmt: skip
     assert not [group for group in groups_of("gpu:h100:3", offered) if group.type], "a GPU has no device"
+    assert not groups_of("gpu:4", offered), "which of them is which type nothing says"
     assert gres_of(offered_by("n3", [slice_of("n3", gpu(0), gpu(1))], product="h200")) == "gpu:h200:2"
+
+
+def test_gpus_are_in_the_order_of_the_bus_and_parts_in_that_of_their_places() -> None:
+    """As NVML has GPUs, whatever their drivers' minor numbers are."""
+
+    def on(bus: str, device: dict[str, Any]) -> dict[str, Any]:
+        return device | {"attributes": device["attributes"] | {"resource.kubernetes.io/pciBusID": {"string": bus}}}
+
+    far, near = "0000:c3:00.0", "0000:18:00.0"
+    here = slice_of("n1", on(far, gpu(0)), on(near, gpu(1)), *(on(near, part(2, place)) for place in (10, 4, 0)))
+    names = [
+        each.device.name for each in numbered("gpu:nvidia-h100:2,gpu:1g.10gb:3", offered_by("n1", [here])).values()
+    ]
+    assert names == ["gpu-1", "gpu-0", *(f"gpu-2-mig-1g10gb-19-{place}" for place in (0, 4, 10))]
 
 
 def test_one_division_of_a_partitionable_gpu_is_offered() -> None:

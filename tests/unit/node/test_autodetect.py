@@ -59,10 +59,17 @@ class FakeNvml(types.ModuleType):
     class NVMLError(Exception):
         pass
 
-    def __init__(self, *names: str | bytes, parts: dict[int, list[tuple[str, int, int] | None]] | None = None) -> None:
+    def __init__(
+        self,
+        *names: str | bytes,
+        parts: dict[int, list[tuple[str, int, int] | None]] | None = None,
+        places: dict[int, int] | None = None,
+    ) -> None:
         super().__init__("pynvml")
         self.names = names
         self.parts = parts or {}
+        #: GPU instance -> its place on the GPU; without, NVML does not say
+        self.places = places
 
     def nvmlInit(self) -> None:
         if not self.names:
@@ -104,6 +111,15 @@ class FakeNvml(types.ModuleType):
 
     def nvmlDeviceGetGpuInstanceId(self, handle: tuple[int, int]) -> int:
         return self._part(handle)[1]
+
+    def nvmlDeviceGetGpuInstanceById(self, handle: tuple[int, int], instance: int) -> int:
+        if self.places is None:
+            raise self.NVMLError  # no permission
+        return instance
+
+    def nvmlGpuInstanceGetInfo(self, instance: int) -> types.SimpleNamespace:
+        assert self.places is not None
+        return types.SimpleNamespace(placement=types.SimpleNamespace(start=self.places[instance], size=1))
 
     def nvmlDeviceGetComputeInstanceId(self, handle: tuple[int, int]) -> int:
         return self._part(handle)[2]
@@ -154,6 +170,17 @@ def test_a_divided_gpu_counts_as_its_parts(monkeypatch: pytest.MonkeyPatch, tmp_
         "/dev/nvidia0,/dev/nvidia-caps/nvidia-cap48,/dev/nvidia-caps/nvidia-cap49",
         "/dev/nvidia1",
     ]
+
+
+def test_parts_of_a_profile_are_in_the_order_of_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVML lists GPU instances by their ids."""
+    monkeypatch.setattr(os.path, "exists", lambda path: path == "/dev/nvidiactl")
+    parts: dict[int, list[tuple[str, int, int] | None]] = {
+        0: [("3g.20gb", 1, 0), ("1g.5gb", 7, 0), ("1g.5gb", 9, 0), ("1g.5gb", 11, 0)]
+    }
+    places = {1: 4, 7: 2, 9: 3, 11: 0}
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(A100, parts=parts, places=places))
+    assert [device.uuid for device in nvml_devices()] == ["MIG-0-0", "MIG-0-3", "MIG-0-1", "MIG-0-2"]
 
 
 def test_a_job_sees_its_part_by_its_name_and_opens_no_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
