@@ -266,7 +266,7 @@ def test_claims_of_devices_get_the_gpus_of_the_job(site: Site) -> None:
                     await says(kube, f"claims-{name}", why)
                 # Another's claim is not taken over; the device that it has is not given out.
                 await kube.user("thief", "first", template=False)
-                await kube.until("thief", lambda pod: "another's" in str(pod["status"]))
+                await kube.until("thief", lambda pod: "is used by another pod" in str(pod["status"]))
 
     asyncio.run(journey())
 
