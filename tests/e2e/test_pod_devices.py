@@ -248,7 +248,7 @@ def test_claims_of_devices_get_the_gpus_of_the_job(site: Site) -> None:
                 allocation = (await kube.ask("GET", path))["status"]["allocation"]
                 assert allocation["devices"]["config"] == [{"source": "FromClaim", **config}]
                 # The controller manager makes a claim from a template by and by.
-                await kube.user("claims-2", "two")
+                await kube.user("claims-2", "template-of-another-controller")
                 await kube.until("claims-2", lambda pod: "waits for its ResourceClaims" in str(pod["status"]))
                 await kube.claim("two", count=2)
                 made = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "two"}]}
