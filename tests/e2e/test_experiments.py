@@ -156,6 +156,7 @@ def test_a_run_that_waits_says_why(lab: Lab) -> None:
     assert f"`spritz resume {name}` lets it go on" in lab("show", name)
     lab("cancel", name)
     until(lambda: lab.state(name) == "CANCELLED", "it is cancelled")
+    assert lab("show", name).splitlines()[0] == f"{name}  CANCELLED"
 
 
 @pytest.mark.parametrize("hours", [-2, 2])

@@ -72,7 +72,9 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
 
 def _lines(store: Store, entry: Entry, run: Run, directory: Path) -> Iterator[str]:
     """A label and a value on each line; lines without a label continue the value above."""
-    yield f"{entry.name}  {entry.state}" + (f", exit status {entry.exit_code}" if entry.exit_code is not None else "")
+    # Slurm has 0 for a job that was cancelled before it started.
+    has_status = entry.exit_code is not None and (entry.exit_code or entry.state == "COMPLETED")
+    yield f"{entry.name}  {entry.state}" + (f", exit status {entry.exit_code}" if has_status else "")
     if reason := failures.explain(directory, entry.state, entry.exit_code):
         yield f"  {reason}"
     if later := store.later_attempt(entry):
