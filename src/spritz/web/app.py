@@ -42,9 +42,6 @@ _log = logging.getLogger("spritz.web")
 #: Longest body of a form, in bytes: a batch script of 4 MiB, slurmctld's maximum, after URL encoding.
 FORM_BYTES_MAX = 12 * 1024 * 1024
 
-#: Seconds for which a page waits for the first picture.
-READY_SECONDS = 10.0
-
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -207,11 +204,7 @@ class Site:
                 return PlainTextResponse(error.message, 502)
             view = View(self, request, session, picture, rest)
             picture.looked_at = asyncio.get_running_loop().time()
-            try:
-                async with asyncio.timeout(READY_SECONDS):
-                    await picture.ready.wait()
-            except TimeoutError:
-                pass
+            await picture.wait_ready()
             try:
                 return await page(view)
             except RestError as error:

@@ -10,6 +10,7 @@ Times are the controller's: `now()` follows its clock, not the local one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
@@ -32,6 +33,9 @@ SAMPLE_SECONDS, EXPECTED_SECONDS, WHOLE_SECONDS = 15.0, 5.0, 120.0
 
 #: Seconds that a Picture outlives its last viewer, and between attempts to reach slurmrestd.
 LINGER_SECONDS, AGAIN_SECONDS = 60.0, 1.0
+
+#: Seconds for which a page waits for its first picture: the dashboard is often started before slurmrestd answers.
+READY_SECONDS = 10.0
 
 #: Number of recent events kept for the start page.
 RECENT = 60
@@ -84,7 +88,7 @@ class Picture:
         self.version = 0
         #: why updates are missing; "" while they arrive
         self.error = "connecting"
-        self.ready = asyncio.Event()
+        self._ready = asyncio.Event()
         self.viewers: set[Viewer] = set()
         self.looked_at = time.monotonic()
         self._offset = 0.0
@@ -116,11 +120,19 @@ class Picture:
             except* (RestError, OSError, TimeoutError) as group:
                 reason = str(group.exceptions[0]) or type(group.exceptions[0]).__name__
                 self._turn(reason)
+                if any(isinstance(error, RestError) and error.status for error in group.exceptions):
+                    self._ready.set()  # slurmrestd refuses: nothing will come
             else:
                 if not self._unwatched():
                     self._turn("the event stream ended")
             if not self._unwatched():
                 await asyncio.sleep(AGAIN_SECONDS)
+
+    async def wait_ready(self) -> None:
+        """Return once jobs and nodes have been loaded or slurmrestd has refused them, at the latest after 10 s."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(READY_SECONDS):
+                await self._ready.wait()
 
     def _unwatched(self) -> bool:
         return not self.viewers and time.monotonic() - self.looked_at > LINGER_SECONDS
@@ -130,7 +142,8 @@ class Picture:
         if error and not self.error:
             _log.warning("picture.interrupted %s", error)
         changed, self.error = error != self.error, error
-        self.ready.set()
+        if not error:
+            self._ready.set()
         if changed:
             self._tell({"connection", "jobs", "nodes"})
 

@@ -78,7 +78,7 @@ class Recorder:
             try:
                 picture = await self._site.picture(session)
                 picture.viewers.add(self._viewer)
-                await picture.ready.wait()
+                await picture.wait_ready()
                 if not picture.error:
                     await self._round(picture, session, all_of_it=now - whole >= EVERY_SECONDS)
                     whole = now if now - whole >= EVERY_SECONDS else whole

@@ -1,0 +1,72 @@
+"""When pages are shown: not before their cluster has been seen once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from spritz.web import picture
+from spritz.web.picture import Picture
+from spritz.web.rest import Rest, RestError
+
+
+class _Cluster:
+    """slurmrestd that cannot be reached at first. `refusal`: it answers so instead."""
+
+    def __init__(self, refusal: RestError | None = None) -> None:
+        self.refusal = refusal
+        self.tried = asyncio.Event()
+        self.there = False
+
+    @asynccontextmanager
+    async def events(self, since: int | None) -> AsyncIterator[AsyncIterator[tuple[str, bytes]]]:
+        self.tried.set()
+        if self.refusal is not None:
+            raise self.refusal
+        if not self.there:
+            raise OSError("connection refused")
+        yield self._frames()
+
+    async def _frames(self) -> AsyncIterator[tuple[str, bytes]]:
+        await asyncio.Event().wait()
+        yield "", b""
+
+    async def get(self, path: str, answer: type[Any], **query: str) -> Any:
+        return msgspec.convert({"now": 0.0, "rows": [], "nodes": []}, answer)
+
+
+def test_a_page_waits_for_a_slurmrestd_that_starts_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(picture, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(picture, "READY_SECONDS", 100.0)
+
+    async def use() -> None:
+        cluster = _Cluster()
+        followed = Picture(cast(Rest, cluster))
+        running = asyncio.create_task(followed.run())
+        page = asyncio.create_task(followed.wait_ready())
+        await cluster.tried.wait()
+        assert not page.done()
+        cluster.there = True
+        await page
+        assert not followed.error
+        running.cancel()
+
+    asyncio.run(use())
+
+
+def test_a_page_does_not_wait_for_a_slurmrestd_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(picture, "READY_SECONDS", 100.0)
+
+    async def use() -> None:
+        followed = Picture(cast(Rest, _Cluster(RestError("Authentication failure", 401))))
+        running = asyncio.create_task(followed.run())
+        await followed.wait_ready()
+        assert followed.error == "Authentication failure"
+        running.cancel()
+
+    asyncio.run(use())
