@@ -226,6 +226,8 @@ def test_a_partitionable_gpu_is_whole_or_divided_as_its_nodes_layout_says(site: 
 
 def test_claims_of_devices_get_the_gpus_of_the_job(site: Site) -> None:
     """The driver numbers the devices, and lists them as it likes."""
+    # node1 has GPUs too, and a job may be queued before k9 is a node of Slurm.
+    command(site, "scontrol", "update", "nodename=node1", "state=drain", "reason=not in Kubernetes here")
 
     async def journey() -> None:
         async with kubernetes(site) as (plain, _slurm, server):
@@ -268,7 +270,10 @@ def test_claims_of_devices_get_the_gpus_of_the_job(site: Site) -> None:
                 await kube.user("thief", "first", template=False)
                 await kube.until("thief", lambda pod: "is used by another pod" in str(pod["status"]))
 
-    asyncio.run(journey())
+    try:
+        asyncio.run(journey())
+    finally:
+        command(site, "scontrol", "update", "nodename=node1", "state=resume")
 
 
 @pytest.mark.slow
