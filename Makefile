@@ -14,7 +14,7 @@ ROUNDS ?= 10
 .PHONY: help dashboard venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases rest metrics gpu kubernetes experiments training failover fuzz kernel kills upgrade traces docs site formats changelog wheels release clean
 
 help:
-	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases rest metrics gpu experiments training failover fuzz kernel kills upgrade traces docs site formats changelog wheels release clean (see CONTRIBUTING.md)'
+	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases rest metrics gpu kubernetes experiments training failover fuzz kernel kills upgrade traces docs site formats changelog wheels release clean (see CONTRIBUTING.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
 $(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch] packaging/bin/*) $(wildcard src/spritz/*/_*.c src/spritz/scheduling/kernels/*.[ch])
@@ -135,7 +135,7 @@ dashboard: $(VENV)/.stamp
 
 # Kubernetes, on an API server for tests: pods in the queue, and clusters whose pods are real daemons.
 kubernetes: $(VENV)/.stamp
-	$(BIN)/pytest -n 0 -m 'slow or not slow' tests/kubernetes tests/e2e/test_pods.py tests/e2e/test_operators.py tests/e2e/test_pods_preempt.py \
+	$(BIN)/pytest -n 0 -m 'slow or not slow' tests/kubernetes $(wildcard tests/e2e/test_pod*.py) tests/e2e/test_operators.py \
 		tests/e2e/test_clusters.py tests/unit/k8s $(PYTEST_ARGS)
 
 # Jobs on a real NVIDIA GPU, with PyTorch installed; as root the kernel keeps other jobs from it.
