@@ -206,8 +206,13 @@ class Api:
 
     async def find(self, resource: type[R], name: str, namespace: str | None = None) -> R | None:
         """The object, or None if there is none."""
+        body = await self.find_path(self.path(resource, namespace, name))
+        return decoder_of(resource)(body) if body is not None else None
+
+    async def find_path(self, path: str) -> bytes | None:
+        """The object at the path as JSON, or None if there is none."""
         try:
-            return await self.get(resource, name, namespace)
+            return await self.send("GET", path)
         except ApiFailure as failure:
             if failure.not_found:
                 return None

@@ -781,15 +781,8 @@ class Clusters:
     # Objects
 
     async def _find(self, api_version: str, kind: str, namespace: str, name: str) -> Json | None:
-        try:
-            obj: Json = msgspec.json.decode(
-                await self._api.send("GET", f"{_path(api_version, kind, namespace)}/{name}")
-            )
-        except ApiFailure as failure:
-            if failure.not_found:
-                return None
-            raise
-        return obj
+        body = await self._api.find_path(f"{_path(api_version, kind, namespace)}/{name}")
+        return msgspec.json.decode(body) if body is not None else None
 
     async def _ensure(self, wanted: Json) -> Json:
         """Apply the object unless the existing one has all these fields. Returns the object as it is then."""

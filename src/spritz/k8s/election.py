@@ -157,13 +157,8 @@ class Election:
         await self._write("PUT", f"{self._path}/{self._name}", lease, sent)
 
     async def _read(self) -> Lease | None:
-        try:
-            answer = await self._api.send("GET", f"{self._path}/{self._name}")
-        except ApiFailure as failure:
-            if failure.not_found:
-                return None
-            raise
-        return msgspec.json.decode(answer, type=Lease)
+        answer = await self._api.find_path(f"{self._path}/{self._name}")
+        return msgspec.json.decode(answer, type=Lease) if answer is not None else None
 
     async def _write(self, method: str, path: str, lease: Lease, sent: float) -> None:
         try:

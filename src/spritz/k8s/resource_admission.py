@@ -225,15 +225,8 @@ class ResourceAdmission:
         return [msgspec.convert(each, kind) for each in msgspec.json.decode(text)["items"]]
 
     async def _find(self, plural: str, namespace: str, name: str) -> Json | None:
-        try:
-            found: Json = msgspec.json.decode(
-                await self._api.send("GET", f"api/v1/namespaces/{namespace}/{plural}/{name}")
-            )
-        except ApiFailure as failure:
-            if failure.not_found:
-                return None
-            raise
-        return found
+        body = await self._api.find_path(f"api/v1/namespaces/{namespace}/{plural}/{name}")
+        return msgspec.json.decode(body) if body is not None else None
 
     async def _is_there(self, plural: str, namespace: str, name: str) -> bool:
         return await self._find(plural, namespace, name) is not None

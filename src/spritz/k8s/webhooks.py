@@ -134,13 +134,11 @@ class Webhooks:
         }
         present: dict[str, bytes] = {}
         method, place = "POST", path
-        try:
-            secret = msgspec.json.decode(await self._api.send("GET", f"{path}/{self._name}"))
+        stored = await self._api.find_path(f"{path}/{self._name}")
+        if stored is not None:
+            secret = msgspec.json.decode(stored)
             present = {name: base64.b64decode(text) for name, text in (secret.get("data") or {}).items()}
             method, place = "PUT", f"{path}/{self._name}"
-        except ApiFailure as failure:
-            if not failure.not_found:
-                raise
         services = [f"{name}.{self._namespace}.svc" for name in self._names]
         hosts = [*services, *(f"{service}.cluster.local" for service in services)]
         wanted = certificates.current(present, hosts, self._now())
@@ -165,14 +163,11 @@ class Webhooks:
     async def _trust(self, kind: str, plural: str, name: str, authority: bytes) -> None:
         """Write the authority into the configuration, if there is one. Raises ApiFailure."""
         path = f"apis/{_ADMISSION}/{plural}/{name}"
-        try:
-            have = msgspec.json.decode(await self._api.send("GET", path))
-        except ApiFailure as failure:
-            if failure.not_found:
-                return
-            raise
+        stored = await self._api.find_path(path)
+        if stored is None:
+            return
         bundle = base64.b64encode(authority).decode()
-        hooks = have.get("webhooks") or []
+        hooks = msgspec.json.decode(stored).get("webhooks") or []
         if all(hook["clientConfig"].get("caBundle") == bundle for hook in hooks):
             return
         change: Json = {"apiVersion": _ADMISSION, "kind": kind, "metadata": {"name": name}}
