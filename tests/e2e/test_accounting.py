@@ -183,6 +183,7 @@ def test_usage_can_be_asked_for(accounted: Accounted) -> None:
         assert done.stdout.startswith(f"Job {job} ")
 
 
+@pytest.mark.slow
 def test_arrays_cancellations_and_requeues_are_told_apart(accounted: Accounted) -> None:
     accounted.start()
     cluster = accounted.cluster.start()
@@ -330,6 +331,7 @@ def test_the_completion_log_has_a_line_for_every_end(make_cluster: Callable[...,
     assert shown.decode() == f"{number}|odd|FAILED|3:0|{user_name()}\n"
 
 
+@pytest.mark.slow
 def test_two_clusters_share_a_database_and_each_has_its_own(accounted: Accounted) -> None:
     """Accounts and users are of both; associations, jobs and usage of each."""
     accounted.start()

@@ -83,6 +83,7 @@ def test_options_of_the_projects_runs_do_not_shape_a_session(lab: Lab) -> None:
         assert process.returncode == 2
 
 
+@pytest.mark.slow
 def test_an_idle_session_is_warned_of_and_ends(lab: Lab) -> None:
     name = lab("dev", "-d", "--idle", "6s").strip()
     until(lambda: lab.state(name) == "COMPLETED", "the session ends")
@@ -92,6 +93,7 @@ def test_an_idle_session_is_warned_of_and_ends(lab: Lab) -> None:
     assert "this session ends in" in lab("logs", name)
 
 
+@pytest.mark.slow
 def test_the_shell_of_a_session_that_ends_is_told_and_hung_up(lab: Lab) -> None:
     """An interactive shell ignores Slurm's SIGTERM: without a hang-up it would be killed half a minute later."""
     child, terminal = pty.fork()
@@ -262,6 +264,7 @@ def test_a_guard_that_reports_lets_the_run_go_on(lab: Lab) -> None:
     assert actions == ["warn", "report"]
 
 
+@pytest.mark.slow
 def test_limits_are_told_in_words(lab: Lab) -> None:
     user = subprocess.run(["id", "-un"], text=True, capture_output=True, check=True).stdout.strip()
     lab.slurm("sacctmgr", "-i", "modify", "user", user, "set", "MaxJobs=3", "GrpTRES=cpu=4")

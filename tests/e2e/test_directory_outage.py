@@ -74,6 +74,7 @@ def outage(tmp_path: Path) -> Iterator[Outage]:
     made.controller.kill()
 
 
+@pytest.mark.slow
 def test_known_users_go_on_and_only_what_needs_an_answer_fails_after_the_deadline(outage: Outage) -> None:
     with outage.controller.connect() as connection:
         connection.call(a_job("before"), JobSubmitted)

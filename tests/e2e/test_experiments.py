@@ -118,6 +118,7 @@ def test_secrets_are_in_no_file(lab: Lab) -> None:
             assert token.encode() not in data, path
 
 
+@pytest.mark.slow
 def test_runs_are_cancelled_and_removed_by_name(lab: Lab) -> None:
     name = lab("run", "-d", "--", "bash", "-c", "sleep 300").strip()
     sweep = lab("run", "-d", "-m", "x=1,2", "--", "bash", "-c", "sleep 300 #").strip()

@@ -67,6 +67,7 @@ print(pickle.loads(pickle.dumps(future)).result(), api.future(future.name).resul
     assert lab("rerun", "train-1") == "training 4\n"
 
 
+@pytest.mark.slow
 def test_a_map_is_one_array_and_a_cancelled_future_says_so(lab: Lab) -> None:
     out = python(
         lab,

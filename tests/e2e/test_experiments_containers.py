@@ -33,6 +33,7 @@ def lab(cluster: tuple[Path, str], tmp_path: Path) -> Lab:
     return made
 
 
+@pytest.mark.slow
 def test_a_run_in_a_container(lab: Lab, image: Path, tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()

@@ -266,6 +266,7 @@ def test_what_is_wrong_is_said_and_nothing_is_queued(lab: Lab) -> None:
     assert os.listdir(lab.home / "runs") == [] if (lab.home / "runs").exists() else True
 
 
+@pytest.mark.slow
 def test_a_step_is_started_by_the_launcher_of_its_template(lab: Lab) -> None:
     """The program's interpreter is a script that shows what it was called with, on each of two nodes."""
     fake = lab.directory / "bin" / "python"

@@ -123,6 +123,7 @@ def _each_job_is_listed_once(federation: Federation, here: int, there: int, wait
     assert f"FedOrigin={first} FedViableSiblings={first},{second} FedActiveSiblings={first},{second}" in record
 
 
+@pytest.mark.slow
 def test_an_allocation_is_had_from_the_cluster_that_can_start_it_first(federation: Federation) -> None:
     first, second = federation.first, federation.second
     here = federation.submit(*WIDE, "--wrap", "sleep 100")

@@ -284,6 +284,7 @@ def test_clusters_side_by_side_do_not_know_each_other(tmp_path: Path) -> None:
         end(second)
 
 
+@pytest.mark.slow
 def test_down_ends_running_jobs_and_keeps_queued_ones(local: Local) -> None:
     local.up("--nodes", "1", "--cpus", "1")
     running = local.submit("echo $$ > pid; exec sleep 1000")

@@ -132,6 +132,7 @@ def test_show_config_tells_what_only_the_daemon_knows(cluster: Cluster) -> None:
     assert "= Different Ours=0x" in out(cluster, "scontrol", "show", "config", "HASH_VAL")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_shutdown_returns_when_the_controller_has_stopped(cluster: Cluster) -> None:
     assert cluster.controller is not None

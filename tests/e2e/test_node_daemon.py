@@ -161,6 +161,7 @@ def test_it_returns_when_it_serves_and_names_the_process_that_holds_its_place(cl
     assert not (cluster.root / "slurmd.pid").exists()
 
 
+@pytest.mark.slow
 def test_it_serves_without_a_controller_and_registers_later(cluster: NodeCluster) -> None:
     cluster.controller.stop()
     assert slurmd("-f", str(cluster.conf), "-N", cluster.hostlist).returncode == 0

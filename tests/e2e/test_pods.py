@@ -449,6 +449,7 @@ def test_pods_of_every_kind_of_workload_are_placed_with_unchanged_manifests(site
     asyncio.run(journey())
 
 
+@pytest.mark.slow
 def test_gpus_of_a_device_plugin_that_starts_late_are_given_out(site: Site) -> None:
     async def journey() -> None:
         async with kubernetes(site) as (kube, slurm, server), operator(site, server):

@@ -152,7 +152,8 @@ def test_a_queued_srun_waits_through_a_restart_or_says_why_not(cluster: Cluster,
     until(lambda: cluster.job(2).state.ended, "no job stays behind for a client that has gone", 50)
 
 
-@pytest.mark.parametrize("command", ["srun", pytest.param("salloc", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["srun", "salloc"])
 def test_a_client_that_dies_while_the_controller_is_away_holds_nothing_for_ever(
     cluster: Cluster, clients: Clients, command: str
 ) -> None:
@@ -203,17 +204,16 @@ def test_commands_of_a_job_wait_for_a_controller_that_restarts(cluster: Cluster)
     assert cluster.output(number) == f"stepped\nSubmitted batch job {number + 1}\n{number}\n"
 
 
-@pytest.mark.parametrize("command", ["squeue", "sinfo", "sbatch", "scancel", "scontrol"])
-def test_commands_without_a_controller_say_so_in_slurms_words(cluster: Cluster, clients: Clients, command: str) -> None:
+def test_commands_without_a_controller_say_so_in_slurms_words(cluster: Cluster, clients: Clients) -> None:
     cluster.kill_controller()
     with cluster.conf.open("a", encoding="utf-8") as conf:
         conf.write("MessageTimeout=1\n")  # for so long they look for it
-    arguments = {"sbatch": ["--wrap", "true"], "scancel": ["1"], "scontrol": ["show", "jobs"]}.get(command, [])
-    status, out, err = end(clients(command, *arguments))
-    assert status == 1
-    assert out == ""
-    assert "Unable to contact slurm controller (connect failure)" in err
-    assert "Traceback" not in err
+    commands = ("squeue", "sinfo", "sbatch --wrap true", "scancel 1", "scontrol show jobs")
+    for command, process in [(command, clients(*command.split())) for command in commands]:
+        status, out, err = end(process)
+        assert (status, out) == (1, ""), command
+        assert "Unable to contact slurm controller (connect failure)" in err, command
+        assert "Traceback" not in err, command
 
 
 def test_a_reader_that_goes_away_is_no_error(cluster: Cluster) -> None:

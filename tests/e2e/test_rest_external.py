@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from typing import Any
 
+import pytest
+
 from tests.e2e.cluster import until
 from tests.e2e.rest_site import BIN, Site, site
 from tests.e2e.test_rest_events import reading
@@ -49,6 +51,7 @@ def test_a_pod_is_a_job(site: Site) -> None:
     assert record(site, job)["exit_code"]["return_code"]["number"] == 3
 
 
+@pytest.mark.slow
 def test_scancel_waits_for_the_pod_to_be_gone(site: Site) -> None:
     site.configure("MaxNodeCount=8")
     job = allocate(site, tasks=1)

@@ -127,6 +127,7 @@ def test_a_server_that_was_busy_a_moment_ago_is_not_replaced(impatient: Launched
     assert impatient.servers() == [server]
 
 
+@pytest.mark.slow
 def test_a_killed_server_is_followed_by_another(launched: Launched) -> None:
     server = launched.warm()
     children = [int(pid) for pid in Path(f"/proc/{server}/task/{server}/children").read_text().split()]

@@ -172,7 +172,7 @@ def test_few_descriptors(launched: Launched, warm: bool, limit: int) -> None:
         assert (done.stdout, done.stderr) == (VERSION, b"")
 
 
-@pytest.mark.parametrize("limit", [5, 6, 7, 8, 9, 10, 12])
+@pytest.mark.parametrize("limit", [5, 8, 12, *(pytest.param(limit, marks=pytest.mark.slow) for limit in (6, 7, 9, 10))])
 def test_few_descriptors_where_the_controller_is_asked(scarce_cluster: Cluster, launched: Launched, limit: int) -> None:
     """Either it is done, or one line says why not."""
     launched.warm()

@@ -120,7 +120,10 @@ def test_prolog_and_epilog_run_once_on_every_node_that_a_job_uses(make_cluster: 
     assert sorted(lines(cluster.work / "tasks")) == ["0", "1"]
 
 
-@pytest.mark.parametrize(("options", "hold"), [("", Hold.ADMIN), ("nohold_on_prolog_fail", Hold.NONE)])
+@pytest.mark.parametrize(
+    ("options", "hold"),
+    [("", Hold.ADMIN), pytest.param("nohold_on_prolog_fail", Hold.NONE, marks=pytest.mark.slow)],
+)
 def test_a_failing_prolog_drains_its_node_and_the_job_queues_again_held(
     make_cluster: Make, options: str, hold: Hold
 ) -> None:

@@ -118,6 +118,7 @@ def test_a_removed_working_directory_is_said_and_tmp_taken(cluster: Cluster) -> 
     assert b"couldn't chdir to" in done.stderr
 
 
+@pytest.mark.slow
 def test_steps_of_a_job_wait_for_each_others_processors_unless_they_overlap(cluster: Cluster) -> None:
     script = (
         "srun -n1 sleep 1.5 & sleep 0.7; srun -n1 echo second; wait; "

@@ -112,6 +112,7 @@ def test_a_grid_is_one_array_and_each_point_a_run(swept: Lab) -> None:
     assert "`spritz sweep --status objective-sweep-1` shows it" in err
 
 
+@pytest.mark.slow
 def test_run_m_is_the_product_and_hydras_own_is_recognised(swept: Lab) -> None:
     out = swept("run", "-m", "x=0.1,0.3", "y=1,2", "--", "python3", "objective.py")
     assert out.startswith("objective-sweep-1\n")
@@ -150,6 +151,7 @@ def test_tpe_with_asha_stops_trials_early_and_frees_their_gpus(swept: Lab) -> No
         assert "parcoords" in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_failed_trial_is_retried_and_then_resumed_with_its_parameters(swept: Lab) -> None:
     fail = swept.project / "fail"
     fail.write_text("")
@@ -179,6 +181,7 @@ def test_a_stopped_sweep_goes_on_where_it_was(swept: Lab) -> None:
     assert starts(swept, name) == {f"{name}.1": 2, f"{name}.2": 1, f"{name}.3": 1}
 
 
+@pytest.mark.slow
 def test_a_requeued_trial_goes_on_as_the_same_trial(swept: Lab) -> None:
     pytest.importorskip("optuna")
     hold = swept.project / "hold"

@@ -112,7 +112,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
         daemon.process.wait()
 
 
-@pytest.mark.parametrize("name", ["slurmctld", "slurmd", "slurmdbd"])
+@pytest.mark.parametrize(
+    "name",
+    ["slurmctld", pytest.param("slurmd", marks=pytest.mark.slow), pytest.param("slurmdbd", marks=pytest.mark.slow)],
+)
 def test_a_loop_that_waits_for_ever_ends_the_daemon_and_says_where(start: Start, name: str) -> None:
     daemon = start(name)
     daemon.process.send_signal(signal.SIGUSR2)

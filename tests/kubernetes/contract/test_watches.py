@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import pytest
+
 from tests.kubernetes.contract.conftest import PATIENCE, Json, Kube, Play, Refused, config_map
 
 
@@ -80,6 +82,7 @@ def test_a_watch_without_a_version_begins_with_what_there_is(play: Play) -> None
     play(scene)
 
 
+@pytest.mark.slow
 def test_a_watch_ends_in_order_after_its_time_with_a_bookmark(play: Play) -> None:
     async def scene(kube: Kube) -> None:
         version = (await kube.get("configmaps"))["metadata"]["resourceVersion"]

@@ -341,6 +341,7 @@ def test_long_messages_wait_for_room_and_all_arrive() -> None:
     assert most < 4 * MIB
 
 
+@pytest.mark.slow
 def test_halves_of_long_messages_hold_no_more_than_the_users_share() -> None:
     """As a user did with twenty connections, 64 MiB each: the daemon grew by 1.2 GB."""
     statistics = CallStatistics()

@@ -184,6 +184,7 @@ def test_a_life_that_ended_without_a_word_excludes_its_failed_node(tmp_path: Pat
     assert job.live() == 0, "with no other node up it runs where it is"
 
 
+@pytest.mark.slow
 def test_the_total_time_ends_the_chain(tmp_path: Path) -> None:
     job = Job(tmp_path, "trap 'exit 75' USR1; while :; do sleep 0.05; done", max_time="3s", grace="2")
     assert job.live() == resuming.TIME_UP
