@@ -28,6 +28,8 @@ Map
 `forecasts`, `diagnostics`   current priorities and expected starts of pending jobs; figures for sdiag
 `site_programs`, `power_programs`, `reservation_programs`   site programs that run here as SlurmUser
 `plugins/`          JobSubmitPlugins: site code that checks and changes submissions and updates
+`metrics/`          pages for Prometheus, and health checks, on the same port
+`triggers`, `listeners`   programs of strigger; parts of the controller that follow events
 `timers`            `Tick` at the core's next deadline; other calls at a time of day
 `clock_changes`     notices that the clock was set
 `api/`              every request: authenticate, add the time, decide or read, answer

@@ -6,12 +6,8 @@ Source: slurm.conf(5) PreemptType, PreemptMode, PreemptParameters, PreemptExempt
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
-
-if TYPE_CHECKING:
-    pass
 
 
 class PreemptMode(str, Enum):

@@ -13,7 +13,7 @@
 
 To add an operation: the document has its path and schemas; write `@operation("GET /slurm/…")` in `operations`. Tests
 check that all operations of all documents exist, and check each answer against its schema. Other routes
-(`app.application(…, routes=…)`) are plain Starlette routes.
+(`app.application(…, routes=…)`) are plain Starlette routes. To add a field: docs/checklists/rest-field.md.
 
 Imports `client` and `presentation`, never `core` or `scheduling`. Needs the extra `rest`.
 """

@@ -12,9 +12,15 @@ page again when something on it has changed, and inserts the differences.
 `picture`   the state of the cluster, kept up to date by events
 `drawing`   figures: which job has which GPU, and the time line
 `pages`     pages about the cluster
-`actions`   actions of forms
-`logs`      the end of a job's output, and additions to it
 `run_pages` runs, sweeps and their metrics, from the run store
+`templates`, `words`   the HTML of pages; reasons, states and times as text
+`entry`, `login`   log-in and log-out, and the stream that tells pages what changed; PAM, OIDC, a proxy
+`actions`   actions of forms
+`users`, `reading`, `commands`   files, and Slurm's and `spritz`'s commands, with the viewer's own privileges
+`logs`      the end of a job's output, and additions to it
+`samples`, `recorder`, `curves`   usage over time: the file, the periodic sampling, and data for plots
+
+A new value on a page: docs/checklists/rest-field.md; a new event: docs/checklists/event.md.
 
 Source: docs/decisions/0188; https://htmx.org/docs.
 """

@@ -1,4 +1,4 @@
-"""Whole records in the form of Slurm's data_parser plugin v0.0.43 (release 25.05).
+"""Whole records in the form of Slurm's data_parser plugin v0.0.43 (release 25.05), with keys of other versions added.
 
 Numbers that may be unset or unlimited are `{"set", "infinite", "number"}`, states and flags are lists, times are
 seconds since the epoch.
@@ -9,5 +9,6 @@ Map
 `values`      numbers, times, exit codes
 `jobs` `nodes` `partitions` `reservations` `sinfo` `ping` `diagnostics` `explain`   one kind of record each
 `accounting_jobs`   jobs of slurmdbd   `associations`   users, accounts, QOS and related records
+`documents`, `shape`   Slurm's documents (`openapi/`), and records in the form of another version
 `pretty`, `yaml`    writing
 """

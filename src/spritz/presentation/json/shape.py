@@ -1,9 +1,9 @@
 """Converts answers to the schema of a version's document.
 
-Records are created in one form: that of the newest version, with additional keys of older ones. A `Shape` is compiled
-from a schema: it keeps the keys in the schema, fills missing ones with their type's empty value, and converts types
-that differ in an older version (a list or a text with commas, a plain number or one that may be unset). So every answer
-has exactly the keys of its document, in its order.
+Records are created in one form: that of v0.0.43 (`envelope.DEFAULT`), with additional keys of other versions. A
+`Shape` is compiled from a schema: it keeps the keys in the schema, fills missing ones with their type's empty value,
+and converts types that differ in another version (a list or a text with commas, a plain number or one that may be
+unset). So every answer has exactly the keys of its document, in its order.
 """
 
 from __future__ import annotations
