@@ -32,7 +32,10 @@ from spritz.runtime.watchdog import Watchdog
 from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
+    from msgspec import Struct
+
     from spritz.accounting.store import Store
+    from spritz.client.handling import Handler
     from spritz.client.membership import Membership
     from spritz.config.loaded import DbdSettings
     from spritz.runtime.daemonize import Startup
@@ -64,7 +67,6 @@ async def serve(
     pid_file: PidFile,
 ) -> int:
     """Serve until told to stop. Returns the exit status."""
-    clock = SystemClock()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     _watch_signals(loop, stopping)
@@ -80,13 +82,9 @@ async def serve(
         return 0
     lost = asyncio.Event()
     reader = Worker("configuration")
-    api = Api(store, clock, log, slurm_uid)
-    _configure(api, settings)
+    api, table = await _answers(store, settings, log, slurm_uid)
     api.admin.stop = stopping.set
-    await api.prepare()
     api.admin.reload = lambda: _reload(api, reader, settings.path, log)
-    keys = token_keys(settings.words("AuthAltTypes"), settings.words("AuthAltParameters"))
-    table = {**api.handlers(), **TokenRequests(keys, api.directory, clock, slurm_uid).handlers()}
     try:
         trusted = frozenset((0, slurm_uid, os.geteuid()))
         async with Server(
@@ -101,15 +99,8 @@ async def serve(
                 if lock is not None:
                     tasks.spawn_contained(_watch_lock(lock, thread, log, lost, stopping), name="database lock")
                 log.info("daemon.started", database=store.describe(), port=settings.integer("DbdPort"))
-                tasks.spawn_contained(api.purge_hourly(), name="purge")
-                tasks.spawn_contained(api.usage.roll_always(), name="roll-up")
-                tasks.spawn_contained(_checkpoint_always(store, log), name="checkpoint")
-                loop.add_signal_handler(
-                    signal.SIGHUP,
-                    lambda: tasks.spawn_contained(
-                        _reload_or_log(api, reader, settings.path, log), name="configuration"
-                    ),
-                )
+                _begin_upkeep(api, store, tasks, log)
+                _reload_on_hangup(api, reader, settings.path, tasks, log)
                 with Watchdog(log, startup.alive):
                     await stopping.wait()
                 loop.add_signal_handler(signal.SIGHUP, runtime_log.reopen)
@@ -201,6 +192,25 @@ async def _open_database(store: Store, log: Logger, stopping: asyncio.Event) -> 
     return False
 
 
+async def _answers(
+    store: Store, settings: DbdSettings, log: Logger, slurm_uid: int
+) -> tuple[Api, dict[type[Struct], Handler]]:
+    """What the daemon answers, tokens included, with the records that it keeps in memory already read."""
+    clock = SystemClock()
+    api = Api(store, clock, log, slurm_uid)
+    _configure(api, settings)
+    await api.prepare()
+    keys = token_keys(settings.words("AuthAltTypes"), settings.words("AuthAltParameters"))
+    return api, {**api.handlers(), **TokenRequests(keys, api.directory, clock, slurm_uid).handlers()}
+
+
+def _begin_upkeep(api: Api, store: Store, tasks: Supervisor, log: Logger) -> None:
+    """Begin the work that no request asks for."""
+    tasks.spawn_contained(api.purge_hourly(), name="purge")
+    tasks.spawn_contained(api.usage.roll_always(), name="roll-up")
+    tasks.spawn_contained(_checkpoint_always(store, log), name="checkpoint")
+
+
 async def _checkpoint_always(store: Store, log: Logger) -> None:
     while store.engine.dialect.name == "sqlite":
         try:
@@ -268,6 +278,12 @@ async def _reload(api: Api, reader: Worker, path: str, log: Logger) -> None:
     for item in settings.warnings:
         log.warning("config.questionable", detail=item.text)
     log.info("config.reread", path=path)
+
+
+def _reload_on_hangup(api: Api, reader: Worker, path: str, tasks: Supervisor, log: Logger) -> None:
+    asyncio.get_running_loop().add_signal_handler(
+        signal.SIGHUP, lambda: tasks.spawn_contained(_reload_or_log(api, reader, path, log), name="configuration")
+    )
 
 
 async def _reload_or_log(api: Api, reader: Worker, path: str, log: Logger) -> None:

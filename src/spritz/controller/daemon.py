@@ -160,37 +160,7 @@ class _Daemon:
         try:
             async with Supervisor(self._contained_failure) as tasks:
                 context.tasks = tasks
-                committer = CommitThread(lambda error: self._journal_failed(context, error))
-                cluster = self._assemble(context, committer, recovered)
-                context.submit_plugins = await begin_plugins(context, self._configuration)
-                watch = StallWatch(self._log) if self._log.enabled("debug") else nullcontext()
-                counting = context.counting
-                trusted = frozenset((0, self._slurm_uid, os.geteuid()))
-                table = handlers(context, cluster)
-                server = Server(table, role="slurmctld", log=self._log, trusted=trusted, statistics=counting.calls)
-                counting.server = server
-                begin_http(context, server)
-                if context.machines is not None:
-                    context.machines.begin(server)
-                async with server:
-                    await self._listen(server)
-                    if context.machines is not None:
-                        await context.machines.listen_streams()
-                    self._begin(context, cluster, recovered)
-                    startup.serves()
-                    self.served = True
-                    lease_keeper = (
-                        LeaseKeeper(journal, lambda error: self._journal_failed(context, error))
-                        if isinstance(journal, PostgresJournal)
-                        else nullcontext()
-                    )
-                    with watch, watch_clock(self._clock_set), Watchdog(self._log, startup.alive), lease_keeper:
-                        await self._stopping.wait()
-                    server.stop_listening()
-                    if context.machines is not None:
-                        context.machines.stop_listening()
-                    await self._wind_down(context, committer)
-                    pid_file.release()
+                await self._serve(context, recovered, startup, pid_file)
                 tasks.cancel_all()
         finally:
             journal.close()
@@ -205,6 +175,41 @@ class _Daemon:
         return 0
 
     # Parts
+
+    async def _serve(self, context: Context, recovered: Recovered, startup: Startup, pid_file: PidFile) -> None:
+        """Listen and answer until told to stop, then stop in order, except for the journal and the tasks."""
+        journal = context.journal
+        committer = CommitThread(lambda error: self._journal_failed(context, error))
+        cluster = self._assemble(context, committer, recovered)
+        context.submit_plugins = await begin_plugins(context, self._configuration)
+        watch = StallWatch(self._log) if self._log.enabled("debug") else nullcontext()
+        counting = context.counting
+        trusted = frozenset((0, self._slurm_uid, os.geteuid()))
+        table = handlers(context, cluster)
+        server = Server(table, role="slurmctld", log=self._log, trusted=trusted, statistics=counting.calls)
+        counting.server = server
+        begin_http(context, server)
+        if context.machines is not None:
+            context.machines.begin(server)
+        async with server:
+            await self._listen(server)
+            if context.machines is not None:
+                await context.machines.listen_streams()
+            self._begin(context, cluster, recovered)
+            startup.serves()
+            self.served = True
+            lease_keeper = (
+                LeaseKeeper(journal, lambda error: self._journal_failed(context, error))
+                if isinstance(journal, PostgresJournal)
+                else nullcontext()
+            )
+            with watch, watch_clock(self._clock_set), Watchdog(self._log, startup.alive), lease_keeper:
+                await self._stopping.wait()
+            server.stop_listening()
+            if context.machines is not None:
+                context.machines.stop_listening()
+            await self._wind_down(context, committer)
+            pid_file.release()
 
     async def _lead(self, startup: Startup) -> tuple[Journal, Recovered] | None:
         """The journal and the state once this controller leads; None if it was stopped while standing by."""

@@ -25,8 +25,10 @@ from spritz.sim.trace.workload import TraceError, remark_lines
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Callable, Sequence
 
     from spritz.cli.context import Context
+    from spritz.sim.trace.pods import Pod
 
 
 def run_pods(arguments: Namespace, context: Context) -> Report:
@@ -34,12 +36,7 @@ def run_pods(arguments: Namespace, context: Context) -> Report:
     clock = SystemClock()
     began = clock.monotonic()
     name = arguments.placement
-    if name not in PLACEMENTS:
-        near = nearest(name, PLACEMENTS)
-        raise TraceError(
-            f"no such placement: {name}" + (f" (did you mean {near}?)" if near else ""),
-            f"known: {', '.join(PLACEMENTS)}",
-        )
+    _check_placement(name)
     pods, skipped = read_pods(arguments.pods)
     for remark in remark_lines(skipped):
         context.warn(remark)
@@ -51,32 +48,16 @@ def run_pods(arguments: Namespace, context: Context) -> Report:
     coming = sequence(pods, cluster.capacity, arguments.demand, random)
     typical = typical_tasks(pods, cluster.models)
     placement: Placement
-    descent: FragmentPlacement | None = None
     if name == "fgd":
-        placement = descent = FragmentPlacement(cluster, typical)
+        placement = FragmentPlacement(cluster, typical)
     elif name == "bestfit":
         placement = BestFitPlacement(cluster)
     elif name in ("production", "gpu_fragmentation"):
         placement = ProductionPlacement(nodes, () if name == "production" else (name,))
     else:
         placement = RandomPlacement(cluster, random)
-    failed = 0
     with progress(context, "placing", len(coming)) as tick:
-        for count, pod in enumerate(coming):
-            feasible = cluster.feasible(pod)
-            if not len(feasible):
-                failed += 1
-                continue
-            chosen = placement.choose(pod, feasible)
-            if chosen is None:
-                failed += 1
-                continue
-            node, gpus = chosen
-            cluster.take(node, pod, gpus)
-            if descent is not None:
-                descent.placed(node)
-            if tick is not None and count % 100 == 0:
-                tick(count)
+        failed = _place_all(coming, cluster, placement, tick)
     idle = int(cluster.gpus.sum())
     fragment = float(fragments(cluster.cpu, cluster.gpus, cluster.model, typical).sum())
     figures: dict[str, object] = {
@@ -95,3 +76,34 @@ def run_pods(arguments: Namespace, context: Context) -> Report:
         "elapsed_seconds": round(clock.monotonic() - began, 3),
     }
     return Report(title=f"{name} on {len(nodes):,} nodes", figures=figures)
+
+
+def _check_placement(name: str) -> None:
+    """Raises TraceError for a name that no placement has."""
+    if name in PLACEMENTS:
+        return
+    near = nearest(name, PLACEMENTS)
+    raise TraceError(
+        f"no such placement: {name}" + (f" (did you mean {near}?)" if near else ""),
+        f"known: {', '.join(PLACEMENTS)}",
+    )
+
+
+def _place_all(
+    pods: Sequence[Pod], cluster: PodCluster, placement: Placement, tick: Callable[[int], None] | None
+) -> int:
+    """Place the pods in turn. Returns how many did not fit; a pod that does not fit is not tried again."""
+    failed = 0
+    for count, pod in enumerate(pods):
+        feasible = cluster.feasible(pod)
+        chosen = placement.choose(pod, feasible) if len(feasible) else None
+        if chosen is None:
+            failed += 1
+            continue
+        node, gpus = chosen
+        cluster.take(node, pod, gpus)
+        if isinstance(placement, FragmentPlacement):
+            placement.placed(node)
+        if tick is not None and count % 100 == 0:
+            tick(count)
+    return failed

@@ -138,13 +138,37 @@ def identified(
 ) -> Handler:
     """Wraps the handler: it runs once its caller and the results of `lookups` are known; at once if they already are.
 
-    `limits` may delay or refuse a user's request.
+    `limits` may delay or refuse a user's request. `query`: changes nothing, so it is answered even if the directory is
+    not.
     """
-    directory = identity.directory
+    return _IdentifiedHandler(identity, tasks, handler, lookups, limits, query=query).run
 
-    def run(request: Struct, call: Call) -> Result:
-        if limits is None or limits.rule is None or identity.is_admin(call):
-            return granted(request, call)
+
+class _IdentifiedHandler:
+    __slots__ = ("_handler", "_identity", "_limits", "_lookups", "_query", "_tasks")
+
+    def __init__(
+        self,
+        identity: Identity,
+        tasks: Supervisor,
+        handler: Handler,
+        lookups: Lookups | None,
+        limits: RateLimits | None,
+        *,
+        query: bool,
+    ) -> None:
+        self._identity = identity
+        self._tasks = tasks
+        self._handler = handler
+        self._lookups = lookups
+        self._limits = limits
+        self._query = query
+
+    def run(self, request: Struct, call: Call) -> Result:
+        """The handler of every such request: first its rate limit, then its caller."""
+        limits = self._limits
+        if limits is None or limits.rule is None or self._identity.is_admin(call):
+            return self._identify(request, call)
         loop = asyncio.get_running_loop()
         wait = limits.wait(_credentials(call).uid, loop.time())
         if wait is None:
@@ -154,41 +178,48 @@ def identified(
                 hint="SlurmctldParameters=rl_enable limits how many requests a user may make",
             )
         if not wait:
-            return granted(request, call)
+            return self._identify(request, call)
         call.counted = 0.0
-        timer = loop.call_later(wait, answer, call, granted, request)
+        timer = loop.call_later(wait, answer, call, self._identify, request)
         call.on_abandon(timer.cancel)
         return DEFERRED
 
-    def granted(request: Struct, call: Call) -> Result:
-        if identity.knows(call) and (lookups is None or not directory.missing(lookups(request, identity.caller(call)))):
-            return handler(request, call)
+    def _identify(self, request: Struct, call: Call) -> Result:
+        """Run the handler, at once (nearly always: the directory remembers users) or after the lookups."""
+        if self._identity.knows(call) and not self._is_missing(request, call):
+            return self._handler(request, call)
         call.counted = 0.0  # set by `answer` when its turn comes
-        tasks.spawn_contained(later(request, call), name=f"identify.{call.kind}")
+        self._tasks.spawn_contained(self._later(request, call), name=f"identify.{call.kind}")
         return DEFERRED
 
-    async def later(request: Struct, call: Call) -> None:
+    def _is_missing(self, request: Struct, call: Call) -> bool:
+        """Whether a result of `lookups` is not in memory."""
+        if self._lookups is None:
+            return False
+        return bool(self._identity.directory.missing(self._lookups(request, self._identity.caller(call))))
+
+    async def _later(self, request: Struct, call: Call) -> None:
         try:
-            await known(request, call)
+            await self._look_up(request, call)
         except SpritzError as error:
             call.fail(error)
             return
         if not call.abandoned:
-            answer(call, handler, request)
+            answer(call, self._handler, request)
 
-    async def known(request: Struct, call: Call) -> None:
-        credentials = _credentials(call)
+    async def _look_up(self, request: Struct, call: Call) -> None:
+        identity, credentials = self._identity, _credentials(call)
+        directory = identity.directory
         try:
             person = await directory.answer(person_of, credentials.uid)
             if person is None and credentials.gid >= 0:
                 await directory.answer(group_name_of, credentials.gid)
         except DirectoryUnavailable:
-            if not query and not identity.is_admin(call):
+            # The uid suffices for a query and for an administrator; a submission needs the user's name and groups.
+            if not self._query and not identity.is_admin(call):
                 raise
-        if lookups is not None:
-            await directory.ask(lookups(request, identity.caller(call)))
-
-    return run
+        if self._lookups is not None:
+            await directory.ask(self._lookups(request, identity.caller(call)))
 
 
 def _credentials(call: Call) -> PeerCredentials:

@@ -19,6 +19,7 @@ from spritz.controller.metrics.paths import METRICS
 
 if TYPE_CHECKING:
     from spritz.controller.context import Context
+    from spritz.model.diagnostics import Diagnostics
     from spritz.model.job import Job
     from spritz.model.node import GpuSample, JobSample
 
@@ -38,6 +39,10 @@ def _labelled(name: str, text: str, label: str, values: Iterable[tuple[str, floa
     for key, value in values:
         family.add_metric([key], value)
     return family
+
+
+def _mean(total: float, count: int) -> float:
+    return total / count if count else 0.0
 
 
 def _counter(name: str, text: str, value: float) -> Metric:
@@ -151,7 +156,10 @@ class Pages:
         yield from _job_families("slurm_partition_jobs", "partition", by_partition)
         for name, text, jobs_of in _PENDING_VALUES:
             yield _labelled(
-                f"slurm_partition_jobs_{name}", text, "partition", ((key, jobs_of(one)) for key, one in by_partition)
+                f"slurm_partition_jobs_{name}",
+                text,
+                "partition",
+                ((key, jobs_of(totals)) for key, totals in by_partition),
             )
         sums: list[tuple[str, NodeTotals]] = []
         for name, partition in list(state.partitions.items()):
@@ -159,74 +167,20 @@ class Pages:
             yield from totals.add(self._nodes[node] for node in partition.nodes if node in self._nodes)
             sums.append((name, totals))
         for name, text, sum_of in _PARTITION_VALUES:
-            yield _labelled(name, text, "partition", ((key, sum_of(one)) for key, one in sums))
+            yield _labelled(name, text, "partition", ((key, sum_of(totals)) for key, totals in sums))
         for word in nodes.STATES:
             yield _labelled(
                 f"slurm_partition_nodes_{word}",
                 f"Nodes of the partition that are {word}",
                 "partition",
-                ((key, one.states[word]) for key, one in sums),
+                ((key, totals.states[word]) for key, totals in sums),
             )
 
     def scheduler(self) -> Families:
         """sdiag's figures, and those of the journal and the daemon."""
         figures = self._context.counting.figures(self._context)
-        quick, full = figures.quick, figures.full
-
-        def mean(total: float, count: int) -> float:
-            return total / count if count else 0.0
-
-        for name, text, value in (
-            ("slurm_agent_cnt", "Agents; there are none in Spritz", 0),
-            ("slurm_agent_queue_size", "Requests to nodes that wait; nodes are connected in Spritz", 0),
-            ("slurm_agent_thread_cnt", "Threads of agents; there are none in Spritz", 0),
-            ("slurm_backfilled_het_jobs", "Components of heterogeneous jobs that backfill has started", 0),
-            ("slurm_backfilled_jobs", "Jobs that backfill has started since the start", figures.backfilled),
-            ("slurm_last_backfilled_jobs", "Jobs that backfill has started since the reset", figures.backfilled_since),
-            ("slurm_bf_active", "Whether a backfill cycle is under way", 0),
-            ("slurm_bf_cycle_cnt", "Backfill cycles", full.count),
-            ("slurm_bf_cycle_last", "Last backfill cycle, microseconds", full.last),
-            ("slurm_bf_cycle_max", "Longest backfill cycle, microseconds", full.longest),
-            ("slurm_bf_cycle_tot", "All backfill cycles, microseconds", full.total),
-            ("slurm_bf_mean_cycle", "Mean backfill cycle, microseconds", mean(full.total, full.count)),
-            ("slurm_bf_last_depth", "Jobs that the last backfill cycle looked at", full.depth),
-            ("slurm_bf_last_depth_try", "Jobs that the last backfill cycle tried", full.tried),
-            ("slurm_bf_depth_tot", "Jobs that backfill cycles looked at", full.depth_total),
-            ("slurm_bf_depth_try_tot", "Jobs that backfill cycles tried", full.tried_total),
-            ("slurm_bf_depth_mean", "Mean of jobs looked at", mean(full.depth_total, full.count)),
-            ("slurm_bf_try_depth_mean", "Mean of jobs tried", mean(full.tried_total, full.count)),
-            ("slurm_bf_queue_len", "Jobs in the queue of the last backfill cycle", full.queue),
-            ("slurm_bf_queue_len_tot", "Sum of backfill's queue lengths", full.queue_total),
-            ("slurm_bf_queue_len_mean", "Mean of backfill's queue lengths", mean(full.queue_total, full.count)),
-            ("slurm_bf_table_size", "Planned starts", full.tried),
-            ("slurm_bf_table_size_tot", "Sum of planned starts", full.tried_total),
-            ("slurm_bf_mean_table_sz", "Mean of planned starts", mean(full.tried_total, full.count)),
-            ("slurm_bf_when_last_cycle", "When the last backfill cycle was", full.last_at),
-            ("slurm_bf_exit_end", "Backfill cycles that saw the whole queue", full.count),
-            ("slurm_schedule_cycle_cnt", "Scheduling cycles", quick.count),
-            ("slurm_schedule_cycle_last", "Last scheduling cycle, microseconds", quick.last),
-            ("slurm_schedule_cycle_max", "Longest scheduling cycle, microseconds", quick.longest),
-            ("slurm_schedule_cycle_tot", "All scheduling cycles, microseconds", quick.total),
-            ("slurm_schedule_cycle_depth", "Jobs that scheduling cycles looked at", quick.depth_total),
-            ("slurm_schedule_queue_len", "Jobs in the queue of the last cycle", quick.queue),
-            ("slurm_sched_mean_cycle", "Mean scheduling cycle, microseconds", mean(quick.total, quick.count)),
-            ("slurm_sched_mean_depth_cycle", "Mean of jobs looked at", mean(quick.depth_total, quick.count)),
-            ("slurm_sched_exit_end", "Scheduling cycles that saw the whole queue", quick.count),
-            ("slurm_sdiag_jobs_submitted", "Jobs submitted since the reset", figures.jobs_submitted),
-            ("slurm_sdiag_jobs_started", "Jobs started since the reset", figures.jobs_started),
-            ("slurm_sdiag_jobs_completed", "Jobs completed since the reset", figures.jobs_completed),
-            ("slurm_sdiag_jobs_canceled", "Jobs cancelled since the reset", figures.jobs_cancelled),
-            ("slurm_sdiag_jobs_failed", "Jobs failed since the reset", figures.jobs_failed),
-            ("slurm_sdiag_jobs_pending", "Jobs pending", figures.jobs_pending),
-            ("slurm_sdiag_jobs_running", "Jobs running", figures.jobs_running),
-            ("slurm_sdiag_job_states_ts", "When jobs were counted", figures.now),
-            ("slurm_sdiag_latency", "1000 readings of the clock, microseconds", figures.clock_latency),
-            ("slurm_server_thread_cnt", "Requests under way", sum(figures.pending.values())),
-            ("slurm_slurmdbd_queue_size", "Events that slurmdbd does not have yet", figures.unsent_events),
-            ("slurm_last_proc_req_start", "When figures were asked for", figures.now),
-            ("slurm_sched_stats_timestamp", "When figures were taken", figures.now),
-        ):
-            yield _gauge(name, text, value)
+        for name, text, value_of in _SCHEDULER_VALUES:
+            yield _gauge(name, text, value_of(figures))
         for name in _MOOT:
             yield _gauge(name, "Always 0: cycles that ended for a reason that Spritz does not have", 0)
         yield from self._daemon(figures.failures)
@@ -260,17 +214,17 @@ class Pages:
         yield _gauge("spritz_reservations", "Reservations", len(state.reservations))
 
 
-def _job_families(prefix: str, label: str, found: list[tuple[str, Totals]]) -> Families:
+def _job_families(prefix: str, label: str, totals: list[tuple[str, Totals]]) -> Families:
     def family(name: str, text: str, value: Callable[[Totals], float]) -> Metric:
         if not label:
-            return _gauge(name, text, value(found[0][1]))
-        return _labelled(name, text, label, ((key, value(one)) for key, one in found))
+            return _gauge(name, text, value(totals[0][1]))
+        return _labelled(name, text, label, ((key, value(sums)) for key, sums in totals))
 
     yield family(prefix, "Jobs", lambda sums: sums.jobs)
     for word in jobs.COUNTS:
-        yield family(f"{prefix}_{word}", f"Jobs that are {word}", lambda one, word=word: one.counts[word])  # type: ignore[misc]  # mypy has no default arguments in lambdas
+        yield family(f"{prefix}_{word}", f"Jobs that are {word}", lambda sums, word=word: sums.counts[word])  # type: ignore[misc]  # mypy has no default arguments in lambdas
     for word in jobs.RESOURCES:
-        yield family(f"{prefix}_{word}", f"What jobs hold: {word}", lambda one, word=word: getattr(one, word))  # type: ignore[misc]  # as above
+        yield family(f"{prefix}_{word}", f"What jobs hold: {word}", lambda sums, word=word: getattr(sums, word))  # type: ignore[misc]  # as above
 
 
 def _gpu_families(rows: Iterable[NodeRow]) -> Families:
@@ -338,6 +292,90 @@ _PENDING_VALUES: tuple[tuple[str, str, Callable[[Totals], float]], ...] = (
         "Jobs that wait for the partition's limit of nodes",
         lambda sums: sums.wait_node_limit,
     ),
+)
+
+#: what `sdiag` shows, under the names of Slurm's own exporter
+_SCHEDULER_VALUES: tuple[tuple[str, str, Callable[[Diagnostics], float]], ...] = (
+    ("slurm_agent_cnt", "Agents; there are none in Spritz", lambda _figures: 0),
+    ("slurm_agent_queue_size", "Requests to nodes that wait; nodes are connected in Spritz", lambda _figures: 0),
+    ("slurm_agent_thread_cnt", "Threads of agents; there are none in Spritz", lambda _figures: 0),
+    ("slurm_backfilled_het_jobs", "Components of heterogeneous jobs that backfill has started", lambda _figures: 0),
+    ("slurm_backfilled_jobs", "Jobs that backfill has started since the start", lambda figures: figures.backfilled),
+    (
+        "slurm_last_backfilled_jobs",
+        "Jobs that backfill has started since the reset",
+        lambda figures: figures.backfilled_since,
+    ),
+    ("slurm_bf_active", "Whether a backfill cycle is under way", lambda _figures: 0),
+    ("slurm_bf_cycle_cnt", "Backfill cycles", lambda figures: figures.full.count),
+    ("slurm_bf_cycle_last", "Last backfill cycle, microseconds", lambda figures: figures.full.last),
+    ("slurm_bf_cycle_max", "Longest backfill cycle, microseconds", lambda figures: figures.full.longest),
+    ("slurm_bf_cycle_tot", "All backfill cycles, microseconds", lambda figures: figures.full.total),
+    (
+        "slurm_bf_mean_cycle",
+        "Mean backfill cycle, microseconds",
+        lambda figures: _mean(figures.full.total, figures.full.count),
+    ),
+    ("slurm_bf_last_depth", "Jobs that the last backfill cycle looked at", lambda figures: figures.full.depth),
+    ("slurm_bf_last_depth_try", "Jobs that the last backfill cycle tried", lambda figures: figures.full.tried),
+    ("slurm_bf_depth_tot", "Jobs that backfill cycles looked at", lambda figures: figures.full.depth_total),
+    ("slurm_bf_depth_try_tot", "Jobs that backfill cycles tried", lambda figures: figures.full.tried_total),
+    (
+        "slurm_bf_depth_mean",
+        "Mean of jobs looked at",
+        lambda figures: _mean(figures.full.depth_total, figures.full.count),
+    ),
+    (
+        "slurm_bf_try_depth_mean",
+        "Mean of jobs tried",
+        lambda figures: _mean(figures.full.tried_total, figures.full.count),
+    ),
+    ("slurm_bf_queue_len", "Jobs in the queue of the last backfill cycle", lambda figures: figures.full.queue),
+    ("slurm_bf_queue_len_tot", "Sum of backfill's queue lengths", lambda figures: figures.full.queue_total),
+    (
+        "slurm_bf_queue_len_mean",
+        "Mean of backfill's queue lengths",
+        lambda figures: _mean(figures.full.queue_total, figures.full.count),
+    ),
+    ("slurm_bf_table_size", "Planned starts", lambda figures: figures.full.tried),
+    ("slurm_bf_table_size_tot", "Sum of planned starts", lambda figures: figures.full.tried_total),
+    (
+        "slurm_bf_mean_table_sz",
+        "Mean of planned starts",
+        lambda figures: _mean(figures.full.tried_total, figures.full.count),
+    ),
+    ("slurm_bf_when_last_cycle", "When the last backfill cycle was", lambda figures: figures.full.last_at),
+    ("slurm_bf_exit_end", "Backfill cycles that saw the whole queue", lambda figures: figures.full.count),
+    ("slurm_schedule_cycle_cnt", "Scheduling cycles", lambda figures: figures.quick.count),
+    ("slurm_schedule_cycle_last", "Last scheduling cycle, microseconds", lambda figures: figures.quick.last),
+    ("slurm_schedule_cycle_max", "Longest scheduling cycle, microseconds", lambda figures: figures.quick.longest),
+    ("slurm_schedule_cycle_tot", "All scheduling cycles, microseconds", lambda figures: figures.quick.total),
+    ("slurm_schedule_cycle_depth", "Jobs that scheduling cycles looked at", lambda figures: figures.quick.depth_total),
+    ("slurm_schedule_queue_len", "Jobs in the queue of the last cycle", lambda figures: figures.quick.queue),
+    (
+        "slurm_sched_mean_cycle",
+        "Mean scheduling cycle, microseconds",
+        lambda figures: _mean(figures.quick.total, figures.quick.count),
+    ),
+    (
+        "slurm_sched_mean_depth_cycle",
+        "Mean of jobs looked at",
+        lambda figures: _mean(figures.quick.depth_total, figures.quick.count),
+    ),
+    ("slurm_sched_exit_end", "Scheduling cycles that saw the whole queue", lambda figures: figures.quick.count),
+    ("slurm_sdiag_jobs_submitted", "Jobs submitted since the reset", lambda figures: figures.jobs_submitted),
+    ("slurm_sdiag_jobs_started", "Jobs started since the reset", lambda figures: figures.jobs_started),
+    ("slurm_sdiag_jobs_completed", "Jobs completed since the reset", lambda figures: figures.jobs_completed),
+    ("slurm_sdiag_jobs_canceled", "Jobs cancelled since the reset", lambda figures: figures.jobs_cancelled),
+    ("slurm_sdiag_jobs_failed", "Jobs failed since the reset", lambda figures: figures.jobs_failed),
+    ("slurm_sdiag_jobs_pending", "Jobs pending", lambda figures: figures.jobs_pending),
+    ("slurm_sdiag_jobs_running", "Jobs running", lambda figures: figures.jobs_running),
+    ("slurm_sdiag_job_states_ts", "When jobs were counted", lambda figures: figures.now),
+    ("slurm_sdiag_latency", "1000 readings of the clock, microseconds", lambda figures: figures.clock_latency),
+    ("slurm_server_thread_cnt", "Requests under way", lambda figures: sum(figures.pending.values())),
+    ("slurm_slurmdbd_queue_size", "Events that slurmdbd does not have yet", lambda figures: figures.unsent_events),
+    ("slurm_last_proc_req_start", "When figures were asked for", lambda figures: figures.now),
+    ("slurm_sched_stats_timestamp", "When figures were taken", lambda figures: figures.now),
 )
 
 _MOOT = (

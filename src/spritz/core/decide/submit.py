@@ -44,6 +44,8 @@ from spritz.model.states import JobState, PartitionState
 from spritz.notation.ranges import RangeError, parse_array
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from spritz.core.state import State
     from spritz.model.cluster import Caller
     from spritz.model.job import Dependency, JobSpec
@@ -141,10 +143,10 @@ def submit_het_job(context: DecisionContext, command: SubmitHetJob) -> JobSubmit
     count = len(components)
     first = free_number(context.state, count)
     jobs = []
-    for offset, one in enumerate(components):
-        job = new_job(context, one, Component(first, offset, count))
-        if one.immediate_seconds is not None:
-            job = replace(job, start_by_at=context.now + max(one.immediate_seconds, 1))
+    for offset, component in enumerate(components):
+        job = new_job(context, component, Component(first, offset, count))
+        if component.immediate_seconds is not None:
+            job = replace(job, start_by_at=context.now + max(component.immediate_seconds, 1))
         jobs.append(job)
     named = [name for component in components for name in set(component.spec.node_list)]
     if len(set(named)) < len(named) and not components_share(context.state.settings):
@@ -185,30 +187,12 @@ def new_job(
 ) -> Job:
     """The record as it would be queued now, under `number` if given. Refuses what can never run; changes nothing."""
     state = context.state
-    spec = _owned(context, command.spec, command.granted)
-    if spec.exempt or spec.time_granted:
-        # users may not set these
-        spec = replace(spec, exempt=(), time_granted=False)
-    if len(command.submit_key) > SUBMIT_KEY_LENGTH_MAX:
-        raise Refused("ESLURM_PATHNAME_TOO_LONG", hint=f"a key has at most {SUBMIT_KEY_LENGTH_MAX} characters")
-    if len(command.script) > state.settings.max_script_bytes:
-        raise Refused("ESLURM_PATHNAME_TOO_LONG", hint="the script is larger than max_script_size")
-    spec = with_counted_memory(state, with_alternates(state, spec))
-    spec = with_cpus_for_memory(state, with_account(state, spec))
-    spec = labelled(context, spec)
+    spec = _requested(context, command)
     partitions, waits = check_submission(context, spec)
     array = _array(state, spec)
-    count = 1 if array is None else array.task_count
-    if component is not None:
-        # counted together: each alone could pass a limit that all together exceed
-        count = component.size
-    if state.job_count + count > state.settings.max_job_count:
-        raise Refused("ESLURM_MAX_JOB_COUNT", hint="MaxJobCount is reached")
-    if not enough_numbers(state, count):
-        raise Refused("ESLURM_MAX_JOB_COUNT", hint="numbers from FirstJobId to MaxJobId are used up")
-    for partition in partitions:
-        minutes = time_limit.limit_minutes(spec, partition)
-        check_account_limits(state, spec, partition.name, count, minutes, context.now)
+    # Components are counted together: each alone could pass a limit that all together exceed.
+    count = component.size if component is not None else 1 if array is None else array.task_count
+    _check_counts(context, spec, partitions, count)
     job_id = number or (free_number(state) if component is None else component.first + component.offset)
     spec = with_cpus_for_memory(state, with_default_memory(state, _completed(spec, partitions)))
     spec = with_counted_memory(state, spec)
@@ -244,6 +228,34 @@ def new_job(
         het_size=component.size if component is not None else 0,
         submit_key=command.submit_key if component is None or not component.offset else "",
     )
+
+
+def _requested(context: DecisionContext, command: SubmitJob) -> JobSpec:
+    """The request with its owner, account, label and counted memory filled in; the partition's defaults come later."""
+    state = context.state
+    spec = _owned(context, command.spec, command.granted)
+    if spec.exempt or spec.time_granted:
+        # users may not set these
+        spec = replace(spec, exempt=(), time_granted=False)
+    if len(command.submit_key) > SUBMIT_KEY_LENGTH_MAX:
+        raise Refused("ESLURM_PATHNAME_TOO_LONG", hint=f"a key has at most {SUBMIT_KEY_LENGTH_MAX} characters")
+    if len(command.script) > state.settings.max_script_bytes:
+        raise Refused("ESLURM_PATHNAME_TOO_LONG", hint="the script is larger than max_script_size")
+    spec = with_counted_memory(state, with_alternates(state, spec))
+    spec = with_cpus_for_memory(state, with_account(state, spec))
+    return labelled(context, spec)
+
+
+def _check_counts(context: DecisionContext, spec: JobSpec, partitions: Sequence[Partition], count: int) -> None:
+    """Refuses `count` jobs that the cluster cannot number or keep, or that exceed a limit of their account."""
+    state = context.state
+    if state.job_count + count > state.settings.max_job_count:
+        raise Refused("ESLURM_MAX_JOB_COUNT", hint="MaxJobCount is reached")
+    if not enough_numbers(state, count):
+        raise Refused("ESLURM_MAX_JOB_COUNT", hint="numbers from FirstJobId to MaxJobId are used up")
+    for partition in partitions:
+        minutes = time_limit.limit_minutes(spec, partition)
+        check_account_limits(state, spec, partition.name, count, minutes, context.now)
 
 
 def labelled(context: DecisionContext, spec: JobSpec) -> JobSpec:

@@ -93,9 +93,40 @@ def least_counts(table: NodeTable, request: Request, tasks: int) -> dict[int, in
     # The answer is one number for each column, so all nodes must need the same: it exists only on tables whose nodes
     # are alike in what matters here, as those of large clusters mostly are. Everything else gets None, and the per-node
     # arrays of `capacity_columns`.
-    threads = int(table.threads[0]) if len(table.threads) else 1
+    if not _needs_alike(table, request, tasks):
+        return None
+    least = _least_gres(table, request, tasks)
+    if least is None:
+        return None
+    threads = 1 if request.grain is Grain.CPU or not len(table.threads) else int(table.threads[0])
+    used = min(threads, request.threads_used) if request.threads_used else threads
+    cores = max(-(-request.cpus_per_task * tasks // used), -(-max(1, request.cpus_per_node_min) // threads))
+    memory = request.memory_per_node or 0
+    if request.memory_per_node == 0 and request.memory_counts and len(table.memory_total):
+        memory = int(table.memory_total[0])  # all of it
+    gpus_node, gpus_task = gpus_asked(request)
+    if request.tasks_per_gpu and gpus_node and gpus_node * request.tasks_per_gpu < tasks:
+        return None
+    if request.memory_per_gpu and (gpus_node or gpus_task):
+        memory = max(memory, (gpus_node + gpus_task * tasks) * request.memory_per_gpu)
+    if request.gres_total is not None:
+        # The node need hold only one of the job's devices; how many of them it takes is decided in placement.
+        cores = max(cores, -(-(request.cpus_per_gpu or 0) // threads))
+        memory = max(memory, request.memory_per_gpu or 0)
+    if request.memory_per_cpu and request.memory_per_node is None:
+        memory = max(memory, request.memory_per_cpu * cores * threads)
+    least[0 if request.grain is Grain.CPU else 1] = max(cores * threads, request.cpus_floor)
+    if memory:
+        least[2] = memory
+    if request.whole:
+        least[3] = 1
+    return {place: min(count, FAR) for place, count in least.items()}
+
+
+def _needs_alike(table: NodeTable, request: Request, tasks: int) -> bool:
+    """Whether `tasks` tasks of the request need the same counts on every node of the table."""
     most = min(request.tasks_per_node or PLENTY, request.tasks_per_node_max)
-    if (
+    return not (
         request.share_rows
         or request.shares_over
         or request.overcommit
@@ -104,51 +135,31 @@ def least_counts(table: NodeTable, request: Request, tasks: int) -> dict[int, in
         or not _alike(table.threads)
         or (request.memory_per_node == 0 and request.memory_counts and not _alike(table.memory_total))
         or (not request.memory_counts and (request.memory_per_node or request.memory_per_cpu or request.memory_per_gpu))
-    ):
-        return None
-    if request.grain is Grain.CPU:
-        threads = 1
-    gpus = each = 0
+    )
+
+
+def _least_gres(table: NodeTable, request: Request, tasks: int) -> dict[int, int] | None:
+    """The GRES part of `least_counts`; None if no node of the table has some GRES of the request."""
     kinds = {kind: place for place, kind in enumerate(table.gres, 4)}
-    # `gpus`: GPUs of the node whatever its tasks; `each`: GPUs of one task.
-    least: dict[int, int] = {}
-    for need in (*request.gres_node, *request.gres_task):
-        if (need.name, need.type) not in kinds:
-            return None
-    for (name, kind), count in request.node_needs.items():
-        least[kinds[name, kind]] = count
-        gpus += count if name == "gpu" else 0
+    total = request.gres_total
+    needs = (*request.gres_node, *request.gres_task, *((total,) if total is not None else ()))
+    if any((need.name, need.type) not in kinds for need in needs):
+        return None
+    least = {kinds[kind]: count for kind, count in request.node_needs.items()}
     for need in request.gres_task:
         place = kinds[need.name, need.type]
         fixed = request.node_needs.get((need.name, need.type), 0)
         least[place] = max(least.get(place, 0), fixed + need.count * tasks)
-        each += need.count if need.name == "gpu" else 0
-    used = min(threads, request.threads_used) if request.threads_used else threads
-    cores = max(-(-request.cpus_per_task * tasks // used), -(-max(1, request.cpus_per_node_min) // threads))
-    memory = request.memory_per_node or 0
-    if request.memory_per_node == 0 and request.memory_counts and len(table.memory_total):
-        memory = int(table.memory_total[0])  # all of it
-    if request.tasks_per_gpu and gpus and gpus * request.tasks_per_gpu < tasks:
-        return None
-    if request.memory_per_gpu and (gpus or each):
-        memory = max(memory, (gpus + each * tasks) * request.memory_per_gpu)
-    total = request.gres_total
     if total is not None:
-        if (total.name, total.type) not in kinds:
-            return None
         place = kinds[total.name, total.type]
         least[place] = max(least.get(place, 0), 1)
-        cores = max(cores, -(-(request.cpus_per_gpu or 0) // threads))
-        memory = max(memory, request.memory_per_gpu or 0)
-    if request.memory_per_cpu and request.memory_per_node is None:
-        memory = max(memory, request.memory_per_cpu * cores * threads)
-    column = 0 if request.grain is Grain.CPU else 1
-    least[column] = max(cores * threads, request.cpus_floor)
-    if memory:
-        least[2] = memory
-    if request.whole:
-        least[3] = 1
-    return {place: min(count, FAR) for place, count in least.items()}
+    return least
+
+
+def gpus_asked(request: Request) -> tuple[int, int]:
+    """GPUs of a node whatever its tasks, and GPUs of each task."""
+    gpus_node = sum(count for (name, _kind), count in request.node_needs.items() if name == "gpu")
+    return gpus_node, sum(need.count for need in request.gres_task if need.name == "gpu")
 
 
 def _alike(column: Ints) -> bool:
@@ -225,27 +236,26 @@ def _limit_by_gres(
     tasks: Ints,
     open_nodes: Bools,
 ) -> tuple[Ints, Bools]:
-    gpus = 0
+    gpus_node = gpus_task = 0
     fixed = request.node_needs
     for (name, kind), count in fixed.items():
         if _over_devices(request, name):
             continue
         open_nodes = open_nodes & (_free(table, name, kind, nodes) >= count)
-        gpus += count if name == "gpu" else 0
-    each = 0
+        gpus_node += count if name == "gpu" else 0
     for need in request.gres_task:
         if _over_devices(request, need.name):
             continue
         left = _free(table, need.name, need.type, nodes) - fixed.get((need.name, need.type), 0)
         tasks = np.minimum(tasks, np.maximum(left, 0) // need.count)
-        each += need.count if need.name == "gpu" else 0
-    if request.tasks_per_gpu and gpus:
-        tasks = np.minimum(tasks, min(gpus * request.tasks_per_gpu, FAR))
-    if request.memory_per_gpu and (gpus or each):
-        left = memory - min(gpus * request.memory_per_gpu, FAR)
+        gpus_task += need.count if need.name == "gpu" else 0
+    if request.tasks_per_gpu and gpus_node:
+        tasks = np.minimum(tasks, min(gpus_node * request.tasks_per_gpu, FAR))
+    if request.memory_per_gpu and (gpus_node or gpus_task):
+        left = memory - min(gpus_node * request.memory_per_gpu, FAR)
         open_nodes = open_nodes & (left >= 0)
-        if each:
-            tasks = np.minimum(tasks, np.maximum(left, 0) // min(each * request.memory_per_gpu, FAR))
+        if gpus_task:
+            tasks = np.minimum(tasks, np.maximum(left, 0) // min(gpus_task * request.memory_per_gpu, FAR))
     return tasks, open_nodes
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spritz.scheduling import kernels
-from spritz.scheduling.placement.columns import counts_suffice, least_counts
+from spritz.scheduling.placement.columns import counts_suffice, gpus_asked, least_counts
 from spritz.scheduling.placement.runs import plain
 from spritz.scheduling.placement.select import Candidate, Portion, Target, portions_of, target_of
 from spritz.scheduling.view.capacity import FAR, PLENTY
@@ -105,17 +105,15 @@ def scheme_of(table: NodeTable, request: Request) -> Scheme | None:
     tasks = [(*source, used, request.cpus_per_task) for source in sources]
     kinds = {kind: place for place, kind in enumerate(table.gres, 4)}
     fixed = request.node_needs
-    devices = sum(count for (name, _kind), count in fixed.items() if name == "gpu")
+    gpus_node, gpus_task = gpus_asked(request)
     most = min(request.tasks_per_node or PLENTY, request.tasks_per_node_max)
-    if request.tasks_per_gpu and devices:
-        most = min(most, devices * request.tasks_per_gpu)
-    each = 0
+    if request.tasks_per_gpu and gpus_node:
+        most = min(most, gpus_node * request.tasks_per_gpu)
     for need in request.gres_task:
         kind = need.name, need.type
         tasks.append((places[kinds[kind]], fixed.get(kind, 0), need.count, 1, 1))
-        each += need.count if need.name == "gpu" else 0
-    if request.memory_per_gpu and each:
-        tasks.append((places[2], devices * request.memory_per_gpu, each * request.memory_per_gpu, 1, 1))
+    if request.memory_per_gpu and gpus_task:
+        tasks.append((places[2], gpus_node * request.memory_per_gpu, gpus_task * request.memory_per_gpu, 1, 1))
     gpus: list[tuple[int, ...]] = []
     if request.gres_total is not None:
         gpus.append((places[kinds[request.gres_total.name, request.gres_total.type]], 0, 1, 1, 1))

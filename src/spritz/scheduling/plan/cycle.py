@@ -95,22 +95,7 @@ def decide(
 ) -> Cycle:
     """As `run`, but returns the cycle itself: `forecast.full_cycle` estimates starts on top of it."""
     cycle = Cycle(snapshot, budget, budget is None if expect is None else expect)
-    rank_of = cycle.rank
-    shapes: Iterable[Shape] = snapshot.queue.shapes.values()
-    closed, cycle.look_again_at = waiting_partitions(snapshot, apart=cycle.parameters.waits_apart)
-    if closed:
-        cycle.stopped = True
-        shapes = [shape for shape in shapes if shape.request.partition not in closed]
-    gangs: list[Gang] = []
-    if snapshot.queue.gangs:
-        gangs = gangs_of(snapshot, cycle.parameters.gang_priority, rank_of)
-        gangs = [gang for gang in gangs if not gang.partitions & closed]
-        shapes = [shape for shape in shapes if not shape.request.component]
-    # The heap has one entry for each shape, that of its next job, and not one for each job: of jobs with equal requests
-    # the first in rank answers for all. The cost of a cycle grows with the number of different requests, which stays
-    # small in queues of 100,000 jobs.
-    waiting: list[Entry] = [(rank_of(shape, cycle.shortest.first(shape)), shape.order, 0, shape) for shape in shapes]
-    heapify(waiting)
+    waiting, gangs = _waiting(cycle)
     while (waiting or gangs) and not cycle.exhausted:
         if stop():
             cycle.stopped = True
@@ -147,6 +132,27 @@ def decide(
             waiting = cycle.shortest_first(waiting)
             heapify(waiting)
     return cycle
+
+
+def _waiting(cycle: Cycle) -> tuple[list[Entry], list[Gang]]:
+    """What the cycle will consider: a heap of shapes, best first, and heterogeneous jobs, best last."""
+    snapshot = cycle.snapshot
+    shapes: Iterable[Shape] = snapshot.queue.shapes.values()
+    closed, cycle.look_again_at = waiting_partitions(snapshot, apart=cycle.parameters.waits_apart)
+    if closed:
+        cycle.stopped = True
+        shapes = [shape for shape in shapes if shape.request.partition not in closed]
+    gangs: list[Gang] = []
+    if snapshot.queue.gangs:
+        gangs = gangs_of(snapshot, cycle.parameters.gang_priority, cycle.rank)
+        gangs = [gang for gang in gangs if not gang.partitions & closed]
+        shapes = [shape for shape in shapes if not shape.request.component]
+    # The heap has one entry for each shape, that of its next job, and not one for each job: of jobs with equal requests
+    # the first in rank answers for all. The cost of a cycle grows with the number of different requests, which stays
+    # small in queues of 100,000 jobs.
+    waiting: list[Entry] = [(cycle.rank(shape, cycle.shortest.first(shape)), shape.order, 0, shape) for shape in shapes]
+    heapify(waiting)
+    return waiting, gangs
 
 
 class Cycle:
@@ -297,8 +303,13 @@ class Cycle:
             if verdict is LICENSES:
                 self.held[shape.order] = shape
             return False
-        # One round for each array task. Every round asks everything again (guarantee, limits, licenses, place), since
-        # the task before it has changed the answers.
+        return self._start_tasks(record, key, shape)
+
+    def _start_tasks(self, record: JobRecord, key: Rank, shape: Shape) -> bool:
+        """`consider` for a job that no gate holds back: one round for each array task; other jobs have one round."""
+        request = shape.request
+        # Every round asks everything again (guarantee, limits, licenses, place), since the task before it has changed
+        # the answers.
         while not self.exhausted:
             task_id = self._next_task(record)
             if task_id is _NO_TASK:

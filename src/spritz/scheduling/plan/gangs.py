@@ -162,67 +162,102 @@ def start_later(
 
     `profile` belongs to the caller; it is changed during the search and restored afterwards.
     """
-    views, index_of = Views(profile, reserved), profile.table.index_of
-    held: list[FutureStart] = []
-    #: names of the nodes in `held`
-    taken: set[str] = set()
-
-    def begin() -> None:
-        for future_start in held:
-            views.let_go(future_start)
-        held.clear()
-        taken.clear()
-
-    def first(index: int, since: float, until: float, barred: Collection[int] = ()) -> Start | None:
-        best: Start | None = None
-        for request in choices[index]:
-            nodes = _left(eligibility, request, barred) if barred else None
-            start = views.earliest(request, eligibility, since, until, nodes)
-            if start is not None and (best is None or start[0] < best[0]):
-                best = start[0], request, start[1]
-        return best
-
-    def put(index: int, barred: Collection[int]) -> Placed | None:
-        start = alone.get(index)
-        if start is None or not taken.isdisjoint(start[2].held) or _on_any(start[2], barred, index_of):
-            start = first(index, at, at, barred)
-        if start is None:
-            return None
-        taken.update(start[2].held)
-        future_start = make(profile, start[1], at, start[2])
-        views.hold(future_start)
-        held.append(future_start)
-        return start[1], start[2]
-
-    at, alone = since, dict[int, Start]()
+    trial = TrialStart(profile, reserved, choices, eligibility, make, apart=apart)
     # Ask the component that is hardest to place first: it most often rules a time out.
     order = sorted(
         range(len(choices)), key=lambda index: (*_descending(choices[index]), _reach(eligibility, choices[index]))
     )
     # Counter-example for asking each component alone and taking the latest answer: two components that each fit at noon
     # may want the same GPUs at noon. So a time is found at which each fits alone (necessary), all are placed one on top
-    # of the other at that time (sufficient), and if that fails the search goes on at the next change.
+    # of the other at that time (sufficient), and if that fails the search goes on at the next change. Counts of the
+    # whole cluster (`Enough`) rule most times out before any component is placed.
     enough = Enough(profile, choices, until)
+    at = since
     for _ in range(BREAKPOINTS_MAX):
         at = enough.first(at)
         if at > until or at == NEVER:
             return None
-        common = _all_alone(order, first, at, until)
+        common = _all_alone(order, trial.first, at, until)
         if common is None:
             return None
-        at, alone = common.at, common.alone
+        at = common.at
         if enough.first(at) > at:
             continue
         if enough.lasts(at):
-            start = together(choices, eligibility, begin, put, index_of, apart=apart)
-            begin()
-            if start is not None:
-                return at, start
-        later = profile.next_breakpoint(at)
-        if later > until or later == NEVER:
-            return None
-        at = later
+            placed = trial.together(common)
+            if placed is not None:
+                return at, placed
+        at = profile.next_breakpoint(at)
     return None
+
+
+class TrialStart:
+    """Places components at one time of a profile, one on top of the other, and restores the profile afterwards."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        reserved: Reserved,
+        choices: Sequence[Choices],
+        eligibility: Eligibility,
+        make: Callable[[Profile, Request, float, Allocation], FutureStart],
+        *,
+        apart: bool,
+    ) -> None:
+        self._profile = profile
+        self._views = Views(profile, reserved)
+        self._choices = choices
+        self._eligibility = eligibility
+        self._make = make
+        self._apart = apart
+        #: components placed so far, on the profile and its views
+        self._held: list[FutureStart] = []
+        #: names of their nodes
+        self._taken: set[str] = set()
+
+    def first(self, index: int, since: float, until: float, barred: Collection[int] = ()) -> Start | None:
+        """The earliest start of one component in [since, until], in addition to what is placed."""
+        best: Start | None = None
+        for request in self._choices[index]:
+            nodes = _left(self._eligibility, request, barred) if barred else None
+            start = self._views.earliest(request, self._eligibility, since, until, nodes)
+            if start is not None and (best is None or start[0] < best[0]):
+                best = start[0], request, start[1]
+        return best
+
+    def together(self, common: Common) -> list[Placed] | None:
+        """An allocation for every component at `common.at`; None if none was found."""
+
+        def put(index: int, barred: Collection[int]) -> Placed | None:
+            # The place that the component has when alone is still good unless a component placed before has a node of
+            # it. A search of all nodes is by far the dearest step here, so it is repeated only where it must be.
+            _time, request, allocation = common.alone[index]
+            if not self._taken.isdisjoint(allocation.held) or _on_any(allocation, barred, self._index_of):
+                start = self.first(index, common.at, common.at, barred)
+                if start is None:
+                    return None
+                _time, request, allocation = start
+            self._hold(self._make(self._profile, request, common.at, allocation))
+            return request, allocation
+
+        placed = together(self._choices, self._eligibility, self._restore, put, self._index_of, apart=self._apart)
+        self._restore()
+        return placed
+
+    @property
+    def _index_of(self) -> dict[str, int]:
+        return self._profile.table.index_of
+
+    def _hold(self, future_start: FutureStart) -> None:
+        self._taken.update(future_start.allocation.held)
+        self._views.hold(future_start)
+        self._held.append(future_start)
+
+    def _restore(self) -> None:
+        for future_start in self._held:
+            self._views.let_go(future_start)
+        self._held.clear()
+        self._taken.clear()
 
 
 def on_planned_nodes(

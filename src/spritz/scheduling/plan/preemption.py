@@ -21,7 +21,7 @@ Source: slurm.conf(5) PreemptType, PreemptMode, PreemptExemptTime, PreemptParame
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -75,6 +75,16 @@ class Preemption(Struct, frozen=True):
     allocation: Allocation
     at_once: bool
     planned: PlannedPreemption | None
+
+
+class Choice(NamedTuple):
+    """Where a job is placed once its victims have gone; None: nowhere. `spared_until`: when the first exempt time of
+    further candidates ends (seconds since the epoch; 0.0: none is exempt).
+    """
+
+    allocation: Allocation | None
+    victims: list[Victim]
+    spared_until: float
 
 
 class Preemptor:
@@ -136,7 +146,7 @@ class Preemptor:
 
     def leave(self, victims: Iterable[Victim]) -> None:
         """Note that these victims will be told to leave."""
-        assert self._base is not None, "a trial was made of it"
+        assert self._base is not None, "victims were searched on it"
         for victim in victims:
             self._taken.add(victim.record.id)
             remove(self._base, victim)
@@ -189,48 +199,69 @@ class Preemptor:
         if not bound.could_hold(request, self.snapshot.eligibility):
             self.failed.remember(record, request, guarantees, priority, hopeless=True)
             return None
+        search = self._search_for(request, table, licenses, accept, apart)
+        choice = self._choose(search, record, request, victim_classes, guarantees)
+        self.placements += search.placements
+        if choice is None:
+            # Reported in the plan (`victims_wanted`), so that the driver runs a full cycle soon.
+            self.put_off = True
+            return None
+        self._trials_left -= search.trials
+        if choice.allocation is None:
+            self.failed.wait_for(choice.spared_until)
+            # With victims taken earlier in this cycle the failure is not a fact about the cluster, only about this
+            # cycle.
+            if not self._taken:
+                self.failed.remember(record, request, guarantees, priority, choice.spared_until)
+            return None
+        verdict = self._verdict(record, request, task_id, choice.allocation, choice.victims, table)
+        # Take the victims off `_base`, so that no later job of this cycle counts on the same ones.
+        self.chosen += choice.victims
+        self.leave(choice.victims)
+        return verdict
+
+    def _search_for(
+        self,
+        request: Request,
+        table: NodeTable,
+        licenses: LicensePool,
+        accept: Callable[[Allocation], bool],
+        apart: Callable[[], Ints],
+    ) -> VictimSearch:
+        """A search that starts from the state in which all leaving jobs have left."""
         self._make_base(table)
         assert self._base is not None, "it has just been made"
         pool = licenses.copy()
-        for other in self._leaving:
-            pool.give_back(other.record.licenses)
-        search = VictimSearch(self.snapshot, request, self._base, accept, pool, self._trials_left, apart)
-        # Resources of jobs that are leaving anyway may suffice.
+        for leaving in self._leaving:
+            pool.give_back(leaving.record.licenses)
+        return VictimSearch(self.snapshot, request, self._base, accept, pool, self._trials_left, apart)
+
+    def _choose(
+        self,
+        search: VictimSearch,
+        record: JobRecord,
+        request: Request,
+        victim_classes: list[JobClass],
+        guarantees: tuple[Guarantee, ...],
+    ) -> Choice | None:
+        """Which jobs to preempt, and where the job starts then. None: too many candidates for a quick cycle."""
+        assert self._base is not None, "the search is over it"
         # Victims of the last cycle are still leaving (GraceTime, epilogs). Without this test the next cycle, which
         # finds the job still blocked, would preempt a second set of victims for it, and so on in every cycle until the
         # first had gone.
         allocation = search.place_on(self._base) if self._leaving and search.licensed([]) else None
-        victims: list[Victim] | None = []
-        spared_until = 0.0
-        many = allocation is None and self._are_many(victim_classes)
-        if many:
+        if allocation is not None:
+            return Choice(allocation, [], 0.0)
+        if self._are_many(victim_classes):
+            # Not with guarantees: the shortlist counts victims by class, and jobs of any class may borrow.
             victims = self._on_shortlist(search, record, request, victim_classes) if not guarantees else None
-            allocation = search.result if victims is not None else None
-        if allocation is None and many and self._quick:
-            # Reported in the plan (`victims_wanted`), so that the driver runs a full cycle soon.
-            self.put_off = True
-            self.placements += search.placements
-            return None
-        if allocation is None:
-            candidates, spared_until = self._candidates(record, request, guarantees)
-            victims = self._victims(search, record, request, candidates, guarantees) if candidates else None
-            allocation = search.result if victims is not None else None
-        self.placements += search.placements
-        self._trials_left -= search.trials
-        if allocation is None or victims is None:
-            self.failed.wait_for(spared_until)
-            # With victims taken earlier in this cycle the failure is not a fact about the cluster, only about this
-            # cycle.
-            if not self._taken:
-                self.failed.remember(record, request, guarantees, priority, spared_until)
-            return None
-        verdict = self._verdict(record, request, task_id, allocation, victims, table)
-        # Take the victims off `_base`, so that no later job of this cycle counts on the same ones.
-        self._taken.update(victim.record.id for victim in victims)
-        self.chosen += victims
-        for victim in victims:
-            remove(self._base, victim)
-        return verdict
+            if victims is not None:
+                return Choice(search.result, victims, 0.0)
+            if self._quick:
+                return None
+        candidates, spared_until = self._candidates(record, request, guarantees)
+        victims = self._victims(search, record, request, candidates, guarantees) if candidates else None
+        return Choice(search.result, victims, spared_until) if victims is not None else Choice(None, [], spared_until)
 
     def priority(self, record: JobRecord, request: Request) -> int:
         """Priority of a waiting job. Computed for now if a mode of preemption compares priorities (PRIORITY, WITHIN);
