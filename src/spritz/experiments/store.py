@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spritz.experiments.record import Run
 
 #: Version of the tables; a newer version is refused.
-LAYOUT = 1
+LAYOUT = 2
 
 _NEWEST = 50
 
@@ -38,7 +38,8 @@ _TABLES = (
         name VARCHAR(200) NOT NULL, owner VARCHAR(100) NOT NULL, created_at FLOAT NOT NULL, job_id VARCHAR(40),
         state VARCHAR(30) NOT NULL, exit_code INTEGER, started_at FLOAT, ended_at FLOAT, branch VARCHAR(300),
         commit_id VARCHAR(64), tree VARCHAR(64), parent VARCHAR(200), run_group VARCHAR(200), command TEXT NOT NULL,
-        tags TEXT NOT NULL, metrics TEXT NOT NULL, directory TEXT NOT NULL, PRIMARY KEY (owner, name))""",
+        tags TEXT NOT NULL, metrics TEXT NOT NULL, directory TEXT NOT NULL, changed INTEGER,
+        PRIMARY KEY (owner, name))""",
     "CREATE INDEX IF NOT EXISTS runs_created ON runs (owner, created_at)",
     "CREATE INDEX IF NOT EXISTS runs_open ON runs (owner, state)",
     "CREATE INDEX IF NOT EXISTS runs_group ON runs (owner, run_group)",
@@ -67,6 +68,8 @@ class Entry:
     tags: tuple[str, ...]
     metrics: dict[str, float]
     directory: str
+    #: whether the code differed from the commit; False for runs that a release without this column recorded
+    changed: bool
 
 
 _COLUMNS = tuple(Entry.__dataclass_fields__)
@@ -225,6 +228,7 @@ class Store:
             "name": name, "owner": owner, "created_at": at, "job_id": "", "state": "CREATED", "exit_code": None,
             "started_at": None, "ended_at": None, "branch": "", "commit_id": "", "tree": "", "parent": "",
             "run_group": "", "command": command, "tags": "[]", "metrics": "{}", "directory": directory,
+            "changed": 0,
         }  # fmt: skip
         names = ", ".join(values)
         _execute(connection, f"INSERT INTO runs ({names}) VALUES ({', '.join(f':{key}' for key in values)})", **values)
@@ -374,7 +378,7 @@ class Store:
             yield transaction
 
     def _check(self) -> None:
-        """Create the tables if they are missing. Raises ExperimentError if a later release created them."""
+        """Create or upgrade the tables. Raises ExperimentError if a later release created them."""
         if not self._database.has_table("layout"):
             try:
                 with self._database.begin() as transaction:
@@ -386,12 +390,23 @@ class Store:
                 # PostgreSQL's IF NOT EXISTS fails if another process creates them at the same moment.
                 if not self._database.has_table("layout"):
                     raise
-        with self._database.begin() as transaction:
-            number = next(iter(_execute(transaction, "SELECT max(number) FROM layout")))[0] or 0
-        if number > LAYOUT:
+        if self._layout() < LAYOUT:
+            try:
+                with self._database.begin() as transaction:
+                    _execute(transaction, "ALTER TABLE runs ADD COLUMN changed INTEGER")
+                    _execute(transaction, "UPDATE layout SET number = :number", number=LAYOUT)
+            except ExperimentError:
+                if self._layout() < LAYOUT:  # else another process was faster
+                    raise
+        if self._layout() > LAYOUT:
             url = secrets.masked_text(self._url)
             raise ExperimentError(f"{url} was made by a later release of spritz", hint="use that release")
         self._checked = True
+
+    def _layout(self) -> int:
+        """Version of the tables in the database."""
+        with self._database.begin() as transaction:
+            return int(next(iter(_execute(transaction, "SELECT max(number) FROM layout")))[0] or 0)
 
 
 def _largest(base: str, names: Iterable[str]) -> int:
@@ -408,6 +423,7 @@ def _known(run: Run) -> dict[str, Any]:
         "branch": run.code.get("branch", ""),
         "commit_id": run.code.get("commit", ""),
         "tree": run.code.get("tree", ""),
+        "changed": int(run.code.get("dirty", False)),
         "parent": run.parent,
         "run_group": run.group,
         "tags": json.dumps(run.tags),
@@ -463,6 +479,7 @@ def _entry(row: Sequence[Any]) -> Entry:
     values = dict(zip(_COLUMNS, row, strict=True))
     values["tags"] = tuple(json.loads(values["tags"] or "[]"))
     values["metrics"] = json.loads(values["metrics"] or "{}")
+    values["changed"] = bool(values["changed"])
     for key in ("job_id", "branch", "commit_id", "tree", "parent", "run_group"):
         values[key] = values[key] or ""
     return Entry(**values)

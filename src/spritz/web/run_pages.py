@@ -197,7 +197,7 @@ async def compare(view: View) -> Response:
     for label, values in (
         ("State", [run["state"] for run in chosen]),
         ("Command", [" ".join(record["command"]) for record in records]),
-        ("Commit", [(run["commit_id"] or "")[:12] for run in chosen]),
+        ("Commit", [run["commit_id"][:12] + ("+" if run["changed"] else "") for run in chosen]),
         ("Branch", [run["branch"] or "" for run in chosen]),
         ("Tags", [", ".join(_tags(run)) for run in chosen]),
     ):

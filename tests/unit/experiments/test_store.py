@@ -192,6 +192,18 @@ def test_a_later_layout_is_refused(tmp_path: Path, store: Store) -> None:
         add(store, "x")
 
 
+def test_an_index_of_the_first_layout_is_upgraded_and_keeps_its_runs(tmp_path: Path, store: Store) -> None:
+    add(store, "old")
+    store.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "runs.db")) as database, database:
+        database.execute("ALTER TABLE runs DROP COLUMN changed")
+        database.execute("UPDATE layout SET number = 1")
+    later = Store(tmp_path)
+    add(later, "new", changed=1)
+    assert {run.name.partition("-")[0]: run.changed for run in later.find(Query())} == {"old": False, "new": True}
+    assert Store(tmp_path).find(Query(text="old"))
+
+
 def test_a_damaged_index_is_named(tmp_path: Path, store: Store) -> None:
     (tmp_path / "runs.db").write_bytes(b"no database at all, and longer than a header" * 10)
     with pytest.raises(ExperimentError, match="runs.db"):
