@@ -50,10 +50,6 @@ class _Token(msgspec.Struct):
     token: str
 
 
-class _Job(msgspec.Struct):
-    excluded_nodes: str = ""
-
-
 class _Reservation(msgspec.Struct):
     name: str
     node_list: str = ""
@@ -61,10 +57,6 @@ class _Reservation(msgspec.Struct):
 
 class _Reservations(msgspec.Struct):
     reservations: list[_Reservation] = []
-
-
-class _Jobs(msgspec.Struct):
-    jobs: list[_Job] = []
 
 
 class Control(Slurm):
@@ -110,12 +102,10 @@ class Control(Slurm):
 
     async def requeue(self, job_id: int, excluded: Sequence[str]) -> bool:
         """Queue a job again, for other nodes than these; False if it can have no others, and waits for them."""
-        content = await self._request("GET", f"{_VERSION}/job/{job_id}")
-        before = [job.excluded_nodes for job in _decoded(content, _Jobs).jobs[:1] if job.excluded_nodes]
+        before = await self.excluded(job_id)
         await self._request("POST", f"{_VERSION}/jobs/requeue", {"jobs": [str(job_id)]})
-        body = {"excluded_nodes": [*before, *excluded]}
         try:
-            await self._request("POST", f"{_VERSION}/job/{job_id}", body)
+            await self.exclude(job_id, sorted({*before, *excluded}))
         except SlurmFailure as failure:
             if failure.passing:
                 raise

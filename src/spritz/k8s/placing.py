@@ -63,6 +63,10 @@ class KubeNode(msgspec.Struct, frozen=True):
         """Allocatable resources; empty until the kubelet has reported them."""
         return self.status.allocatable or {}
 
+    def admission(self) -> tuple[object, ...]:
+        """The properties by which `admits` decides."""
+        return self.metadata.labels, self.spec.taints, set(self.given)
+
     @property
     def is_ready(self) -> bool:
         return any(
@@ -111,15 +115,24 @@ class ClosedNodes:
     def __init__(self, nodes: Callable[[], Iterable[KubeNode]]) -> None:
         self._nodes = nodes
         self._found: dict[bytes, list[str]] = {}
+        #: nodes of Slurm with the feature, perhaps of another Kubernetes
+        self._in_slurm: frozenset[str] = frozenset()
 
     def clear(self) -> None:
         self._found.clear()
+
+    def set_nodes_of_slurm(self, names: Iterable[str]) -> None:
+        """Nodes with the feature `kubernetes`. Those that are not in this Kubernetes are closed to all pods."""
+        self._in_slurm = frozenset(names)
+        self.clear()
 
     def of(self, pod: Pod) -> list[str]:
         spec = pod.spec
         key = msgspec.json.encode((spec.node_selector, spec.affinity, spec.tolerations, sorted(devices_of(pod))))
         if key not in self._found:
-            self._found[key] = [node.name for node in self._nodes() if not admits(node, pod)]
+            here = list(self._nodes())
+            foreign = sorted(self._in_slurm - {node.name for node in here})
+            self._found[key] = [*(node.name for node in here if not admits(node, pod)), *foreign]
         return self._found[key]
 
 
@@ -161,12 +174,17 @@ def by_shape(pods: Iterable[Pod]) -> list[tuple[Shape, list[Pod]]]:
     return list(groups.items())
 
 
+def closed_to(members: Sequence[Pod], closed_nodes: ClosedNodes) -> list[str]:
+    """Nodes that none of these pods of one shape may get."""
+    return [*closed_nodes.of(members[0]), *sorted(frozenset().union(*(pod.closed for pod in members)))]
+
+
 def describe(workload: str, pods: Sequence[Pod], policy: Policy, closed_nodes: ClosedNodes) -> list[dict[str, Any]]:
     """The job of these pods for `Slurm.allocate`: one description for each component. Raises Unfit."""
     descriptions = []
     for shape, members in by_shape(pods):
         first = members[0]
-        closed = [*closed_nodes.of(first), *sorted(frozenset().union(*(pod.closed for pod in members)))]
+        closed = closed_to(members, closed_nodes)
         desc: dict[str, Any] = {
             **policy.fields(first),
             **options_of(first),

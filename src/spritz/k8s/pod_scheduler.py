@@ -34,12 +34,11 @@ from spritz.k8s import claims, placing
 from spritz.k8s.api import Api, ApiFailure
 from spritz.k8s.devices import LAYOUT, Inventory, Slice
 from spritz.k8s.groups import ALONE, Groups
-from spritz.k8s.placing import COMMENT, KubeNode
+from spritz.k8s.placing import COMMENT, FEATURE, KubeNode
 from spritz.k8s.pods import (
     GPUS,
     JOB,
     SLOT,
-    Gres,
     Pod,
     Unfit,
     alone,
@@ -67,6 +66,9 @@ _QUEUED: Final = 1.0
 #: Pods of a gang are not told that others are missing before so many seconds: most gangs are made at once, and telling
 #: would cost a write and an event for each pod.
 _GATHERED: Final = 1.0
+
+#: Seconds for which changes of nodes are collected before waiting workloads are compared with them.
+_NODES_GATHERED: Final = 0.5
 
 #: Seconds after which a workload without its PodGroup or other maker is processed again.
 _UNGROUPED: Final = 2.0
@@ -172,7 +174,10 @@ class PodScheduler:
         )
         self.inventory = Inventory()
         #: uid -> what the pod's claims came to when they were last asked
-        self._claimed: dict[str, tuple[Gres, ...]] = {}
+        self._claimed: dict[str, claims.Asked] = {}
+        #: workload whose job waits -> nodes that each component of the job excludes
+        self._excluded: dict[str, list[frozenset[str]]] = {}
+        self._nodes_differ = asyncio.Event()
         self.groups = Groups(api, self._group_changed)
         #: KIND/NAMESPACE/NAME of what says the size of gangs -> workloads that asked since it changed last
         self._grouped: dict[str, set[str]] = {}
@@ -211,6 +216,7 @@ class PodScheduler:
             group.create_task(self.classes.run(), name="device-classes")
             group.create_task(self._reports.run(), name="reports")
             group.create_task(self._jobs.run(), name="jobs")
+            group.create_task(self._follow_nodes(), name="closed-nodes")
             for follower in self.groups.reflectors:
                 group.create_task(follower.run(), name="pod-groups")
             await self.pods.synced.wait()
@@ -228,6 +234,7 @@ class PodScheduler:
             try:
                 async for event in self._slurm.events():
                     if event["type"] in ("hello", "reset"):
+                        await self._find_nodes()
                         await self._find_jobs()
                         followed.set()
                     elif event["type"] == "dropped":
@@ -246,6 +253,15 @@ class PodScheduler:
         if event.get("kind") == "JobsNoted":
             return []
         return [event["job_id"]] if "job_id" in event else list(event.get("job_ids") or ())
+
+    async def _find_nodes(self) -> frozenset[str]:
+        """Nodes with slurmd on which Slurm may place pods; those of them that are not in this Kubernetes are closed.
+        (NodeSync removes nodes without slurmd.)
+        """
+        nodes = await self._slurm.nodes()
+        names = frozenset(node.name for node in nodes if FEATURE in node.features and "EXTERNAL" not in node.state)
+        self._closed.set_nodes_of_slurm(names)
+        return names
 
     async def _find_jobs(self) -> None:
         """Adopt jobs that an earlier operator queued, and process every workload that has pods or a job."""
@@ -289,6 +305,23 @@ class PodScheduler:
         if old is None or new is None or _outline(old) != _outline(new):
             self.queue.add(workload)
 
+    async def _follow_nodes(self) -> None:
+        """Process waiting workloads for which other nodes are possible than before, until cancelled."""
+        while True:
+            await self._nodes_differ.wait()
+            await asyncio.sleep(_NODES_GATHERED)
+            self._nodes_differ.clear()
+            for workload, excluded in list(self._excluded.items()):
+                pods = [pod for key in self._members.get(workload, ()) if (pod := self.pods.get(key)) is not None]
+                # Of pods with claims other nodes are excluded too: they are compared when they are processed next.
+                if pods and not pods[0].spec.resource_claims and self._closed_to(pods) != excluded:
+                    self.queue.add(workload)
+            self.look_again()
+
+    def _closed_to(self, pods: Sequence[Pod]) -> list[frozenset[str]]:
+        """Nodes to exclude for each component of these pods' job."""
+        return [frozenset(placing.closed_to(members, self._closed)) for _shape, members in placing.by_shape(pods)]
+
     def look_again(self) -> None:
         """Nodes or devices are there that may make a refused workload possible."""
         for workload in self._refused:
@@ -297,6 +330,8 @@ class PodScheduler:
     def _node_changed(self, change: Change[KubeNode]) -> None:
         self._closed.clear()
         node = change.new
+        if change.old is None or node is None or change.old.admission() != node.admission():
+            self._nodes_differ.set()
         if node is not None:
             self.inventory.set_node(node.name, node.metadata.note(LAYOUT), placing.product_of(node))
         self.node_changed(change)
@@ -355,8 +390,9 @@ class PodScheduler:
         if not pod.spec.resource_claims:
             return pod
         uid, has_job = pod.metadata.uid, self._workload(pod) in self._job_ids
-        if has_job and uid in self._claimed:  # what its job asked for, whatever nodes have by now
-            return msgspec.structs.replace(pod, claimed=self._claimed[uid])
+        known = self._claimed.get(uid)
+        if has_job and known is not None and (pod.is_placed or uid in self._bound):
+            return msgspec.structs.replace(pod, claimed=known.gres, closed=known.closed)
         closed = set(self._closed.of(pod))
         nodes = [name for node in self.nodes.values() if (name := node.name) not in closed]
         try:
@@ -364,8 +400,10 @@ class PodScheduler:
         except Unfit:
             if not has_job:
                 raise
-            return pod
-        self._claimed[uid] = asked.gres
+            asked = known or claims.Asked(())
+        if has_job and known is not None and asked.gres != known.gres:
+            asked = known  # what its job asked for, whatever nodes have by now
+        self._claimed[uid] = asked
         return msgspec.structs.replace(pod, claimed=asked.gres, closed=asked.closed)
 
     def _failed(self, workload: str, error: Exception, failures: int, delay: float) -> None:
@@ -426,6 +464,10 @@ class PodScheduler:
                 for pod in living:
                     await self._evict(pod, f"job {job_ids[0]} is preempted")
                 return None
+            self._excluded.pop(workload, None)
+            if await self._is_misplaced(rows, living):
+                await self._complete(workload, job_ids, pods)  # and queued again
+                return None
             return await self._place(rows, pods)
         # Slurm has ended the job (scancel, time limit). Its nodes stay taken until its pods have gone.
         here = [pod for pod in living if pod.is_placed]
@@ -475,6 +517,7 @@ class PodScheduler:
             return 4 * AGAIN
         self._refused.discard(workload)
         self._lives[workload] = life + 1
+        self._excluded[workload] = [frozenset(component.get("excluded_nodes", ())) for component in components]
         self._adopt(workload, tuple(range(job_id, job_id + len(components))))
         return _QUEUED
 
@@ -499,9 +542,47 @@ class PodScheduler:
         if len(waiting) < size:
             await self._slurm.cancel(job_ids[0])
             return 0.1
+        await self._exclude(workload, job_ids, waiting[:size])
         why, when = await self._slurm.explain(job_ids[0])
         await self._reports.say(waiting, why or "waits in the queue", when)
         return max(AGAIN, AGAIN_EACH * len(self._job_ids))
+
+    async def _exclude(self, workload: str, job_ids: Sequence[int], pods: Sequence[Pod]) -> None:
+        """Let the waiting job exclude the nodes that its pods cannot use now."""
+        closed = self._closed_to(pods)
+        if len(closed) != len(job_ids):
+            return
+        if workload not in self._excluded:  # queued by an earlier operator
+            self._excluded[workload] = [await self._slurm.excluded(job_id) for job_id in job_ids]
+        for job_id, names, before in zip(job_ids, closed, self._excluded[workload], strict=True):
+            if names == before:
+                continue
+            try:
+                await self._slurm.exclude(job_id, sorted(names))
+            except SlurmFailure as failure:
+                if failure.passing:
+                    raise
+                # It has no other nodes, or has just started: `_is_misplaced` sees that it gets none of these.
+                self._log("job.not_changed", job_id=job_id, error=failure.message)
+        self._excluded[workload] = closed
+
+    async def _is_misplaced(self, rows: Sequence[Job], pods: Sequence[Pod]) -> bool:
+        """Whether the job, no pod of which has a node yet, got a node that its pods cannot use. Such a node joined, or
+        was changed, after the job had been queued; the next job excludes it.
+        """
+        if any(pod.is_placed or pod.metadata.uid in self._bound for pod in pods):
+            return False
+        closed: set[str] = set()
+        away: set[str] = set()
+        for _shape, members, job in placing.components(pods, rows):
+            nodes = {share.node for share in job.allocation.nodes} if job.allocation is not None else set()
+            closed |= nodes.intersection(placing.closed_to(members, self._closed))
+            away |= {name for name in nodes if name not in self.nodes}
+        if away - closed:
+            closed |= away & await self._find_nodes()
+        if closed:
+            self._log("job.misplaced", job_id=rows[0].id, nodes=sorted(closed))
+        return bool(closed)
 
     async def _place(self, rows: Sequence[Job], pods: Sequence[Pod]) -> float | None:
         """Bind each pod without a node to a task of its component. Returns as `_look`."""
@@ -619,6 +700,7 @@ class PodScheduler:
 
     def _forget(self, workload: str, job_ids: Iterable[int]) -> None:
         self._job_ids.pop(workload, None)
+        self._excluded.pop(workload, None)
         for job_id in job_ids:
             self._workloads.pop(job_id, None)
 

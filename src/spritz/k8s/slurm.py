@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from spritz.k8s.http import Http, NoAnswer
+from spritz.notation.hostlist import expand
 
 _VERSION: Final = "/slurm/v0.0.45"
 _OWN: Final = "/spritz/v1"
@@ -153,6 +154,14 @@ class _Explanations(msgspec.Struct):
     explanations: list[_Explanation] = []
 
 
+class _Detail(msgspec.Struct):
+    excluded_nodes: str = ""
+
+
+class _Details(msgspec.Struct):
+    jobs: list[_Detail] = []
+
+
 class _Nodes(msgspec.Struct):
     nodes: list[Node] = []
 
@@ -196,6 +205,16 @@ class Slurm:
         except SlurmFailure as failure:
             if failure.passing or failure.status in (401, 403):
                 raise
+
+    async def exclude(self, job_id: int, nodes: Sequence[str]) -> None:
+        """Replace the nodes that a waiting job excludes. Raises SlurmFailure if no other node can hold the job."""
+        await self._send("POST", f"{_VERSION}/job/{job_id}", {"excluded_nodes": list(nodes)})
+
+    async def excluded(self, job_id: int) -> frozenset[str]:
+        """The nodes that a job excludes; none for an unknown job."""
+        content = await self._request("GET", f"{_VERSION}/job/{job_id}")
+        found = msgspec.json.decode(content, type=_Details).jobs
+        return frozenset(expand(found[0].excluded_nodes)) if found and found[0].excluded_nodes else frozenset()
 
     async def jobs(self, ids: Iterable[int] = ()) -> list[Job]:
         """The known jobs of these ids; without ids, all jobs."""

@@ -48,6 +48,9 @@ def test_a_node_of_another_system_is_there_without_a_daemon() -> None:
     here.ok(UpdateNode(names=("k1",), state="DRAIN", reason="cordoned"))
     here.ok(UpdateNode(names=("k1",), state="RESUME"))
     assert here.state.nodes["k1"].flags == NodeFlag.EXTERNAL | NodeFlag.DYNAMIC_NORM
+    here.ok(UpdateNode(names=("k1",), state="DOWN", reason="a broken fan"))
+    here.ok(UpdateNode(names=("k1",), state="RESUME"))
+    assert here.state.nodes["k1"].state is NodeState.IDLE  # not UNKNOWN: no slurmd will register
     here.check()
 
 

@@ -166,8 +166,11 @@ def _put_back(context: DecisionContext, node: Node) -> tuple[NodeState, int]:
 
 
 def _up(node: Node) -> NodeState:
-    """The state of a node in service: a node that never registered is not known to be up."""
-    return NodeState.IDLE if node.registered_at or is_away(node) else NodeState.UNKNOWN
+    """The state of a node in service: a node that never registered is not known to be up. No slurmd of an external node
+    ever registers.
+    """
+    up = node.registered_at or is_away(node) or node.flags & NodeFlag.EXTERNAL
+    return NodeState.IDLE if up else NodeState.UNKNOWN
 
 
 def resume_nodes(context: DecisionContext) -> None:
