@@ -434,8 +434,9 @@ class SchedulerDriver:
         """
         left = deque(slices(plan, self._context.machine.state))
         if len(left) > 1:
-            # What the pass learned about failed placements holds only for its own view of the projection; events arrive
-            # between slices.
+            # What the pass learned about failed placements holds only for its own view of the projection, and events
+            # arrive between slices. `Projection.adopt` recognizes the plan of those findings by identity; for a copy
+            # the ledger gets a new version, which voids the failures that planned starts had caused.
             plan = replace(plan)
         self._applications.append(_Application(plan, left, table, ended, seconds=seconds))
 

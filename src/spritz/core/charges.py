@@ -59,6 +59,7 @@ def charge_of(rules: Rules, job: Job) -> Charge | None:
         count = 1 if job.array is None else mask_of(job.array.pending).bit_count()
         if not count:
             return None
+        # No TRES: limits on resources are checked when the job would start, by what it would get.
         return Charge(keys, 0, count, accruing=count if accrues_age(job) else 0, accrual_waits=awaits_accrual(job))
     keys = rules.job_limits(spec.account, spec.user, job.partition, spec.qos).keys
     licenses = tuple((f"license/{name}", count) for name, count in job.licenses)
@@ -66,7 +67,9 @@ def charge_of(rules: Rules, job: Job) -> Charge | None:
     factor = rules.usage_factor(spec.qos)
     until = job.ends_at or job.started_at + INFINITE * 60.0 if rules.foresees else 0.0
     rates: Rates = ()
+    # Time in which nodes are powered up or the job is suspended counts towards no usage, although it holds its TRES.
     if job.state is JobState.RUNNING and not job.flags & POWER_UP_NODE:
+        # Without a billing weight a job is billed for its CPUs, the first of its TRES.
         rates = rates_of(tres, job.billing if job.billing is not None else float(tres[0][1]), factor)
     nodes = job.allocation.names if rules.shares_nodes and job.allocation is not None else ()
     return Charge(keys, 1, 1, tres, rates, until, factor, nodes=nodes)

@@ -57,6 +57,7 @@ def amend_policy(state: State, change: PolicyChange) -> None:
         return
     timed = rules.times_jobs
     touched = rules.amend(change)
+    # A limit may have been raised: `settle_accrual` looks whether further jobs may accrue age.
     state.accrual_freed = True
     if touched.counted or touched.counted_qos:
         for job_id in list(state.charges):
@@ -69,6 +70,7 @@ def amend_policy(state: State, change: PolicyChange) -> None:
         state.usage.entries.pop(("a", number), None)
     keys: list[LedgerKey] = [("a", number) for number in touched.ids]
     _note_minute_limits(state, keys + [("q", name) for name in touched.qos])
+    # Before or after: the edit may have removed the last such limit, and with it deadlines that running jobs have.
     if timed or rules.times_jobs:
         for job_id in state.running:
             state.deadlines.set(job_id, job_deadline(state, state.jobs[job_id]))
@@ -109,5 +111,5 @@ def refresh_rules(state: State) -> None:
 
 
 def key_text(key: LedgerKey) -> str:
-    """The key as text, `kind:id`."""
+    """The key as `kind:id`: `Deadlines` compares its keys, and keys of associations and QOS do not compare."""
     return f"{key[0]}:{key[1]}"

@@ -180,6 +180,7 @@ def _candidates(spec: StepSpec, job_nodes: list[JobNode], node_of: Callable[[str
 
 def _capacity(request: StepRequest, job_node: JobNode, node: Node) -> int:
     """Tasks that fit on the node now."""
+    # Every option that speaks about one node is an upper bound; the least of them is the answer.
     spec = request.spec
     if not spec.overlap and not request.exact and job_node.cpus != job_node.all_cpus:
         return 0  # such a step takes all CPUs of the job here

@@ -267,7 +267,7 @@ def _end_signal_sent(state: State, event: events.EndSignalSent) -> None:
 
 def _suspended(state: State, event: events.JobSuspended) -> None:
     job = state.jobs[event.job_id]
-    # (A suspended job can be suspended again, by an administrator: its time stands still since the first.)
+    # An administrator may suspend a job that is suspended already: its time stands still since the first suspension.
     since = job.suspended_at if job.state is JobState.SUSPENDED else event.at
     state.put_job(replace(job, state=JobState.SUSPENDED, suspended_at=since, suspended_by=event.by))
     for share in state.held_shares(job):
@@ -374,9 +374,9 @@ def _ended_record(old: Job, event: events.JobEnded) -> Job:
         job = replace(job, suspended_at=old.suspended_at if completing else 0.0, suspended_seconds=seconds)
         if not completing:
             job = replace(job, suspended_by="")
-    # A job cancelled while it waits for the nodes of an earlier life keeps waiting for them.
-    # Two lives in one record: the job ran (life 0), was requeued, and is cancelled while it waits (life 1) and a node
-    # is still silent. The record ends, and `completing` names nodes of life 0.
+    # A job that is cancelled while it waits for the nodes of an earlier life keeps waiting for them. Its record has two
+    # lives: the job ran (life 0), was requeued, and is cancelled while it waits (life 1) and a node is still silent.
+    # The record ends, and `completing` names nodes of life 0.
     if old.state is JobState.PENDING and old.flags & COMPLETING:
         return replace(
             job,
@@ -391,6 +391,8 @@ def _ended_record(old: Job, event: events.JobEnded) -> Job:
 
 def _free(state: State, job: Job, allocation: Allocation, event: events.JobEnded) -> None:
     """Give back what the job held, except on nodes that still have processes of it."""
+    # A node that is still COMPLETING keeps CPUs, memory and devices in use: a process that has not died holds them
+    # whatever the state of its job is. `_node_gone` gives them back.
     staying = set(event.completing)
     for share in allocation.nodes:
         use = state.uses[share.node]

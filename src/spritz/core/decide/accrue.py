@@ -84,6 +84,8 @@ def _fill(context: DecisionContext) -> None:
             if not limited or accrual_room(_job_limits(context, job), state.ledger) > 0:
                 heappush(heap, (job.eligible_at, job.id, keys))
 
+    # Jobs with the same keys are under the same limits, and wait in order: the first of each group is a candidate, and
+    # the heap merges the groups. The cost is that of the groups and of the jobs let in, not of all that wait.
     for keys in state.accrual_waits:
         push(keys)
     while heap:

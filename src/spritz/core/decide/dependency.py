@@ -112,6 +112,8 @@ def _whole(job: Job) -> int:
 
 
 def _verdict(state: State, waiter: Waiter, item: Dependency, now: float) -> tuple[str, float]:
+    # First find the record that the condition is about. An array has one record for its pending tasks and one for each
+    # task that was split off; a task that was cancelled before that has only its bit in a mask.
     target = state.jobs.get(item.job_id)
     is_array = item.job_id in state.arrays or (target is not None and target.array_job_id == item.job_id)
     if is_array and item.task_id is None:
@@ -176,6 +178,7 @@ def _array_verdict(state: State, waiter: Waiter, item: Dependency, now: float) -
         array_record = state.jobs.get(item.job_id)
         if array_record is not None and array_record.array is not None and array_record.state is JobState.PENDING:
             return UNFULFILLED, 0.0
+        # No task is left in the array's own record, so each has a record by which to tell whether it has started.
         records = [state.jobs[number] for number in array_members(state, item.job_id)]
         if any(job.state is JobState.PENDING and not job.restart_count for job in records):
             return UNFULFILLED, 0.0
@@ -220,8 +223,8 @@ def job_is_over(context: DecisionContext, job: Job) -> None:
                     queue.append(killed)
         same_name = context.state.singletons.get((over.spec.uid, over.spec.name))
         if same_name:
-            # (Looking at all of them at each end would cost n² for n jobs of one name.)
-            # Of several waiting jobs of a name only the oldest can start: the others wait for it.
+            # Of several waiting jobs of a name only the oldest can start, since the others wait for it. To look at all
+            # of them at each end would cost n² for n jobs of one name.
             oldest = min(_whole(context.state.jobs[number]) for number in same_name)
             for number in [job_id for job_id in same_name if _whole(context.state.jobs[job_id]) == oldest]:
                 killed = look_again(context, number)

@@ -311,6 +311,7 @@ def _requeue_one(
         hold = job.hold  # set while it ran
     held = hold is not Hold.NONE
     expedited = bool(flags & JobFlag.EXPEDITING)
+    # `job` is the record of before: a job that had ended already (`scontrol requeue`) is eligible at once.
     delay = 0.0 if job.state.ended or expedited else context.state.settings.requeue_delay_seconds
     begin_at = following(job.spec.cron, context.now) if job.spec.cron is not None else 0.0
     eligible_at = begin_at or context.now + delay

@@ -79,6 +79,8 @@ class FreedState:
         taken = self._taken.get(name, {})
         gone = [job_id for job_id in use.kept if self._is_absent(job_id)]
         starting = [job.id for job in self._starting.values() if job.allocation and name in (job.allocation.kept or ())]
+        # Most nodes of a plan are not concerned. Their own `NodeUse` answers for them, so a check costs what victims
+        # and starts touch and not what the nodes hold.
         if not (absent or taken or gone or starting or self.stopped & use.jobs.keys()):
             return use
         seen = NodeUse()
@@ -110,6 +112,7 @@ class FreedState:
                 returned[name] = returned.get(name, 0) - count
         absent = set(self.gone)
         if self._leaving:
+            # Not those that are COMPLETING: a job returns its licenses when it ends, and its nodes one by one later.
             absent.update(job_id for job_id in self.state.running if self.state.jobs[job_id].preempt_action)
         for job_id in absent:
             for name, count in self.state.jobs[job_id].licenses:

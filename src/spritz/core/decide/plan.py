@@ -1,6 +1,10 @@
 """ApplyPlan: checks every item against the present state; drops and counts items that no longer fit.
 
-Source: DESIGN "snapshot, plan, check, apply".
+A plan was made from a snapshot, in another process and perhaps seconds ago: jobs have ended, been cancelled or changed
+since, and nodes have failed. So nothing in it is believed. Items that no longer fit are dropped and not repaired, since
+the next cycle plans those jobs again, with everything that has happened.
+
+Source: docs/architecture.md, "The journey of a job".
 """
 
 from __future__ import annotations

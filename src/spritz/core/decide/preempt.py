@@ -142,9 +142,11 @@ def _judged(
     victim_side = _side(state, job, job.partition, victim.priority)
     if preemptor_side is None or victim_side is None:
         return "partition not available", ""
-    # The scheduler may have planned by an older partition, QOS or guarantee, so the relation is asked again, by the
-    # same function. Its mode must agree too: the plan counted on what that mode frees (SUSPEND leaves memory and GPUs
-    # with the victim).
+    # A job may be preempted for one of three reasons, tried in this order: it is a guest in a reservation whose own
+    # jobs have come; partition, QOS and mode allow it; the preemptor's account reclaims what it is guaranteed. The
+    # scheduler may have planned by an older partition, QOS or guarantee, so the relation is asked again, by the same
+    # function. Its mode must agree too: the plan counted on what that mode frees (SUSPEND leaves memory and GPUs with
+    # the victim).
     policy = state.settings.preemption
     if _is_guest(state, job, planned.allocation.reservation):
         return "" if victim.mode is guest_mode(policy) else "not to be preempted so", ""

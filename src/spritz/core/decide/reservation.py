@@ -350,10 +350,12 @@ def _replaced(context: DecisionContext, old: Reservation, draft: Reservation, as
         return place(state, fresh, wanted, context.now)
     if asked.partition and asked.partition not in state.partitions:
         raise Refused("ESLURM_INVALID_PARTITION_NAME")
-    sooner = draft.start_at < old.start_at or draft.end_at > old.end_at
-    if sooner and draft.cpus:
+    # A reservation that only shrinks in time still has all its nodes. One that grows may meet jobs and other
+    # reservations in the time that it gains.
+    grows = draft.start_at < old.start_at or draft.end_at > old.end_at
+    if grows and draft.cpus:
         check_parts(state, draft, context.now)
-    elif sooner and draft.nodes:
+    elif grows and draft.nodes:
         place(state, draft, WantedResources(nodes=draft.nodes), context.now)
     if not draft.nodes and not draft.licenses:
         raise Refused("ESLURM_INVALID_LICENSES", hint="nothing would be left of it: delete it")
@@ -381,6 +383,7 @@ def _resized(context: DecisionContext, draft: Reservation, count: int) -> Reserv
         if job.allocation is not None and job.state.active
         for name in job.allocation.names
     }
+    # The sort is stable: nodes in use first, then in their order, so that the last free ones are released.
     keep = sorted(draft.nodes, key=lambda name: name not in used)[:count]
     if used - set(keep):
         raise Refused("ESLURM_NODES_BUSY", hint="its jobs run on more nodes")

@@ -93,6 +93,7 @@ def _with_gres(
     for name, kind, _count in needs:
         if not any(list(_lines(node, name, kind)) for node in state.nodes.values()):
             raise Refused("ESLURM_INVALID_GRES", hint=f"no node has devices of {name}{':' if kind else ''}{kind}")
+    #: node -> devices, and the mask of the cores that come with them
     parts: dict[str, tuple[tuple[GresAllocation, ...], int]] = {}
     if wanted.gres_per_node is not None:
         count = len(names) if wanted.nodes is not None else wanted.node_count or 0

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from spritz.model.resources import GresRequest
 
 NICE_LIMIT = 2_147_483_645
+#: Largest counts of 32 and 16 bits: in Slurm the two values above each stand for "unset" and "infinite".
 COUNT_MAX = 0xFFFFFFFD
+CPU_COUNT_MAX = 0xFFFD
 
 
 def chosen_partitions(state: State, names: tuple[str, ...]) -> list[Partition]:
@@ -176,7 +178,7 @@ def _check_counts(spec: JobSpec, settings: ClusterSettings) -> None:
     if (spec.tasks_per_node or 0) > settings.max_tasks_per_node:
         raise Refused("ESLURM_BAD_TASK_COUNT")
     for value in (spec.cpus_per_task, spec.cpus_per_node_min, spec.cpus_per_gpu):
-        if value is not None and not 0 < value <= 0xFFFD:
+        if value is not None and not 0 < value <= CPU_COUNT_MAX:
             raise Refused("ESLURM_INVALID_CPU_COUNT")
     sizes = (spec.memory_mib_per_node, spec.memory_mib_per_cpu, spec.memory_mib_per_gpu)
     memory = [value for value in sizes if value is not None]

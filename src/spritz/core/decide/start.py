@@ -102,7 +102,7 @@ def start_refusal(state: State, start: PlannedStart, now: float, freed_state: Fr
         kept = _licenses_kept(state, start, now, seconds)
         if choose(state, job.spec.licenses, returned, kept, start.licenses) is None:
             return "licenses in use"
-    # The nodes come last, since there may be thousands of them.
+    # The nodes come last, since there may be thousands of them. From here on the cost grows with the size of the job.
     return (
         _reservation_refusal(state, job, start, now, seconds)
         or _allocation_refusal(freed_state or FreedState(state), job, allocation, partition, now)
@@ -205,6 +205,7 @@ def _allocation_refusal(
             return f"node {name}: too many CPUs for partition {partition.name}"
         if job.spec.reboot and (use.jobs or not state.settings.power.reboots):
             return f"node {name} cannot be rebooted"
+        # Kept empty for a job with --exclusive=topo on another node of the same switch.
         if use.kept:
             return f"node {name} is kept for job {next(iter(use.kept))}"
         if state.settings.features.names:

@@ -261,7 +261,7 @@ def _need_both_accounts(context: DecisionContext, spec: JobSpec) -> None:
 
 def _limits_of_running(job: Job, changes: dict[str, object], nice_before: int) -> Job:
     minutes = job.spec.time_limit_minutes
-    grace_ends_at = job.ends_at
+    ends_at_before = job.ends_at
     priority = changes.get("priority")
     if isinstance(priority, int) and priority and job.state.active:
         job = replace(job, priority=priority)
@@ -277,8 +277,8 @@ def _limits_of_running(job: Job, changes: dict[str, object], nice_before: int) -
             raise Refused("ESLURM_INVALID_TIME_VALUE")
         granted = -int(-(end_at - job.started_at - job.suspended_seconds) // 60)
         job = replace(job, ends_at=float(end_at), time_limit_minutes=max(granted, 1))
-    # A new limit must not delay a preemption that is under way.
-    return replace(job, ends_at=grace_ends_at) if job.preempt_action else job
+    # While a job is being preempted, `ends_at` is the end of its grace time: a new limit must not delay that.
+    return replace(job, ends_at=ends_at_before) if job.preempt_action else job
 
 
 def _pending_again(context: DecisionContext, job: Job, spec: JobSpec, changes: dict[str, object]) -> Job:

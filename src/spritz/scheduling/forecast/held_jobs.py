@@ -374,6 +374,9 @@ class HeldJobs:
                 self._start_all(line, at)
             elif (first := line.first) is not None:
                 queue.append((first[0], number, line))
+        # One job at a time, the first in rank of all groups: each admission uses up limits and licenses that the next
+        # group may need. Placing the jobs waits until the end, since nodes for many equal jobs cost little more than
+        # for one.
         heapify(queue)
         admitted: dict[int, tuple[HeldGroup, list[Admitted]]] = {}
         while queue and self._checks < CHECKS:
@@ -461,6 +464,8 @@ class HeldJobs:
         """`CHECKS` are used up. Groups that have begun to start go on at the same pace; a group that has not comes
         after all higher-ranked groups under the same limits.
         """
+        # An extrapolation in place of further simulation: one pass over the groups in order of rank, whatever their
+        # number of jobs. `busy`: for each limit, when the groups under it will have started, and at which pace.
         busy: dict[object, tuple[float, float]] = {}
         lines = [
             (first[0], number, line)

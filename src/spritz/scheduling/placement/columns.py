@@ -30,6 +30,10 @@ def counts_suffice(table: NodeTable, request: Request) -> bool:
     """Whether `capacity_columns` is exact for this request, except on nodes that are `NodeTable.exclusive`. It is not
     where sockets, other jobs on the node, single devices or cores matter.
     """
+    # Counts say how much of each kind is free, not which. That matters to requests about sockets or whole units of
+    # them, about single devices (types, shares, binding to cores, cores that belong to GPUs), and about other jobs on
+    # the node. Two needs of one name (`gpu:2` and `gpu:h100:1`) may want the same devices, which one sum for each does
+    # not show.
     names = [name for name, _kind in request.node_needs] + [need.name for need in request.gres_task]
     if request.gres_total is not None:
         names.append(request.gres_total.name)

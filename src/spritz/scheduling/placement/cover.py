@@ -63,19 +63,23 @@ def _useful(sizes: Sequence[Size], count_max: int) -> list[int]:
 
 def _search(sizes: Sequence[Size], useful: Sequence[int], count_max: int, tasks: int, gpus: int) -> list[int] | None:
     """Dynamic programming over nodes: the most GPUs for each (number of nodes, tasks up to `tasks`)."""
+    # A knapsack with two goals and a limited number of items. Of two ways to take as many nodes with as many tasks, the
+    # one with more GPUs is never worse, so one entry for each pair suffices: O(nodes * count_max * tasks) steps.
+    # Sums are cut off at what is asked for, which keeps the table small.
     best: dict[tuple[int, int], tuple[int, Chain]] = {(0, 0): (0, None)}
     for position in useful:
         here, devices = sizes[position]
-        for (count, total), (found, chain) in list(best.items()):
+        # A copy of the entries, so that this node is added to each of them once.
+        for (count, total), (most, chain) in list(best.items()):
             if count == count_max:
                 continue
             state = (count + 1, min(tasks, total + here))
-            more = min(gpus, found + devices)
+            more = min(gpus, most + devices)
             if more > best.get(state, (-1, None))[0]:
                 best[state] = (more, (position, chain))
     for count in range(count_max + 1):
-        found, chain = best.get((count, tasks), (-1, None))
-        if found >= gpus:
+        most, chain = best.get((count, tasks), (-1, None))
+        if most >= gpus:
             return _positions(chain)
     return None
 

@@ -125,6 +125,10 @@ def _place_on(
     fabric: Fabric | None,
     eligibility: Eligibility,
 ) -> Allocation | None:
+    # Three ways to choose nodes, quickest first, each for fewer kinds of requests than the next: compiled code over
+    # counts (`scheme`), arrays (`select_columns`), rows (`_place_grouped`). Where two of them apply they give the same
+    # nodes (tests compare them), so each may give up and leave the request to the next. Networks and fragmentation have
+    # orders of their own.
     scheme = scheme_for(eligibility, table, request, choice)
     if scheme is not None:
         portions, final = _choose(table, scheme, choice.nodes, prefer)

@@ -98,7 +98,8 @@ def scheme_of(table: NodeTable, request: Request) -> Scheme | None:
     threads = 1 if request.grain is Grain.CPU or not len(table.threads) else int(table.threads[0])
     used = min(threads, request.threads_used) if request.threads_used else threads
     cpus = places[0 if request.grain is Grain.CPU else 1]
-    # CPUs in whole grains, and CPUs for which there is memory.
+    # Every quantity that limits the tasks of a node becomes one term: CPUs in whole grains, CPUs for which there is
+    # memory, each GRES of the tasks, memory of the GPUs of the tasks. The compiled code takes the least of them.
     sources = [(cpus, 0, threads)]
     if request.memory_per_cpu and request.memory_per_node is None:
         sources.append((places[2], 0, request.memory_per_cpu * threads))

@@ -117,7 +117,9 @@ class Backfill:
             self._plan_starts(record, shape, range(position, position + tasks), head=head)
             self.passed_over = planned_count < len(shape.keys)
         elif not self.passed_over:
-            # Planning a start is expensive: defer it until a job behind this one fits (`before_reading`).
+            # Planning a start is expensive, and needed only if a job behind this one fits: defer it (`before_reading`).
+            # Whether a job is passed over must be known now, as if the start were planned: a head will get its planned
+            # start, so only further jobs of its shape are passed over; no other job will, in a quick cycle.
             self._deferred.append((record, shape, range(position, position + tasks), head))
             self.passed_over = position + tasks < len(shape.keys) if head else planned_count < len(shape.keys)
         return False
@@ -140,6 +142,8 @@ class Backfill:
             items = self.planned.ledger.of(request)
             future_start: FutureStart | None = items[place] if place < len(items) else None
             freed = self._snapshot.partition_freed.get(request.partition, 0)
+            # The head may displace planned starts of the jobs behind it, but only after something was freed there: else
+            # the attempt has failed before, and would be repeated in every cycle.
             first = head and future_start is not None and future_start.freed != freed
             if future_start is None:
                 future_start = self._new(record, request, head=head)
@@ -234,9 +238,13 @@ class Backfill:
         lie on nodes where this job had a planned start and lost it. They are planned again after it, in the same cycle.
         """
         index_of = self._table.index_of
+        # A job that is to start somewhere by its record, and has no planned start, lost it (a node went down, for
+        # example).
         lost_nodes = (
             {index_of[name] for name in record.expected_nodes if name in index_of} if record.expected_start_at else ()
         )
+        # `_renewed`: the latest arrival for which planned starts were dropped in this cycle. For a job that joined the
+        # queue before that one nothing is left to drop.
         newer = record.queued > self._renewed
         if not (self._full and self._old and (newer or lost_nodes)):
             return
@@ -275,9 +283,9 @@ class Backfill:
             return
         if self._full:
             self._old -= sum(len(component) for component in earlier)
-        # Components start together: either all of them keep their planned starts, or none does.
-        # A component that lies in several partitions may have one planned start in each; then it is not clear which one
-        # counts, and all are made again.
+        # Components start together: either all of them keep their planned starts, or none does. A component that waits
+        # in several partitions may have one planned start in each; then it is not clear which one counts, and all are
+        # made again.
         whole = len(planned) == len(choices) and len({future_start.start_at for future_start in planned}) == 1
         stale = self._full and any(
             future_start.freed != self._snapshot.partition_freed.get(future_start.request.partition, 0)
@@ -323,8 +331,8 @@ class Backfill:
         since = max(since, self._gangs_since.get(kind, now))
         until = NEVER if head else now + self._parameters.window_seconds
         if before is not None:
-            # Only a strictly earlier start is worth a move.
-            # (An equal start on other nodes would be no gain, and the ledger would change in every cycle.)
+            # Only a strictly earlier start is worth a move: an equal one on other nodes would be no gain, and the
+            # ledger would change in every cycle.
             until = nextafter(before[0].start_at, 0.0)
         start = self._start_later(choices, since, until, ())
         if start is None:
@@ -337,6 +345,8 @@ class Backfill:
             if before is None:
                 future_start.provisional, future_start.queued = not self._full, self._snapshot.queue.count
             elif start is not None:
+                # A start that was moved keeps its age, so a higher-ranked job that joined the queue since may still
+                # take its resources (`PlannedStarts.outranked`).
                 future_start.queued = min(earlier.queued for earlier in before)
             self.planned.keep(future_start)
         if made:
@@ -348,6 +358,7 @@ class Backfill:
     def _start_later(
         self, choices: Sequence[Choices], since: float, until: float, without: Sequence[FutureStart]
     ) -> tuple[float, list[Placed]] | None:
+        # As in `_search`: nodes, licenses and reservations are asked in turn until all agree on one time.
         start = self._room_later(choices, since, until, without)
         while start is not None:
             at = self.planned.licensed_from([request for request, _allocation in start[1]], start[0], without)

@@ -125,10 +125,12 @@ def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list
     snapshot, future_starts, kept = cycle.snapshot, cycle.backfill, cycle.planned
     # Resources freed in any of its partitions may help, and so may planned starts that were dropped.
     freed = sum(snapshot.partition_freed.get(name, 0) for name in {line[0] for line in lines})
-    last = shapes[0][0]
+    # The failure of the whole job is kept at the first shape of its first component. That shape belongs to this job
+    # alone (`Request.component`).
+    first_shape = shapes[0][0]
     # Only resources freed in one of these partitions, or another set of planned starts, can make room. If neither has
     # changed since the last failure, the search would fail again.
-    if cycle.findings.failure(last) == Failure(freed, kept.version):
+    if cycle.findings.failure(first_shape) == Failure(freed, kept.version):
         return None
     choices = [[shape.request for shape in component_shapes] for component_shapes in shapes]
     places = _place(cycle, cycle.table, choices, trial)
@@ -140,7 +142,7 @@ def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list
             places = None
     # A limit's refusal is not remembered: its usage may fall without any resource being freed.
     failed = places is None and trial.verdict is None
-    cycle.findings.failures[last] = Failure(freed, kept.version) if failed else None
+    cycle.findings.failures[first_shape] = Failure(freed, kept.version) if failed else None
     return places
 
 

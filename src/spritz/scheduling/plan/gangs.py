@@ -333,6 +333,8 @@ class Enough:
         gpu = next((place for place, kind in enumerate(profile.table.gres, 4) if kind == ("gpu", "")), None)
         self._cpus, self._gpus = (sum(min(map(least, component)) for component in choices) for least in (_cpus, _gpus))
         needs = [(0, self._cpus), *([(gpu, self._gpus)] if gpu is not None else ())]
+        # The sum over all nodes is a step function of time: what is free now, plus what each breakpoint of each node
+        # adds. Sorting all breakpoints once, O(n log n), answers for every time.
         times = profile.times[:, 1:]
         changes = np.nonzero(times <= min(until, LAST))
         breakpoints = times[changes]
@@ -390,6 +392,9 @@ def _all_alone(
     order: Sequence[int], first: Callable[[int, float, float], Start | None], since: float, until: float
 ) -> Common | None:
     """The first such time in [since, until]. `order`: in which components are asked."""
+    # Round robin: each component is asked for its first start from the time that the others have agreed on so far. A
+    # later answer moves that time, and all are asked again; when as many have answered for one time as there are
+    # components, it is common to all. No time before it can be, as each answer is the earliest there is.
     common = Common(since)
     turn = 0
     while len(common.alone) < len(order):

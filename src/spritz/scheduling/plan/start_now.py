@@ -159,9 +159,8 @@ class StartSearch:
         start = self._until(now + request.seconds, allocation, request, within)
         if start is not None or not request.time_min_minutes:
             return None if start is None else (start, None)
-        # (Bisection is right because a longer job never fits where a shorter one does not: it meets more planned
-        # starts.)
-        # Shorten the job so that it ends when a planned start begins: try the latest such time that will do.
+        # Shorten the job so that it ends when a planned start begins: try the latest such time that will do. Bisection
+        # is right because a longer job never fits where a shorter one does not: it meets more planned starts.
         starts = self._planned.starts_between(now + request.time_min_minutes * 60.0, now + request.seconds)
         best: Start | None = None
         low, high = 0, len(starts)
@@ -244,6 +243,7 @@ class StartSearch:
             if findings.forgotten or shape in touched:
                 failure, stuck = findings.failure(shape), findings.stuck_at(shape)
             if (
+                # Earlier jobs of the shape were considered in this cycle, so its next job is to be as well.
                 entry[2]
                 or failure is None
                 # A failure with a version may end when planned starts move, which no node tells; such shapes are few

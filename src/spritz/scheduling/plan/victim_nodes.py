@@ -111,6 +111,8 @@ def nodes_for(
     """
     nodes, wanted = eligibility.nodes(request), target_of(request).nodes_min
     nodes = nodes[base.up[nodes]]
+    # Equal parts first, as jobs mostly run. If too few nodes can carry an equal part, any node that can carry a task
+    # may help, and the search itself decides.
     for tasks in dict.fromkeys((portion(request)[0], 1)):
         losses = _losses(request, base, held, nodes, tasks)
         if int(losses.able.sum()) >= wanted:
@@ -232,6 +234,8 @@ def _least(row: NodeRow, here: list[Victim], request: Request, need: tuple[int, 
         tasks, gpus = capacity(other, request)
         return tasks >= need[0] and gpus >= need[1]
 
+    # At most two tests for each victim: is it enough alone, and else, can it be spared, the dearest first. This finds a
+    # minimal set, not always the smallest; `victims` improves on it.
     if not serves(here):
         return None
     if serves(()):

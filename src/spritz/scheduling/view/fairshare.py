@@ -63,6 +63,8 @@ class _Tree:
                 if not record.user and self.root is None:
                     self.root = share
                 continue
+            # Fairshare=parent passes an account over: its children compete one level up. The number of accounts bounds
+            # the walk even if parents form a circle.
             for _ in range(len(accounts)):
                 parent = accounts.get(above.association.parent)
                 if above.association.shares != SHARES_PARENT or parent is None or parent is above:
@@ -199,6 +201,8 @@ def _oblivious(tree: _Tree, share: Share, above: Share) -> float:
     ratio = above.effective_usage / above.norm_shares
     # All siblings together have the shares of the one above.
     local = (share.norm_usage / share.norm_shares) / (used / above.norm_shares)
+    # Positive if the association and those above it are on the same side of their shares: then the local imbalance
+    # counts in full. Otherwise it is dampened, the more so the farther those above are from theirs.
     product = log(ratio) * log(local)
     weight = 1.0 if product >= 0.0 else 1.0 / (1.0 + (_OBLIVIOUS * log(ratio)) ** 2)
     effective: float = ratio * local**weight * share.norm_shares

@@ -90,7 +90,8 @@ def counts_ahead(
         changes.setdefault(at, []).append((sign, taken))
     now = row.counts(kinds)
     breakpoints, counts = sorted(changes), [tuple(now)]
-    # A node is idle once all its jobs have ended.
+    # CPUs, memory, minus the number of jobs on the node, and GRES. No job is there after the last change, so that
+    # number now is what all changes add up to.
     state = [now[0], now[2], -sum(sign * taken[2] for _at, sign, taken in events), *now[4:]]
     for at in breakpoints:
         for sign, taken in changes[at]:
@@ -177,6 +178,7 @@ def _moved(row: NodeRow, holder: Holder, avoid: int) -> Holder:
         cores = hardware.whole_cores(cpus)
         if hardware.core_cpus(cores) != cpus:
             return holder
+        # First from CPUs that no inflexible hold will want; if these are too few, from all that are free.
         open_cpus = row.free_cpus & ~avoid
         cpus_chosen = _cores_from(hardware, open_cpus, cpus, cores.bit_count())
         if cpus_chosen.bit_count() < cpus.bit_count():

@@ -187,7 +187,8 @@ class Profile:
         asked.
         """
         # A flexible hold changes counts by plain subtraction between two times. Any other hold may take particular
-        # CPUs, so what is left does not follow from counts.
+        # CPUs, so what is left does not follow from counts. Nor is it done on a fork that has not taken its arrays over
+        # (`_base`), or on a node whose arrays are stale anyway.
         if not kernels.compiled or self._base is not None or not hold.flexible or hold.start_at >= holder.ends_at:
             return False
         if index in self.stale or index in self._simulated:
@@ -349,7 +350,8 @@ class Profile:
             not (row.overlaps or row.shares_free)
             and all(hold.start_at >= until or holder.ends_at <= begun for hold, holder in holds)
         ):
-            # Jobs only release resources: what is free at first is the least.
+            # No hold begins while the job runs, and running jobs only release resources: what is free at first is the
+            # least.
             return row.after(begun)
         # The job must find its resources free at *every* moment of its life, so take the least over all changes in it.
         # Sums at the two ends are not enough: a planned start may begin and end in between.

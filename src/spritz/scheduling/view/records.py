@@ -350,10 +350,10 @@ class Queue:
             shape.failure = None
 
 
-# A long queue has one reason for nearly all its jobs. Jobs are looked at one by one only if theirs differs
-# (`Queue.unsettled`), so that notes cost what has changed and not what waits.
 def _says_the_same(record: JobRecord) -> bool:
     """Whether the job's reason is the verdict on all its requests."""
+    # A long queue has one reason for nearly all its jobs. Jobs are looked at one by one only if theirs differs
+    # (`Queue.unsettled`), so that notes cost what has changed and not what waits.
     reason, detail = record.reason, record.reason_detail
     return (
         bool(record.entries)

@@ -37,8 +37,8 @@ def adopt(projection: Projection, plan: Plan) -> None:
     if plan.future_starts is None or _take_over(projection, plan.future_starts):
         made, version = projection.memory.made
         if made is plan:
-            # (Dropping and making them above has counted the version up.)
-            # The ledger is now as the cycle left it, so failures recorded with its version are still valid.
+            # The ledger is now as the cycle left it, so failures recorded with its version are still valid. Dropping
+            # and making planned starts above has counted the version up: set it back.
             projection.ledger.version = version
 
 
