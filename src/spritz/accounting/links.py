@@ -60,7 +60,7 @@ class Link:
 
 
 class Links:
-    """Connected controllers by cluster name."""
+    """Connections of controllers that have registered, one for each cluster."""
 
     def __init__(self, log: Logger) -> None:
         self.by_cluster: dict[str, Link] = {}

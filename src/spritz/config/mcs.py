@@ -15,7 +15,10 @@ _WORDS = frozenset({"ondemand", "enforced", "select", "noselect", "ondemandselec
 
 
 def mcs_policy(have: Settings) -> McsPolicy:
-    """`[ondemand|enforced][,noselect|,select|,ondemandselect][,privatedata][:group|group…]`."""
+    """MCSPlugin and MCSParameters.
+
+    MCSParameters are `[ondemand|enforced][,noselect|,select|,ondemandselect][,privatedata][:group|group…]`.
+    """
     words, groups = _parts(have)
     selects = [word for word in words if word.endswith("select")]
     return McsPolicy(

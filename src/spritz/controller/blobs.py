@@ -167,7 +167,7 @@ class BlobCollector:
             self.collect()
 
     def collect(self) -> None:
-        """Remove unused blobs now."""
+        """Remove blobs that no job names any more and that accounting does not need to read any more."""
         context = self._context
         sequence = context.writer.last_sequence
         if sequence == self._looked_at and not self._unnamed:

@@ -43,11 +43,9 @@ class CommitThread:
         self._thread.start()
 
     def put(self, work: Work, done: Callable[[], None]) -> None:
-        """See `Committer.put`."""
         self._queue.put((work, done))
 
     def close(self) -> None:
-        """See `Committer.close`."""
         self._queue.put(None)
         self._thread.join()
 
@@ -93,7 +91,6 @@ class InlineCommitter:
         self._failed = False
 
     def put(self, work: Work, done: Callable[[], None]) -> None:
-        """See `Committer.put`."""
         if self._failed:
             return
         try:
@@ -105,4 +102,4 @@ class InlineCommitter:
             done()
 
     def close(self) -> None:
-        """See `Committer.close`."""
+        """Nothing is left to finish: `put` has run its work already."""

@@ -117,7 +117,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
 
     @property
     def state_directory(self) -> Path:
-        """StateSaveLocation."""
+        """StateSaveLocation with the name of the cluster filled in: journal, images and keys lie here."""
         return Path(self._path("StateSaveLocation"))
 
     @property
@@ -127,7 +127,6 @@ class Configuration(Struct, frozen=True, kw_only=True):
 
     @property
     def pid_file(self) -> str:
-        """SlurmctldPidFile."""
         return self._path("SlurmctldPidFile")
 
     @property
@@ -137,7 +136,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
 
     @property
     def log_level(self) -> str:
-        """SlurmctldDebug."""
+        """SlurmctldDebug as written: a name (`info`, `debug2`) or a number."""
         return self.loaded.settings.text("SlurmctldDebug")
 
     def tell(self, log: SchedulingLog) -> None:

@@ -155,5 +155,5 @@ class Journal(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the lock. Idempotent."""
+        """Release the lock, so that another controller may open the journal. May be called twice."""
         ...

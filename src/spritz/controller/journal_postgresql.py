@@ -145,7 +145,7 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def shown(url: str) -> str:
-    """The URL without its password."""
+    """The URL for messages: its password, wherever it stands, is replaced by `…`."""
     return re.sub(r"(://[^/@:]*):[^@/]*@", r"\1:…@", re.sub(r"(password=)[^&]*", r"\1…", url))
 
 
@@ -504,7 +504,7 @@ class PostgresJournal:
 
     @property
     def wants_tidying(self) -> bool:
-        """PostgreSQL maintains its files itself."""
+        """Never: PostgreSQL maintains its files itself."""
         return False
 
     def tidy(self) -> None: ...

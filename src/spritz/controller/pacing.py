@@ -90,7 +90,7 @@ _LONG_AGO = float("-inf")
 
 
 class Outcome(Enum):
-    """How a pass ended."""
+    """How a scheduling pass ended, its plan included."""
 
     #: its plan was applied, except for stale items
     APPLIED = auto()

@@ -133,7 +133,7 @@ class Job(NamedTuple):
         return per_node * self.node_count or sum(c for _, _, c in map(_request, self.gpus_per_task)) * self.tasks
 
     def used_seconds(self, now: float) -> int:
-        """Run time without suspensions."""
+        """Seconds that the job has run up to `now` or its end, without suspensions."""
         return used_seconds(now, self.state, self.started_at, self.ended_at, self.suspended_at, self.suspended_seconds)
 
     def left_seconds(self, now: float) -> int | None:

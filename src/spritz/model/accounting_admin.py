@@ -59,7 +59,7 @@ class GetCallStatistics(Struct, frozen=True, kw_only=True):
 
 
 class ClearStatistics(Struct, frozen=True, kw_only=True):
-    """Reset the counters. Reply: `Done`."""
+    """Set the counters of `GetCallStatistics` and of roll-ups to 0. Reply: `Done`."""
 
 
 class CallCount(Struct, frozen=True, gc=False):

@@ -29,7 +29,7 @@ _tres_texts: dict[tuple[tuple[str, int], ...], str] = {}
 
 
 def tres_text(pairs: tuple[tuple[str, int], ...]) -> str:
-    """`cpu=4,mem=8G,node=1`."""
+    """The amounts as Slurm writes them: `cpu=4,mem=8G,node=1`. Cached, since few combinations recur in many jobs."""
     text_of_pairs = _tres_texts.get(pairs)
     if text_of_pairs is None:
         if len(_tres_texts) >= _TRES_MAX:

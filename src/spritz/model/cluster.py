@@ -58,7 +58,7 @@ class FeaturePolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class McsPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """MCSPlugin and MCSParameters."""
+    """Which jobs have an MCS label, and which jobs it keeps off their nodes: MCSPlugin, MCSParameters."""
 
     #: none, account, group, label, user
     plugin: str = "none"

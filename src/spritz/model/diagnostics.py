@@ -11,7 +11,7 @@ from spritz.model.accounting_admin import CallCount
 
 
 class GetDiagnostics(Struct, frozen=True, kw_only=True):
-    """Reply: `Diagnostics`."""
+    """`sdiag`: counters since the last reset. Reply: `Diagnostics`."""
 
 
 class ResetDiagnostics(Struct, frozen=True, kw_only=True):

@@ -149,7 +149,7 @@ SiblingRequest = PutSibling | RevokeSibling | AskLock | ReturnLock | ReportSibli
 
 
 class SiblingAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Reply to the requests above."""
+    """Reply to a `SiblingRequest`. `granted`: the copy may start; `unknown`: no such copy; `refusal`: why not."""
 
     granted: bool = False
     unknown: bool = False

@@ -51,7 +51,7 @@ class Likeness(Struct, frozen=True):
 
 
 def predicts(settings: ClusterSettings) -> bool:
-    """Whether SchedulerParameters has bf_predict."""
+    """Whether run times are predicted: SchedulerParameters=bf_predict."""
     return any(name == "bf_predict" for name, _value in settings.scheduler_parameters)
 
 
@@ -98,7 +98,7 @@ class Predictor:
         return [HistoryRow(key, tuple(run_times)) for key, run_times in self._history.items()]
 
     def load(self, rows: Iterable[HistoryRow]) -> None:
-        """Inverse of `rows`."""
+        """Replace the history by one that `rows` gave."""
         self._history = {tuple(row.key): deque(row.seconds, maxlen=RECENT) for row in rows}
 
 

@@ -24,7 +24,7 @@ def mask_of(text: str) -> int:
 
 
 def mask_ids(mask: int) -> list[int]:
-    """Set bits in ascending order."""
+    """Numbers of the CPUs or devices in a mask, ascending."""
     ids = []
     while mask:
         low = mask & -mask

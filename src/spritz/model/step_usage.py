@@ -28,7 +28,7 @@ def parse(text: str) -> dict[str, str]:
 
 
 def write(values: Mapping[str, str | int]) -> str:
-    """Inverse of `parse`."""
+    """`name=value` pairs joined by commas, as `parse` reads them."""
     return ",".join([f"{name}={value}" for name, value in values.items()])
 
 

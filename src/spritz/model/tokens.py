@@ -40,6 +40,6 @@ class MakeToken(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Token(Struct, frozen=True, kw_only=True):
-    """Reply to MakeToken."""
+    """Reply to MakeToken: a JWT for SLURM_JWT."""
 
     token: str

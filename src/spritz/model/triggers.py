@@ -78,7 +78,7 @@ class ClearTriggers(Struct, frozen=True, kw_only=True):
 
 
 class ListTriggers(Struct, frozen=True, kw_only=True):
-    """`strigger --get`. Reply: `Triggers`."""
+    """`strigger --get`: triggers that have not fired. Reply: `Triggers`."""
 
 
 class Triggers(Struct, frozen=True, kw_only=True):

@@ -93,7 +93,7 @@ class JobSize(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class JobSizes(Struct, frozen=True, kw_only=True):
-    """Reply to AskJobSizes."""
+    """Reply to AskJobSizes: one entry for each size of job."""
 
     sizes: list[JobSize]
 
@@ -117,6 +117,6 @@ class ReservationUsage(Struct, frozen=True, kw_only=True):
 
 
 class ReservationReport(Struct, frozen=True, kw_only=True):
-    """Reply to AskReservations."""
+    """Reply to AskReservations: each reservation with its use in that span."""
 
     reservations: list[ReservationUsage]

@@ -84,7 +84,7 @@ def new_key() -> tuple[str, bytes]:
 
 
 def public_bytes(key: Ed25519PrivateKey) -> bytes:
-    """The public half, 32 bytes."""
+    """The public half of the key: 32 bytes, without encoding."""
     return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
 
 
@@ -114,7 +114,7 @@ class Signer:
         self.public = public_bytes(self._key)
 
     def sign(self, content: bytes) -> bytes:
-        """The signature, 64 bytes."""
+        """The Ed25519 signature of these bytes, 64 bytes long."""
         return self._key.sign(content)
 
 

@@ -323,7 +323,7 @@ class Logger:
         self.write(_INFO, f"warning: {event}", fields)
 
     def info(self, event: str, **fields: Any) -> None:
-        """For an operator's daily reading."""
+        """An event for an operator's daily reading."""
         self.write(_INFO, event, fields)
 
     def verbose(self, event: str, **fields: Any) -> None:

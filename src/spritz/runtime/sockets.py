@@ -61,7 +61,7 @@ class Listener:
         self.name = name
 
     def close(self) -> None:
-        """Stop accepting; accepted connections stay."""
+        """Stop accepting connections; those that were accepted stay open."""
         self._server.close()
         if self._path is not None:
             try:

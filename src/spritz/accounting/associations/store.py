@@ -49,7 +49,10 @@ TRANSACTIONS_MAX = 10_000
 
 
 def read_book(engine: Engine, *, transactions: bool = False, with_deleted: bool = False) -> Book:
-    """All association records. Raises DatabaseError."""
+    """Every record that sacctmgr manages, in the order of its keys. Raises DatabaseError.
+
+    `transactions`: with the log of changes; `with_deleted`: with deleted associations, accounts, users and QOS.
+    """
     with database_errors(), engine.connect() as connection:
         return _read(connection, transactions=transactions, with_deleted=with_deleted)
 

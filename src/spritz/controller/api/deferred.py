@@ -67,7 +67,7 @@ _BUSY = frozenset(("ESLURM_NODES_BUSY", "ESLURM_PROLOG_RUNNING", "ESLURM_PORTS_B
 
 
 class DeferredRequests:
-    """Answers AwaitAllocation, AwaitEnd and CreateStep."""
+    """Answers AwaitAllocation, AwaitEnd and CreateStep, now or once the event that each waits for has happened."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class DynamicNodes:
-    """Answers CreateNodes, DeleteNodes and IntroduceNode."""
+    """Answers CreateNodes and DeleteNodes of administrators, and IntroduceNode of node daemons."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -35,7 +35,7 @@ _Numbered = list[tuple[int, "Event"]]
 
 
 class EventStream:
-    """Answers WatchEvents and WatchChanges."""
+    """Answers WatchEvents and WatchChanges, for as long as the subscriber stays connected."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -50,7 +50,7 @@ RECORDS_MAX = 20
 
 
 class ExplainQueries:
-    """Answers ExplainJob."""
+    """Answers ExplainJob from a child process; at most `CHILDREN_MAX` at once."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -32,7 +32,7 @@ _ALWAYS = ("cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"
 
 
 class FairShareQueries:
-    """Answers ListFairShares."""
+    """Answers ListFairShares to all users, and CompareUsage to operators."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

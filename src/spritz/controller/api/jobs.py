@@ -51,7 +51,7 @@ RECORDS_PER_SLICE = 100
 
 
 class JobQueries:
-    """Answers ListJobs and GetScript."""
+    """Answers ListJobs with the jobs that the caller may see, and GetScript to the owner and operators."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -63,7 +63,9 @@ class JobQueries:
         self._context.writer.listeners.add("listings", self._kept.listen, Loss.REBUILD, self._kept.clear)
 
     async def list_jobs(self, request: ListJobs, call: Call) -> AsyncIterator[Struct]:
-        """Stream the jobs that match."""
+        """Yields slices of the jobs that match: `JobRows` of the fields asked for, `Jobs` if none are named. Raises
+        SpritzError for an unknown field or job.
+        """
         context = self._context
         caller = context.identity.caller(call)
         # Fields are checked before anything is sent, so that a bad one fails the request.

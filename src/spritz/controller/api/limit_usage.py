@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class LimitUsageQueries:
-    """Answers ListStandings."""
+    """Answers ListStandings for the associations that the caller may see."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

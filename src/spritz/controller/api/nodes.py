@@ -56,7 +56,7 @@ NODES_PER_SLICE = 100
 
 
 class NodeQueries:
-    """Answers ListNodes."""
+    """Answers ListNodes from the records, with the last samples of each node."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

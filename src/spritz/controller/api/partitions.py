@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PartitionQueries:
-    """Answers ListPartitions."""
+    """Answers ListPartitions, without hidden partitions unless the caller may see them."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -22,7 +22,7 @@ JOBS_PER_SLICE = 250
 
 
 class PriorityQueries:
-    """Answers ListPriorities."""
+    """Answers ListPriorities for pending jobs that the caller may see, in slices."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

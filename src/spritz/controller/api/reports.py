@@ -35,7 +35,7 @@ PLAIN_REPORTS: tuple[type[Struct], ...] = (StepStarted, StepFinished, NodeProlog
 
 
 class Reports:
-    """Handles reports of node daemons."""
+    """Takes what node daemons report. Raises SpritzError for any other caller."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -61,7 +61,7 @@ class Reports:
         return DynamicNodes(self._context).introduce(report, call)
 
     def samples(self, report: NodeSamples, call: Call) -> Done:
-        """Store a heartbeat, in memory."""
+        """Store a heartbeat and its samples in memory: they are neither journaled nor kept over a restart."""
         self._need_daemon(call)
         self._context.nodes.take_samples(report, call.channel)
         return Done()

@@ -38,7 +38,7 @@ def _is_number(name: str) -> bool:
 
 
 class ReservationApi:
-    """Answers CreateReservation, UpdateReservation and ListReservations."""
+    """Answers CreateReservation and UpdateReservation with names resolved to uids and gids, and ListReservations."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -53,7 +53,7 @@ class RowCache:
         return Raw(b"".join(parts))
 
     def forget(self, job_ids: Iterable[int]) -> None:
-        """Remove purged jobs."""
+        """Remove the rows of jobs that the controller has purged."""
         for job_id in job_ids:
             self._kept.pop(job_id, None)
 
@@ -80,7 +80,7 @@ class CachedListings:
                     rows.forget(event.job_ids)
 
     def clear(self) -> None:
-        """Drop all rows."""
+        """Drop all rows, after events were missed that may have changed them."""
         self._listings.clear()
 
 

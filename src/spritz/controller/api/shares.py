@@ -35,7 +35,7 @@ class ShareQueries:
         self._running: set[Child] = set()
 
     def list_shares(self, request: ListShares, call: Call) -> Struct | Deferred:
-        """Answer from a child."""
+        """Answer from a forked copy of the state, since the report looks at every job. Refused if too many run."""
         del request
         context = self._context
         caller = context.identity.caller(call)

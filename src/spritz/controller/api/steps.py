@@ -33,7 +33,7 @@ STEPS_PER_SLICE = 200
 
 
 class StepQueries:
-    """Answers ListSteps and MeasureSteps."""
+    """Answers ListSteps from the records, and MeasureSteps (sstat) by asking the nodes."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

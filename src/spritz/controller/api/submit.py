@@ -48,12 +48,12 @@ def environment_blob(environment: tuple[bytes, ...]) -> bytes:
 
 
 def environment_of(blob: bytes) -> tuple[bytes, ...]:
-    """Inverse of `environment_blob`."""
+    """The `NAME=value` strings of a blob of `environment_blob`; none for an empty blob."""
     return _decode.decode(blob) if blob else ()
 
 
 class Submissions:
-    """Answers SubmitJob."""
+    """Answers SubmitJob and SubmitHetJob; `--test-only` goes to `will_run`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

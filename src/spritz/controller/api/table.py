@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 
 def handlers(context: Context, cluster: ClusterQueries) -> dict[type[Struct], Handler]:
-    """The table for `client.server.Server`."""
+    """A handler for each request that the controller answers, wrapped in the checks that it needs."""
     identity, tasks, waiting = context.identity, context.tasks, DeferredRequests(context)
     return {
         Ping: cluster.ping,

@@ -52,7 +52,7 @@ CHILDREN_MAX = 4
 
 
 class Estimates:
-    """Answers SubmitJob(test_only)."""
+    """Answers SubmitJob with `test_only` from a child process."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

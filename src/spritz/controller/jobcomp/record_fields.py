@@ -39,7 +39,7 @@ def tres_asked(ended: EndedJob) -> str:
 
 
 def exit_text(status: int) -> str:
-    """A wait status as `code:signal`."""
+    """The exit code and the signal of a wait status, as `code:signal`."""
     return f"{status >> 8}:{status & 0x7F}"
 
 

@@ -58,7 +58,7 @@ _SCRIPT_BYTES_MAX = 1024 * 1024
 
 
 class Receiver(Protocol):
-    """A destination for documents."""
+    """A server that takes records of ended jobs, one request each."""
 
     def post(self, body: bytes) -> tuple[int, str]:
         """The HTTP status and text of the answer; status 0: no answer. Blocks."""

@@ -81,7 +81,7 @@ class Pages:
                 yield
 
     def jobs(self) -> Families:
-        """Jobs in all."""
+        """Jobs of the cluster, by state and with what they hold."""
         yield from self._count_jobs()
         yield from _job_families("slurm_jobs", "", [("", self._jobs.all)])
 

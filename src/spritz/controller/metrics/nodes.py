@@ -110,7 +110,7 @@ class NodeTotals:
         self.memory = self.memory_alloc = self.memory_effective = self.free = 0
 
     def add(self, rows: Iterable[NodeRow]) -> Iterator[None]:
-        """Add rows, in slices."""
+        """Add these nodes. Yields after each slice, so that the controller can serve others in between."""
         for row in rows:
             self.nodes += 1
             if self.nodes % _SLICE == 0:

@@ -59,7 +59,7 @@ class RebootNodes(Struct, frozen=True, kw_only=True):
 
 
 class CreatePartition(Struct, frozen=True, kw_only=True):
-    """`scontrol create PartitionName=`. Reply: `Done`."""
+    """`scontrol create PartitionName=`: add a partition to those of slurm.conf. Reply: `Done`."""
 
     partition: Partition
 

@@ -121,7 +121,7 @@ class CancelOutcome(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class CancelResult(Struct, frozen=True, kw_only=True):
-    """Reply to CancelJobs."""
+    """Reply to CancelJobs: an outcome for each target or, for a filter, each job that matched."""
 
     outcomes: tuple[CancelOutcome, ...] = ()
 
@@ -147,7 +147,7 @@ class HoldJob(Struct, frozen=True, kw_only=True):
 
 
 class ReleaseJob(Struct, frozen=True, kw_only=True):
-    """`scontrol release`. Reply: `Done`."""
+    """`scontrol release`: end the hold on a pending job. Reply: `Done`."""
 
     target: JobTarget
 
@@ -168,7 +168,7 @@ class SuspendJob(Struct, frozen=True, kw_only=True):
 
 
 class ResumeJob(Struct, frozen=True, kw_only=True):
-    """`scontrol resume`. Reply: `Done`."""
+    """`scontrol resume`: let a suspended job go on. Reply: `Done`."""
 
     target: JobTarget
 

@@ -37,7 +37,7 @@ class CreateHetStep(Struct, frozen=True, kw_only=True):
 
 
 class StepCreated(Struct, frozen=True, kw_only=True):
-    """Reply to CreateStep and CreateHetStep."""
+    """Reply to CreateStep and CreateHetStep; `others`: the parts on further components."""
 
     step: Step
     messages: tuple[str, ...] = ()

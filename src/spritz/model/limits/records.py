@@ -234,7 +234,7 @@ class ClusterRow(Struct, frozen=True, kw_only=True):
 
 
 class Transaction(Struct, frozen=True, kw_only=True):
-    """Who changed what, when."""
+    """One entry of the log of changes (`sacctmgr list transactions`). `at`: seconds since the epoch."""
 
     at: float
     action: str
@@ -407,7 +407,9 @@ class ComparedUsage(Struct, frozen=True, kw_only=True):
 
 
 class UsageCompared(Struct, frozen=True, kw_only=True):
-    """Reply to CompareUsage."""
+    """Reply to CompareUsage: both figures of each association and QOS, from the records of `jobs` jobs. `adopted`: the
+    controller took over those of the records.
+    """
 
     rows: list[ComparedUsage]
     jobs: int

@@ -173,7 +173,7 @@ class Rules:
 
     @property
     def admins(self) -> dict[str, str]:
-        """User -> Operator or Administrator."""
+        """AdminLevel of users that have one: user name -> Operator or Administrator."""
         return self._kept.admins
 
     @property

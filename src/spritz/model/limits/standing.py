@@ -74,7 +74,7 @@ class QosStanding(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Standings(Struct, frozen=True, kw_only=True):
-    """Reply to ListStandings. `tres`: AccountingStorageTRES."""
+    """Reply to ListStandings: limits and what is used of them. `tres`: names in AccountingStorageTRES."""
 
     cluster: str
     tres: tuple[str, ...]

@@ -8,7 +8,7 @@ from spritz.model.cluster import ClusterSettings
 
 
 class ShowConfig(Struct, frozen=True, kw_only=True):
-    """`scontrol show config`. Reply: `ConfigText`."""
+    """`scontrol show config`: the configuration in force. Reply: `ConfigText`."""
 
 
 class ConfigText(Struct, frozen=True, kw_only=True):
@@ -119,6 +119,6 @@ class SetSchedulingLog(Struct, frozen=True, kw_only=True):
 
 
 class SetDebug(Struct, frozen=True, kw_only=True):
-    """`scontrol setdebug LEVEL`. Reply: `Done`."""
+    """`scontrol setdebug LEVEL`: change the log level of the running controller. Reply: `Done`."""
 
     level: str

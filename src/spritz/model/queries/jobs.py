@@ -41,13 +41,13 @@ class Jobs(Struct, frozen=True, kw_only=True):
 
 
 class GetScript(Struct, frozen=True, kw_only=True):
-    """`scontrol write batch_script`. Reply: `Script`."""
+    """`scontrol write batch_script`: the script as submitted. Reply: `Script`."""
 
     job_id: int
 
 
 class Script(Struct, frozen=True, kw_only=True):
-    """Reply to GetScript."""
+    """Reply to GetScript: the bytes of the script."""
 
     job_id: int
     script: bytes

@@ -38,7 +38,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
 
 
 class Nodes(Struct, frozen=True, kw_only=True):
-    """Reply to ListNodes."""
+    """Reply to ListNodes. `now`: the controller's time, seconds since the epoch."""
 
     now: float
     nodes: list[NodeView]

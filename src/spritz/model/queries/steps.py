@@ -55,7 +55,7 @@ class StepUsage(Struct, frozen=True, kw_only=True):
 
 
 class Steps(Struct, frozen=True, kw_only=True):
-    """Reply to ListSteps."""
+    """Reply to ListSteps. `now`: the controller's time, seconds since the epoch."""
 
     now: float
     steps: list[StepView]

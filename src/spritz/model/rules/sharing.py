@@ -69,11 +69,11 @@ class PartitionCpus(Protocol):
 
     @property
     def max_cpus_per_node(self) -> int:
-        """MaxCPUsPerNode; INFINITE: no limit."""
+        """MaxCPUsPerNode of the partition; INFINITE: no limit."""
 
     @property
     def max_cpus_per_socket(self) -> int:
-        """MaxCPUsPerSocket; INFINITE: no limit."""
+        """MaxCPUsPerSocket of the partition; INFINITE: no limit."""
 
 
 def exceeds_partition_cpus(partition: PartitionCpus, capacity: NodeCapacity, shares: Sequence[int], added: int) -> bool:

@@ -71,7 +71,7 @@ class Shortest:
             del self._blocks[place]
 
     def length_of(self, job: int) -> float:
-        """Seconds that must fit."""
+        """Seconds for which the job must have its processors."""
         return self._length[job]
 
     def _widen(self, block: _Block, job: int) -> None:
