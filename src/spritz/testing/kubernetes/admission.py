@@ -244,45 +244,11 @@ class Webhooks:
         dry_run: bool,
         warnings: list[str],
     ) -> Object | None:
-        obj = new if new is not None else old
-        assert obj is not None
-        uid = new_uid()
-        gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
-        gvr = {"group": kind.group, "version": kind.version, "resource": kind.plural}
-        request: Object = {
-            "uid": uid,
-            "kind": gvk,
-            "resource": gvr,
-            "requestKind": gvk,
-            "requestResource": gvr,
-            "name": obj["metadata"].get("name", ""),
-            "operation": operation,
-            "userInfo": user.info(),
-            "object": new,
-            "oldObject": old,
-            "dryRun": dry_run,
-            "options": None,
-        }
-        if subresource:
-            request["subResource"] = request["requestSubResource"] = subresource
-        if obj["metadata"].get("namespace"):
-            request["namespace"] = obj["metadata"]["namespace"]
-        review = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": copy.deepcopy(request)}
+        """The webhook's answer if it allows the request; None if it failed and may be ignored. Raises Refusal."""
+        review = _review(kind, operation, subresource, new, old, user, dry_run)
         name = hook["name"]
         try:
-            url, client = self._client(hook["clientConfig"])
-            timeout = hook.get("timeoutSeconds") or 10
-            # A service's certificate is for its name, not for its address.
-            service = hook["clientConfig"].get("service")
-            names = {"sni_hostname": f"{service['name']}.{service['namespace']}.svc"} if service else {}
-            answer = await client.post(f"{url}?timeout={timeout}s", json=review, timeout=timeout, extensions=names)
-            if answer.status_code != 200:
-                raise ValueError(
-                    f"an error on the server ({answer.text[:100]!r}) has prevented the request from succeeding"
-                )
-            response: Object = answer.json()["response"]
-            if response.get("uid") != uid:
-                raise ValueError("expected response.uid to be the request's")
+            response = await self._post(hook, review)
         except (httpx2.HTTPError, ValueError, KeyError, ssl.SSLError) as error:
             if hook.get("failurePolicy") == "Ignore":
                 return None
@@ -293,15 +259,28 @@ class Webhooks:
             return response
         status = response.get("status") or {}
         why = status.get("message") or status.get("reason") or ""
-        text = (
-            f'admission webhook "{name}" denied the request: {why}'
-            if why
-            else f'admission webhook "{name}" denied the request without explanation'
-        )
+        text = f'admission webhook "{name}" denied the request{f": {why}" if why else " without explanation"}'
         code = status.get("code") or 403
         raise Refusal(
             code, status.get("reason") or ("Forbidden" if code == 403 else ""), text, details=status.get("details")
         )
+
+    async def _post(self, hook: Object, review: Object) -> Object:
+        """The response to a review. Raises httpx2.HTTPError, SSLError, and ValueError or KeyError for a bad answer."""
+        url, client = self._client(hook["clientConfig"])
+        timeout = hook.get("timeoutSeconds") or 10
+        # A service's certificate is for its name, not for its address.
+        service = hook["clientConfig"].get("service")
+        names = {"sni_hostname": f"{service['name']}.{service['namespace']}.svc"} if service else {}
+        answer = await client.post(f"{url}?timeout={timeout}s", json=review, timeout=timeout, extensions=names)
+        if answer.status_code != 200:
+            raise ValueError(
+                f"an error on the server ({answer.text[:100]!r}) has prevented the request from succeeding"
+            )
+        response: Object = answer.json()["response"]
+        if response.get("uid") != review["request"]["uid"]:
+            raise ValueError("expected response.uid to be the request's")
+        return response
 
     def _client(self, config: Object) -> tuple[str, httpx2.AsyncClient]:
         service = config.get("service")
@@ -337,3 +316,32 @@ def _rule_matches(rule: Object, kind: Kind, operation: str, subresource: str) ->
     else:
         names = {kind.plural, "*", "*/*"}
     return bool(names & set(resources))
+
+
+def _review(
+    kind: Kind, operation: str, subresource: str, new: Object | None, old: Object | None, user: User, dry_run: bool
+) -> Object:
+    """The AdmissionReview that a webhook gets."""
+    obj = new if new is not None else old
+    assert obj is not None
+    gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    gvr = {"group": kind.group, "version": kind.version, "resource": kind.plural}
+    request: Object = {
+        "uid": new_uid(),
+        "kind": gvk,
+        "resource": gvr,
+        "requestKind": gvk,
+        "requestResource": gvr,
+        "name": obj["metadata"].get("name", ""),
+        "operation": operation,
+        "userInfo": user.info(),
+        "object": new,
+        "oldObject": old,
+        "dryRun": dry_run,
+        "options": None,
+    }
+    if subresource:
+        request["subResource"] = request["requestSubResource"] = subresource
+    if obj["metadata"].get("namespace"):
+        request["namespace"] = obj["metadata"]["namespace"]
+    return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": copy.deepcopy(request)}

@@ -30,6 +30,7 @@ from spritz.runtime.clock import Clock, SystemClock
 from spritz.runtime.tasks import Supervisor
 from spritz.testing.kubernetes import access, errors, faults, tables
 from spritz.testing.kubernetes.access import ADMIN, ANONYMOUS, AccessAttributes, User
+from spritz.testing.kubernetes.bodies import applied_body, body_of, delete_options
 from spritz.testing.kubernetes.cluster import Cluster, Request
 from spritz.testing.kubernetes.controllers import Controllers
 from spritz.testing.kubernetes.discovery import PLAIN, REVIEWS, discovery
@@ -38,7 +39,7 @@ from spritz.testing.kubernetes.http import Connection, Incoming
 from spritz.testing.kubernetes.kinds import Kind
 from spritz.testing.kubernetes.patches import json_patch, merge
 from spritz.testing.kubernetes.pods import bind, evict
-from spritz.testing.kubernetes.watching import Stored
+from spritz.testing.kubernetes.watching import Stored, Watcher
 
 ADMIN_TOKEN: Final = "admin"
 
@@ -376,7 +377,7 @@ class KubeServer:
         if kind is None:
             if asked.path:
                 return 200, discovery(self.cluster, incoming.path), []
-            return 201, msgspec.json.encode(self._review(asked, _body(incoming), user)), []
+            return 201, msgspec.json.encode(self._review(asked, body_of(incoming), user)), []
         query = incoming.query
         request = Request(
             user,
@@ -390,51 +391,9 @@ class KubeServer:
         if asked.subresource:
             code, obj = await self._subresource(kind, asked, incoming, request)
             return code, obj if isinstance(obj, bytes) else msgspec.json.encode(obj), request.warnings
-        cluster = self.cluster
         if asked.verb == "get":
-            stored = cluster.stored(kind, asked.namespace, asked.name)
-            if wants_table:
-                return (
-                    200,
-                    msgspec.json.encode(
-                        tables.of(kind, [stored.obj], stored.obj["metadata"]["resourceVersion"], cluster.now())
-                    ),
-                    [],
-                )
-            return 200, _encoded(kind, stored), []
-        code, result = 200, {}
-        if asked.verb == "create":
-            if asked.name:
-                raise Refusal(
-                    405, "MethodNotAllowed", "the server does not allow this method on the requested resource"
-                )
-            code, result = 201, await cluster.create(kind, asked.namespace, _body(incoming), request)
-        elif asked.verb == "update":
-            body = _body(incoming)
-            result = await cluster.update(kind, asked.namespace, asked.name, lambda _old: body, request)
-        elif asked.verb == "patch":
-            code, result = await self._patch(kind, asked, incoming, request)
-        elif asked.verb == "delete":
-            options = _delete_options(incoming)
-            if options.get("dryRun"):
-                request.dry_run = True
-            result, gone = await cluster.delete(kind, asked.namespace, asked.name, options, request)
-            if gone:
-                details: Object = {"name": asked.name, "kind": kind.plural, "uid": result["metadata"]["uid"]}
-                if kind.group:
-                    details["group"] = kind.group
-                result = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
-        elif asked.verb == "deletecollection":
-            found = await cluster.delete_collection(
-                kind,
-                asked.namespace,
-                query.get("labelSelector", ""),
-                query.get("fieldSelector", ""),
-                _delete_options(incoming),
-                request,
-            )
-            metadata = {"resourceVersion": str(cluster.version)}
-            result = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata, "items": found}
+            return 200, self._get(kind, asked, wants_table), []
+        code, result = await self._write(kind, asked, incoming, request)
         if (
             kind.custom
             and result.get("apiVersion") != kind.api_version
@@ -443,6 +402,55 @@ class KubeServer:
         ):
             result = result | {"apiVersion": kind.api_version}
         return code, msgspec.json.encode(result), request.warnings
+
+    def _get(self, kind: Kind, asked: AccessAttributes, wants_table: bool) -> bytes:
+        stored = self.cluster.stored(kind, asked.namespace, asked.name)
+        if not wants_table:
+            return _encoded(kind, stored)
+        version = stored.obj["metadata"]["resourceVersion"]
+        return msgspec.json.encode(tables.of(kind, [stored.obj], version, self.cluster.now()))
+
+    async def _write(
+        self, kind: Kind, asked: AccessAttributes, incoming: Incoming, request: Request
+    ) -> tuple[int, Object]:
+        """Status and answer of a request that changes objects."""
+        cluster, query = self.cluster, incoming.query
+        if asked.verb == "create":
+            if asked.name:
+                raise Refusal(
+                    405, "MethodNotAllowed", "the server does not allow this method on the requested resource"
+                )
+            return 201, await cluster.create(kind, asked.namespace, body_of(incoming), request)
+        if asked.verb == "update":
+            body = body_of(incoming)
+            return 200, await cluster.update(kind, asked.namespace, asked.name, lambda _old: body, request)
+        if asked.verb == "patch":
+            return await self._patch(kind, asked, incoming, request)
+        if asked.verb == "delete":
+            options = delete_options(incoming)
+            if options.get("dryRun"):
+                request.dry_run = True
+            result, gone = await cluster.delete(kind, asked.namespace, asked.name, options, request)
+            if not gone:
+                return 200, result
+            details: Object = {"name": asked.name, "kind": kind.plural, "uid": result["metadata"]["uid"]}
+            if kind.group:
+                details["group"] = kind.group
+            status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+            return 200, status
+        if asked.verb == "deletecollection":
+            deleted = await cluster.delete_collection(
+                kind,
+                asked.namespace,
+                query.get("labelSelector", ""),
+                query.get("fieldSelector", ""),
+                delete_options(incoming),
+                request,
+            )
+            metadata = {"resourceVersion": str(cluster.version)}
+            listed = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata}
+            return 200, {**listed, "items": deleted}
+        return 200, {}
 
     async def _patch(
         self, kind: Kind, asked: AccessAttributes, incoming: Incoming, request: Request, subresource: str = ""
@@ -454,9 +462,9 @@ class KubeServer:
                 cause = errors.required("fieldManager", "is required for apply patch")
                 raise errors.invalid_object("PatchOptions", "meta.k8s.io", "", [cause])
             content_type = "application/apply-patch+yaml"
-            body = yaml.load(incoming.body, _YAML) if incoming.body[:1] != b"{" else _body(incoming)
+            body = applied_body(incoming)
         else:
-            body = _body(incoming)
+            body = body_of(incoming)
         result, made = await self.cluster.patch(
             kind, asked.namespace, asked.name, body, content_type, request, subresource=subresource, force=force
         )
@@ -503,20 +511,20 @@ class KubeServer:
                 return 200, _encoded(kind, cluster.stored(kind, asked.namespace, asked.name))
             if asked.verb == "patch":
                 return await self._patch(kind, asked, incoming, request, "status")
-            body = _body(incoming)
+            body = body_of(incoming)
             return 200, await cluster.update(
                 kind, asked.namespace, asked.name, lambda _old: body, request, subresource="status"
             )
         if name == "scale":
             return 200, await self._scale(kind, asked, incoming, request)
         if name == "binding":
-            await bind(cluster, asked.namespace, asked.name, _body(incoming), request)
+            await bind(cluster, asked.namespace, asked.name, body_of(incoming), request)
             return 201, _success()
         if name == "eviction":
-            await evict(cluster, asked.namespace, asked.name, _body(incoming), request)
+            await evict(cluster, asked.namespace, asked.name, body_of(incoming), request)
             return 201, _success()
         if name == "token":
-            return 201, self._token(asked, _body(incoming))
+            return 201, self._token(asked, body_of(incoming))
         if name == "log":
             cluster.get(kind, asked.namespace, asked.name)
             if self.pod_log is None:
@@ -524,7 +532,7 @@ class KubeServer:
             text: bytes = self.pod_log(asked.namespace, asked.name, incoming.query.get("container", ""))
             return 200, text
         if name == "finalize":
-            body = _body(incoming)
+            body = body_of(incoming)
             return 200, await cluster.modify(
                 kind, "", asked.name, lambda old: old | {"spec": body.get("spec") or {}}, request.manager
             )
@@ -538,10 +546,10 @@ class KubeServer:
         if asked.verb != "get":
             scale = _scale_of(kind, obj, paths)
             if asked.verb == "patch":
-                patch = _body(incoming)
+                patch = body_of(incoming)
                 scale = json_patch(scale, patch) if isinstance(patch, list) else merge(scale, patch)
             else:
-                scale = _body(incoming)
+                scale = body_of(incoming)
             replicas = (scale.get("spec") or {}).get("replicas", 0)
             if not isinstance(replicas, int) or replicas < 0:
                 raise errors.invalid_object(
@@ -649,10 +657,7 @@ class KubeServer:
             raise errors.invalid_object("ListOptions", "meta.k8s.io", "", [cause])
         if version > self.cluster.version:
             raise _too_large(version, self.cluster.version)
-        loop = asyncio.get_running_loop()
         woken = asyncio.Event()
-        ends = loop.time() + float(query.get("timeoutSeconds") or 3600)
-        bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
         try:
             watcher = self.cluster.watch(
                 kind,
@@ -670,10 +675,24 @@ class KubeServer:
             await connection.chunk(msgspec.json.encode(event) + b"\n")
             connection.finish()
             return
+        bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
         if initial and bookmarks:
             watcher.bookmark(initial=True)
         connection.on_lost = woken.set
         connection.begin()
+        try:
+            await self._follow(watcher, connection, woken, float(query.get("timeoutSeconds") or 3600), bookmarks)
+        finally:
+            connection.on_lost = None
+            self.cluster.unwatch(watcher)
+        connection.finish()
+
+    async def _follow(
+        self, watcher: Watcher, connection: Connection, woken: asyncio.Event, seconds: float, bookmarks: bool
+    ) -> None:
+        """Send a watch's events until the time is over, the resource is gone or the client has left."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + seconds
         next_bookmark = loop.time() + self.bookmark_seconds
         timer: asyncio.TimerHandle | None = None
         try:
@@ -697,9 +716,6 @@ class KubeServer:
         finally:
             if timer is not None:
                 timer.cancel()
-            connection.on_lost = None
-            self.cluster.unwatch(watcher)
-        connection.finish()
 
 
 class _Route:
@@ -708,40 +724,6 @@ class _Route:
     def __init__(self, kind: Kind | None, asked: AccessAttributes) -> None:
         self.kind = kind
         self.asked = asked
-
-
-class _YAML(yaml.SafeLoader):
-    """YAML with times left as text, as Kubernetes reads it."""
-
-
-_YAML.yaml_implicit_resolvers = {
-    key: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for key, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
-def _body(incoming: Incoming) -> Any:
-    try:
-        if "yaml" in incoming.headers.get("content-type", ""):
-            return yaml.load(incoming.body, _YAML)
-        return msgspec.json.decode(incoming.body)
-    except (msgspec.DecodeError, yaml.YAMLError) as error:
-        raise bad_request(
-            "the object provided is unrecognized (must be of type): couldn't get version/kind; "
-            f"json parse error: {error}"
-        ) from error
-
-
-def _delete_options(incoming: Incoming) -> Object:
-    options: Object = _body(incoming) if incoming.body else {}
-    query = incoming.query
-    if "gracePeriodSeconds" in query:
-        options.setdefault("gracePeriodSeconds", int(query["gracePeriodSeconds"]))
-    if "propagationPolicy" in query:
-        options.setdefault("propagationPolicy", query["propagationPolicy"])
-    if query.get("dryRun") == "All":
-        options.setdefault("dryRun", ["All"])
-    return options
 
 
 def _encoded(kind: Kind, stored: Stored) -> bytes:

@@ -144,84 +144,136 @@ def _selector_of_job(obj: Object) -> None:
 def set_defaults(kind: Kind, obj: Object) -> None:
     """The defaults of a built-in kind, in place; on create and update."""
     spec = obj.get("spec")
-    plural = kind.plural
-    if plural in TEMPLATED and isinstance(spec, dict):
+    if kind.plural in TEMPLATED and isinstance(spec, dict):
         template = spec.get("template")
         if isinstance(template, dict) and isinstance(template.get("spec"), dict):
             template.setdefault("metadata", {})
             pod_defaults(template["spec"])
-    if plural == "pods" and isinstance(spec, dict):
-        pod_defaults(spec)
-        _default(spec, enableServiceLinks=True)
-    elif plural == "deployments" and isinstance(spec, dict):
-        _default(spec, replicas=1, revisionHistoryLimit=10, progressDeadlineSeconds=600, strategy={})
-        _default(spec["strategy"], type="RollingUpdate")
-        if spec["strategy"]["type"] == "RollingUpdate":
-            _default(spec["strategy"], rollingUpdate={})
-            _default(spec["strategy"]["rollingUpdate"], maxSurge="25%", maxUnavailable="25%")
-    elif plural == "resourceclaims" and isinstance(spec, dict):
-        for request in (spec.get("devices") or {}).get("requests") or ():
-            if isinstance(request.get("exactly"), dict):
-                _default(request["exactly"], allocationMode="ExactCount")
-                if request["exactly"]["allocationMode"] == "ExactCount":
-                    _default(request["exactly"], count=1)
-    elif plural == "replicasets" and isinstance(spec, dict):
-        _default(spec, replicas=1)
-    elif plural == "statefulsets" and isinstance(spec, dict):
-        _default(spec, replicas=1, podManagementPolicy="OrderedReady", revisionHistoryLimit=10, updateStrategy={})
-        _default(spec["updateStrategy"], type="RollingUpdate")
-        if spec["updateStrategy"]["type"] == "RollingUpdate":
-            _default(spec["updateStrategy"], rollingUpdate={})
-            _default(spec["updateStrategy"]["rollingUpdate"], partition=0)
-        _default(spec, persistentVolumeClaimRetentionPolicy={"whenDeleted": "Retain", "whenScaled": "Retain"})
-    elif plural == "daemonsets" and isinstance(spec, dict):
-        _default(spec, revisionHistoryLimit=10, updateStrategy={})
-        _default(spec["updateStrategy"], type="RollingUpdate")
-    elif plural == "jobs" and isinstance(spec, dict):
-        _default(
-            spec, backoffLimit=6, completionMode="NonIndexed", suspend=False, podReplacementPolicy="TerminatingOrFailed"
-        )
-        if spec.get("completions") is None and spec.get("parallelism") is None:
-            _default(spec, completions=1)
-        _default(spec, parallelism=1)
-    elif plural == "services":
-        spec = obj.setdefault("spec", {})
-        _default(spec, type="ClusterIP", sessionAffinity="None", internalTrafficPolicy="Cluster")
-        for port in spec.get("ports") or ():
-            _default(port, protocol="TCP")
-            _default(port, targetPort=port.get("port"))
-    elif plural == "secrets":
-        _default(obj, type="Opaque")
-        texts = obj.pop("stringData", None)
-        if texts:
-            data = {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
-            obj["data"] = (obj.get("data") or {}) | data
-    elif plural == "namespaces":
-        obj.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
-        obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = obj["metadata"].get("name", "")
-    elif plural == "persistentvolumeclaims" and isinstance(spec, dict):
-        _default(spec, volumeMode="Filesystem")
-    elif plural == "priorityclasses":
-        _default(obj, preemptionPolicy="PreemptLowerPriority")
-    elif plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
-        for hook in obj.get("webhooks") or ():
-            _default(hook, failurePolicy="Fail", matchPolicy="Equivalent", timeoutSeconds=10)
-            _default(hook, namespaceSelector={}, objectSelector={})
-            if plural == "mutatingwebhookconfigurations":
-                _default(hook, reinvocationPolicy="Never")
-            service = (hook.get("clientConfig") or {}).get("service")
-            if service is not None:
-                _default(service, port=443)
-            for rule in hook.get("rules") or ():
-                _default(rule, scope="*")
-    elif plural in ("rolebindings", "clusterrolebindings"):
-        for subject in obj.get("subjects") or ():
-            if subject.get("kind") in ("User", "Group"):
-                _default(subject, apiGroup="rbac.authorization.k8s.io")
-    elif plural == "customresourcedefinitions" and isinstance(spec, dict):
-        names = spec.get("names") or {}
-        _default(names, listKind=f"{names.get('kind', '')}List", singular=names.get("kind", "").lower())
-        _default(spec, conversion={"strategy": "None"})
+    if kind.plural in _SPEC_DEFAULTS and isinstance(spec, dict):
+        _SPEC_DEFAULTS[kind.plural](spec)
+    elif kind.plural in _OBJECT_DEFAULTS:
+        _OBJECT_DEFAULTS[kind.plural](obj)
+
+
+def _pod_defaults(spec: Object) -> None:
+    pod_defaults(spec)
+    _default(spec, enableServiceLinks=True)
+
+
+def _deployment_defaults(spec: Object) -> None:
+    _default(spec, replicas=1, revisionHistoryLimit=10, progressDeadlineSeconds=600, strategy={})
+    _default(spec["strategy"], type="RollingUpdate")
+    if spec["strategy"]["type"] == "RollingUpdate":
+        _default(spec["strategy"], rollingUpdate={})
+        _default(spec["strategy"]["rollingUpdate"], maxSurge="25%", maxUnavailable="25%")
+
+
+def _claim_defaults(spec: Object) -> None:
+    for request in (spec.get("devices") or {}).get("requests") or ():
+        if isinstance(request.get("exactly"), dict):
+            _default(request["exactly"], allocationMode="ExactCount")
+            if request["exactly"]["allocationMode"] == "ExactCount":
+                _default(request["exactly"], count=1)
+
+
+def _stateful_set_defaults(spec: Object) -> None:
+    _default(spec, replicas=1, podManagementPolicy="OrderedReady", revisionHistoryLimit=10, updateStrategy={})
+    _default(spec["updateStrategy"], type="RollingUpdate")
+    if spec["updateStrategy"]["type"] == "RollingUpdate":
+        _default(spec["updateStrategy"], rollingUpdate={})
+        _default(spec["updateStrategy"]["rollingUpdate"], partition=0)
+    _default(spec, persistentVolumeClaimRetentionPolicy={"whenDeleted": "Retain", "whenScaled": "Retain"})
+
+
+def _daemon_set_defaults(spec: Object) -> None:
+    _default(spec, revisionHistoryLimit=10, updateStrategy={})
+    _default(spec["updateStrategy"], type="RollingUpdate")
+
+
+def _job_defaults(spec: Object) -> None:
+    _default(
+        spec, backoffLimit=6, completionMode="NonIndexed", suspend=False, podReplacementPolicy="TerminatingOrFailed"
+    )
+    if spec.get("completions") is None and spec.get("parallelism") is None:
+        _default(spec, completions=1)
+    _default(spec, parallelism=1)
+
+
+def _definition_defaults(spec: Object) -> None:
+    names = spec.get("names") or {}
+    _default(names, listKind=f"{names.get('kind', '')}List", singular=names.get("kind", "").lower())
+    _default(spec, conversion={"strategy": "None"})
+
+
+#: resource -> defaults of its `spec`
+_SPEC_DEFAULTS: dict[str, Callable[[Object], None]] = {
+    "pods": _pod_defaults,
+    "deployments": _deployment_defaults,
+    "resourceclaims": _claim_defaults,
+    "replicasets": lambda spec: _default(spec, replicas=1),
+    "statefulsets": _stateful_set_defaults,
+    "daemonsets": _daemon_set_defaults,
+    "jobs": _job_defaults,
+    "persistentvolumeclaims": lambda spec: _default(spec, volumeMode="Filesystem"),
+    "customresourcedefinitions": _definition_defaults,
+}
+
+
+def _service_defaults(obj: Object) -> None:
+    spec = obj.setdefault("spec", {})
+    _default(spec, type="ClusterIP", sessionAffinity="None", internalTrafficPolicy="Cluster")
+    for port in spec.get("ports") or ():
+        _default(port, protocol="TCP")
+        _default(port, targetPort=port.get("port"))
+
+
+def _secret_defaults(obj: Object) -> None:
+    _default(obj, type="Opaque")
+    texts = obj.pop("stringData", None)
+    if texts:
+        data = {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
+        obj["data"] = (obj.get("data") or {}) | data
+
+
+def _namespace_defaults(obj: Object) -> None:
+    obj.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
+    obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = obj["metadata"].get("name", "")
+
+
+def _webhook_defaults(obj: Object) -> None:
+    for hook in obj.get("webhooks") or ():
+        _default(hook, failurePolicy="Fail", matchPolicy="Equivalent", timeoutSeconds=10)
+        _default(hook, namespaceSelector={}, objectSelector={})
+        service = (hook.get("clientConfig") or {}).get("service")
+        if service is not None:
+            _default(service, port=443)
+        for rule in hook.get("rules") or ():
+            _default(rule, scope="*")
+
+
+def _mutating_webhook_defaults(obj: Object) -> None:
+    _webhook_defaults(obj)
+    for hook in obj.get("webhooks") or ():
+        _default(hook, reinvocationPolicy="Never")
+
+
+def _binding_defaults(obj: Object) -> None:
+    for subject in obj.get("subjects") or ():
+        if subject.get("kind") in ("User", "Group"):
+            _default(subject, apiGroup="rbac.authorization.k8s.io")
+
+
+#: resource -> defaults of the whole object
+_OBJECT_DEFAULTS: dict[str, Callable[[Object], None]] = {
+    "services": _service_defaults,
+    "secrets": _secret_defaults,
+    "namespaces": _namespace_defaults,
+    "priorityclasses": lambda obj: _default(obj, preemptionPolicy="PreemptLowerPriority"),
+    "mutatingwebhookconfigurations": _mutating_webhook_defaults,
+    "validatingwebhookconfigurations": _webhook_defaults,
+    "rolebindings": _binding_defaults,
+    "clusterrolebindings": _binding_defaults,
+}
 
 
 def prepare_create(kind: Kind, obj: Object) -> None:
@@ -355,71 +407,73 @@ def _resource_errors(resources: Object, path: str, claims: set[Any]) -> list[Cau
 
 def validate(kind: Kind, obj: Object) -> list[Cause]:
     """Errors in an object of a built-in kind, beyond its types."""
+    causes = _template_errors(kind.plural, obj.get("spec") or {}) if kind.plural in TEMPLATED else []
+    check = _CHECKS.get((kind.group, kind.plural))
+    return causes + check(obj) if check is not None else causes
+
+
+def _template_errors(plural: str, spec: Object) -> list[Cause]:
+    """Errors in a workload: in its template for pods, its selector and its numbers."""
+    template = spec.get("template") or {}
+    claimed = spec.get("volumeClaimTemplates") or ()
+    causes = _pod_errors(template.get("spec") or {}, "spec.template.spec", claimed)
+    policy = (template.get("spec") or {}).get("restartPolicy")
+    if plural == "jobs" and policy == "Always":
+        text = 'Required value: valid values: "OnFailure", "Never"'
+        causes.append(Cause("spec.template.spec.restartPolicy", "FieldValueRequired", text))
+    elif plural != "jobs" and policy not in (None, "Always"):
+        causes.append(unsupported("spec.template.spec.restartPolicy", policy, ["Always"]))
+    selector = spec.get("selector")
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    if plural != "jobs" and selector is not None and not matches_label_selector(selector, labels):
+        causes.append(invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`"))
+    for field in ("replicas", "parallelism", "completions"):
+        if isinstance(spec.get(field), int) and spec[field] < 0:
+            causes.append(invalid(f"spec.{field}", spec[field], "must be greater than or equal to 0"))
+    return causes
+
+
+def _service_errors(obj: Object) -> list[Cause]:
     spec = obj.get("spec") or {}
-    plural = kind.plural
-    causes: list[Cause] = []
-    if plural == "pods":
-        causes += _pod_errors(spec, "spec")
-    if plural in TEMPLATED:
-        template = spec.get("template") or {}
-        claimed = spec.get("volumeClaimTemplates") or ()
-        causes += _pod_errors(template.get("spec") or {}, "spec.template.spec", claimed)
-        policy = (template.get("spec") or {}).get("restartPolicy")
-        if plural == "jobs" and policy == "Always":
-            text = 'Required value: valid values: "OnFailure", "Never"'
-            causes.append(Cause("spec.template.spec.restartPolicy", "FieldValueRequired", text))
-        elif plural != "jobs" and policy not in (None, "Always"):
-            causes.append(unsupported("spec.template.spec.restartPolicy", policy, ["Always"]))
-        selector = spec.get("selector")
-        labels = (template.get("metadata") or {}).get("labels") or {}
-        if plural != "jobs" and selector is not None and not matches_label_selector(selector, labels):
-            causes.append(
-                invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
-            )
-        for field in ("replicas", "parallelism", "completions"):
-            if isinstance(spec.get(field), int) and spec[field] < 0:
-                causes.append(invalid(f"spec.{field}", spec[field], "must be greater than or equal to 0"))
-    if (
-        plural == "services"
-        and not spec.get("ports")
-        and spec.get("clusterIP") != "None"
-        and spec.get("type") != "ExternalName"
-    ):
-        causes.append(required("spec.ports"))
-    if plural == "leases":
-        seconds = spec.get("leaseDurationSeconds")
-        if seconds is not None and seconds <= 0:
-            causes.append(invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
-        transitions = spec.get("leaseTransitions")
-        if transitions is not None and transitions < 0:
-            causes.append(invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
-    if plural == "events" and kind.group == "":
-        about = (obj.get("involvedObject") or {}).get("namespace") or ""
-        if (about or "default") != obj["metadata"].get("namespace", ""):
-            text = "does not match event.namespace"
-            causes.append(invalid("involvedObject.namespace", about, text))
-    if (
-        plural == "poddisruptionbudgets"
-        and spec.get("minAvailable") is not None
-        and spec.get("maxUnavailable") is not None
-    ):
-        causes.append(invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
-    if plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
-        for index, hook in enumerate(obj.get("webhooks") or ()):
-            if hook.get("sideEffects") not in ("None", "NoneOnDryRun"):
-                causes.append(
-                    unsupported(f"webhooks[{index}].sideEffects", hook.get("sideEffects"), ["None", "NoneOnDryRun"])
-                )
-            if hook.get("name", "").count(".") < 2:
-                causes.append(
-                    invalid(
-                        f"webhooks[{index}].name",
-                        hook.get("name"),
-                        "should be a domain with at least three segments separated by dots",
-                    )
-                )
-    if plural == "customresourcedefinitions":
-        causes += _definition_errors(obj)
+    needs_ports = spec.get("clusterIP") != "None" and spec.get("type") != "ExternalName"
+    return [required("spec.ports")] if needs_ports and not spec.get("ports") else []
+
+
+def _lease_errors(obj: Object) -> list[Cause]:
+    spec = obj.get("spec") or {}
+    causes = []
+    seconds = spec.get("leaseDurationSeconds")
+    if seconds is not None and seconds <= 0:
+        causes.append(invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
+    transitions = spec.get("leaseTransitions")
+    if transitions is not None and transitions < 0:
+        causes.append(invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
+    return causes
+
+
+def _event_errors(obj: Object) -> list[Cause]:
+    about = (obj.get("involvedObject") or {}).get("namespace") or ""
+    if (about or "default") == obj["metadata"].get("namespace", ""):
+        return []
+    return [invalid("involvedObject.namespace", about, "does not match event.namespace")]
+
+
+def _budget_errors(obj: Object) -> list[Cause]:
+    spec = obj.get("spec") or {}
+    if spec.get("minAvailable") is None or spec.get("maxUnavailable") is None:
+        return []
+    return [invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set")]
+
+
+def _webhook_errors(obj: Object) -> list[Cause]:
+    causes = []
+    for index, hook in enumerate(obj.get("webhooks") or ()):
+        effects, name = hook.get("sideEffects"), hook.get("name")
+        if effects not in ("None", "NoneOnDryRun"):
+            causes.append(unsupported(f"webhooks[{index}].sideEffects", effects, ["None", "NoneOnDryRun"]))
+        if (name or "").count(".") < 2:
+            text = "should be a domain with at least three segments separated by dots"
+            causes.append(invalid(f"webhooks[{index}].name", name, text))
     return causes
 
 
@@ -445,6 +499,19 @@ def _definition_errors(obj: Object) -> list[Cause]:
         causes += _structural_errors(schema, place)
         causes += rule_errors(schema, place)
     return causes
+
+
+#: (API group, resource) -> errors of an object
+_CHECKS: dict[tuple[str, str], Callable[[Object], list[Cause]]] = {
+    ("", "pods"): lambda obj: _pod_errors(obj.get("spec") or {}, "spec"),
+    ("", "services"): _service_errors,
+    ("", "events"): _event_errors,
+    ("coordination.k8s.io", "leases"): _lease_errors,
+    ("policy", "poddisruptionbudgets"): _budget_errors,
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): _webhook_errors,
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): _webhook_errors,
+    ("apiextensions.k8s.io", "customresourcedefinitions"): _definition_errors,
+}
 
 
 def _structural_errors(schema: Object, place: str) -> list[Cause]:
