@@ -14,24 +14,24 @@ from spritz.cli.entry import run
 from spritz.cli.options import Row, help_text, run_parse, version_text
 
 OPTIONS: tuple[Row, ...] = (
-    Row("all", "a", "", "show what is hidden too"),
+    Row("all", "a", "", "include hidden partitions"),
     Row("clusters", "M", "NAMES", "name of another cluster", env="SLURM_CLUSTERS"),
     Row("cluster", "", "NAMES", alias="clusters"),
-    Row("details", "d", "", "show more"),
+    Row("details", "d", "", "show more details"),
     Row("federation", "", "", "find jobs on other clusters of the federation (default)"),
-    Row("future", "F", "", "show include nodes in state FUTURE"),
+    Row("future", "F", "", "include nodes in state FUTURE"),
     Row("help", "h", "", "print this help"),
-    Row("hide", "", "", "do not show what is hidden (the default)"),
-    Row("json", "", "[=list|VERSION]", "as JSON: show job, node, partition, reservation; ping, explain"),
+    Row("hide", "", "", "exclude hidden partitions (default)"),
+    Row("json", "", "[=list|VERSION]", "print JSON: show job, node, partition, reservation; ping; explain"),
     Row("local", "", "", "only this cluster (default)"),
-    Row("oneliner", "o", "", "one line for each record"),
-    Row("quiet", "Q", "", "only errors"),
-    Row("sibling", "", "", refused="a sibling is shown by --clusters, or by --local on its cluster"),
-    Row("uid", "u", "USER", refused="an update is the caller's own; become that user first"),
+    Row("oneliner", "o", "", "print each record on one line"),
+    Row("quiet", "Q", "", "print only errors"),
+    Row("sibling", "", "", refused="use --clusters, or --local on the sibling's cluster"),
+    Row("uid", "u", "USER", refused="scontrol acts as the caller; become that user first"),
     Row("usage", "", "", "print a short usage"),
     Row("verbose", "v", "", "print more"),
     Row("version", "V", "", "print the version"),
-    Row("yaml", "", "[=list|VERSION]", "the same as YAML"),
+    Row("yaml", "", "[=list|VERSION]", "print the same as YAML"),
 )
 
 _SYNOPSIS = "[<OPTION>] [<COMMAND>]"
@@ -108,7 +108,10 @@ def full_help() -> str:
     from spritz.cli.control.show import ENTITIES
 
     lines = ["    Valid <COMMAND> values are:"]
-    lines += [f"     {verb.name:<29} {verb.help}" for verb in VERBS if not verb.refused]
+    for verb in VERBS:
+        if not verb.refused:
+            usage = f"     {verb.name} {verb.words}".rstrip()
+            lines += [f"{usage:<35} {verb.help}"] if len(usage) < 35 else [usage, f"{'':<35} {verb.help}"]
     lines += ["", "Entities of show: " + ", ".join(name for name, entity in ENTITIES.items() if not entity.refused)]
     return help_text("scontrol", _SYNOPSIS, OPTIONS, "\n".join(lines))
 

@@ -61,7 +61,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("running-under", "", "TIME", "only jobs that have run for less time"),
     Row("sibling", "", "", "every cluster's copy of a federated job, including revoked ones", env="SQUEUE_SIBLING"),
     Row("sort", "S", "LETTERS", "sort order, by letters of --format; a - reverses", env="SQUEUE_SORT"),
-    Row("start", "", "", "expected start times of pending jobs"),
+    Row("start", "", "", "list expected start times of pending jobs"),
     Row("states", "t", "STATES", "only jobs in these states, or all", env="SQUEUE_STATES"),
     Row("steps", "s", "[=IDS]", "list steps instead of jobs"),
     Row("usage", "", "", "print a short usage"),

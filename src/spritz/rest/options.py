@@ -15,13 +15,13 @@ from spritz.runtime.daemon_options import Common, Grammar
 
 USAGE = """\
 Usage: slurmrestd [OPTIONS] [host]:port|unix:/path/to/socket ...
-  -a plugins        rest_auth/local, rest_auth/jwt (both); "list" lists them
-  -d versions       v0.0.42,v0.0.43,v0.0.44,v0.0.45 (all); "list" lists them
+  -a plugins        rest_auth/local, rest_auth/jwt (default: both); "list" prints them
+  -d versions       v0.0.42,v0.0.43,v0.0.44,v0.0.45 (default: all); "list" prints them
   -f file           Use this slurm.conf
   -g group          Become this group
   -h, --help        Print this help
-  --max-con count   Maximum number of connections (4096)
-  -s plugins        slurmctld, slurmdbd, util (all); "list" lists them
+  --max-con count   Maximum number of connections (default: 4096)
+  -s plugins        slurmctld, slurmdbd, util (default: all); "list" prints them
   -t count          Accepted without effect: a single loop serves all connections
   -u user           Become this user
   -v                Log more; may be repeated

@@ -68,7 +68,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     how.add_argument("--seed", type=_seed, metavar="S", help="seed of random choices (default: 1)")
     output = parser.add_argument_group("output")
-    output.add_argument("--bound", type=_bound, metavar="S", help="bound of the slowdown (default: 10 seconds)")
+    output.add_argument(
+        "--bound",
+        type=_bound,
+        metavar="S",
+        help="shorter run times count as this in the slowdown (default: 10 seconds)",
+    )
     output.add_argument("--by", type=_breakdowns, metavar="WHAT", help=f"TRACE: figures by {', '.join(BREAKDOWNS)}")
     output.add_argument("--starts", metavar="FILE", help="write job,start_seconds")
     output.add_argument("--plot", metavar="PNG", help="TRACE: draw use and waiting jobs over time (needs spritz[plot])")

@@ -25,17 +25,28 @@ class Verb:
     """One keyword.
 
     `at` is `module:function` in this package, called with (session, words after the keyword) for the status; `least`
-    letters are needed; `few` and `many` bound the number of words. `refused` says why it is not built.
+    letters are needed; `words` names the arguments, for the help; `few` and `many` bound their number. `refused` says
+    why the keyword is not built.
     """
 
-    __slots__ = ("at", "few", "help", "least", "many", "name", "refused")
+    __slots__ = ("at", "few", "help", "least", "many", "name", "refused", "words")
 
     def __init__(
-        self, name: str, at: str, help: str, *, least: int = 3, few: int = 0, many: int = 10_000, refused: str = ""
+        self,
+        name: str,
+        at: str,
+        help: str,
+        *,
+        words: str = "",
+        least: int = 3,
+        few: int = 0,
+        many: int = 10_000,
+        refused: str = "",
     ) -> None:
         self.name = name
         self.at = at
         self.help = help
+        self.words = words
         self.least = least
         self.few = few
         self.many = many
@@ -51,40 +62,68 @@ def _no(name: str, why: str, *, least: int = 3) -> Verb:
 
 
 VERBS: tuple[Verb, ...] = (
-    Verb("all", "modes:show_all", "show what is hidden too", many=0),
-    Verb("hide", "modes:hide", "do not show what is hidden", many=0),
-    Verb("details", "modes:details", "show more", least=1, many=0),
-    Verb("oneliner", "modes:oneliner", "one line for each record", least=1, many=0),
-    Verb("quiet", "modes:quiet", "only errors", least=4, many=0),
+    Verb("all", "modes:show_all", "include hidden partitions", many=0),
+    Verb("hide", "modes:hide", "exclude hidden partitions", many=0),
+    Verb("details", "modes:details", "show more details", least=1, many=0),
+    Verb("oneliner", "modes:oneliner", "print each record on one line", least=1, many=0),
+    Verb("quiet", "modes:quiet", "print only errors", least=4, many=0),
     Verb("verbose", "modes:verbose", "print more", least=4, many=0),
-    Verb("show", "show:run", "show ENTITY [ID]: a record, or all", few=1, many=4),
-    Verb("update", "update:update", "update KEY=VALUE …: a job, node, partition or step", least=1, few=1),
-    Verb("create", "update:create", "create KEY=VALUE …: a partition, node or reservation", few=1),
-    Verb("delete", "update:delete", "delete PartitionName=…, NodeName=… or ReservationName=…", few=1, many=2),
-    Verb("hold", "jobs:hold", "hold JOBS: keep from starting", least=4, few=1),
-    Verb("holdu", "jobs:uhold", "hold as the user", least=5, few=1),
-    Verb("uhold", "jobs:uhold", "hold as the user: he may release it himself", few=1),
-    Verb("release", "jobs:release", "release JOBS", few=1),
-    Verb("requeue", "jobs:requeue", "requeue [incomplete] JOBS: queue again", few=1),
-    Verb("requeuehold", "jobs:requeue_hold", "requeuehold [State=SpecialExit] JOBS", least=8, few=1),
-    Verb("suspend", "jobs:suspend", "suspend JOBS: stop all processes", few=1),
-    Verb("resume", "jobs:resume", "resume JOBS that are suspended", few=1),
-    Verb("top", "jobs:top", "top JOBS: first among their user's", few=1, many=1),
-    Verb("notify", "jobs:notify", "notify JOB TEXT: a line into the job's standard error", least=1, few=2),
-    Verb("wait_job", "jobs:wait_job", "wait_job JOB: until it runs", few=1, many=1),
-    Verb("write", "write:run", "write batch_script JOB [FILE|-]; write config [FILE]", few=1, many=3),
-    Verb("explain", "explain:run", "explain JOBS: why they wait, and when they start", few=1),
-    Verb("reboot", "nodes:reboot", "reboot [ASAP] [nextstate=RESUME|DOWN] [reason=…] ALL|NODES", least=4),
-    Verb("cancel_reboot", "nodes:cancel_reboot", "cancel_reboot NODES", least=3, few=1, many=1),
+    Verb("show", "show:run", "show one record or all of them", words="ENTITY [ID]", few=1, many=4),
+    Verb(
+        "update",
+        "update:update",
+        "change a job, node, partition, reservation or step",
+        words="KEY=VALUE …",
+        least=1,
+        few=1,
+    ),
+    Verb("create", "update:create", "create a partition, node or reservation", words="KEY=VALUE …", few=1),
+    Verb("delete", "update:delete", "delete a partition, node or reservation", words="ENTITYName=NAME", few=1, many=2),
+    Verb("hold", "jobs:hold", "keep pending jobs from starting", words="JOBS", least=4, few=1),
+    Verb("holdu", "jobs:uhold", "as uhold", words="JOBS", least=5, few=1),
+    Verb("uhold", "jobs:uhold", "hold jobs so that their owners may release them", words="JOBS", few=1),
+    Verb("release", "jobs:release", "let held jobs start", words="JOBS", few=1),
+    Verb("requeue", "jobs:requeue", "put running or ended jobs back into the queue", words="[incomplete] JOBS", few=1),
+    Verb(
+        "requeuehold",
+        "jobs:requeue_hold",
+        "requeue jobs, and hold them",
+        words="[State=SpecialExit] JOBS",
+        least=8,
+        few=1,
+    ),
+    Verb("suspend", "jobs:suspend", "stop the processes of running jobs", words="JOBS", few=1),
+    Verb("resume", "jobs:resume", "continue suspended jobs", words="JOBS", few=1),
+    Verb("top", "jobs:top", "move jobs ahead of their owner's other jobs", words="JOBS", few=1, many=1),
+    Verb("notify", "jobs:notify", "write a line to the job's standard error", words="JOB TEXT", least=1, few=2),
+    Verb("wait_job", "jobs:wait_job", "wait until the job's nodes are ready", words="JOB", few=1, many=1),
+    Verb(
+        "write",
+        "write:run",
+        "write a job's script, or the configuration, to a file",
+        words="batch_script JOB|config [FILE|-]",
+        few=1,
+        many=3,
+    ),
+    Verb("explain", "explain:run", "say why jobs wait and when they start", words="JOBS", few=1),
+    Verb(
+        "reboot",
+        "nodes:reboot",
+        "reboot nodes when idle (ASAP: drain them first); also reason=TEXT",
+        words="[ASAP] [nextstate=STATE] ALL|NODES",
+        least=4,
+    ),
+    Verb("cancel_reboot", "nodes:cancel_reboot", "cancel pending reboots", words="NODES", least=3, few=1, many=1),
     Verb("reconfigure", "daemons:reconfigure", "read the configuration files again", many=0),
-    Verb("ping", "daemons:ping", "are the controllers there?", many=0),
-    Verb("shutdown", "daemons:shutdown", "shutdown [slurmctld]: stop the daemons; returns when they have", many=1),
-    Verb("takeover", "daemons:take_over", "takeover [INDEX]: have a standby controller lead", least=2, many=1),
-    Verb("setdebug", "daemons:set_debug", "setdebug LEVEL: of slurmctld's log", least=4, few=1, many=2),
+    Verb("ping", "daemons:ping", "show which controllers answer", many=0),
+    Verb("shutdown", "daemons:shutdown", "stop all daemons, or only slurmctld, and wait", words="[slurmctld]", many=1),
+    Verb("takeover", "daemons:take_over", "let a standby controller take over", words="[INDEX]", least=2, many=1),
+    Verb("setdebug", "daemons:set_debug", "set the level of slurmctld's log", words="LEVEL", least=4, few=1, many=2),
     Verb(
         "setdebugflags",
         "daemons:set_debug_flag",
-        "setdebugflags +FLAG or -FLAG: of slurmctld's log",
+        "add or remove a DebugFlag of slurmctld's log",
+        words="+FLAG|-FLAG",
         least=9,
         few=1,
         many=1,
@@ -92,28 +131,47 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "events",
         "events:watch",
-        "events [since=N] [types=job,step,node,…] [job=JOBS] [follow=no]: what happens, as it happens",
+        "print events as they happen; also since=N, job=JOBS, follow=no",
+        words="[types=job,step,node,…]",
         least=2,
         many=4,
     ),
-    Verb("token", "token:make", "token [lifespan=SECONDS] [username=NAME]: for SLURM_JWT and REST", many=2),
-    Verb("schedloglevel", "daemons:set_scheduling_log", "schedloglevel 0 or 1: SlurmSchedLogLevel", few=1, many=1),
-    Verb("fsdampeningfactor", "daemons:set_dampening", "fsdampeningfactor N: FairShareDampeningFactor", few=1, many=1),
-    Verb("errnumstr", "daemons:error_text", "errnumstr NUMBER: what an error number means", few=1, many=1),
-    Verb("version", "daemons:version", "print the version", least=4, many=0),
-    Verb("completing", "daemons:completing", "jobs whose nodes are still being cleared", many=0),
-    Verb("listjobs", "local:list_jobs", "jobs with processes on this machine", least=5, many=1),
-    Verb("liststeps", "local:list_steps", "steps with processes on this machine", least=5, many=1),
     Verb(
-        "listpids", "local:list_pids", "listpids [JOB[.STEP]] [NODE]: their processes on this machine", least=5, many=2
+        "token",
+        "token:make",
+        "create a token for SLURM_JWT and REST; also username=NAME",
+        words="[lifespan=SECONDS]",
+        many=2,
     ),
-    Verb("getent", "this_node:getent", "getent [NODE]: users and groups of the steps on this machine", least=4, many=2),
-    Verb("pidinfo", "local:pid_info", "pidinfo PID: which job a process belongs to", few=1, many=1),
-    Verb("getaddrs", "show_node:addresses", "getaddrs HOSTS: addresses of nodes", least=4, few=1, many=1),
+    Verb("schedloglevel", "daemons:set_scheduling_log", "set SlurmSchedLogLevel", words="0|1", few=1, many=1),
+    Verb("fsdampeningfactor", "daemons:set_dampening", "set FairShareDampeningFactor", words="N", few=1, many=1),
+    Verb("errnumstr", "daemons:error_text", "print the meaning of an error number", words="NUMBER", few=1, many=1),
+    Verb("version", "daemons:version", "print the version", least=4, many=0),
+    Verb("completing", "daemons:completing", "list jobs whose nodes are still being cleaned up", many=0),
+    Verb("listjobs", "local:list_jobs", "list jobs with processes on this machine", words="[NODE]", least=5, many=1),
+    Verb("liststeps", "local:list_steps", "list steps with processes on this machine", words="[NODE]", least=5, many=1),
+    Verb(
+        "listpids",
+        "local:list_pids",
+        "list processes of jobs on this machine",
+        words="[JOB[.STEP]] [NODE]",
+        least=5,
+        many=2,
+    ),
+    Verb(
+        "getent",
+        "this_node:getent",
+        "list users and groups of the steps on this machine",
+        words="[NODE]",
+        least=4,
+        many=2,
+    ),
+    Verb("pidinfo", "local:pid_info", "show the job of a process on this machine", words="PID", few=1, many=1),
+    Verb("getaddrs", "show_node:addresses", "print the addresses of nodes", words="HOSTS", least=4, few=1, many=1),
     Verb("help", "help:show", "print this help", least=1, many=0),
-    Verb("exit", "modes:leave", "leave", least=1, many=0),
-    Verb("quit", "modes:leave", "leave", least=4, many=0),
-    _no("abort", "a core dump of the controller is not to be had; kill -ABRT does as much", least=5),
+    Verb("exit", "modes:leave", "end scontrol", least=1, many=0),
+    Verb("quit", "modes:leave", "end scontrol", least=4, many=0),
+    _no("abort", "the controller writes no core dump on request; use kill -ABRT", least=5),
     _no("cluster", "call scontrol with -M NAME", least=2),
     _no("power", _PROGRAM),
 )
