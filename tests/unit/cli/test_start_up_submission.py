@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.site import Site
-from tests.unit.cli.start_up import beyond_msgspec
+from tests.unit.cli.start_up import PRELUDE, beyond_msgspec
 
 #: none of these is worth its time here
 HEAVY = {
@@ -17,19 +17,21 @@ HEAVY = {
     "inspect", "json", "logging", "numpy", "re", "socket", "subprocess", "tempfile", "threading", "typing", "uuid",
 }  # fmt: skip
 
-_SCRIPT = """\
-import os, sys
-before = set(sys.modules)
+_SCRIPT = (
+    PRELUDE
+    + """\
+import os
 from importlib import import_module
 main = import_module("spritz.cli." + sys.argv[1]).main
 from spritz.cli.context import Context
 import spritz.client.sync
 def report(connection, requests):
-    os.write(1, "\\n".join(sorted(set(sys.modules) - before)).encode())
+    os.write(1, loaded().encode())
     os._exit(0)
 spritz.client.sync.Connection.send_many = report
 main(sys.argv[2:], Context(sys.argv[1], os.environ, "/", sys.stdin, sys.stdout, sys.stderr))
 """
+)
 
 
 def before_the_first_byte(*words: str, conf: Path) -> set[str]:
