@@ -27,6 +27,7 @@ from tools import chart
 from spritz.k8s.api import APPLY, Api, ApiFailure
 from spritz.k8s.cluster_objects import REST_PORT
 from spritz.k8s.clusters import Clusters
+from spritz.k8s.control import Control
 from spritz.testing.kubernetes.nodes import Machine, Nodes
 from spritz.testing.kubernetes.server import ADMIN_TOKEN, KubeServer
 from tests.conformance import databases
@@ -604,7 +605,7 @@ def test_what_goes_wrong_stands_in_a_condition_and_nothing_is_lost() -> None:
 
 
 @pytest.mark.parametrize("kind", ["tree", "block"])
-def test_a_job_gets_nodes_whose_machines_are_in_one_rack(kind: str) -> None:
+def test_a_job_gets_nodes_whose_machines_are_in_one_rack(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Labels of machines are places in the cluster's network; a rack that comes later is another of its units."""
     racks = ["r1", "r1", "r2", "r2"]
     machines = [Machine(f"m{number}", {"example.org/rack": rack}) for number, rack in enumerate(racks)]
@@ -624,6 +625,29 @@ def test_a_job_gets_nodes_whose_machines_are_in_one_rack(kind: str) -> None:
                 return "left-[0-1]" in shown and "right-[0-1]" in shown
 
             await until(placed, "nodes have their places")
+            # An operator that starts reads the places, and writes none of them again.
+            read: list[str] = []
+            written: list[str] = []
+            places, update = Control.places, Control.update_node
+
+            async def reads(slurm: Control, network: str) -> dict[str, str]:
+                found = await places(slurm, network)
+                read.extend(found)
+                return found
+
+            async def writes(slurm: Control, name: str, **fields: Any) -> None:
+                written.append(f"{name} {fields}")
+                await update(slurm, name, **fields)
+
+            monkeypatch.setattr(Control, "places", reads)
+            monkeypatch.setattr(Control, "update_node", writes)
+            await kube.restart()
+
+            async def looked() -> bool:
+                return len(read) == 8  # both NodeSets, at four nodes
+
+            await until(looked, "the new operator has looked at all nodes")
+            assert not written
             # A node of the first rack is busy: two nodes that are close are in the other.
             await kube.command("sbatch", "-w", "left-0", "-o", "/dev/null", "--wrap", "sleep 600")
             await kube.running(1)

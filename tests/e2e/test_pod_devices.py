@@ -62,8 +62,8 @@ class Claims(Kube):
         await self.ask("POST", f"{path}/resourceclaims", {"metadata": {"name": name}, "spec": spec})
         await self.ask("POST", f"{path}/resourceclaimtemplates", {"metadata": {"name": name}, "spec": {"spec": spec}})
 
-    async def user(self, name: str, claim: str, *, template: bool = True) -> None:
-        """A pod with the claim."""
+    async def user(self, name: str, claim: str, *, template: bool = True, gang: int = 0) -> None:
+        """A pod with the claim; `gang`: the size of its gang."""
         reference = {"resourceClaimTemplateName" if template else "resourceClaimName": claim}
         container = {"name": "main", "image": "busybox", "resources": {"claims": [{"name": "gpu"}]}}
         claims = [{"name": "gpu", **reference}]
@@ -73,7 +73,10 @@ class Claims(Kube):
             "containers": [container],
             "resourceClaims": claims,
         }
-        await self.ask("POST", "api/v1/namespaces/default/pods", {"metadata": {"name": name}, "spec": spec})
+        about: Json = {"name": name}
+        if gang:
+            about["annotations"] = {"spritz.dev/gang": claim, "spritz.dev/gang-size": str(gang)}
+        await self.ask("POST", "api/v1/namespaces/default/pods", {"metadata": about, "spec": spec})
 
     async def allocated(self, name: str) -> list[Json]:
         """Devices of the pod's claim, when the pod has its node."""
@@ -260,7 +263,7 @@ def test_claims_of_devices_get_the_gpus_of_the_job(site: Site) -> None:
                 for name, why, exactly in (
                     ("none", "no node has a type of GPU", {"selectors": [{"cel": {"expression": "false"}}]}),
                     ("odd", "is no CEL expression", {"selectors": [{"cel": {"expression": "device ="}}]}),
-                    ("all", "only `exactly` with a count", {"allocationMode": "All"}),
+                    ("all", "write `exactly` with a count", {"allocationMode": "All"}),
                     ("nosuch", "there is no DeviceClass other", {"device_class": "other"}),
                 ):
                     await kube.claim(name, **exactly)
@@ -268,7 +271,7 @@ def test_claims_of_devices_get_the_gpus_of_the_job(site: Site) -> None:
                     await says(kube, f"claims-{name}", why)
                 # Another's claim is not taken over; the device that it has is not given out.
                 await kube.user("thief", "first", template=False)
-                await kube.until("thief", lambda pod: "is used by another pod" in str(pod["status"]))
+                await kube.until("thief", lambda pod: "which another pod uses" in str(pod["status"]))
 
     try:
         asyncio.run(journey())
@@ -312,3 +315,88 @@ def test_device_plugins_are_counted_and_pods_beside_jobs_are_told(site: Site) ->
                     await kube.phase(name, "Succeeded")
 
     asyncio.run(journey())
+
+
+@pytest.mark.slow
+def test_pods_of_a_gang_share_a_claim_on_one_node(site: Site) -> None:
+    """Also a pod that replaces another; a pod outside of the gang waits without holding anything."""
+    command(site, "scontrol", "update", "nodename=node1", "state=drain", "reason=not in Kubernetes here")
+
+    async def journey() -> None:
+        async with kubernetes(site) as (plain, slurm, server):
+            kube = Claims(plain.api)
+            await kube.classes()
+            for node in ("k1", "k2"):
+                await kube.slice(node, [{"name": f"gpu-{n}", "attributes": H100} for n in range(2)])
+                await kube.node(node, cpus=8, gpus=0)
+            await kube.claim("pair", count=2)
+            async with operator(site, server):
+                for name in ("a", "b", "c"):
+                    await kube.user(f"pair-{name}", "pair", template=False, gang=3)
+                bound = [await kube.bound(f"pair-{name}") for name in ("a", "b", "c")]
+                assert len({pod["spec"]["nodeName"] for pod in bound}) == 1
+                assert {pod["metadata"]["annotations"]["spritz.dev/gpus"] for pod in bound} == {"0,1"}
+                path = f"{DRA}/namespaces/default/resourceclaims/pair"
+                status = (await kube.ask("GET", path))["status"]
+                assert [each["device"] for each in status["allocation"]["devices"]["results"]] == ["gpu-0", "gpu-1"]
+                assert {each["uid"] for each in status["reservedFor"]} == {pod["metadata"]["uid"] for pod in bound}
+                job = next(job for job in await slurm.jobs() if job.is_running and "gang/" in job.admin_comment)
+                assert job.allocation is not None
+                assert [len(share.devices("gpu")) for share in job.allocation.nodes] == [2]
+
+                await kube.user("outside", "pair", template=False)
+                await says(kube, "outside", "waits for ResourceClaim pair, which another pod uses")
+                assert not [each for each in await slurm.jobs() if "outside" in each.admin_comment]
+
+                # A pod of the gang is replaced: it gets the same node, and the claim.
+                await kube.ask("DELETE", "api/v1/namespaces/default/pods/pair-b", {"gracePeriodSeconds": 0})
+                await kube.user("pair-b", "pair", template=False, gang=3)
+                again = await kube.bound("pair-b")
+                assert again["spec"]["nodeName"] == bound[0]["spec"]["nodeName"]
+                users = (await kube.ask("GET", path))["status"]["reservedFor"]
+                assert again["metadata"]["uid"] in {each["uid"] for each in users}
+                await kube.ask("DELETE", "api/v1/namespaces/default/pods/outside", {"gracePeriodSeconds": 0})
+                for name in ("a", "b", "c"):
+                    await kube.phase(f"pair-{name}", "Succeeded")
+
+    try:
+        asyncio.run(journey())
+    finally:
+        command(site, "scontrol", "update", "nodename=node1", "state=resume")
+
+
+@pytest.mark.slow
+def test_a_tainted_device_is_given_to_no_claim(site: Site) -> None:
+    command(site, "scontrol", "update", "nodename=node1", "state=drain", "reason=not in Kubernetes here")
+
+    async def journey() -> None:
+        async with kubernetes(site) as (plain, _slurm, server):
+            kube = Claims(plain.api)
+            await kube.classes()
+            await kube.slice("k3", [{"name": f"gpu-{n}", "attributes": H100} for n in range(2)])
+            await kube.node("k3", gpus=0)
+            await kube.claim("any")
+            rule = {
+                "metadata": {"name": "suspect"},
+                "spec": {
+                    "deviceSelector": {"driver": DRIVER, "pool": "k3", "device": "gpu-1"},
+                    "taint": {"key": "example.com/suspect", "effect": "NoSchedule"},
+                },
+            }
+            await kube.ask("POST", f"{DRA}/devicetaintrules", rule)
+            async with operator(site, server):
+                await kube.user("clean", "any")
+                await says(kube, "clean", "device gpu-1 of k3 has the taint example.com/suspect")
+                tolerations = [{"key": "example.com/suspect", "operator": "Exists"}]
+                await kube.claim("tough", tolerations=tolerations)
+                await kube.user("tough", "tough")
+                assert await kube.devices("tough") == ["gpu-0"]
+                await kube.ask("DELETE", f"{DRA}/devicetaintrules/suspect", {})
+                assert await kube.devices("clean") == ["gpu-1"]
+                for name in ("clean", "tough"):
+                    await kube.phase(name, "Succeeded")
+
+    try:
+        asyncio.run(journey())
+    finally:
+        command(site, "scontrol", "update", "nodename=node1", "state=resume")

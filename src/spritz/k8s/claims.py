@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from spritz.k8s.devices import Group, Inventory, Offered
+from spritz.k8s.devices import DeviceTaint, Group, Inventory, Offered
 from spritz.k8s.placing import Place
 from spritz.k8s.pods import Gres, Metadata, Pod, Unfit, amount
 from spritz.k8s.selectors import BadSelector, matches
@@ -42,6 +42,20 @@ class CapacityRequirements(msgspec.Struct):
     requests: dict[str, str | int] | None = None
 
 
+class DeviceToleration(msgspec.Struct):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+    def tolerates(self, taint: DeviceTaint) -> bool:
+        if self.effect not in ("", taint.effect):
+            return False
+        if self.operator == "Exists":
+            return self.key in ("", taint.key)
+        return (self.key, self.value) == (taint.key, taint.value)
+
+
 class Exactly(msgspec.Struct, rename="camel"):
     device_class_name: str = ""
     allocation_mode: str = "ExactCount"
@@ -49,6 +63,14 @@ class Exactly(msgspec.Struct, rename="camel"):
     admin_access: bool | None = None
     selectors: list[Selector] | None = None
     capacity: CapacityRequirements | None = None
+    tolerations: list[DeviceToleration] | None = None
+
+    def untolerated(self, offered: Offered) -> DeviceTaint | None:
+        """The first taint of the device that keeps this request from it."""
+        for taint in offered.taints:
+            if not any(toleration.tolerates(taint) for toleration in self.tolerations or ()):
+                return taint
+        return None
 
     @property
     def requested(self) -> Mapping[str, str | int]:
@@ -71,7 +93,10 @@ class ClaimSpec(msgspec.Struct):
     devices: Devices = msgspec.field(default_factory=Devices)
 
 
-class Consumer(msgspec.Struct):
+class Consumer(msgspec.Struct, rename="camel", omit_defaults=True):
+    api_group: str = ""
+    resource: str = ""
+    name: str = ""
     uid: str = ""
 
 
@@ -141,6 +166,9 @@ class Asked(msgspec.Struct, frozen=True):
 
     gres: tuple[Gres, ...]
     closed: frozenset[str] = frozenset()
+    #: names of the claims that it shares with pods of its gang, and what these come to
+    shared: tuple[str, ...] = ()
+    shared_gres: tuple[Gres, ...] = ()
 
 
 def names_of(pod: Pod) -> list[str]:
@@ -149,6 +177,30 @@ def names_of(pod: Pod) -> list[str]:
     return [
         reference.resource_claim_name or made.get(reference.name) or "" for reference in pod.spec.resource_claims or ()
     ]
+
+
+def shared_in(pods: Iterable[Pod]) -> frozenset[str]:
+    """Names of the claims that several of these pods of a gang use."""
+    users = Counter(name for pod in pods for name in set(names_of(pod)) if name)
+    return frozenset(name for name, count in users.items() if count > 1)
+
+
+def asked_of(
+    claims: Sequence[Claim],
+    shared: Collection[str],
+    classes: Classes,
+    inventory: Inventory,
+    nodes: Collection[str],
+    gpu_type: str = "",
+) -> Asked:
+    """As `asked`, with the claims named `shared` apart."""
+    own = asked([each for each in claims if each.metadata.name not in shared], classes, inventory, nodes, gpu_type)
+    common = [each for each in claims if each.metadata.name in shared]
+    if not common:
+        return own
+    both = asked(common, classes, inventory, nodes, gpu_type)
+    names = tuple(each.metadata.name for each in common)
+    return Asked(own.gres, own.closed | both.closed, names, both.gres)
 
 
 def asked(
@@ -170,12 +222,16 @@ def _requests(claims: Iterable[Claim]) -> Iterable[tuple[Claim, DeviceRequest, E
     for claim in claims:
         where = f"ResourceClaim {claim.metadata.name}"
         if claim.spec.devices.constraints:
-            raise Unfit(f"{where}: constraints are not supported: leave them out", "spec.resourceClaims")
+            text = (
+                "constraints are not supported: leave them out; all devices of a request are of one type, on one node"
+            )
+            raise Unfit(f"{where}: {text}", "spec.resourceClaims")
         for request in claim.spec.devices.requests or ():
             exactly = request.exactly
             if exactly is None or exactly.allocation_mode != "ExactCount" or exactly.admin_access:
-                text = f"{where}, request {request.name}: only `exactly` with a count is supported"
-                raise Unfit(text, "spec.resourceClaims")
+                what = "firstAvailable" if exactly is None else "admin access" if exactly.admin_access else "All"
+                text = f"{what} is not supported: write `exactly` with a count and one class"
+                raise Unfit(f"{where}, request {request.name}: {text}", "spec.resourceClaims")
             yield claim, request, exactly
 
 
@@ -193,7 +249,7 @@ def _choice(
     device_class = classes(exactly.device_class_name)
     if device_class is None:
         raise Unfit(f"{where}: there is no DeviceClass {exactly.device_class_name}", "spec.resourceClaims")
-    key = msgspec.json.encode((_expressions(exactly, device_class), exactly.requested))
+    key = msgspec.json.encode((_expressions(exactly, device_class), exactly.requested, exactly.tolerations))
     try:
         served = {node: inventory.served(node, key, lambda group: _serves(exactly, device_class, group))
                   for node in nodes}  # fmt: skip
@@ -207,11 +263,26 @@ def _choice(
     if not counts:
         what = f" of the type {gpu_type}" if gpu_type else ""
         text = f"no node has a type of GPU{what} all of whose devices match class {exactly.device_class_name}"
-        raise Unfit(f"{where}: {text}{' and its selectors' if exactly.selectors else ''}", "spec.resourceClaims")
+        text += " and its selectors" if exactly.selectors else ""
+        raise Unfit(f"{where}: {text}{_tainted(exactly, inventory, nodes)}", "spec.resourceClaims")
     # Of equals a request without a type, which may get any.
     name, kind, shards = max(counts, key=lambda choice: (counts[choice], not choice[1], choice))
     excluded = (node for node, groups in served.items() if groups.get((name, kind), shards) != shards)
     return name, kind, shards, frozenset(excluded)
+
+
+def _tainted(exactly: Exactly, inventory: Inventory, nodes: Collection[str]) -> str:
+    """Says which taint keeps the request from a device, if there is one."""
+    for node in nodes:
+        try:
+            offered = inventory.offered(node)
+        except Unfit:
+            continue
+        for device in offered:
+            if (taint := exactly.untolerated(device)) is not None:
+                text = f"device {device.device.name} of {node} has the taint {taint.key}, which the request does not"
+                return f"; {text} tolerate"
+    return ""
 
 
 def _expressions(exactly: Exactly, device_class: DeviceClass) -> list[str]:
@@ -227,7 +298,7 @@ def _serves(exactly: Exactly, device_class: DeviceClass, group: Group) -> int:
 
 def _shards(exactly: Exactly, device_class: DeviceClass, name: str, offered: Offered) -> int:
     """As `_serves`, for a device. Raises BadSelector."""
-    if (name == "shard") != bool(offered.shares):
+    if (name == "shard") != bool(offered.shares) or exactly.untolerated(offered) is not None:
         return 0
     if not matches(_expressions(exactly, device_class), offered.variables()):
         return 0
@@ -244,11 +315,21 @@ def _shards(exactly: Exactly, device_class: DeviceClass, name: str, offered: Off
     return shards if shards <= offered.shares else 0
 
 
+def consumers(pods: Iterable[Pod]) -> list[Json]:
+    """Entries of `reservedFor`."""
+    return [{"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid} for pod in pods]
+
+
 def status_of(
-    claim: Claim, pod: Pod, place: Place, classes: Classes, devices: Mapping[int, Offered], left: list[tuple[str, int]]
+    claim: Claim,
+    pods: Sequence[Pod],
+    place: Place,
+    classes: Classes,
+    devices: Mapping[int, Offered],
+    left: list[tuple[str, int]],
 ) -> Json:
-    """The claim's status with devices of the pod's place, numbered as `devices` are. `left`: the place's devices that
-    none of the pod's claims has yet, as `Place.devices`; what this claim gets is removed. Raises Unfit.
+    """The claim's status with devices of the pods' place, numbered as `devices` are. `left`: the place's devices that
+    none of their claims has yet, as `Place.devices`; what this claim gets is removed. Raises Unfit.
     """
     results: list[Json] = []
     config: list[Json] = []
@@ -257,7 +338,7 @@ def status_of(
         for number in range(exactly.count):
             taken = _take(exactly, device_class, devices, left)
             if taken is None:
-                text = f"job of {pod.key} has no device on node {place.node} for request {request.name}"
+                text = f"job of {pods[0].key} has no device on node {place.node} for request {request.name}"
                 raise Unfit(f"ResourceClaim {claim.metadata.name}: {text}", "spec.resourceClaims")
             offered, shards = taken
             driver, pool, name = offered.key
@@ -272,13 +353,12 @@ def status_of(
         ]
     config += [{"source": "FromClaim", **each} for each in claim.spec.devices.config or ()]
     field = {"key": "metadata.name", "operator": "In", "values": [place.node]}
-    consumer = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
     return {
         "allocation": {
             "devices": {"results": results} | ({"config": config} if config else {}),
             "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
         },
-        "reservedFor": [consumer],
+        "reservedFor": consumers(pods),
     }
 
 

@@ -461,7 +461,7 @@ class Clusters:
         faults = await self._health.look(cluster, node_set, pods, nodes, slurm)
         machines = machines_of(node_set, self.machines.values()) if node_set.spec.per_machine else {}
         unsettled = self._unsettled(pods, nodes)
-        actions = plan(node_set, pods, nodes, revision_of(template), self._now(), faults, unsettled, machines)
+        actions = plan(node_set, pods, nodes, revision_of(template, node_set), self._now(), faults, unsettled, machines)
         refused = ""
         if not node_set.leaves:
             await self._ensure(budget(node_set))
@@ -519,12 +519,16 @@ class Clusters:
         topology = cluster.spec.topology
         if topology is None:
             return
+        places: dict[str, str] | None = None
         for node_pod in pods:
             machine, node = self.machines.get(node_pod.spec.node_name), nodes.get(node_pod.metadata.name)
             if machine is None or node is None or not is_known(node_pod, nodes):
                 continue
             unit = (machine.metadata.labels or {}).get(topology.label, "")
-            if self._placed.get(node_pod.metadata.uid, "") == unit:
+            if node_pod.metadata.uid not in self._placed:
+                places = await slurm.places(NETWORK) if places is None else places
+                self._placed[node_pod.metadata.uid] = places.get(node.name, "")
+            if self._placed[node_pod.metadata.uid] == unit:
                 continue
             try:
                 await slurm.update_node(node.name, topology_str=f"{NETWORK}:{unit}")

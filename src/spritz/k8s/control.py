@@ -38,6 +38,20 @@ class _Nodes(msgspec.Struct):
     nodes: list[ClusterNode] = []
 
 
+class _Place(msgspec.Struct):
+    name: str
+    #: `network:unit,…`
+    topology: str = ""
+
+    def unit_of(self, network: str) -> str:
+        units = dict(place.split(":", 1) for place in self.topology.split(",") if ":" in place)
+        return units.get(network, "")
+
+
+class _Places(msgspec.Struct):
+    nodes: list[_Place] = []
+
+
 class _Conf(msgspec.Struct, rename="pascal"):
     slurmctld_parameters: str | list[str] = ""
 
@@ -66,6 +80,11 @@ class Control(Slurm):
         """All nodes of the cluster, in any state."""
         content = await self._request("GET", f"{_VERSION}/nodes")
         return _decoded(content, _Nodes).nodes
+
+    async def places(self, network: str) -> dict[str, str]:
+        """The leaf switch or block of the network that each node is in; "" for none."""
+        content = await self._request("GET", "/spritz/v1/nodes")
+        return {node.name: node.unit_of(network) for node in _decoded(content, _Places).nodes}
 
     async def revision(self) -> str:
         """SlurmctldParameters=revision=… of the slurm.conf in force; "" without one."""

@@ -42,6 +42,9 @@ _SHARES, _MEMORY, _GIB = "shares", "memory", float(1 << 30)
 
 _GPUS_MAX = 1024
 
+#: Versions of DeviceTaintRule (1.37, 1.36, 1.33 to 1.35), with the same fields.
+TAINT_VERSIONS: Final = ("v1", "v1beta2", "v1alpha3")
+
 #: Requests whose answers are kept.
 _REQUESTS_MAX = 200
 
@@ -64,12 +67,50 @@ class Consumption(msgspec.Struct, rename="camel"):
     counters: dict[str, Count]
 
 
+class DeviceTaint(msgspec.Struct, frozen=True):
+    """Keeps a device from claims that do not tolerate it."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+class TaintSelector(msgspec.Struct, rename="camel"):
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+    #: of Kubernetes 1.33 and 1.34: a rule with these is not followed
+    device_class_name: str | None = None
+    selectors: list[Json] | None = None
+
+
+class TaintRuleSpec(msgspec.Struct, rename="camel"):
+    taint: DeviceTaint
+    device_selector: TaintSelector | None = None
+
+
+class TaintRule(msgspec.Struct):
+    """A DeviceTaintRule: an administrator's taint for the devices that it selects."""
+
+    metadata: Metadata
+    spec: TaintRuleSpec
+
+    def selects(self, spec: SliceSpec, device: Device) -> bool:
+        selector = self.spec.device_selector
+        if selector is None or selector.device_class_name or selector.selectors:
+            return False
+        wanted = (selector.driver, selector.pool, selector.device)
+        have = (spec.driver, spec.pool.name, device.name)
+        return all(name in (None, own) for name, own in zip(wanted, have, strict=True))
+
+
 class Device(msgspec.Struct, rename="camel"):
     name: str
     attributes: dict[str, Json] | None = None
     capacity: dict[str, Capacity] | None = None
     consumes_counters: list[Consumption] | None = None
     allow_multiple_allocations: bool | None = None
+    taints: list[DeviceTaint] | None = None
 
     def attribute(self, name: str) -> Any:
         """Its value, whatever its domain is; None without."""
@@ -150,6 +191,8 @@ class Offered(msgspec.Struct, frozen=True):
     shares: int = 0
     #: the capacity by which it is shared
     shared_by: str = ""
+    #: those that keep claims away
+    taints: tuple[DeviceTaint, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -197,7 +240,9 @@ class Offered(msgspec.Struct, frozen=True):
         return taken
 
 
-def offered_by(node: str, slices: Iterable[Slice], layout: str = "", product: str = "") -> list[Offered]:
+def offered_by(
+    node: str, slices: Iterable[Slice], layout: str = "", product: str = "", rules: Iterable[TaintRule] = ()
+) -> list[Offered]:
     """GPUs and parts of GPUs that the node's ResourceSlices of the newest generation offer, in their order.
 
     `product`: the type of whole GPUs whose attributes do not name it. Raises Unfit for a layout that is impossible.
@@ -221,7 +266,8 @@ def offered_by(node: str, slices: Iterable[Slice], layout: str = "", product: st
     )
     chosen = _divided(devices, counters, layout)
     has_parts = any(device.profile for _spec, device in chosen)
-    return [_offered(spec, device, product, has_parts) for spec, device in chosen]
+    rules = list(rules)
+    return [_offered(spec, device, product, has_parts, rules) for spec, device in chosen]
 
 
 Placed = tuple[SliceSpec, Device]
@@ -280,7 +326,9 @@ def parse_layout(text: str) -> dict[int | None, list[tuple[str, int]]]:
     return found
 
 
-def _offered(spec: SliceSpec, device: Device, product: str, has_parts: bool) -> Offered:
+def _offered(
+    spec: SliceSpec, device: Device, product: str, has_parts: bool, rules: Sequence[TaintRule] = ()
+) -> Offered:
     named = product or str(device.attribute("productName") or "").lower().replace(" ", "-")
     # Among parts a whole GPU needs a type: a request without a type would get either.
     kind = device.profile or named or ("whole" if has_parts else "")
@@ -290,7 +338,9 @@ def _offered(spec: SliceSpec, device: Device, product: str, has_parts: bool) -> 
             shares, shared_by = count, _SHARES
         elif gib := int(device.amount_of(_MEMORY) // _GIB):
             shares, shared_by = gib, _MEMORY
-    return Offered(spec.driver, spec.pool.name, device, kind, shares, shared_by)
+    taints = [*(device.taints or ()), *(rule.spec.taint for rule in rules if rule.selects(spec, device))]
+    kept = tuple(taint for taint in taints if taint.effect in ("NoSchedule", "NoExecute"))
+    return Offered(spec.driver, spec.pool.name, device, kind, shares, shared_by, kept)
 
 
 def gres_of(offered: Sequence[Offered]) -> str:
@@ -399,6 +449,8 @@ class Inventory:
         self._slices: dict[str, tuple[str, Slice]] = {}
         self._by_node: dict[str, dict[str, None]] = {}
         self._labels: dict[str, tuple[str, str]] = {}
+        self._rules: dict[str, TaintRule] = {}
+        self._rules_version = 0
         #: node -> what was found, and what made it
         self._offered: dict[str, tuple[object, list[Offered]]] = {}
         #: request -> node -> what served it, and what made it
@@ -416,6 +468,15 @@ class Inventory:
             self._slices[key] = version, each
             self._by_node.setdefault(each.spec.node_name or "", {})[key] = None
 
+    def set_rule(self, name: str, rule: TaintRule | None) -> None:
+        """A DeviceTaintRule as it is now; None: it has gone."""
+        self._rules_version += 1
+        self._offered.clear()
+        if rule is None:
+            self._rules.pop(name, None)
+        else:
+            self._rules[name] = rule
+
     def set_node(self, node: str, layout: str, product: str) -> None:
         """What a node's labels say of its devices."""
         if self._labels.get(node) != (layout, product):
@@ -430,8 +491,8 @@ class Inventory:
         if node not in self._offered:
             slices = [self._slices[key] for key in self._by_node.get(node, ())]
             layout, product = self._labels.get(node, ("", ""))
-            stamp = layout, product, tuple(version for version, _slice in slices)
-            found = offered_by(node, [each for _version, each in slices], layout, product)
+            stamp = layout, product, tuple(version for version, _slice in slices), self._rules_version
+            found = offered_by(node, [each for _version, each in slices], layout, product, self._rules.values())
             self._offered[node] = stamp, found
         return self._offered[node]
 

@@ -588,9 +588,11 @@ def _is_of(node_set: NodeSet, name: str, node: ClusterNode) -> bool:
     return is_numbered(name, stem)
 
 
-def revision_of(template: Json) -> str:
-    """A hash of the template, which labels each pod made from it."""
-    return hashlib.sha256(msgspec.json.encode(template, order="sorted")).hexdigest()[:10]
+def revision_of(template: Json, node_set: NodeSet) -> str:
+    """A hash of the template and the annotations, which labels each pod made from them."""
+    # Without annotations it is that of earlier releases, so that an update of the operator replaces no pod.
+    made = [template, node_set.spec.annotations] if node_set.spec.annotations else template
+    return hashlib.sha256(msgspec.json.encode(made, order="sorted")).hexdigest()[:10]
 
 
 def node_keys(node_set: NodeSet) -> str:
@@ -679,7 +681,7 @@ def pod_template(cluster: Cluster, node_set: NodeSet) -> Json:
 
 def pod(cluster: Cluster, node_set: NodeSet, name: str, template: Json, machine: str = "") -> Json:
     """The pod of a node, on `machine` if it is named. `name` is also the name of its node in Slurm."""
-    revision = revision_of(template)
+    revision = revision_of(template, node_set)
     if machine:
         only = {"key": "metadata.name", "operator": "In", "values": [machine]}
         term = template["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]

@@ -97,6 +97,8 @@ class NodeSync:
         await self._nodes.synced.wait()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._look_at_all(), name="nodes.all")
+            # Before, every node would seem to be missing in Slurm.
+            await self.cleared.wait()
             group.create_task(self.queue.run(self._look, workers=4, on_failure=self._failed), name="nodes.work")
 
     async def _look_at_all(self) -> None:

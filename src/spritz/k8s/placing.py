@@ -10,12 +10,13 @@ that only Kubernetes has, and the scheduler's own rules stay one.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from spritz.k8s.pods import Condition, Expression, Metadata, Pod, Shape, Term, devices_of, options_of, shape_of
+from spritz.k8s.pods import Condition, Expression, Metadata, Pod, Shape, Term, Unfit, devices_of, options_of, shape_of
 from spritz.k8s.policy import Policy
 from spritz.k8s.slurm import Job
 
@@ -182,7 +183,14 @@ def closed_to(members: Sequence[Pod], closed_nodes: ClosedNodes) -> list[str]:
 def describe(workload: str, pods: Sequence[Pod], policy: Policy, closed_nodes: ClosedNodes) -> list[dict[str, Any]]:
     """The job of these pods for `Slurm.allocate`: one description for each component. Raises Unfit."""
     descriptions = []
-    for shape, members in by_shape(pods):
+    shapes = by_shape(pods)
+    for claim, count in Counter(name for shape, _members in shapes for name in shape.shared).items():
+        if count > 1:
+            text = (
+                f"pods that share ResourceClaim {claim} are on one node, so they must request the same CPUs and memory"
+            )
+            raise Unfit(text, "spec.resourceClaims")
+    for shape, members in shapes:
         first = members[0]
         closed = closed_to(members, closed_nodes)
         desc: dict[str, Any] = {
@@ -200,6 +208,9 @@ def describe(workload: str, pods: Sequence[Pod], policy: Policy, closed_nodes: C
             desc["memory_per_cpu"] = {"set": True, "number": math.ceil(shape.memory_mib / shape.cpus)}
         if shape.gres:
             desc["tres_per_task"] = ",".join(f"gres/{gres}={gres.count}" for gres in shape.gres)
+        if shape.shared:
+            desc |= {"minimum_nodes": 1, "maximum_nodes": 1}
+            desc["tres_per_node"] = ",".join(f"gres/{gres}={gres.count}" for gres in shape.shared_gres)
         if closed:
             desc["excluded_nodes"] = closed
         descriptions.append(desc)
@@ -228,9 +239,14 @@ def components(pods: Sequence[Pod], jobs: Iterable[Job]) -> list[tuple[Shape, li
 
 
 def places(job: Job, shape: Shape) -> list[Place]:
-    """A place for each of the job's tasks, in the order of its nodes."""
+    """A place for each of the job's tasks, in the order of its nodes. Devices of shared claims are in each of them."""
     places_of_job: list[Place] = []
     for share in job.allocation.nodes if job.allocation is not None else ():
+        common = [
+            (wanted.name, number)
+            for wanted in shape.shared_gres
+            for number in share.devices(wanted.name, wanted.type)[: wanted.count]
+        ]
         devices = [(wanted.name, share.devices(wanted.name, wanted.type), wanted.count) for wanted in shape.gres]
         for task in range(share.cpu_count // shape.cpus):
             task_gpus = [
@@ -238,7 +254,8 @@ def places(job: Job, shape: Shape) -> list[Place]:
                 for name, numbers, count in devices
             ]
             if all(len(some) == wanted.count for some, wanted in zip(task_gpus, shape.gres, strict=True)):
-                places_of_job.append(Place(share.node, tuple(device for some in task_gpus for device in some)))
+                own = [device for some in task_gpus for device in some]
+                places_of_job.append(Place(share.node, tuple(own + common)))
     return places_of_job
 
 

@@ -26,16 +26,18 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
+from lightkube.generic_resource import create_global_resource
 from lightkube.resources.core_v1 import Node as NodeResource
 from lightkube.resources.core_v1 import Pod as PodResource
 from lightkube.resources.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 
 from spritz.k8s import claims, placing
 from spritz.k8s.api import Api, ApiFailure
-from spritz.k8s.devices import LAYOUT, Inventory, Slice
+from spritz.k8s.devices import LAYOUT, TAINT_VERSIONS, Inventory, Slice, TaintRule
 from spritz.k8s.groups import ALONE, Groups
 from spritz.k8s.placing import COMMENT, FEATURE, KubeNode
 from spritz.k8s.pods import (
+    GANG,
     GPUS,
     JOB,
     SLOT,
@@ -172,6 +174,16 @@ class PodScheduler:
             decode=msgspec.json.Decoder(claims.DeviceClass).decode,
             on_change=lambda change: self.look_again(),
         )
+        #: Taints of devices; servers of Kubernetes have some of these versions, or none.
+        self._taint_rules: list[Reflector[TaintRule]] = [
+            Reflector(
+                api,
+                create_global_resource("resource.k8s.io", version, "DeviceTaintRule", "devicetaintrules"),
+                decode=msgspec.json.Decoder(TaintRule).decode,
+                on_change=self._taint_rule_changed,
+            )
+            for version in TAINT_VERSIONS
+        ]
         self.inventory = Inventory()
         #: uid -> what the pod's claims came to when they were last asked
         self._claimed: dict[str, claims.Asked] = {}
@@ -217,7 +229,7 @@ class PodScheduler:
             group.create_task(self._reports.run(), name="reports")
             group.create_task(self._jobs.run(), name="jobs")
             group.create_task(self._follow_nodes(), name="closed-nodes")
-            for follower in self.groups.reflectors:
+            for follower in (*self.groups.reflectors, *self._taint_rules):
                 group.create_task(follower.run(), name="pod-groups")
             await self.pods.synced.wait()
             await self.nodes.synced.wait()
@@ -344,6 +356,10 @@ class PodScheduler:
                 self.node_changed(Change(ChangeKind.MODIFIED, node.name, node, node))
         self.look_again()
 
+    def _taint_rule_changed(self, change: Change[TaintRule]) -> None:
+        self.inventory.set_rule(change.key, change.new)
+        self.look_again()
+
     def _workload(self, pod: Pod) -> str:
         return alone(pod) if pod.metadata.uid in self._alone else workload_of(pod)
 
@@ -385,26 +401,29 @@ class PodScheduler:
             claims_found.append(claim)
         return claims_found
 
-    def _with_claims(self, pod: Pod) -> Pod:
-        """With the devices that its claims ask for. Raises Unfit for a pod without a job."""
+    def _with_claims(self, pod: Pod, shared: frozenset[str]) -> Pod:
+        """With the devices that its claims ask for. `shared`: claims that several pods of its gang use. Raises Unfit
+        for a pod without a job.
+        """
         if not pod.spec.resource_claims:
             return pod
         uid, has_job = pod.metadata.uid, self._workload(pod) in self._job_ids
         known = self._claimed.get(uid)
         if has_job and known is not None and (pod.is_placed or uid in self._bound):
-            return msgspec.structs.replace(pod, claimed=known.gres, closed=known.closed)
+            return _with_asked(pod, known)
         closed = set(self._closed.of(pod))
         nodes = [name for node in self.nodes.values() if (name := node.name) not in closed]
         try:
-            asked = claims.asked(self._claims_of(pod) or (), self.classes.get, self.inventory, nodes, gpu_type(pod))
+            own = self._claims_of(pod) or []
+            asked = claims.asked_of(own, shared, self.classes.get, self.inventory, nodes, gpu_type(pod))
         except Unfit:
             if not has_job:
                 raise
             asked = known or claims.Asked(())
-        if has_job and known is not None and asked.gres != known.gres:
+        if has_job and known is not None and (asked.gres, asked.shared_gres) != (known.gres, known.shared_gres):
             asked = known  # what its job asked for, whatever nodes have by now
         self._claimed[uid] = asked
-        return msgspec.structs.replace(pod, claimed=asked.gres, closed=asked.closed)
+        return _with_asked(pod, asked)
 
     def _failed(self, workload: str, error: Exception, failures: int, delay: float) -> None:
         words = error.message if isinstance(error, SlurmFailure | ApiFailure) else repr(error)
@@ -420,7 +439,8 @@ class PodScheduler:
         ]
         job_ids = self._job_ids.get(workload, ())
         try:
-            pods = [self._with_claims(pod) for pod in pods]
+            shared = claims.shared_in(pods) if len(pods) > 1 else frozenset()
+            pods = [self._with_claims(pod, shared) for pod in pods]
         except Unfit as unfit:
             self._refused.add(workload)  # first: what it lacks may come while its pods are told
             await self._reports.say(pods, str(unfit), refused=True)
@@ -465,7 +485,7 @@ class PodScheduler:
                     await self._evict(pod, f"job {job_ids[0]} is preempted")
                 return None
             self._excluded.pop(workload, None)
-            if await self._is_misplaced(rows, living):
+            if await self._is_misplaced(rows, living) or self._is_taken(living):
                 await self._complete(workload, job_ids, pods)  # and queued again
                 return None
             return await self._place(rows, pods)
@@ -485,6 +505,10 @@ class PodScheduler:
             if self._claims_of(pod) is None:
                 await self._reports.say([pod], "waits for its ResourceClaims, which do not exist yet")
                 return AGAIN
+        if claim := self._is_taken(waiting):
+            text = f"waits for ResourceClaim {claim}, which another pod uses; pods of one gang ({GANG}) can share it"
+            await self._reports.say(waiting, text)
+            return AGAIN
         alone_pods = [pod for pod in waiting if pod.group_size == ALONE]
         if alone_pods:
             for pod in alone_pods:
@@ -546,6 +570,17 @@ class PodScheduler:
         why, when = await self._slurm.explain(job_ids[0])
         await self._reports.say(waiting, why or "waits in the queue", when)
         return max(AGAIN, AGAIN_EACH * len(self._job_ids))
+
+    def _is_taken(self, pods: Sequence[Pod]) -> str:
+        """The claim of these pods, none of which has its node, that pods of other workloads use; "" for none."""
+        if any(pod.is_placed or pod.metadata.uid in self._bound for pod in pods):
+            return ""
+        uids = {pod.metadata.uid for pod in pods}
+        for pod in pods:
+            for claim in self._claims_of(pod) or ():
+                if any(user.uid not in uids for user in claim.status.reserved_for or ()):
+                    return claim.metadata.name
+        return ""
 
     async def _exclude(self, workload: str, job_ids: Sequence[int], pods: Sequence[Pod]) -> None:
         """Let the waiting job exclude the nodes that its pods cannot use now."""
@@ -609,7 +644,7 @@ class PodScheduler:
                     )
                     again = AGAIN
                     continue
-                if not await self._bind(pod, job.id, number, everywhere[number]):
+                if not await self._bind(pod, members, job.id, number, everywhere[number]):
                     again = _UNALLOCATED
         return again
 
@@ -632,15 +667,15 @@ class PodScheduler:
         notes = {**(pod.metadata.annotations or {}), SLOT: str(number)}
         return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=notes))
 
-    async def _bind(self, pod: Pod, job_id: int, number: int, place: placing.Place) -> bool:
-        """Whether the pod has its node, or needs none any more."""
+    async def _bind(self, pod: Pod, members: Sequence[Pod], job_id: int, number: int, place: placing.Place) -> bool:
+        """Whether the pod has its node, or needs none any more. `members`: the pods of its job's component."""
         meta = pod.metadata
         self._seats[meta.uid] = number
         notes = {JOB: str(job_id), SLOT: str(number)}
         if place.gpus:
             notes[GPUS] = ",".join(map(str, place.gpus))
         try:
-            await self._allocate(pod, place)
+            await self._allocate(pod, members, place)
         except Unfit as unfit:
             await self._reports.say([pod], str(unfit), refused=True)
             return False
@@ -659,26 +694,37 @@ class PodScheduler:
             await self._reports.caution(pod, place.node)
         return True
 
-    async def _allocate(self, pod: Pod, place: placing.Place) -> None:
+    async def _allocate(self, pod: Pod, members: Sequence[Pod], place: placing.Place) -> None:
         """Give the pod's claims the devices of its job. Raises Unfit."""
         own = self._claims_of(pod) or []
         if not own:
             return
+        change: dict[str, Any]
         left, devices = list(place.devices), self.inventory.devices(place.node)
         held = claims.holders(self.claims.values(), own)
         for claim in own:
             meta = claim.metadata
-            status = claims.status_of(claim, pod, place, self.classes.get, devices, left)
+            is_shared = meta.name in pod.shared
+            # All pods that share the claim are reserved at once: a second write could be lost.
+            users = [each for each in members if not each.is_over and not each.is_leaving] if is_shared else [pod]
+            status = claims.status_of(claim, users, place, self.classes.get, devices, left)
             if claim.is_for(pod):
                 continue
+            if claim.status.allocation is not None and is_shared:
+                # A pod that replaces another of the gang. (409 if the claim has changed meanwhile: tried again.)
+                reserved = [*msgspec.to_builtins(claim.status.reserved_for or []), *claims.consumers([pod])]
+                about = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+                change = {"metadata": about, "status": {"reservedFor": reserved}}
+                await self._api.patch(ResourceClaim, meta.name, meta.namespace, change, subresource="status")
+                continue
             if claim.status.allocation is not None or claim.status.reserved_for:
-                raise Unfit(f"ResourceClaim {meta.name} is used by another pod: each pod of a job needs its own claims")
+                raise Unfit(f"ResourceClaim {meta.name} is used by another pod; pods of one gang ({GANG}) can share it")
             for each in status["allocation"]["devices"]["results"]:
                 if holder := held.get((each["driver"], each["pool"], each["device"])):
                     raise Unfit(f"waits for device {each['device']} of {place.node}, which ResourceClaim {holder} has")
             if claims.FINALIZER not in (meta.finalizers or ()):
                 finalizers = [*(meta.finalizers or ()), claims.FINALIZER]
-                change: dict[str, Any] = {"metadata": {"uid": meta.uid, "finalizers": finalizers}}
+                change = {"metadata": {"uid": meta.uid, "finalizers": finalizers}}
                 await self._api.patch(ResourceClaim, meta.name, meta.namespace, change)
             change = {"metadata": {"uid": meta.uid}, "status": status}
             await self._api.patch(ResourceClaim, meta.name, meta.namespace, change, subresource="status")
@@ -713,6 +759,12 @@ class PodScheduler:
         meta = pod.metadata
         await self._reports.disrupt(pod, why)
         await self._api.delete(PodResource, meta.name, meta.namespace, uid=meta.uid)
+
+
+def _with_asked(pod: Pod, asked: claims.Asked) -> Pod:
+    return msgspec.structs.replace(
+        pod, claimed=asked.gres, closed=asked.closed, shared=asked.shared, shared_gres=asked.shared_gres
+    )
 
 
 def _outline(pod: Pod) -> tuple[object, ...]:

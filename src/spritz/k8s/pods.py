@@ -241,6 +241,9 @@ class Pod(_Camel, frozen=True, rename="camel"):
     #: devices of its ResourceClaims, and nodes that these exclude, which the pod scheduler fills in
     claimed: tuple[Gres, ...] = ()
     closed: frozenset[str] = frozenset()
+    #: claims that it shares with other pods of its gang, and their devices; likewise
+    shared: tuple[str, ...] = ()
+    shared_gres: tuple[Gres, ...] = ()
     #: how many of its gang start together as another object says (`groups`), which the pod scheduler fills in
     group_size: int = 0
 
@@ -298,6 +301,9 @@ class Shape(msgspec.Struct, frozen=True):
     cpus: int
     memory_mib: int
     gres: tuple[Gres, ...] = ()
+    #: claims that all pods of this shape share, so that they are on one node; and the devices of these claims
+    shared: tuple[str, ...] = ()
+    shared_gres: tuple[Gres, ...] = ()
 
 
 def amount(value: str | int) -> float:
@@ -330,10 +336,15 @@ def shape_of(pod: Pod) -> Shape:
         raise Unfit(f"GPUs of several kinds in one pod are not supported: ask for one of {', '.join(sorted(gpus))}")
     if gpus and pod.claimed:
         raise Unfit(f"a pod cannot request GPUs both as {next(iter(gpus))} and by a ResourceClaim: use the claim")
+    if pod.shared and (gpus or pod.claimed):
+        text = f"a pod that shares ResourceClaim {pod.shared[0]} with its gang cannot have devices of its own too"
+        raise Unfit(text, "spec.resourceClaims")
     return Shape(
         cpus=max(1, math.ceil(round(total.get("cpu", 0.0), 6))),
         memory_mib=math.ceil(total.get("memory", 0.0) / 2**20),
         gres=tuple(_of_plugin(pod, name, count) for name, count in gpus.items()) or pod.claimed,
+        shared=pod.shared,
+        shared_gres=pod.shared_gres,
     )
 
 

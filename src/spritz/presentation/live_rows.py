@@ -77,6 +77,7 @@ def node_row(view: NodeView) -> dict[str, Any]:
         "gpus_used": [[kind, count, mask] for name, kind, count, mask in view.gres_used if name == "gpu"],
         "gres": node.config.gres_text,
         "features": node.active,
+        "topology": node.place,
         "partitions": view.partitions,
         "jobs": view.jobs,
         "cpu_load": sample.cpu_load / 100 if sample is not None else None,

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from spritz.k8s.claims import Asked, Claim, DeviceClass, asked, status_of
-from spritz.k8s.devices import Inventory, Slice, gres_of, groups_of, numbered, offered_by, parse_layout
+from spritz.k8s.claims import Asked, Claim, DeviceClass, asked, asked_of, status_of
+from spritz.k8s.devices import Inventory, Slice, TaintRule, gres_of, groups_of, numbered, offered_by, parse_layout
 from spritz.k8s.placing import Place
 from spritz.k8s.pods import Gres, Unfit
 from spritz.k8s.selectors import BadSelector, matches, variables
@@ -188,11 +188,11 @@ def test_a_request_is_the_type_all_of_whose_devices_match_on_most_nodes() -> Non
         (large, "no node has a type of GPU"),
         ({"deviceClassName": "tpu"}, "there is no DeviceClass tpu"),
         ({"deviceClassName": "bad"}, "is no CEL expression"),
-        ({"deviceClassName": "gpu", "allocationMode": "All"}, "only `exactly` with a count"),
+        ({"deviceClassName": "gpu", "allocationMode": "All"}, "write `exactly` with a count"),
     ):
         with pytest.raises(Unfit, match=why):
             comes_to(request)
-    with pytest.raises(Unfit, match="constraints are not supported"):
+    with pytest.raises(Unfit, match="constraints are not supported: leave them out"):
         asked([claim({"deviceClassName": "gpu"}, constraints=[{"matchAttribute": "a/b"}])], classes, here, nodes)
 
 
@@ -214,7 +214,7 @@ def test_shares_are_shards_and_their_capacity_stands_in_the_allocation() -> None
     request = claim(plain, three)
     assert asked([request], classes, here, ["n1"]).gres == (Gres("shard", "", 4),)
     left = [("shard", 1)] * 4
-    status = status_of(request, pod(), Place("n1"), classes, here.devices("n1"), left)
+    status = status_of(request, [pod()], Place("n1"), classes, here.devices("n1"), left)
     results = status["allocation"]["devices"]["results"]
     assert not left
     assert [(result["device"], result["consumedCapacity"]["shares"]) for result in results] == [
@@ -228,7 +228,7 @@ def test_shares_are_shards_and_their_capacity_stands_in_the_allocation() -> None
         "opaque": {"driver": DRIVER, "parameters": {"class": "gpu"}},
     }
     with pytest.raises(Unfit, match="no device on node n1 for request r0"):
-        status_of(request, pod(), Place("n1"), classes, here.devices("n1"), [("shard", 1)] * 0)
+        status_of(request, [pod()], Place("n1"), classes, here.devices("n1"), [("shard", 1)] * 0)
     many = {"deviceClassName": "gpu", "capacity": {"requests": {"shares": "5"}}}
     with pytest.raises(Unfit):
         asked([claim(many)], classes, here, ["n1"])
@@ -247,9 +247,66 @@ def test_requests_of_several_kinds_get_their_own_devices() -> None:
     here = inventory(slice_of("n1", gpu(0), part(1, 0), part(1, 1)))
     request = claim({"deviceClassName": "mig"}, {"deviceClassName": "gpu"})
     left = [("gpu", 0), ("gpu", 2)]
-    status = status_of(request, pod("p"), Place("n1"), classes, here.devices("n1"), left)
+    status = status_of(request, [pod("p")], Place("n1"), classes, here.devices("n1"), left)
     assert [each["device"] for each in status["allocation"]["devices"]["results"]] == [
         "gpu-1-mig-1g10gb-19-1",
         "gpu-0",
     ]
     assert status["reservedFor"] == [{"resource": "pods", "name": "p", "uid": "u-p"}]
+
+
+def test_a_tainted_device_keeps_claims_off_its_type_on_its_node() -> None:
+    taint = {"key": "example.com/broken", "value": "ecc", "effect": "NoExecute"}
+    here = inventory(slice_of("n1", gpu(0), gpu(1, taints=[taint])), slice_of("n2", gpu(0)))
+    found = asked([claim({"deviceClassName": "gpu"})], classes, here, ["n1", "n2"])
+    assert found.closed == {"n1"}
+    with pytest.raises(Unfit, match=r"device gpu-1 of n1 has the taint example.com/broken, which the request does not"):
+        asked([claim({"deviceClassName": "gpu"})], classes, here, ["n1"])
+    for tolerated in (
+        {"operator": "Exists"},
+        {"key": "example.com/broken", "value": "ecc"},
+        {"key": "example.com/broken", "operator": "Exists", "effect": "NoExecute"},
+    ):
+        request = {"deviceClassName": "gpu", "tolerations": [tolerated]}
+        assert not asked([claim(request)], classes, here, ["n1", "n2"]).closed
+    other = {"deviceClassName": "gpu", "tolerations": [{"key": "example.com/broken", "value": "heat"}]}
+    assert asked([claim(other)], classes, here, ["n1", "n2"]).closed == {"n1"}
+    # A taint that is for information alone keeps no claim away.
+    told = inventory(slice_of("n1", gpu(0, taints=[{**taint, "effect": "None"}])))
+    assert not asked([claim({"deviceClassName": "gpu"})], classes, told, ["n1"]).closed
+
+
+def test_a_rule_taints_the_devices_that_it_selects() -> None:
+    here = inventory(slice_of("n1", gpu(0)), slice_of("n2", gpu(0)))
+    request = claim({"deviceClassName": "gpu"})
+
+    def rule(**selector: Any) -> TaintRule:
+        spec = {"taint": {"key": "k", "effect": "NoSchedule"}, "deviceSelector": selector}
+        return msgspec.convert({"metadata": {"name": "r"}, "spec": spec}, TaintRule)
+
+    for selector, closed in (
+        ({"pool": "n2"}, {"n2"}),
+        ({"driver": DRIVER, "pool": "n1", "device": "gpu-0"}, {"n1"}),
+        ({"device": "gpu-7"}, set()),
+        ({"selectors": [cel("true")]}, set()),
+    ):
+        here.set_rule("r", rule(**selector))
+        assert asked([request], classes, here, ["n1", "n2"]).closed == closed
+    here.set_rule("r", rule())
+    with pytest.raises(Unfit, match="has the taint k"):
+        asked([request], classes, here, ["n1", "n2"])
+    here.set_rule("r", None)
+    assert not asked([request], classes, here, ["n1", "n2"]).closed
+
+
+def test_a_claim_of_several_pods_of_a_gang_counts_once() -> None:
+    here = inventory(slice_of("n1", gpu(0), gpu(1)))
+    both, own = (
+        claim({"deviceClassName": "gpu", "count": 2}, name="both"),
+        claim({"deviceClassName": "gpu"}, name="own"),
+    )
+    found = asked_of([both], ["both"], classes, here, ["n1"])
+    assert found == Asked((), frozenset(), ("both",), (Gres("gpu", "", 2),))
+    assert asked_of([own], [], classes, here, ["n1"]).gres == (Gres("gpu"),)
+    status = status_of(both, [pod("a"), pod("b")], Place("n1"), classes, here.devices("n1"), [("gpu", 0), ("gpu", 1)])
+    assert [user["name"] for user in status["reservedFor"]] == ["a", "b"]

@@ -28,6 +28,7 @@ from spritz.k8s.node_sets import (
     cloud_lines,
     differs,
     plan,
+    revision_of,
 )
 from spritz.k8s.per_machine import machines_of, pod_name
 
@@ -316,3 +317,12 @@ def test_a_set_per_machine_follows_its_machines() -> None:
     assert look([], gone, "b").create == []
     assert "no machine has the labels" in look([], {}).status.conditions[0].message
     assert look(pods, busy, "a", "b", leaves=True).drain.keys() == {"gpu-a", "gpu-b"}
+
+
+def test_annotations_of_a_set_are_a_part_of_its_pods_template() -> None:
+    def revision(**annotations: str) -> str:
+        spec = NodeSetSpec(cluster_ref="lab", cpus=1, memory="1Gi", annotations=annotations or None)
+        return revision_of({"containers": []}, NodeSet(metadata=Metadata(name="gpu"), spec=spec))
+
+    assert len({revision(), revision(a="1"), revision(a="2")}) == 3
+    assert revision() == "122ec23ea1"  # of earlier releases too: an update of the operator replaces no pod

@@ -488,7 +488,9 @@ class Nodes:
             now = self._cluster.timestamp()
             for status in each.setdefault("status", {}).get("containerStatuses") or ():
                 if status["name"] in codes:
-                    status["state"] = {"terminated": {"exitCode": codes[status["name"]], "finishedAt": now}}
+                    reason = "Error" if codes[status["name"]] else "Completed"
+                    ended = {"exitCode": codes[status["name"]], "finishedAt": now, "reason": reason}
+                    status["state"] = {"terminated": ended}
                     status["ready"] = False
             if len(codes) == len(each["spec"]["containers"]):
                 each["status"]["phase"] = "Failed" if any(codes.values()) else "Succeeded"

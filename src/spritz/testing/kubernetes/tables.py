@@ -23,7 +23,10 @@ def age(timestamp: str | None, now: float) -> str:
     if not timestamp:
         return "<unknown>"
     then = datetime.datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()
-    seconds = max(0, int(now - then))
+    seconds = int(now - then)
+    if seconds < -1:
+        return "<invalid>"  # as a server has it: columns of dates are ages
+    seconds = max(0, seconds)
     if seconds < 120:
         return f"{seconds}s"
     minutes = seconds // 60
@@ -131,6 +134,15 @@ _COLUMNS: Final[dict[str, tuple[tuple[str, ...], Callable[[Object], list[Any]]]]
 }
 
 
+#: further columns of `kubectl get -o wide`
+_WIDE: Final[dict[str, tuple[tuple[str, ...], Callable[[Object], list[Any]]]]] = {
+    "pods": (
+        ("IP", "Node"),
+        lambda obj: [(obj.get("status") or {}).get("podIP") or "<none>", obj["spec"].get("nodeName") or "<none>"],
+    ),
+}
+
+
 def of(kind: Kind, objects: list[Object], version: str, now: float, token: str = "") -> Object:
     """The table for `objects`; `token` (`continue`) is set if the list was cut."""
     if kind.custom and kind.columns:
@@ -157,11 +169,13 @@ def of(kind: Kind, objects: list[Object], version: str, now: float, token: str =
 
     else:
         titles, values = _COLUMNS.get(kind.plural, ((), lambda _obj: []))
-        names = ["Name", *titles, "Age"]
-        types, priorities = ["string"] * len(names), [0] * len(names)
+        wide_titles, wide_values = _WIDE.get(kind.plural, ((), lambda _obj: []))
+        names = ["Name", *titles, "Age", *wide_titles]
+        types, priorities = ["string"] * len(names), [0] * (len(names) - len(wide_titles)) + [1] * len(wide_titles)
 
         def cells(obj: Object) -> list[Any]:
-            return [obj["metadata"]["name"], *values(obj), age(obj["metadata"].get("creationTimestamp"), now)]
+            created = age(obj["metadata"].get("creationTimestamp"), now)
+            return [obj["metadata"]["name"], *values(obj), created, *wide_values(obj)]
 
     rows = [
         {
