@@ -70,10 +70,14 @@ class Daemons:
         channel = self._kept.get(key)
         if channel is None or not channel.is_open:
             channel = await self.connect(daemon, caller)
-            replaced, self._kept[key] = self._kept.get(key), channel
-            if replaced is not None:
-                replaced.close()
-            self._make_room()
+            other = self._kept.get(key)
+            if other is not None and other.is_open:
+                # Another request of this caller was faster, and uses its connection by now.
+                channel.close()
+                channel = other
+            else:
+                self._kept[key] = channel
+                self._make_room()
         self._kept.move_to_end(key)
         return channel
 
