@@ -201,7 +201,7 @@ def test_what_cannot_be_archived_is_not_purged(store: Store, tmp_path: Path) -> 
             '["spritz-archive",{"format":1,"cluster":"c1"}]\n["jobs",{"number":1,"colour":"red"}]\n',
             "jobs have no column 'colour'",
         ),
-        ('["spritz-archive",{"format":1,"cluster":"c1"}]\n["users",{}]\n', "line 2: no records are called 'users'"),
+        ('["spritz-archive",{"format":1,"cluster":"c1"}]\n["users",{}]\n', "line 2: unknown kind of record 'users'"),
         ('["spritz-archive",{"format":1,"cluster":"c1"}]\n{"jobs":\n', "line 2 is damaged"),
     ],
 )

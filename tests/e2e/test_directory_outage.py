@@ -89,7 +89,7 @@ def test_known_users_go_on_and_only_what_needs_an_answer_fails_after_the_deadlin
     assert outage.refusal(STRANGER).message == f"the directory of users and groups did not answer for user {STRANGER}"
     outage.end()
     until(lambda: outage.refusal(STRANGER).code == "ESLURM_USER_ID_MISSING", "the directory's answer")
-    assert outage.refusal(STRANGER).hint == f"uid {STRANGER} is no user of the controller's machine"
+    assert outage.refusal(STRANGER).hint == f"the controller's machine has no user with uid {STRANGER}"
 
 
 def test_reconfiguration_waits_for_the_directory_and_no_request_waits_for_it(outage: Outage) -> None:

@@ -90,7 +90,7 @@ def test_nodes_are_made_by_hand_and_what_cannot_be_is_refused_whole(site: Site) 
     assert "c[1-3]" not in site.shown("sinfo", "-h", "-o", "%N")
     assert "State=FUTURE+DYNAMIC_NORM" in site.shown("scontrol", "show", "node", "c2")
     for words, said in (
-        (("nodename=c[3-4]", "state=future"), "there is a node c3 already"),
+        (("nodename=c[3-4]", "state=future"), "node c3 exists already"),
         (("nodename=x", "state=down"), "State=CLOUD, EXTERNAL or FUTURE"),
         (("nodename=x", "state=cloud", "cpu=4"), 'Unknown key "cpu"'),
         (("nodename=x", "state=cloud", "gres=gpu:2"), "is not in GresTypes"),

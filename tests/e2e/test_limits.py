@@ -111,7 +111,7 @@ def test_sacctmgr_asks_and_lists_what_it_was_told(limited: Limited) -> None:
         "  sub||5||00:30:00|normal",
     ]
     loop = limited.command("sacctmgr", "-i", "modify", "account", "phys", "set", "parent=sub")
-    assert (loop.returncode, "would be above itself" in loop.stderr) == (1, True)
+    assert (loop.returncode, "would be its own ancestor" in loop.stderr) == (1, True)
     assert limited.command("sacctmgr", "-i", "add", "account", "phys").stdout == " Nothing new added.\n"
     unknown = limited.command("sacctmgr", "-i", "add", "account", "x", "bogus=3")
     assert unknown.stderr == " Unknown option: bogus=3\n Use keyword 'where' to modify condition\n"

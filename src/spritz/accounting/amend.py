@@ -81,7 +81,7 @@ def modify_jobs(engine: Engine, request: ModifyJobs, uid: int, *, operator: bool
         rows = connection.execute(select(*columns).where(jobs.c.cluster_id == cluster_id, jobs.c.number.in_(newest)))
         chosen = [row for row in rows if any(_picked(row, pick.job_id, pick.tasks) for pick in request.picks)]
         if any(row.ended_at == 0.0 for row in chosen):
-            raise SpritzError("a job that has not ended is changed by scontrol update", code="ESLURM_JOB_NOT_FINISHED")
+            raise SpritzError("use scontrol update for a job that has not ended", code="ESLURM_JOB_NOT_FINISHED")
         if not operator and any(row.uid != uid for row in chosen):
             raise _denied()
         if chosen and values:

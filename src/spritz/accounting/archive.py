@@ -254,7 +254,7 @@ class _Lines:
                     self.complete = row.get("records") == self.records
                     return
                 if name not in TABLES:
-                    raise ArchiveError(f"{path}: line {number}: no records are called {name!r}")
+                    raise ArchiveError(f"{path}: line {number}: unknown kind of record {name!r}")
                 self.records += 1
                 yield name, row
 

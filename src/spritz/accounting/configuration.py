@@ -68,7 +68,7 @@ def database_url(settings: DbdSettings) -> URL:
     if kind == "sqlite":
         if not location.startswith("/"):
             raise SpritzError(
-                f"StorageLoc={location}: the path of SQLite's file is wanted", hint="StorageLoc=/var/lib/slurm/acct.db"
+                f"StorageLoc={location}: expected the path of an SQLite file", hint="StorageLoc=/var/lib/slurm/acct.db"
             )
         return URL.create("sqlite", database=location)
     host, socket = settings.text("StorageHost"), _socket(settings, kind)

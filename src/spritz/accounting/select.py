@@ -54,9 +54,9 @@ def need_few(picks: tuple[JobPick, ...]) -> None:
     """Raises SpritzError if a query names too many jobs: the request is held in memory."""
     if len(picks) > PICKS_MAX:
         raise SpritzError(
-            f"{len(picks)} jobs are named in one question",
+            f"{len(picks)} jobs are named in one request",
             code="ESLURM_INVALID_JOB_ID",
-            hint=f"at most {PICKS_MAX} are taken; ask in parts",
+            hint=f"at most {PICKS_MAX} are accepted; split the request",
         )
 
 

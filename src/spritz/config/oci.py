@@ -88,7 +88,7 @@ def _check(fields: Fields, place: Location, diagnostics: Diagnostics) -> None:
         pattern = str(values.get(key) or "")
         unknown = next((letter for letter in re.findall("%(.?)", pattern) if letter not in _REPLACED), None)
         if unknown is not None:
-            diagnostics.error(places[key], f"{key}={shown(pattern)}: nothing stands for %{unknown}", key=key)
+            diagnostics.error(places[key], f"{key}={shown(pattern)}: unknown pattern %{unknown}", key=key)
     for key in _EXPRESSIONS:
         try:
             re.compile(str(values.get(key) or ""))

@@ -58,7 +58,7 @@ def kept_nodes(text: str) -> tuple[tuple[tuple[str, ...], int], ...]:
         names += hostlist.expand(nodes if colon else item)
         if colon:
             if not count.isdigit() or not int(count):
-                raise ValueError(f"{count!r} is no count of nodes")
+                raise ValueError(f"{count!r} is not a number of nodes")
             kept.append((tuple(names), int(count)))
             names = []
     if names:
@@ -79,7 +79,7 @@ def changed_exceptions(policy: PowerPolicy, key: str, sign: str, text: str) -> P
         return replace(policy, kept=(*policy.kept, *kept) if sign else kept)
     field = {"SuspendExcParts": "kept_partitions", "SuspendExcStates": "kept_states"}.get(key)
     if field is None:
-        raise ValueError(f"{key} is no list of exceptions")
+        raise ValueError(f"{key} is not a list of exceptions")
     words = words_of(text if field == "kept_partitions" else text.upper())
     if field == "kept_states" and not _STATES.issuperset(words):
         raise ValueError(text)

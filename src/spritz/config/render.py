@@ -98,7 +98,7 @@ def _record(kind: str, record: Mapping[str, Value]) -> str:
 def _pair(table: Mapping[str, Key], name: str, value: Value) -> str:
     key = table.get(name.lower())
     if key is None:
-        raise ValueError(f"no key of Slurm's: {shown(name)}")
+        raise ValueError(f"Slurm has no key {shown(name)}")
     text = value if isinstance(value, str) else key.kind.write(value)
     key.kind.parse(text)
     return f"{key.name}={quoted(text)}"

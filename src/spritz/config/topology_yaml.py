@@ -140,7 +140,7 @@ def _network(reader: _Reader, node: yaml.Node) -> Network | None:
         return None
     kind = kinds[0]
     if kind in ("ring", "torus3d"):
-        reader.error(keys[kind], f"Topology {shown(name)}: {kind} is not built", "tree, block and flat are")
+        reader.error(keys[kind], f"Topology {shown(name)}: {kind} is not supported", "supported: tree, block and flat")
         return None
     read_kind = {"tree": _tree, "block": _blocks, "flat": _flat}[kind]
     return Network(
@@ -171,7 +171,7 @@ def _blocks(reader: _Reader, node: yaml.Node) -> TopologyFile:
 
 def _flat(reader: _Reader, node: yaml.Node) -> TopologyFile:
     if isinstance(node, yaml.MappingNode):
-        reader.error(node, "flat: options of a flat topology are not built", "write flat: true")
+        reader.error(node, "flat: options of a flat topology are not supported", "write flat: true")
     elif not reader.flag(node, "flat"):
         reader.error(node, "flat: expected true")
     return TopologyFile()

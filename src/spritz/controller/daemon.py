@@ -402,7 +402,7 @@ class _Daemon:
     def _core_failed(self, error: Exception) -> None:
         """Stop and recover from the journal: the state in memory and the journal differ."""
         self._failure = SpritzError(
-            f"slurmctld cannot go on with what it has in memory: {error!r}; what was acknowledged is in the journal",
+            f"slurmctld cannot continue with its state in memory: {error!r}; acknowledged changes are in the journal",
             hint="this is a fault of Spritz; the log has its traceback",
         )
         self._stopping.set()

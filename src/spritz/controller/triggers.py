@@ -75,7 +75,7 @@ class TriggerRequests:
             slurm_user, ourselves = context.configuration.settings.slurm_user, os.geteuid()
             everybody = ourselves == 0 and slurm_user == "root"
             if not everybody and caller.uid != ourselves and caller.user != slurm_user:
-                return Rejection(code="ESLURM_ACCESS_DENIED", hint="only SlurmUser sets triggers")
+                return Rejection(code="ESLURM_ACCESS_DENIED", hint="only SlurmUser may set triggers")
         context.writer.handle(command, caller, call.reply)
         return DEFERRED
 

@@ -85,7 +85,7 @@ def check_reservation(state: State, spec: JobSpec) -> None:
         if reservation is None:
             raise Refused("ESLURM_RESERVATION_INVALID", hint=f"there is no reservation {name}")
         if not admits(reservation, spec):
-            raise Refused("ESLURM_RESERVATION_ACCESS", hint=f"reservation {name} is for others")
+            raise Refused("ESLURM_RESERVATION_ACCESS", hint=f"the job may not use reservation {name}")
 
 
 def users_of(state: State, name: str) -> list[Job]:

@@ -27,7 +27,7 @@ def reserved_ports(state: State, spec: StepSpec, nodes: Sequence[StepNode]) -> t
     # One port for each task of the fullest node, plus one, as in Slurm.
     count = spec.ports or max(len(node.task_ids) for node in nodes) + 1
     if not first or count > last - first + 1:
-        raise Refused("ESLURM_PORTS_INVALID", hint="MpiParams=ports=FIRST-LAST says which there are")
+        raise Refused("ESLURM_PORTS_INVALID", hint="MpiParams=ports=FIRST-LAST sets the ports that steps may have")
     taken = {
         port
         for node in nodes

@@ -28,24 +28,24 @@ def label_of(policy: McsPolicy, spec: JobSpec, groups: Collection[str]) -> str:
     asked, wanted = spec.mcs_label, policy.enforced or spec.sharing is Sharing.MCS
     if policy.plugin == "none":
         if asked or spec.sharing is Sharing.MCS:
-            raise BadLabel("there are no labels: MCSPlugin is mcs/none")
+            raise BadLabel("labels are disabled: MCSPlugin is mcs/none")
         return ""
     if not asked and not wanted:
         return ""
     if policy.plugin == "label":
         if not asked:
-            raise BadLabel("jobs need a label here: --mcs-label")
+            raise BadLabel("jobs need a label: use --mcs-label")
         return asked
     if policy.plugin == "group":
         member_of = [name for name in policy.groups if name in groups]
         if asked and asked not in member_of:
-            raise BadLabel(f"{asked} is not one of your groups that give a label")
+            raise BadLabel(f"{asked} is not one of your groups that serve as a label")
         if not member_of and policy.enforced:
-            raise BadLabel("none of your groups gives a label")
+            raise BadLabel("none of your groups serves as a label")
         return asked or next(iter(member_of), "")
     default = spec.user if policy.plugin == "user" else spec.account
     if asked and asked != default:
-        raise BadLabel(f"the label is {default or 'that of an account'}, and no other")
+        raise BadLabel(f"the label must be {default or 'that of an account'}")
     if not default:
         raise BadLabel(f"the job has no {policy.plugin}")
     return default

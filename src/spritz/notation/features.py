@@ -148,7 +148,7 @@ class _Parser:
         self.position += 1
         count = unsigned(self.peek(), _COUNT_MAX)
         if not count:
-            raise self.fail(f"`{shown(self.peek())}' is no count of nodes")
+            raise self.fail(f"`{shown(self.peek())}' is not a number of nodes")
         self.position += 1
         if isinstance(tree, Group):
             return Group(tree.kind, tree.parts, count)

@@ -87,7 +87,7 @@ class Description:
         name.
         """
         if not name or "=" in name or "\0" in name + value:
-            raise FieldError(f'"{name}" is no name of a variable')
+            raise FieldError(f'"{name}" is not the name of a variable')
         if not self.environment:
             return
         start = octets(name) + b"="

@@ -167,7 +167,7 @@ def _write_sharing(d: Description, name: str, value: Any) -> None:
     number = given(name, value, NO_VAL16)
     word = next((word for word, code in _SHARING.items() if code == number), None)
     if word is None and number is not None:
-        raise FieldError(f"{name}: {number} is none of JOB_SHARED_NONE, JOB_SHARED_OK, JOB_SHARED_USER and NO_VAL16")
+        raise FieldError(f"{name}: {number} is not one of JOB_SHARED_NONE, JOB_SHARED_OK, JOB_SHARED_USER and NO_VAL16")
     d.put("sharing", word or None)
 
 
@@ -177,7 +177,7 @@ def _read_script(d: Description) -> str | None:
 
 def _write_script(d: Description, name: str, value: Any) -> None:
     if d.modify:
-        raise FieldError(f"{name}: the script of a job does not change")
+        raise FieldError(f"{name}: the script of a job cannot be changed")
     d.script = octets(text_of(name, value))
 
 
@@ -199,7 +199,7 @@ def _write_mail(d: Description, name: str, value: Any) -> None:
     number = number_of(name, value)
     unknown = number & ~sum(numbers.MAIL.values())
     if unknown:
-        raise FieldError(f"{name}: there is no mail of kind {unknown:#x}")
+        raise FieldError(f"{name}: there is no mail type {unknown:#x}")
     d.put("mail_types", [word for word, bit in numbers.MAIL.items() if number & bit])
 
 
@@ -218,7 +218,7 @@ def _write_bits(d: Description, name: str, value: Any) -> None:
     number = number_of(name, value)
     supported = sum(_BITS.values()) | sum(_BINDS.values()) | numbers.KILL_INV_DEP | numbers.NO_KILL_INV_DEP
     if number & ~supported:
-        raise FieldError(f"{name}: {number & ~supported:#x} means nothing here")
+        raise FieldError(f"{name}: {number & ~supported:#x} is not a known flag")
     before = _read_bits(d)
     for field, bit in _BITS.items():
         if (number ^ before) & bit:

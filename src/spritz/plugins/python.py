@@ -47,7 +47,7 @@ class Refused(Exception):
         super().__init__(text)
         self.text = text
         if code != "SLURM_ERROR" and code not in ESLURM:
-            raise ValueError(f"{code} is no error of Slurm's")
+            raise ValueError(f"{code} is not an error of Slurm")
         self.number = -1 if code == "SLURM_ERROR" else ESLURM[code][0]
 
 

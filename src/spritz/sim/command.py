@@ -194,5 +194,5 @@ def _breakdowns(text: str) -> tuple[str, ...]:
     words = tuple(text.split(","))
     for word in words:
         if word not in BREAKDOWNS:
-            raise ArgumentTypeError(f"{word!r} is none of {', '.join(BREAKDOWNS)}")
+            raise ArgumentTypeError(f"{word!r} is not one of {', '.join(BREAKDOWNS)}")
     return words

@@ -214,7 +214,7 @@ def test_usage_is_rolled_up_before_it_is_told_and_others_is_private_if_so_config
 def test_no_question_names_more_jobs_than_memory_is_kept_for(store: Store) -> None:
     many = tuple(JobPick(job_id=number) for number in range(1, PICKS_MAX + 2))
     assert asked(store, 0, SelectJobs(picks=many[1:]))
-    with pytest.raises(SpritzError, match=f"{PICKS_MAX + 1} jobs are named in one question"):
+    with pytest.raises(SpritzError, match=f"{PICKS_MAX + 1} jobs are named in one request"):
         asked(store, 0, SelectJobs(picks=many))
 
 

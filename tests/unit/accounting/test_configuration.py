@@ -52,7 +52,7 @@ def test_postgresql_sqlite_and_urls(tmp_path: Path) -> None:
     )
     assert url(tmp_path, "StorageType=sqlite\nStorageLoc=/var/acct.db\n") == "sqlite:////var/acct.db"
     assert url(tmp_path, 'StorageUrl="postgresql://u@h/d"\nStoragePass=x\n') == "postgresql+psycopg://u:x@h/d"
-    with pytest.raises(SpritzError, match="path of SQLite's file"):
+    with pytest.raises(SpritzError, match="path of an SQLite file"):
         url(tmp_path, "StorageType=sqlite\nStorageLoc=acct.db\n")
     with pytest.raises(DatabaseError, match="no support for oracle"):
         url(tmp_path, "StorageUrl=oracle://h/d\n")

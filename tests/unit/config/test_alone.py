@@ -49,7 +49,7 @@ def test_other_kinds_are_refused_in_words(path: str, given: str, message: str) -
         ("topology.conf", "SwitchName=s Nodes=n[1-2]\n", "Nodes=n1\n", "SwitchName or BlockName is missing"),
         ("topology.yaml", "- topology: one\n  flat: true\n", "[", "this is no YAML"),
         ("job_container.conf", "BasePath=/x Dirs=/tmp,/y\n", "Dirs=tmp\n", "Dirs=tmp"),
-        ("oci.conf", "RunTimeRun=a RunTimeKill=b RunTimeDelete=c\n", "RunTimeRun=%x\n", "nothing stands for %x"),
+        ("oci.conf", "RunTimeRun=a RunTimeKill=b RunTimeDelete=c\n", "RunTimeRun=%x\n", "unknown pattern %x"),
         ("helpers.conf", "Feature=a Helper=/bin/true\n", "Fature=a\n", "Fature"),
     ],
 )

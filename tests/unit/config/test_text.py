@@ -134,7 +134,7 @@ def test_what_no_file_can_hold_is_refused(value: str) -> None:
 
 
 def test_a_key_that_is_none_is_refused_when_written() -> None:
-    with pytest.raises(ValueError, match="no key of Slurm's: Colour"):
+    with pytest.raises(ValueError, match="Slurm has no key Colour"):
         slurm_conf({"Colour": "red"})
 
 

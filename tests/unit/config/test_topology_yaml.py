@@ -109,7 +109,7 @@ def test_all_that_is_wrong_is_named_at_once_with_its_line(tmp_path: Path) -> Non
             "topology.yaml:12: Topology a is defined twice",
             "topology.yaml:21: topology is missing (write topology: NAME)",
             "topology.yaml:23: Topology c: expected one of tree, block and flat",
-            "topology.yaml:27: Topology d: ring is not built (tree, block and flat are)",
+            "topology.yaml:27: Topology d: ring is not supported (supported: tree, block and flat)",
             "topology.yaml:7: Switch s2: Nodes=n[5-9] is not configured",
             "topology.yaml:7: Switch s2: node n2 is on s1 already",
             "topology.yaml:9: Switch top: Switches=s3 is not defined (did you mean s1?)",

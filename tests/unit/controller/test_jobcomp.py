@@ -306,7 +306,7 @@ def test_what_was_not_posted_is_posted_by_the_next_daemon(tmp_path: Path, receiv
 
 def test_a_location_that_is_no_url_is_refused() -> None:
     for location in ("", "ftp://host/x", "http://", "http://host:port/x"):
-        with pytest.raises(SpritzError, match="the URL of a server is wanted"):
+        with pytest.raises(SpritzError, match="expected the URL of a server"):
             Server(location, ())
 
 

@@ -166,7 +166,7 @@ def _check_tree(cluster: str, parents: dict[str, str]) -> None:
         at = account
         while at not in sound:
             if at in path:
-                raise BookError(f"account {account} would be above itself on cluster {cluster}")
+                raise BookError(f"account {account} would be its own ancestor on cluster {cluster}")
             path.append(at)
             above = parents.get(at)
             if not above:

@@ -59,7 +59,7 @@ class DynamicNodes:
         if report.line:
             configs = node_configs(report.line, context.configuration.loaded)
             if len(configs) != 1:
-                raise SpritzError("a daemon is one node", code="ESLURM_INVALID_NODE_NAME")
+                raise SpritzError("a node daemon registers exactly one node", code="ESLURM_INVALID_NODE_NAME")
             config = configs[0]
         admit = AdmitNode(
             hostname=report.hostname,

@@ -67,7 +67,7 @@ class EventStream:
             raise SpritzError(
                 f"events before {oldest} are no longer kept",
                 code="ESLURM_NOT_SUPPORTED",
-                hint=f"ask since {oldest - 1}",
+                hint=f"ask for events since {oldest - 1}",
             )
         async for _, events in self._after(request.since, follow=True):
             yield EventBatch(events=[plain(number, event) for number, event in events])

@@ -76,7 +76,7 @@ class ExplainQueries:
             self._reply(call, Explanations(now=now, explanations=[past(job) for job in jobs]))
             return DEFERRED
         if len(self._running) >= CHILDREN_MAX:
-            return Rejection(code="ESLURM_MAX_JOB_COUNT", hint="too many explanations at once; ask again")
+            return Rejection(code="ESLURM_MAX_JOB_COUNT", hint="too many explanations at once; try again")
         # Looked up here, since the child cannot.
         owner = context.identity.caller_of(jobs[0].spec.uid)
         viewer = caller.user if hides_jobs(context.machine.state, caller) else None
@@ -87,7 +87,7 @@ class ExplainQueries:
         def done(result: bytes | None) -> None:
             self._running.discard(child)
             self._reply(
-                call, _decode(result) if result else Rejection(code="ESLURM_INTERNAL", hint="its log says more")
+                call, _decode(result) if result else Rejection(code="ESLURM_INTERNAL", hint="see the log of slurmctld")
             )
 
         child = Child("explain", work, done, context.log, nice=0)

@@ -40,7 +40,7 @@ class ShareQueries:
         context = self._context
         caller = context.identity.caller(call)
         if len(self._running) >= CHILDREN_MAX:
-            return Rejection(code="ESLURM_MAX_JOB_COUNT", hint="too many such questions at once; ask again")
+            return Rejection(code="ESLURM_MAX_JOB_COUNT", hint="too many such requests at once; try again")
         state, now = context.machine.state, context.clock.now()
         everything = operates(state, caller)
 
@@ -49,7 +49,7 @@ class ShareQueries:
 
         def done(result: bytes | None) -> None:
             self._running.discard(child)
-            answer = _decode(result) if result else Rejection(code="ESLURM_INTERNAL", hint="its log says more")
+            answer = _decode(result) if result else Rejection(code="ESLURM_INTERNAL", hint="see the log of slurmctld")
             context.writer.when_durable(lambda: call.reply(answer))
 
         child = Child("shares", work, done, context.log, nice=0)

@@ -174,7 +174,7 @@ class Submissions:
         """Refusals that need no further checks."""
         uid = command.spec.uid
         if uid not in (-1, caller.uid) and not caller.admin:
-            return Rejection(code="ESLURM_USER_ID_MISSING", hint="only administrators submit for other users")
+            return Rejection(code="ESLURM_USER_ID_MISSING", hint="only administrators may submit for other users")
         if command.spec.gid not in (-1, caller.gid, *caller.groups) and not caller.admin:
             return Rejection(code="ESLURM_GROUP_ID_MISSING", hint="the job's group must be one of its user's")
         runs_as = uid if uid >= 0 else caller.uid
@@ -254,7 +254,7 @@ class Submissions:
         runner, entry = context.configuration.slurmd_user, context.configuration.slurmd_user_entry
         runner_uid = -1 if entry is None else entry.uid
         if uid != runner_uid and not context.identity.person(uid).known:
-            return Rejection(code="ESLURM_USER_ID_MISSING", hint=f"uid {uid} is no user of the controller's machine")
+            return Rejection(code="ESLURM_USER_ID_MISSING", hint=f"the controller's machine has no user with uid {uid}")
         if runner_uid not in (0, uid):
             return Rejection(
                 code="ESLURM_USER_ID_MISSING",

@@ -163,7 +163,7 @@ class Server:
             host = port = None
         if url.scheme not in ("http", "https") or not host:
             raise SpritzError(
-                f"JobCompLoc={location}: the URL of a server is wanted", hint="http://localhost:9200/slurm/_doc"
+                f"JobCompLoc={location}: expected the URL of a server", hint="http://localhost:9200/slurm/_doc"
             )
         self._host, self._port, self._tls = host, port, url.scheme == "https"
         self._target = (url.path or "/") + (f"?{url.query}" if url.query else "")

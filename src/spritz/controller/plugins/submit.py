@@ -211,7 +211,7 @@ async def renew_plugins(context: Context, configuration: Configuration) -> None:
     try:
         fresh = await begin_plugins(context, configuration)
     except SpritzError as error:
-        context.log.error("plugins.refused", detail=error.message, hint="the plugins before stay in force")
+        context.log.error("plugins.refused", detail=error.message, hint="the earlier plugins stay in force")
         return
     if configuration is not context.configuration:  # the configuration was read again meanwhile
         if fresh is not None and fresh.host is not None:

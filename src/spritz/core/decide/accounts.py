@@ -44,7 +44,10 @@ def change_policy(context: DecisionContext, command: ChangePolicy) -> Done:
     """Take over an edit of the policy. Refused if it applies to another policy than the present one."""
     version = context.state.rules.version
     if version != command.change.base:
-        raise Refused("SLURM_ERROR", hint=f"the controller has version {version}")
+        raise Refused(
+            "SLURM_ERROR",
+            hint=f"the edit is of version {command.change.base} of the policy, the controller has version {version}",
+        )
     context.record(PolicyAmended(at=context.now, change=command.change))
     _follow_limits(context)
     return Done()

@@ -88,7 +88,7 @@ def create_partition(context: DecisionContext, command: CreatePartition) -> Done
     need_admin(context)
     partition = command.partition
     if not partition.name or partition.name in context.state.partitions:
-        raise Refused("ESLURM_INVALID_PARTITION_NAME", hint="a partition of that name exists")
+        raise Refused("ESLURM_INVALID_PARTITION_NAME", hint="a partition of that name exists already")
     if not partition.preempt_mode:
         words = ",".join(context.state.settings.preemption.mode) or "OFF"
         partition = msgspec.structs.replace(partition, preempt_mode=words)
@@ -114,7 +114,7 @@ def update_partition(context: DecisionContext, command: UpdatePartition) -> Done
     fields = set(Partition.__struct_fields__) - {"name"}
     unknown = [name for name in command.changes if name not in fields]
     if unknown:
-        raise Refused("ESLURM_NOT_SUPPORTED", hint=f"{unknown[0]} of a partition cannot be updated")
+        raise Refused("ESLURM_NOT_SUPPORTED", hint=f"the partition field {unknown[0]} cannot be updated")
     plain = msgspec.to_builtins(old) | command.changes
     try:
         partition = msgspec.convert(plain, Partition)
@@ -139,7 +139,7 @@ def delete_partition(context: DecisionContext, command: DeletePartition) -> Done
         for job_id in group:
             job = state.jobs[job_id]
             if job.partition == command.name or command.name in job.spec.partitions:
-                raise Refused("ESLURM_PARTITION_IN_USE", hint=f"job {job_id} uses it")
+                raise Refused("ESLURM_PARTITION_IN_USE", hint=f"job {job_id} still uses it")
     context.record(PartitionDeleted(at=context.now, name=command.name))
     return Done()
 

@@ -39,7 +39,7 @@ def update_crontab(context: DecisionContext, command: UpdateCrontab) -> CrontabU
     if uid != context.caller.uid and not context.caller.admin:
         raise Refused("ESLURM_ACCESS_DENIED")
     if len(command.text) > TEXT_LENGTH_MAX:
-        raise Refused("ESLURM_PATHNAME_TOO_LONG", hint=f"a crontab has {TEXT_LENGTH_MAX} characters at most")
+        raise Refused("ESLURM_PATHNAME_TOO_LONG", hint=f"a crontab may have at most {TEXT_LENGTH_MAX} characters")
     if not command.text and (command.jobs or uid not in state.crontabs):
         raise Refused("ESLURM_JOB_SCRIPT_MISSING")
     count = len(command.jobs)
@@ -76,7 +76,9 @@ def refusal(command: SubmitJob, code: str, message: str = "") -> CrontabUpdated:
 def _job(context: DecisionContext, command: SubmitJob, uid: int, number: int) -> Job:
     spec = command.spec
     if spec.cron is None or not spec.batch or spec.array or spec.uid not in (-1, uid):
-        raise Refused("ESLURM_NOT_SUPPORTED", hint="an entry of a crontab is one batch job of its user")
+        raise Refused(
+            "ESLURM_NOT_SUPPORTED", hint="an entry of a crontab must be a single batch job of the crontab's owner"
+        )
     if not (command.script or spec.script_key):
         raise Refused("ESLURM_JOB_SCRIPT_MISSING")
     try:

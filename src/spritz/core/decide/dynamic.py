@@ -42,7 +42,7 @@ def add_nodes(context: DecisionContext, command: AddNodes) -> Done:
             message = "nodes are created with State=CLOUD, EXTERNAL or FUTURE; others come with `slurmd -Z`"
             raise Refused("ESLURM_INVALID_NODE_STATE", message=message)
         if config.name in context.state.nodes:
-            raise Refused("ESLURM_INVALID_NODE_NAME", message=f"there is a node {config.name} already")
+            raise Refused("ESLURM_INVALID_NODE_NAME", message=f"node {config.name} exists already")
     _add(context, command.nodes)
     return Done()
 

@@ -242,7 +242,9 @@ def _changed(context: DecisionContext, node: Node, changes: dict[str, object]) -
                 if not set(active) <= set(replace(node, config=config).available):
                     raise Refused("ESLURM_ACTIVE_FEATURE_NOT_SUBSET")
                 if not active and node.available:
-                    raise Refused("ESLURM_NOT_SUPPORTED", hint="to leave none active, take them from AvailableFeatures")
+                    raise Refused(
+                        "ESLURM_NOT_SUPPORTED", hint="to have no active features, remove them from AvailableFeatures"
+                    )
                 node = replace(node, features_active=active)
             elif name == "topology":
                 text = msgspec.convert(value, str)
@@ -253,7 +255,7 @@ def _changed(context: DecisionContext, node: Node, changes: dict[str, object]) -
             elif name in _CONFIG_FIELDS:
                 config = replace(config, **{name: msgspec.convert(value, _CONFIG_FIELDS[name])})
             else:
-                raise Refused("ESLURM_NOT_SUPPORTED", hint=f"{name} of a node cannot be updated")
+                raise Refused("ESLURM_NOT_SUPPORTED", hint=f"the node field {name} cannot be updated")
         except msgspec.ValidationError as error:
             raise Refused("ESLURM_NOT_SUPPORTED", hint=f"{name}: {error}") from error
     return replace(node, config=config)

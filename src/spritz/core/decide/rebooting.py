@@ -42,7 +42,7 @@ def reboot_nodes(context: DecisionContext, command: RebootNodes) -> Done:
     if not context.state.settings.power.reboots:
         raise Refused("ESLURM_DISABLED", message="RebootProgram is not configured")
     if command.next_state not in ("", "RESUME", "DOWN"):
-        raise Refused("ESLURM_INVALID_NODE_STATE", message="nextstate is RESUME or DOWN")
+        raise Refused("ESLURM_INVALID_NODE_STATE", message="nextstate must be RESUME or DOWN")
     nodes = []
     for name in command.names or context.state.nodes:
         node = context.state.nodes.get(name)
@@ -50,7 +50,7 @@ def reboot_nodes(context: DecisionContext, command: RebootNodes) -> Done:
             raise Refused("ESLURM_INVALID_NODE_NAME", message=f"there is no node {name}")
         if node.state is NodeState.FUTURE or is_away(node):
             if command.names:
-                raise Refused("ESLURM_INVALID_NODE_STATE", message=f"{name} is not up, or being rebooted already")
+                raise Refused("ESLURM_INVALID_NODE_STATE", message=f"{name} is not up, or is being rebooted already")
             continue
         nodes.append(node)
     for node in nodes:
@@ -90,7 +90,7 @@ def order_reboots(context: DecisionContext, nodes: Iterable[Node], features: tup
 def cancelled(node: Node) -> tuple[NodeState, int, str]:
     """State, flags and reason without the reboot; a drain by ASAP is lifted."""
     if not node.flags & REBOOTS:
-        raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"{node.name} is not to be rebooted")
+        raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"no reboot of {node.name} is pending")
     flags = node.flags & ~REBOOTS
     if node.flags & _DRAIN and node.reason.startswith(ASAP_REASON):
         flags &= ~_DRAIN

@@ -42,7 +42,7 @@ def register_node(context: DecisionContext, report: RegisterNode) -> Registered:
     """
     node = context.state.nodes.get(report.name)
     if node is None:
-        raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"the configuration has no node {report.name}")
+        raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"node {report.name} is not in the configuration")
     settings, shortage = context.state.settings, ""
     if not settings.config_overrides:
         least = settings.cloud_memory_percent if node.flags & NodeFlag.CLOUD else settings.memory_percent

@@ -57,7 +57,9 @@ def create_reservation(context: DecisionContext, command: CreateReservation) -> 
     number = state.next_reservation_id
     name = asked.name or _invented_name(asked, number)
     if "," in name or not name.isprintable() or " " in name or len(name) > 255 or name[0] == "-":
-        raise Refused("ESLURM_RESERVATION_INVALID", hint="a name has neither commas nor blanks, nor a dash in front")
+        raise Refused(
+            "ESLURM_RESERVATION_INVALID", hint="a name must not contain commas or blanks, nor begin with a dash"
+        )
     if not (asked.users or asked.accounts or asked.groups):
         raise Refused("ESLURM_RESERVATION_EMPTY")
     flags = _ordered(asked.flags or ())
@@ -99,7 +101,7 @@ def _invented_name(asked: ReservationRequest, number: int) -> str:
 def _ordered(flags: tuple[str, ...]) -> tuple[str, ...]:
     unknown = [flag for flag in flags if flag not in FLAGS]
     if unknown:
-        raise Refused("ESLURM_NOT_SUPPORTED", hint=f"flag {unknown[0]} of a reservation is not supported")
+        raise Refused("ESLURM_NOT_SUPPORTED", hint=f"the reservation flag {unknown[0]} is not supported")
     return tuple(flag for flag in FLAGS if flag in flags)
 
 
@@ -109,15 +111,15 @@ def _times(asked: ReservationRequest, flags: tuple[str, ...], now: float) -> tup
         start_at = now + asked.float_seconds
     forced = "FORCE_START" in flags
     if forced and not any(flag in PERIODS for flag in flags):
-        raise Refused("ESLURM_INVALID_TIME_VALUE", hint="FORCE_START is for recurring reservations")
+        raise Refused("ESLURM_INVALID_TIME_VALUE", hint="FORCE_START works only for recurring reservations")
     if start_at < now - LATE_SECONDS and not forced:
-        raise Refused("ESLURM_INVALID_TIME_VALUE", hint="it would have begun in the past")
+        raise Refused("ESLURM_INVALID_TIME_VALUE", hint="the start time is in the past")
     if asked.end_at is not None:
         end_at = asked.end_at
     elif asked.duration_seconds is not None:
         end_at = start_at + asked.duration_seconds
     else:
-        raise Refused("ESLURM_INVALID_TIME_VALUE", hint="an end or a duration must be given")
+        raise Refused("ESLURM_INVALID_TIME_VALUE", hint="EndTime or Duration is required")
     if forced and end_at > start_at:
         start_at, end_at = _present(start_at, end_at, flags, asked, now)
     _check_end(start_at, end_at, flags, now)
@@ -144,10 +146,10 @@ def _present(
 
 def _check_end(start_at: float, end_at: float, flags: tuple[str, ...], now: float) -> None:
     if end_at <= start_at or end_at <= now:
-        raise Refused("ESLURM_INVALID_TIME_VALUE", hint="it would end before it begins, or in the past")
+        raise Refused("ESLURM_INVALID_TIME_VALUE", hint="the end time is before the start time, or in the past")
     period = min((seconds for flag, seconds in PERIODS.items() if flag in flags), default=end_at - start_at)
     if end_at - start_at > period:
-        raise Refused("ESLURM_INVALID_TIME_VALUE", hint="it would overlap its next occurrence")
+        raise Refused("ESLURM_INVALID_TIME_VALUE", hint="the reservation would overlap its own next occurrence")
 
 
 def _with_people(state: State, draft: Reservation, asked: ReservationRequest) -> Reservation:
@@ -219,7 +221,7 @@ def _with_place(state: State, draft: Reservation, asked: ReservationRequest) -> 
         raise Refused("ESLURM_INVALID_PARTITION_NAME", hint="PART_NODES needs PartitionName and Nodes=ALL")
     if nodes is not None:
         if not nodes:
-            raise Refused("ESLURM_INVALID_NODE_NAME", hint="no node is named")
+            raise Refused("ESLURM_INVALID_NODE_NAME", hint="no nodes are named")
         nodes = tuple(dict.fromkeys(nodes))
         flags |= {"SPEC_NODES"}
     elif not draft.partition:
@@ -243,9 +245,9 @@ def _check_replacing(flags: set[str], asked: ReservationRequest) -> None:
     if not flags & set(REPLACING):
         return
     if asked.nodes is not None:
-        raise Refused("ESLURM_INVALID_NODE_NAME", hint="named nodes are not replaced")
+        raise Refused("ESLURM_INVALID_NODE_NAME", hint="nodes that are named cannot be replaced")
     if asked.core_counts is not None or asked.cpu_count is not None or asked.gres or asked.gres_per_node:
-        raise Refused("ESLURM_INVALID_CPU_COUNT", hint="only whole nodes are replaced, not cores or devices")
+        raise Refused("ESLURM_INVALID_CPU_COUNT", hint="only whole nodes can be replaced, not cores or devices")
 
 
 def _check_licenses(state: State, draft: Reservation, now: float) -> None:
@@ -266,7 +268,9 @@ def _check_licenses(state: State, draft: Reservation, now: float) -> None:
                 left[name] = left.get(name, 0) - count
     for name, count in draft.licenses:
         if count < 1 or count > left.get(name, 0):
-            raise Refused("ESLURM_INVALID_LICENSES", hint=f"{max(0, left.get(name, 0))} of {name} are left then")
+            raise Refused(
+                "ESLURM_INVALID_LICENSES", hint=f"{max(0, left.get(name, 0))} of license {name} are free at that time"
+            )
 
 
 # -- update
@@ -318,7 +322,7 @@ def _moved(context: DecisionContext, draft: Reservation, asked: ReservationReque
         if draft.began and not draft.floating:
             raise Refused("ESLURM_RSV_ALREADY_STARTED")
         if asked.start_at < context.now - LATE_SECONDS:
-            raise Refused("ESLURM_INVALID_TIME_VALUE", hint="it would have begun in the past")
+            raise Refused("ESLURM_INVALID_TIME_VALUE", hint="the start time is in the past")
         end_at += asked.start_at - start_at
         start_at = asked.start_at
     if asked.duration_seconds is not None:
@@ -358,7 +362,7 @@ def _replaced(context: DecisionContext, old: Reservation, draft: Reservation, as
     elif grows and draft.nodes:
         place(state, draft, WantedResources(nodes=draft.nodes), context.now)
     if not draft.nodes and not draft.licenses:
-        raise Refused("ESLURM_INVALID_LICENSES", hint="nothing would be left of it: delete it")
+        raise Refused("ESLURM_INVALID_LICENSES", hint="the reservation would be empty: delete it instead")
     return draft
 
 
@@ -386,7 +390,7 @@ def _resized(context: DecisionContext, draft: Reservation, count: int) -> Reserv
     # The sort is stable: nodes in use first, then in their order, so that the last free ones are released.
     keep = sorted(draft.nodes, key=lambda name: name not in used)[:count]
     if used - set(keep):
-        raise Refused("ESLURM_NODES_BUSY", hint="its jobs run on more nodes")
+        raise Refused("ESLURM_NODES_BUSY", hint="jobs of the reservation run on more nodes")
     return counted(state, replace(draft, nodes=tuple(name for name in draft.nodes if name in keep)))
 
 
@@ -435,7 +439,7 @@ def delete_reservation(context: DecisionContext, command: DeleteReservation) -> 
     if reservation is None or not (by_users or "USER_DELETE" in reservation.flags):
         need_operator(context)
     elif not is_operator(context) and not _may_use(context.state, reservation, caller):
-        raise Refused("ESLURM_ACCESS_DENIED", hint=f"reservation {command.name} is for others")
+        raise Refused("ESLURM_ACCESS_DENIED", hint=f"you may not use reservation {command.name}")
     if reservation is None:
         raise Refused("ESLURM_RESERVATION_INVALID")
     if users_of(context.state, command.name):

@@ -60,7 +60,7 @@ def with_nodes(state: State, draft: Reservation, wanted: WantedResources, now: f
         if count < 1:
             raise Refused("ESLURM_INVALID_NODE_COUNT")
         if len(names) < count:
-            raise Refused("ESLURM_NODES_BUSY", hint=f"{len(names)} nodes are free then, {count} are wanted")
+            raise Refused("ESLURM_NODES_BUSY", hint=f"{len(names)} nodes are free at that time, {count} are requested")
         names = names[:count]
     order = {name: position for position, name in enumerate(state.nodes)}
     return counted(state, replace(draft, nodes=tuple(sorted(names, key=order.__getitem__)), cpus=(), gres=()))
@@ -90,10 +90,10 @@ def check_named(state: State, draft: Reservation, names: tuple[str, ...], now: f
     for name in names:
         other = overlapping(state, draft, name)
         if other is not None:
-            raise Refused("ESLURM_RESERVATION_OVERLAP", hint=f"{other} has node {name} then")
+            raise Refused("ESLURM_RESERVATION_OVERLAP", hint=f"{other} holds node {name} at that time")
     for name in names:
         if busy(state, draft, name, now):
-            raise Refused("ESLURM_NODES_BUSY", hint=f"jobs run on node {name} then; see Flags=IGNORE_JOBS")
+            raise Refused("ESLURM_NODES_BUSY", hint=f"jobs run on node {name} at that time; see Flags=IGNORE_JOBS")
 
 
 def candidates(state: State, draft: Reservation, now: float, *, whole: bool) -> list[Node]:
@@ -205,7 +205,7 @@ def _with_cores(
         for count in counts:
             name = next((name for name, cores in free if name not in chosen and len(cores) >= count), None)
             if name is None:
-                raise Refused("ESLURM_NODES_BUSY", hint=f"no node has {count} more cores free then")
+                raise Refused("ESLURM_NODES_BUSY", hint=f"no node has {count} more cores free at that time")
             chosen[name] = join(dict(free)[name][:count])
         return _of_cores(state, draft, chosen)
     left_cpus = wanted.cpu_count if wanted.cpu_count is not None else 0

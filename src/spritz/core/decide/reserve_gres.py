@@ -61,24 +61,24 @@ def check_parts(state: State, draft: Reservation, now: float) -> None:
         others += [overlapping(state, draft, name, devices=device) for device in devices]
         other = next((reservation for reservation in others if reservation is not None), None)
         if other is not None:
-            raise Refused("ESLURM_RESERVATION_OVERLAP", hint=f"{other} has part of node {name} then")
+            raise Refused("ESLURM_RESERVATION_OVERLAP", hint=f"{other} holds part of node {name} at that time")
         if busy(state, draft, name, now, mask) or any(
             busy(state, draft, name, now, devices=device) for device in devices
         ):
-            raise Refused("ESLURM_NODES_BUSY", hint=f"jobs run on node {name} then; see Flags=IGNORE_JOBS")
+            raise Refused("ESLURM_NODES_BUSY", hint=f"jobs run on node {name} at that time; see Flags=IGNORE_JOBS")
 
 
 def _check(wanted: WantedResources) -> None:
     """Cores come with the devices; a total number of devices is placed on as few nodes as possible."""
     if wanted.core_counts is not None or wanted.cpu_count is not None:
-        raise Refused("ESLURM_INVALID_CORE_CNT", hint="cores come with the devices: give no number of them")
+        raise Refused("ESLURM_INVALID_CORE_CNT", hint="cores come with the devices: do not request them as well")
     if wanted.gres is not None and wanted.gres_per_node is not None:
-        raise Refused("ESLURM_INVALID_GRES", hint="give TRES or TRESPerNode, not both")
+        raise Refused("ESLURM_INVALID_GRES", hint="use TRES or TRESPerNode, not both")
     if wanted.gres is not None and wanted.node_count is not None:
         raise Refused("ESLURM_INVALID_NODE_COUNT", hint="NodeCnt needs TRESPerNode")
     kinds = [(name, kind) for name, kind, _count in wanted.gres or wanted.gres_per_node or ()]
     if len(set(kinds)) < len(kinds):
-        raise Refused("ESLURM_INVALID_GRES", hint="the same devices are asked for twice")
+        raise Refused("ESLURM_INVALID_GRES", hint="the same devices are requested twice")
     if any(kind and (name, "") in kinds for name, kind in kinds):
         raise Refused("ESLURM_INVALID_GRES_TYPE")
 
@@ -104,7 +104,10 @@ def _with_gres(
             if part is not None and len(parts) < count:
                 parts[name] = part
         if len(parts) < count:
-            raise Refused("ESLURM_NODES_BUSY", hint=f"{len(parts)} nodes have that free then, {count} are wanted")
+            raise Refused(
+                "ESLURM_NODES_BUSY",
+                hint=f"{len(parts)} nodes have these devices free at that time, {count} are requested",
+            )
     else:
         # A total: each node gives all that it has free until nothing is missing, so that few nodes are reserved.
         left = {(name, kind): count for name, kind, count in needs}

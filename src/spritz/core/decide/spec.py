@@ -101,7 +101,7 @@ def check_submission(context: DecisionContext, spec: JobSpec, *, there: bool = F
 
 def _check_reboot(context: DecisionContext) -> None:
     if not administers(context.state, context.caller):
-        raise Refused("ESLURM_ACCESS_DENIED", hint="only administrators reboot nodes for jobs")
+        raise Refused("ESLURM_ACCESS_DENIED", hint="only administrators may have nodes rebooted for a job")
     if not context.state.settings.power.reboots:
         raise Refused("ESLURM_NOT_SUPPORTED", hint="--reboot: RebootProgram is not configured")
 
@@ -136,7 +136,7 @@ def check_submit_line(settings: ClusterSettings, line: str) -> None:
     if len(line) > limit or len(line.encode(errors="replace")) > limit:
         raise Refused(
             "ESLURM_PATHNAME_TOO_LONG",
-            hint=f"the command line has {len(line)} letters; SchedulerParameters=max_submit_line_size is {limit} bytes",
+            hint=f"the command has {len(line)} characters; SchedulerParameters=max_submit_line_size is {limit} bytes",
         )
 
 
@@ -258,12 +258,12 @@ def _check_gpus_agree(spec: JobSpec) -> None:
     node = gpus_each_node(spec)
     total, task = (sum(item.count for item in items) for items in (spec.gpus, spec.gpus_per_task))
     if node and task and node % task:
-        raise Refused("ESLURM_INVALID_GRES", hint=f"{node} GPUs a node are no multiple of {task} a task")
+        raise Refused("ESLURM_INVALID_GRES", hint=f"{node} GPUs per node are not a multiple of {task} per task")
     if node and total:
         nodes = total // node
         most = spec.nodes_max or spec.nodes_min
         if total % node or (spec.nodes_given and not spec.nodes_min <= nodes <= most):
-            raise Refused("ESLURM_INVALID_GRES", hint=f"{total} GPUs in all are not {node} on each node")
+            raise Refused("ESLURM_INVALID_GRES", hint=f"a total of {total} GPUs does not agree with {node} per node")
 
 
 #: all GRES that a job asks for
@@ -282,10 +282,10 @@ def _check_gres(settings: ClusterSettings, spec: JobSpec) -> None:
         for item in requests:
             # a count of 0 may name anything
             if item.count and item.name not in known_gres:
-                raise Refused("ESLURM_INVALID_GRES", hint=f"GresTypes does not name {item.name}")
+                raise Refused("ESLURM_INVALID_GRES", hint=f"{item.name} is not in GresTypes")
     names = {item.name for requests in groups for item in requests if item.count}
     if "gpu" in names and names & SHARES:
-        raise Refused("ESLURM_INVALID_GRES", hint="a job has whole GPUs or shares of GPUs, not both")
+        raise Refused("ESLURM_INVALID_GRES", hint="a job can have whole GPUs or shares of GPUs, not both")
     _check_types([item for requests in groups for item in requests])
     _check_gpus_agree(spec)
     counted = spec.gpus or spec.tasks_given or spec.tasks_per_node or spec.nodes_given
@@ -295,7 +295,7 @@ def _check_gres(settings: ClusterSettings, spec: JobSpec) -> None:
         raise Refused("ESLURM_INVALID_GRES", hint="--tres-per-task needs --ntasks or --nodes")
     total, per_task = sum(item.count for item in spec.gpus), sum(item.count for item in spec.gpus_per_task)
     if total and per_task and (total % per_task or (spec.tasks_given and total != per_task * spec.tasks)):
-        raise Refused("ESLURM_INVALID_GRES", hint="--gpus is not --gpus-per-task times --ntasks")
+        raise Refused("ESLURM_INVALID_GRES", hint="--gpus must be --gpus-per-task times --ntasks")
     if spec.gpus_per_socket and not spec.sockets_per_node:
         raise Refused("ESLURM_INVALID_GRES", hint="--gpus-per-socket needs --sockets-per-node")
 
@@ -333,10 +333,10 @@ def _check_times(spec: JobSpec, now: float) -> None:
     if not spec.deadline_at:
         return
     if spec.deadline_at < max(now, spec.begin_at):
-        raise Refused("ESLURM_INVALID_TIME_LIMIT", hint="it could not end before its --deadline")
+        raise Refused("ESLURM_INVALID_TIME_LIMIT", hint="the job could not end before its --deadline")
     # A --time that is too long is accepted, as in Slurm: the job ends as DEADLINE (`timers.pending_deadline`).
     if shortest and spec.deadline_at < max(now, spec.begin_at) + shortest * 60.0:
-        raise Refused("ESLURM_INVALID_TIME_MIN_LIMIT", hint="it could not end before its --deadline")
+        raise Refused("ESLURM_INVALID_TIME_MIN_LIMIT", hint="the job could not end before its --deadline")
 
 
 def _check_access(state: State, spec: JobSpec, partitions: list[Partition], caller: Caller) -> None:

@@ -100,7 +100,7 @@ def create_het_step(context: DecisionContext, command: CreateHetStep) -> StepCre
     for _number, spec in command.parts:
         check_submit_line(settings, spec.submit_line)
         if spec.ports is not None:
-            raise Refused("ESLURM_NOT_SUPPORTED", hint="--resv-ports is for steps of one component")
+            raise Refused("ESLURM_NOT_SUPPORTED", hint="--resv-ports works only for steps of one component")
     # One id for all parts: it must be unused in every component, also in one that has run more steps of its own.
     step_id = max(component.next_step_id for component in het.members(context.state, leader))
     if step_id >= settings.max_step_count:

@@ -58,7 +58,7 @@ def submit_job(context: DecisionContext, command: SubmitJob) -> JobSubmitted | W
     if queued_id:
         return JobSubmitted(job_id=queued_id)
     if command.spec.cron is not None:
-        raise Refused("ESLURM_NOT_SUPPORTED", hint="only jobs of crontabs recur")
+        raise Refused("ESLURM_NOT_SUPPORTED", hint="only jobs of a crontab can recur")
     check_clusters(context.state, command.spec)
     job = with_siblings(context.state, new_job(context, command), command.spec)
     if command.test_only:
@@ -82,7 +82,9 @@ def check_clusters(state: State, spec: JobSpec, *, stays: bool = False) -> None:
     own = member(federation, cluster)
     if own is None:
         if spec.cluster_features:
-            raise Refused("ESLURM_JOB_NOT_FEDERATED", hint="this cluster is in no federation: --cluster-constraint")
+            raise Refused(
+                "ESLURM_JOB_NOT_FEDERATED", hint="--cluster-constraint needs a federation, and this cluster is in none"
+            )
         return
     unknown = [name for name in spec.clusters if member(federation, name) is None]
     if unknown:
@@ -91,12 +93,12 @@ def check_clusters(state: State, spec: JobSpec, *, stays: bool = False) -> None:
         hint = f"cluster {cluster} is INACTIVE in federation {own.federation}"
         raise Refused("ESLURM_FED_NO_VALID_CLUSTERS", hint=hint)
     if not any(suits(cluster_member, spec) for cluster_member in federation):
-        raise Refused("ESLURM_INVALID_CLUSTER_FEATURE", hint=f"no cluster has {spec.cluster_features}")
+        raise Refused("ESLURM_INVALID_CLUSTER_FEATURE", hint=f"no cluster has the features {spec.cluster_features}")
     could = viable(federation, spec)
     if not could or (cluster not in could and (stays or not may_have_siblings(spec))):
         raise Refused(
             "ESLURM_FED_NO_VALID_CLUSTERS",
-            hint=f"no cluster of federation {own.federation} takes it now; arrays and heterogeneous jobs stay here",
+            hint=f"no cluster of federation {own.federation} can take it now; arrays and heterogeneous jobs stay here",
         )
 
 
@@ -132,7 +134,7 @@ def submit_het_job(context: DecisionContext, command: SubmitHetJob) -> JobSubmit
     if leader is not None:
         check_clusters(context.state, leader.spec, stays=True)
     if leader is None or len(components) > het.COMPONENTS_MAX:
-        raise Refused("ESLURM_INVALID_JOB_ID", hint=f"a job has 1 to {het.COMPONENTS_MAX} components")
+        raise Refused("ESLURM_INVALID_JOB_ID", hint=f"a heterogeneous job has 1 to {het.COMPONENTS_MAX} components")
     queued_id = known_submission(context.state, leader, context.caller)
     if queued_id:
         return JobSubmitted(job_id=queued_id)
@@ -238,7 +240,9 @@ def _requested(context: DecisionContext, command: SubmitJob) -> JobSpec:
         # users may not set these
         spec = replace(spec, exempt=(), time_granted=False)
     if len(command.submit_key) > SUBMIT_KEY_LENGTH_MAX:
-        raise Refused("ESLURM_PATHNAME_TOO_LONG", hint=f"a key has at most {SUBMIT_KEY_LENGTH_MAX} characters")
+        raise Refused(
+            "ESLURM_PATHNAME_TOO_LONG", hint=f"a submission key may have at most {SUBMIT_KEY_LENGTH_MAX} characters"
+        )
     if len(command.script) > state.settings.max_script_bytes:
         raise Refused("ESLURM_PATHNAME_TOO_LONG", hint="the script is larger than max_script_size")
     spec = with_counted_memory(state, with_alternates(state, spec))
@@ -252,7 +256,7 @@ def _check_counts(context: DecisionContext, spec: JobSpec, partitions: Sequence[
     if state.job_count + count > state.settings.max_job_count:
         raise Refused("ESLURM_MAX_JOB_COUNT", hint="MaxJobCount is reached")
     if not enough_numbers(state, count):
-        raise Refused("ESLURM_MAX_JOB_COUNT", hint="numbers from FirstJobId to MaxJobId are used up")
+        raise Refused("ESLURM_MAX_JOB_COUNT", hint="all job ids from FirstJobId to MaxJobId are in use")
     for partition in partitions:
         minutes = time_limit.limit_minutes(spec, partition)
         check_account_limits(state, spec, partition.name, count, minutes, context.now)
@@ -289,7 +293,7 @@ def _owned(context: DecisionContext, spec: JobSpec, granted: tuple[str, ...]) ->
     if spec.priority is not None and not operator and "priority" not in granted:
         # Differs: slurmctld 22.05 ignores the priority here. Source: sbatch(1) --priority.
         raise Refused(
-            "ESLURM_ACCESS_DENIED", hint="only operators choose priorities; --hold and --nice are for all users"
+            "ESLURM_ACCESS_DENIED", hint="only operators may set a priority; --hold and --nice are open to all users"
         )
     gid = spec.gid if spec.gid >= 0 else caller.gid
     return replace(

@@ -46,7 +46,7 @@ def top(context: DecisionContext, command: TopJob) -> Done:
             if selected.job.hold is not Hold.NONE:
                 raise Refused("ESLURM_JOB_HELD")
             if len(selected.job.spec.partitions) > 1:
-                raise Refused("ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE", hint="it waits for one of several partitions")
+                raise Refused("ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE", hint="the job waits in several partitions")
             chosen[selected.job.id] = selected.job
     in_force = dict(command.priorities)
     for members in _lines(state, chosen.values()):

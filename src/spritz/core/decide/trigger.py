@@ -43,9 +43,12 @@ def set_trigger(context: DecisionContext, command: SetTrigger) -> Done:
     events = set(command.events)
     fit = events <= _OF_JOBS if command.job_id else not events & {"fini", "time"}
     if not events or not events <= EVENTS or not fit or not command.program.startswith("/"):
-        raise Refused("ESLURM_NOT_SUPPORTED", hint="no such event of such a resource")
+        raise Refused(
+            "ESLURM_NOT_SUPPORTED",
+            hint="there is no such event for this kind of resource, or the program is not an absolute path",
+        )
     if abs(command.offset_seconds) > OFFSET_MAX:
-        raise Refused("ESLURM_INVALID_TIME_VALUE", hint=f"the offset is {OFFSET_MAX} seconds at most")
+        raise Refused("ESLURM_INVALID_TIME_VALUE", hint=f"the offset may be at most {OFFSET_MAX} seconds")
     trigger = Trigger(
         id=state.next_trigger_id,
         events=command.events,
@@ -66,7 +69,7 @@ def set_trigger(context: DecisionContext, command: SetTrigger) -> Done:
 def clear_triggers(context: DecisionContext, command: ClearTriggers) -> Done:
     """Clear triggers; only root clears those of other users."""
     if not (command.id or command.job_id or command.uid >= 0):
-        raise Refused("ESLURM_NOT_SUPPORTED", hint="which triggers?")
+        raise Refused("ESLURM_NOT_SUPPORTED", hint="name a trigger, a job or a user")
     matching = [
         trigger
         for trigger in context.state.triggers.values()

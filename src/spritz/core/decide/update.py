@@ -135,7 +135,7 @@ def update_job(context: DecisionContext, command: UpdateJob) -> Done:
     for selected in chosen:
         need_control(context, selected.job, "ESLURM_USER_ID_MISSING")
     if any(selected.job.spec.cron is not None for selected in chosen):
-        raise Refused("ESLURM_CANNOT_MODIFY_CRON_JOB", hint="`scrontab -e` changes them")
+        raise Refused("ESLURM_CANNOT_MODIFY_CRON_JOB", hint="use `scrontab -e` to change jobs of a crontab")
     if "array_limit" in changes:
         _check_array_limit(chosen[0].job, command)
     live = [selected for selected in chosen if not selected.job.state.ended] or chosen
@@ -158,7 +158,7 @@ def update_job(context: DecisionContext, command: UpdateJob) -> Done:
 def _check_names(context: DecisionContext, changes: dict[str, object]) -> None:
     unknown = [name for name in changes if name not in PENDING]
     if unknown:
-        raise Refused("ESLURM_NOT_SUPPORTED", hint=f"{unknown[0]} of a job cannot be updated")
+        raise Refused("ESLURM_NOT_SUPPORTED", hint=f"the job field {unknown[0]} cannot be updated")
     if ADMIN_ONLY & changes.keys():
         need_admin(context, "ESLURM_ACCESS_DENIED")
     if OPERATOR_ONLY & changes.keys():
@@ -167,7 +167,7 @@ def _check_names(context: DecisionContext, changes: dict[str, object]) -> None:
 
 def _check_array_limit(job: Job, command: UpdateJob) -> None:
     if not job.array_job_id or command.target.tasks or not isinstance(command.changes["array_limit"], int):
-        raise Refused("ESLURM_NOT_SUPPORTED", hint="ArrayTaskThrottle is of a whole job array")
+        raise Refused("ESLURM_NOT_SUPPORTED", hint="ArrayTaskThrottle applies to a whole job array")
 
 
 def draft(context: DecisionContext, job: Job, changes: dict[str, object], priority_now: int | None = None) -> Job:
