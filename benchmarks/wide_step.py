@@ -2,22 +2,26 @@
 
     python -m benchmarks.wide_step [NODES] [--daemons 4] [--times 5] [--tree-width 50] [--command true]
 
-Prints the seconds of each srun, and the processor seconds of each part of the system. Those of `stepd` leave out
-supervisors that have ended; srun's are known only where it runs without the command server.
+Prints the seconds of each srun, and the processor seconds of each part of the system: the figure to compare on a
+machine that others use. With a writable cgroup controller cpuacct of version 1 (root), `steps` are all supervisors and
+tasks, and `srun` includes its command server; otherwise `steps` leave out supervisors that have ended.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
 from tests.e2e.cluster import BIN, Cluster
 
 _HERTZ = os.sysconf("SC_CLK_TCK")
+_PARTS = ("controller", "slurmd", "steps", "srun")
 
 
 def main() -> None:
@@ -45,41 +49,89 @@ def main() -> None:
         for first in range(1, given.nodes + 1, per):
             cluster.start_nodes(f"n[{first}-{min(first + per - 1, given.nodes)}]")
         print(f"{given.nodes} nodes in {given.daemons} daemons, load {os.getloadavg()[0]:.1f}")
-        _measure(cluster, given)
+        with _groups() as groups:
+            _measure(cluster, given, groups)
     finally:
         cluster.close()
 
 
-def _measure(cluster: Cluster, given: argparse.Namespace) -> None:
+def _measure(cluster: Cluster, given: argparse.Namespace, groups: Path | None) -> None:
     environ = os.environ | {"SLURM_CONF": str(cluster.conf)}
-    assert cluster.controller is not None
+    if groups is not None:
+        _move_to_groups(cluster, groups)
     seconds: list[float] = []
+    sums: list[float] = []
     for _ in range(given.times):
-        before = _used(cluster)
+        before = _used(cluster, groups)
         began = time.monotonic()
         argv = [str(BIN / "srun"), f"-N{given.nodes}", *given.command.split()]
-        srun = subprocess.Popen(argv, env=environ, cwd=cluster.work, stdout=subprocess.DEVNULL)
+        join = None if groups is None else (lambda: _join(groups / "srun", os.getpid()))
+        srun = subprocess.Popen(argv, env=environ, cwd=cluster.work, stdout=subprocess.DEVNULL, preexec_fn=join)
         _, status, usage = os.wait4(srun.pid, 0)
         took = time.monotonic() - began
         seconds.append(took)
         time.sleep(1.5)
-        used = {name: value - before[name] for name, value in _used(cluster).items()}
-        used["srun"] = usage.ru_utime + usage.ru_stime
-        print(f"{took:6.2f} s (status {status}): " + ", ".join(f"{name} {value:.2f}" for name, value in used.items()))
+        parts = {name: value - before[name] for name, value in _used(cluster, groups).items()}
+        parts.setdefault("srun", usage.ru_utime + usage.ru_stime)
+        sums.append(sum(parts.values()))
+        print(
+            f"{took:6.2f} s (status {status}): "
+            + ", ".join(f"{name} {value:.2f}" for name, value in parts.items())
+            + f"; together {sums[-1]:.2f}"
+        )
         time.sleep(2)
-    print(f"median {median(seconds):.2f} s")
+    print(f"median {median(seconds):.2f} s; processor {median(sums):.2f} s")
 
 
-def _used(cluster: Cluster) -> dict[str, float]:
-    """Processor seconds so far."""
+@contextlib.contextmanager
+def _groups() -> Iterator[Path | None]:
+    """A directory of groups that count processor time; None if there may be none."""
+    path = Path(f"/sys/fs/cgroup/cpuacct/spritz-wide-step-{os.getpid()}")
+    try:
+        for name in _PARTS:
+            (path / name).mkdir(parents=True)
+    except OSError:
+        yield None
+        return
+    try:
+        yield path
+    finally:
+        for name in (*_PARTS, ""):
+            for pid in (path / name / "cgroup.procs").read_text().split():
+                _join(path.parent, int(pid))
+            (path / name).rmdir()
+
+
+def _move_to_groups(cluster: Cluster, groups: Path) -> None:
     assert cluster.controller is not None
-    found = {"controller": _seconds(cluster.controller.pid, whole=False), "slurmd": 0.0, "stepd": 0.0}
+    _join(groups / "controller", cluster.controller.pid)
+    for daemon in cluster.daemons.values():
+        _join(groups / "slurmd", daemon.pid)
+        for child in Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split():
+            _join(groups / "steps", int(child))
+
+
+def _join(group: Path, pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        (group / "cgroup.procs").write_text(str(pid))
+
+
+def _used(cluster: Cluster, groups: Path | None) -> dict[str, float]:
+    """Processor seconds so far."""
+    if groups is None:
+        return _used_by_processes(cluster)
+    return {name: int((groups / name / "cpuacct.usage").read_text()) / 1e9 for name in _PARTS}
+
+
+def _used_by_processes(cluster: Cluster) -> dict[str, float]:
+    assert cluster.controller is not None
+    found = {"controller": _seconds(cluster.controller.pid, whole=False), "slurmd": 0.0, "steps": 0.0}
     for daemon in cluster.daemons.values():
         found["slurmd"] += _seconds(daemon.pid, whole=False)
         for child in Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split():
-            found["stepd"] += _seconds(int(child), whole=True)
+            found["steps"] += _seconds(int(child), whole=True)
             for below in Path(f"/proc/{child}/task/{child}/children").read_text().split():
-                found["stepd"] += _seconds(int(below), whole=True)
+                found["steps"] += _seconds(int(below), whole=True)
     return found
 
 

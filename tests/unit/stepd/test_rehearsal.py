@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from spritz.stepd.supervisor import Supervisor
 
 
 def test_a_rehearsal_runs_steps_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.chdir("/")
     started: list[tuple[int, ...]] = []
     conclude = Supervisor._conclude
@@ -33,3 +35,10 @@ def test_a_rehearsal_runs_steps_and_leaves_nothing(tmp_path: Path, monkeypatch: 
     assert os.getcwd() == "/"
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+
+
+def test_the_zygote_imports_nothing_that_makes_forks_dear() -> None:
+    # `random` seeds itself again in each forked child; `shutil` maps two libraries of compression.
+    code = "import sys, spritz.stepd.zygote; print({'random', 'shutil', 'tempfile'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout
+    assert found == "set()\n"
