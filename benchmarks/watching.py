@@ -25,8 +25,9 @@ from benchmarks.rest import fill
 from spritz.cli.local.daemons import daemon_pid
 from spritz.client.locate import locate_controller
 from spritz.client.sync import Connection, connect_controller
-from spritz.model.commands.job import CancelJobs, CancelResult, JobFilter, JobSubmitted, JobTarget, SubmitJob
+from spritz.model.commands.job import CancelJobs, CancelResult, JobSubmitted, SubmitJob
 from spritz.model.job import JobSpec
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.queries.daemons import Ping, Pong
 
 #: Submissions and cancellations a second while pings are timed.

@@ -20,10 +20,12 @@ from typing import TypeVar
 from spritz.client.errors import ClientError
 from spritz.client.locate import controller_socket_name
 from spritz.client.sync import Connection, connect_address
-from spritz.model.commands.job import CancelJobs, CancelResult, JobFilter, JobSubmitted, JobTarget, SubmitJob
+from spritz.model.commands.job import CancelJobs, CancelResult, JobSubmitted, SubmitJob
 from spritz.model.job import Job, JobSpec
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.queries.daemons import Ping, Pong
-from spritz.model.queries.jobs import Jobs, ListJobs
+from spritz.model.queries.job_records import Jobs
+from spritz.model.queries.jobs import ListJobs
 from spritz.model.queries.nodes import ListNodes, Nodes, NodeView
 from spritz.model.queries.steps import ListSteps, Steps, StepView
 from spritz.model.states import JobFlag

@@ -203,7 +203,8 @@ def test_arrays_cancellations_and_requeues_are_told_apart(accounted: Accounted) 
     (row,) = accounted.sacct("-j", str(waiting), "-o", "state,start,nodelist,elapsed")
     assert row == [f"CANCELLED by {os.getuid()}", "None", "None assigned", "00:00:00"]
 
-    from spritz.model.commands.job import Done, JobTarget, RequeueJob
+    from spritz.model.commands.job import Done, RequeueJob
+    from spritz.model.job_filter import JobTarget
 
     cluster.call(RequeueJob(target=JobTarget(running)), Done)
     until(

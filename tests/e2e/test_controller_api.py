@@ -18,17 +18,7 @@ from msgspec import Struct, structs
 from spritz.client.errors import CallTimeout, RemoteError
 from spritz.controller.api.deferred import GRACE_SECONDS
 from spritz.model.commands.cluster import UpdateNode
-from spritz.model.commands.job import (
-    CancelJobs,
-    CancelResult,
-    Done,
-    FinishAllocation,
-    JobFilter,
-    JobSubmitted,
-    JobTarget,
-    SubmitJob,
-    WillRun,
-)
+from spritz.model.commands.job import CancelJobs, CancelResult, Done, FinishAllocation, JobSubmitted, SubmitJob, WillRun
 from spritz.model.commands.reservation import (
     CreateReservation,
     DeleteReservation,
@@ -37,11 +27,13 @@ from spritz.model.commands.reservation import (
 )
 from spritz.model.commands.step import CreateStep, StepCreated
 from spritz.model.job import JobSpec
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.launch import LaunchBatch, TerminateJob
 from spritz.model.queries.allocations import AllocationGranted, AwaitAllocation
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.queries.events import EventBatch, WatchEvents
-from spritz.model.queries.jobs import AwaitEnd, GetScript, JobEndedReply, JobRows, Jobs, ListJobs, Script
+from spritz.model.queries.job_records import Jobs
+from spritz.model.queries.jobs import AwaitEnd, GetScript, JobEndedReply, JobRows, ListJobs, Script
 from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.model.queries.steps import ListSteps, Steps
 from spritz.model.reports import NodeSamples, RegisterNode

@@ -26,8 +26,8 @@ from spritz.controller.journal import Group
 from spritz.controller.main import main
 from spritz.model.commands.cluster import UpdatePartition
 from spritz.model.commands.job import Done, JobSubmitted
+from spritz.model.queries.configuration import ConfigText, ShowConfig
 from spritz.model.queries.daemons import (
-    ConfigText,
     Ping,
     Pong,
     Reconfigure,
@@ -36,7 +36,6 @@ from spritz.model.queries.daemons import (
     SetDebugFlag,
     SetPowerException,
     SetSchedulingLog,
-    ShowConfig,
     Shutdown,
 )
 from spritz.model.queries.nodes import ListNodes, Nodes

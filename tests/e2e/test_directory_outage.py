@@ -13,7 +13,8 @@ from spritz.client.errors import RemoteError
 from spritz.model.commands.job import Done, JobSubmitted
 from spritz.model.queries.daemons import Reconfigure
 from spritz.model.queries.events import Counters, Statistics
-from spritz.model.queries.jobs import Jobs, ListJobs
+from spritz.model.queries.job_records import Jobs
+from spritz.model.queries.jobs import ListJobs
 from spritz.model.queries.nodes import ListNodes, Nodes
 from tests.e2e.controller_process import ControllerProcess, a_job, until
 from tests.e2e.users import as_user

@@ -22,9 +22,10 @@ from spritz.controller.events import decode_group
 from spritz.controller.images import EVENTS_BETWEEN
 from spritz.controller.journal import content_key
 from spritz.controller.journal_sqlite import SqliteJournal
-from spritz.model.commands.job import CancelJobs, CancelResult, JobFilter, JobSubmitted, JobTarget, SubmitJob
+from spritz.model.commands.job import CancelJobs, CancelResult, JobSubmitted, SubmitJob
 from spritz.model.events.job import JobQueued, JobStarted
 from spritz.model.job import JobSpec
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.queries.jobs import JobRows, ListJobs
 from spritz.runtime.log import get_logger
 from spritz.runtime.tasks import Supervisor

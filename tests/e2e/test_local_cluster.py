@@ -19,9 +19,11 @@ from spritz.cli.local.daemons import living
 from spritz.cli.local.paths import ClusterPaths
 from spritz.client.locate import locate_controller
 from spritz.client.sync import connect_controller
-from spritz.model.commands.job import JobFilter, JobSubmitted, JobTarget, SubmitJob
+from spritz.model.commands.job import JobSubmitted, SubmitJob
 from spritz.model.job import Job, JobSpec
-from spritz.model.queries.jobs import Jobs, ListJobs
+from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.queries.job_records import Jobs
+from spritz.model.queries.jobs import ListJobs
 from tests.e2e.cluster import is_alive, until
 
 SPRITZ = [sys.executable, "-c", "from spritz.cli.spritz import entry; entry()"]

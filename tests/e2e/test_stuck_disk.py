@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from spritz.client.errors import RemoteError
-from spritz.model.commands.job import CancelJobs, Done, JobFilter, JobSubmitted, JobTarget
+from spritz.model.commands.job import CancelJobs, Done, JobSubmitted
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.launch import LaunchBatch
 from spritz.model.queries.events import EventBatch, WatchEvents
-from spritz.model.queries.jobs import GetScript, Jobs, ListJobs, Script
+from spritz.model.queries.job_records import Jobs
+from spritz.model.queries.jobs import GetScript, ListJobs, Script
 from spritz.model.queries.nodes import ListNodes, Nodes
 from tests.e2e.controller_process import ControllerProcess, a_job
 from tests.e2e.fake_node import FakeNode

@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 
 from spritz.client.errors import RemoteError
-from spritz.model.commands.job import Done, HoldJob, JobSubmitted, JobTarget, ReleaseJob, SubmitJob, UpdateJob, WillRun
+from spritz.model.commands.job import Done, HoldJob, JobSubmitted, ReleaseJob, SubmitJob, UpdateJob, WillRun
 from spritz.model.job import Job, JobSpec
+from spritz.model.job_filter import JobTarget
 from spritz.model.queries.daemons import Reconfigure
 from spritz.model.queries.events import Counters, Statistics
-from spritz.model.queries.jobs import GetScript, Jobs, ListJobs, Script
+from spritz.model.queries.job_records import Jobs
+from spritz.model.queries.jobs import GetScript, ListJobs, Script
 from tests.e2e.cluster import BIN
 from tests.e2e.controller_process import ControllerProcess, a_job, until
 from tests.e2e.users import NOBODY, as_user

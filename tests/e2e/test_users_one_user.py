@@ -13,9 +13,11 @@ import pytest
 
 from spritz.client.locate import locate_controller
 from spritz.client.sync import connect_controller
-from spritz.model.commands.job import JobFilter, JobSubmitted, JobTarget, SubmitJob
+from spritz.model.commands.job import JobSubmitted, SubmitJob
 from spritz.model.job import Job, JobSpec
-from spritz.model.queries.jobs import Jobs, ListJobs
+from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.queries.job_records import Jobs
+from spritz.model.queries.jobs import ListJobs
 from tests.e2e.cluster import until
 from tests.e2e.people import Person, Refused, interpreter, made_people
 

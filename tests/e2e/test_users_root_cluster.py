@@ -18,9 +18,7 @@ from spritz.model.commands.job import (
     CancelResult,
     Done,
     HoldJob,
-    JobFilter,
     JobSubmitted,
-    JobTarget,
     NotifyJob,
     ReleaseJob,
     RequeueJob,
@@ -32,6 +30,7 @@ from spritz.model.commands.job import (
 from spritz.model.commands.step import AttachStep, CreateStep, SignalStep, StepCreated
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job import ResourceLimit
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.queries.allocations import AllocationGranted, AwaitAllocation
 from spritz.model.queries.daemons import PauseScheduling, Reconfigure, SetDebug, Shutdown
 from spritz.model.queries.events import WatchEvents

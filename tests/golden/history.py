@@ -18,6 +18,7 @@ from spritz.model.commands.crontab import UpdateCrontab
 from spritz.model.commands.step import CreateStep, SignalStep
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job import CronEntry, Dependency, EndSignal
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.limits import records as limits
 from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
@@ -104,7 +105,7 @@ def _jobs(world: World) -> None:
     later = world.submit(name="later", begin_at=world.now + 30, deadline_at=world.now + 5000)
     world.start(first, "n1", "n2", cpus=2)
     world.started(first)
-    target = on_job.JobTarget(later)
+    target = JobTarget(later)
     world.ok(on_job.HoldJob(target=target))
     world.ok(on_job.UpdateJob(target=target, changes={"name": "changed", "nice": 5}))
     world.advance(40)
@@ -120,11 +121,11 @@ def _jobs(world: World) -> None:
     warned = world.submit(name="warned", time_limit_minutes=2, end_signal=EndSignal(signal=10, seconds=60))
     world.start(warned)
     world.started(warned)
-    world.ok(on_job.SuspendJob(target=on_job.JobTarget(warned)))
+    world.ok(on_job.SuspendJob(target=JobTarget(warned)))
     world.advance(10)
-    world.ok(on_job.ResumeJob(target=on_job.JobTarget(warned)))
+    world.ok(on_job.ResumeJob(target=JobTarget(warned)))
     world.advance(100)
-    world.ok(on_job.RequeueJob(target=on_job.JobTarget(warned)))
+    world.ok(on_job.RequeueJob(target=JobTarget(warned)))
     world.gone(warned)
 
     stubborn = world.submit(name="stubborn", requeue=False)
@@ -178,7 +179,7 @@ def _arrays(world: World) -> None:
     array = world.submit(name="array", array="0-5%2", gpus=(GresRequest("gpu", "", 1),))
     running = world.start(array, node_share("n1", "2", gpus="1"))
     world.ok(
-        on_job.CancelJobs(filter=on_job.JobFilter(targets=(on_job.JobTarget(array, tasks="30"),))),
+        on_job.CancelJobs(filter=JobFilter(targets=(JobTarget(array, tasks="30"),))),
         ALICE,
     )
     world.started(running)
@@ -222,7 +223,7 @@ def _limits(world: World) -> None:
     world.ok(limits.ResetUsage(keys=(("a", 2),)))
     rows = (limits.UsageRow(key=("a", "chem"), at=world.now, amounts={"cpu": 50.0}),)
     world.ok(limits.AdoptUsage(since=world.now - 10, rows=rows))
-    world.ok(on_job.CancelJobs(filter=on_job.JobFilter(targets=(on_job.JobTarget(two),))), ALICE)
+    world.ok(on_job.CancelJobs(filter=JobFilter(targets=(JobTarget(two),))), ALICE)
 
 
 def _preemption(world: World) -> None:

@@ -19,19 +19,11 @@ from tests.unit.scheduling.site import Site, partition, spec
 from spritz.core.decide.start import start_refusal
 from spritz.model.cluster import ClusterSettings, McsPolicy
 from spritz.model.commands.cluster import Configure, Tick, UpdateNode, UpdatePartition
-from spritz.model.commands.job import (
-    CancelJobs,
-    JobFilter,
-    JobTarget,
-    ResumeJob,
-    SubmitHetJob,
-    SubmitJob,
-    SuspendJob,
-    UpdateJob,
-)
+from spritz.model.commands.job import CancelJobs, ResumeJob, SubmitHetJob, SubmitJob, SuspendJob, UpdateJob
 from spritz.model.commands.reservation import CreateReservation, DeleteReservation, ReservationRequest
 from spritz.model.ids import INFINITE
 from spritz.model.job import EndSignal, JobSpec, Sharing
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.node import NodeConfig
 from spritz.model.plan import PlannedStart
 from spritz.model.power import PowerPolicy

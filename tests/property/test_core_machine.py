@@ -27,9 +27,7 @@ from spritz.model.commands.cluster import ApplyPlan, Configure, UpdateNode
 from spritz.model.commands.job import (
     CancelJobs,
     HoldJob,
-    JobFilter,
     JobSubmitted,
-    JobTarget,
     ReleaseJob,
     RequeueJob,
     ResumeJob,
@@ -39,6 +37,7 @@ from spritz.model.commands.job import (
 from spritz.model.commands.step import CreateStep, SignalStep
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job import Dependency, EndSignal, Job
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.limits.records import Association, Policy, SetPolicy
 from spritz.model.plan import PendingNote, Plan, PlannedStart
 from spritz.model.reasons import Reason

@@ -13,17 +13,10 @@ from spritz.core.machine import Machine
 from spritz.core.siblings import lock_refusal, locked_elsewhere, owed, peers, taken
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan
-from spritz.model.commands.job import (
-    FinishAllocation,
-    HoldJob,
-    JobSubmitted,
-    JobTarget,
-    ReleaseJob,
-    RequeueJob,
-    SubmitJob,
-)
+from spritz.model.commands.job import FinishAllocation, HoldJob, JobSubmitted, ReleaseJob, RequeueJob, SubmitJob
 from spritz.model.federation import LockUnused, PutSibling, QueueSibling, SiblingAnswer, SiblingRequest
 from spritz.model.job import Hold, Job
+from spritz.model.job_filter import JobTarget
 from spritz.model.limits.records import FederationMember, Policy, SetPolicy
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.rejection import Rejection

@@ -21,7 +21,6 @@ from spritz.model.commands.job import (
     CancelJobs,
     FinishAllocation,
     HoldJob,
-    JobTarget,
     ReleaseJob,
     RequeueJob,
     ResumeJob,
@@ -33,6 +32,7 @@ from spritz.model.commands.job import (
 )
 from spritz.model.commands.step import CreateStep, SignalStep
 from spritz.model.job import Job, JobSpec
+from spritz.model.job_filter import JobTarget
 from spritz.model.layout import job_task_counts
 from spritz.model.partition import Partition
 from spritz.model.resources import GresCapacity

@@ -18,9 +18,10 @@ from tests.unit.scheduling.site import SETTINGS, Site, gpus, node, partition, sp
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
 from spritz.model.commands.cluster import ApplyPlan, Tick
-from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget
+from spritz.model.commands.job import CancelJobs
 from spritz.model.events.cluster import PolicyChanged
 from spritz.model.job import Sharing
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.limits.records import Policy, Qos
 from spritz.model.plan import Plan, PlannedPreemption
 from spritz.model.preemption import PreemptionPolicy, PreemptMode

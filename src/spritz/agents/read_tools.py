@@ -20,8 +20,9 @@ from spritz.live.feed import cluster_name, whole
 from spritz.live.logs import Tail, output_path, plain
 from spritz.live.picture import Picture
 from spritz.live.snapshot import job_facts, node_facts
-from spritz.model.commands.job import JobFilter, JobTarget
-from spritz.model.queries.jobs import Jobs, ListJobs
+from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.queries.job_records import Jobs
+from spritz.model.queries.jobs import ListJobs
 
 
 class ReadTools:

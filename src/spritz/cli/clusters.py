@@ -130,10 +130,11 @@ def of_job(job_id: int) -> ControllerConfig | None:
     from spritz.client.errors import ClientError
     from spritz.client.locate import locate_controller, locate_database
     from spritz.client.sync import connect_controller
-    from spritz.model.commands.job import JobFilter, JobTarget
     from spritz.model.federation import origin_number
+    from spritz.model.job_filter import JobFilter, JobTarget
     from spritz.model.limits.federations import member_of, members_of
-    from spritz.model.queries.jobs import Jobs, ListJobs
+    from spritz.model.queries.job_records import Jobs
+    from spritz.model.queries.jobs import ListJobs
 
     own = locate_controller()
     if not origin_number(job_id) or locate_database(own.path).kind != "slurmdbd":

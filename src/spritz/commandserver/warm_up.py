@@ -21,7 +21,8 @@ from spritz.client import sync
 from spritz.client.errors import ClientError
 from spritz.model.commands.job import JobSubmitted
 from spritz.model.job import Job, JobSpec
-from spritz.model.queries.jobs import JobRows, Jobs, ListJobs
+from spritz.model.queries.job_records import Jobs
+from spritz.model.queries.jobs import JobRows, ListJobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

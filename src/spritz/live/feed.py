@@ -18,7 +18,7 @@ from spritz.client.sync import Connection, connect_controller, decoder_of
 from spritz.live.jobs import PATHS, jobs_of
 from spritz.live.nodes import node_of
 from spritz.live.picture import Update
-from spritz.model.commands.job import JobFilter, JobTarget
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.queries.events import ChangeBatch, WatchChanges
 from spritz.model.queries.jobs import JobRows, ListJobs

@@ -11,6 +11,7 @@ Map
 `rejection`   `Rejection`: a request that is not allowed, as a value
 `resources`   the resource algebra: masks, node capacity, requests, allocations
 `job`, `step`, `node`, `partition`, `cluster`   one record each
+`job_filter`  which jobs a command or query is about
 `plan`        what a scheduling cycle proposes
 `commands/`   requests that change state (handled by `core.Machine.handle`), one file per noun
 `queries`     requests that only read, and their replies

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from spritz.model.ids import INFINITE
-from spritz.model.reasons import Reason
 from spritz.model.states import PartitionState
 
 if TYPE_CHECKING:
@@ -103,23 +102,3 @@ def opens_to(partition: Partition, groups: Collection[str]) -> bool:
     if partition.allow_groups:
         return not set(partition.allow_groups).isdisjoint(groups)
     return not partition.deny_groups or set(partition.deny_groups).isdisjoint(groups)
-
-
-def barrier(partition: Partition, account: str, qos: str) -> tuple[Reason, str] | None:
-    """Why the partition is closed to this account or QOS: reason and detail; None if it is open.
-
-    Source: slurm.conf(5) AllowAccounts, DenyAccounts, AllowQos, DenyQos: if both are set, Allow applies.
-    """
-    kinds = (
-        (Reason.ACCOUNT_NOT_ALLOWED, "account", account, partition.allow_accounts, partition.deny_accounts),
-        (Reason.QOS_NOT_ALLOWED, "QOS", qos, partition.allow_qos, partition.deny_qos),
-    )
-    for reason, what, name, allowed, denied in kinds:
-        if allowed and name not in allowed:
-            rule = f"allows {','.join(allowed)} not {name}"
-        elif not allowed and name and name in denied:
-            rule = f"denies {','.join(denied)} including {name}"
-        else:
-            continue
-        return reason, f"Job's {what} not permitted to use this partition ({partition.name} {rule})"
-    return None

@@ -32,7 +32,7 @@ _SWITCH_WAIT = 300
 def record_text(
     job: Job, now: float, oneliner: bool = False, details: int = 0, exempt_seconds: int | None = None
 ) -> str:
-    """A job's record. `exempt_seconds`: see `model.queries.jobs.Jobs`."""
+    """A job's record. `exempt_seconds`: see `model.queries.job_records.Jobs`."""
     lines = [
         *_identity(job),
         *_state(job, details),

@@ -10,7 +10,7 @@ from spritz.presentation.json.values import number
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spritz.model.queries.daemons import ConfigText
+    from spritz.model.queries.configuration import ConfigText
 
 #: `30 sec`, `10 MB`
 _AMOUNT = re.compile(r"(-?\d+)(?: ?(?:sec|min|MB|days?))?")

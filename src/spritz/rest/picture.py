@@ -24,9 +24,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from spritz.model.accounting import AskHistory, Histories, JobPick
-from spritz.model.commands.job import JobFilter, JobTarget
 from spritz.model.errors import SpritzError
-from spritz.model.queries.daemons import ConfigText, ShowConfig
+from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.queries.configuration import ConfigText, ShowConfig
 from spritz.model.queries.explanations import ExplainJob, Explanations
 from spritz.model.queries.jobs import GetScript, JobRows, ListJobs, Script
 from spritz.model.queries.nodes import ListNodes, Nodes

@@ -15,12 +15,13 @@ from spritz.core.invariants import breaches, transition_breach
 from spritz.core.machine import Machine, Outcome
 from spritz.model.cluster import SYSTEM, Caller, ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure, Tick
-from spritz.model.commands.job import CancelJobs, JobFilter, JobSubmitted, JobTarget, SubmitHetJob, SubmitJob
+from spritz.model.commands.job import CancelJobs, JobSubmitted, SubmitHetJob, SubmitJob
 from spritz.model.commands.step import CreateStep, StepCreated
 from spritz.model.events import ALL_EVENTS, Event
 from spritz.model.events.job import JobEnded
 from spritz.model.ids import STEP_BATCH
 from spritz.model.job import Job, JobSpec
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.plan import Plan, PlannedStart

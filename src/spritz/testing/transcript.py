@@ -18,9 +18,9 @@ from spritz.model.cluster import Caller, ClusterSettings
 from spritz.model.commands import cluster as on_cluster
 from spritz.model.commands import job as on_job
 from spritz.model.commands import step as on_step
-from spritz.model.commands.job import JobTarget
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN, STEP_INTERACTIVE
 from spritz.model.job import Dependency, EndSignal
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.partition import Partition
 from spritz.model.plan import PendingNote, Plan, PlannedStart
 from spritz.model.reasons import Reason
@@ -268,7 +268,7 @@ def _cancel(run: Transcript, caller: Caller, plain: list[str], named: dict[str, 
     options = {name: literal(text) for name, text in named.items() if name in ("signal", "batch", "full", "hurry")}
     filters: dict[str, Any] = {name: (literal(text),) for name, text in named.items() if name not in options}
     targets = tuple(target(text) for text in plain)
-    return run.send(on_job.CancelJobs(filter=on_job.JobFilter(targets=targets, **filters), **options), caller)
+    return run.send(on_job.CancelJobs(filter=JobFilter(targets=targets, **filters), **options), caller)
 
 
 def _of_target(kind: Callable[..., msgspec.Struct]) -> Callable[..., list[str]]:

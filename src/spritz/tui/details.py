@@ -13,8 +13,9 @@ from spritz.client.locate import locate_controller
 from spritz.client.sync import connect_controller
 from spritz.live.logs import Tail, output_path, plain
 from spritz.live.picture import indexes
-from spritz.model.commands.job import JobFilter, JobTarget
-from spritz.model.queries.jobs import Jobs, ListJobs
+from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.queries.job_records import Jobs
+from spritz.model.queries.jobs import ListJobs
 
 if TYPE_CHECKING:
     from textual.timer import Timer

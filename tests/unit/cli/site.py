@@ -28,7 +28,8 @@ from spritz.controller.api.steps import StepQueries
 from spritz.model.cluster import Caller
 from spritz.model.commands.reservation import CreateReservation, UpdateReservation
 from spritz.model.node import NodeSample
-from spritz.model.queries.daemons import ConfigText, Ping, Pong, ShowConfig
+from spritz.model.queries.configuration import ConfigText, ShowConfig
+from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.queries.jobs import GetScript, ListJobs
 from spritz.model.queries.nodes import ListNodes
 from spritz.model.queries.partitions import ListPartitions

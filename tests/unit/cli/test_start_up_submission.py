@@ -52,11 +52,11 @@ def before_the_first_byte(*words: str, conf: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("words", "most"),
     [
-        (("sbatch", "--wrap", "true"), 43),
-        (("sbatch", "-N2", "-n4", "--mem=1G", "-t", "10", "--gres=gpu:1", "--wrap", "true"), 47),
-        (("srun", "true"), 58),
-        (("srun", "-N4", "-n4", "-l", "true"), 58),
-        (("salloc", "true"), 54),
+        (("sbatch", "--wrap", "true"), 44),
+        (("sbatch", "-N2", "-n4", "--mem=1G", "-t", "10", "--gres=gpu:1", "--wrap", "true"), 48),
+        (("srun", "true"), 59),
+        (("srun", "-N4", "-n4", "-l", "true"), 59),
+        (("salloc", "true"), 55),
     ],
 )
 def test_little_is_loaded_before_the_first_byte(site: Site, words: tuple[str, ...], most: int) -> None:

@@ -18,11 +18,12 @@ from spritz.controller.jobcomp.listener import EndedJob, Listener
 from spritz.controller.jobcomp.script import variables
 from spritz.controller.jobcomp.spool import Full, Spool
 from spritz.controller.jobcomp.web import Poster, Server, document, encode, start_document
-from spritz.model.commands.job import JobTarget, RequeueJob
+from spritz.model.commands.job import RequeueJob
 from spritz.model.errors import SpritzError
 from spritz.model.events.job import JobEnded
 from spritz.model.ids import INFINITE
 from spritz.model.job import Dependency, Job, JobSpec
+from spritz.model.job_filter import JobTarget
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.model.states import JobState
 from spritz.testing.builders import World, capacity

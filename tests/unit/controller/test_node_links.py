@@ -26,7 +26,8 @@ from spritz.controller.nodes import NodeLinks
 from spritz.core.effects import Effect, ReloadNode
 from spritz.model.cluster import SYSTEM
 from spritz.model.commands.cluster import ApplyPlan, Tick
-from spritz.model.commands.job import JobSubmitted, JobTarget, ResumeJob, SubmitJob, SuspendJob
+from spritz.model.commands.job import JobSubmitted, ResumeJob, SubmitJob, SuspendJob
+from spritz.model.job_filter import JobTarget
 from spritz.model.launch import Accepted, LaunchBatch, SuspendTasks
 from spritz.model.launch import ReloadNode as Reload
 from spritz.model.node import NodeSample

@@ -9,9 +9,9 @@ from spritz.controller.api.jobs import shown_jobs, visible_jobs
 from spritz.controller.api.limit_usage import shown, standings
 from spritz.controller.api.private import hides_jobs, need_open, own_associations, usable
 from spritz.model.cluster import Caller, ClusterSettings
-from spritz.model.commands.job import JobFilter, JobTarget
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest
 from spritz.model.errors import SpritzError
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.limits.records import Association, Policy, SetPolicy
 from spritz.model.limits.standing import ListStandings
 from spritz.scheduling.explain.context import PRIVATE, PlanView

@@ -19,9 +19,10 @@ from spritz.controller.recovery import best_image, recover, replay_readable
 from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure
-from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget, SubmitJob
+from spritz.model.commands.job import CancelJobs, SubmitJob
 from spritz.model.events import Event
 from spritz.model.job import JobSpec
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.rejection import Rejection

@@ -27,10 +27,11 @@ from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
 from spritz.model.cluster import SYSTEM, Caller, ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure
-from spritz.model.commands.job import CancelJobs, JobFilter, JobSubmitted, JobTarget, SubmitHetJob, SubmitJob
+from spritz.model.commands.job import CancelJobs, JobSubmitted, SubmitHetJob, SubmitJob
 from spritz.model.events import Event
 from spritz.model.events.job import JobsNoted, JobStarted
 from spritz.model.job import JobSpec
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.reports import JobGone, RegisterNode

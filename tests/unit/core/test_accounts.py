@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan
-from spritz.model.commands.job import Done, JobTarget, UpdateJob
+from spritz.model.commands.job import Done, UpdateJob
+from spritz.model.job_filter import JobTarget
 from spritz.model.limits.records import Association, ChangePolicy, Policy, PolicyChange, Qos, SetPolicy, WcKey
 from spritz.model.partition import Partition
 from spritz.model.plan import Plan, PlannedStart

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import Configure
-from spritz.model.commands.job import HoldJob, JobTarget, ReleaseJob, UpdateJob
+from spritz.model.commands.job import HoldJob, ReleaseJob, UpdateJob
+from spritz.model.job_filter import JobTarget
 from spritz.model.limits.records import Association, Policy, Qos, SetPolicy
 from spritz.model.priority import PriorityPolicy
 from spritz.testing.builders import ALICE, BOB, World, capacity

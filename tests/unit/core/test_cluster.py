@@ -11,8 +11,9 @@ from spritz.core.effects import LaunchBatchOn, LaunchStepOn, ReloadNode, Suspend
 from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import Configure, CreatePartition, DeletePartition, UpdatePartition
-from spritz.model.commands.job import JobTarget, SuspendJob
+from spritz.model.commands.job import SuspendJob
 from spritz.model.commands.step import SignalStep
+from spritz.model.job_filter import JobTarget
 from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.reasons import Reason

@@ -10,7 +10,8 @@ from tests.unit.core.test_accounts import world as site
 from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import Configure
-from spritz.model.commands.job import JobTarget, UpdateJob
+from spritz.model.commands.job import UpdateJob
+from spritz.model.job_filter import JobTarget
 from spritz.model.job_tres import requested
 from spritz.model.limits.records import Qos
 from spritz.model.node import NodeConfig

@@ -8,10 +8,11 @@ import pytest
 
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.crontab import CrontabUpdated, UpdateCrontab
-from spritz.model.commands.job import CancelJobs, CancelResult, JobFilter, JobTarget, RequeueJob, SubmitJob, UpdateJob
+from spritz.model.commands.job import CancelJobs, CancelResult, RequeueJob, SubmitJob, UpdateJob
 from spritz.model.cron import following
 from spritz.model.events.job import JobEnded
 from spritz.model.job import CronEntry
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 from spritz.testing.builders import ALICE, BOB, World, job_spec

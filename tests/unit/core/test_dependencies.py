@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget, ReleaseJob
+from spritz.model.commands.job import CancelJobs, ReleaseJob
 from spritz.model.job import Dependency
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.plan import PlannedStart
 from spritz.model.reasons import Reason
 from spritz.model.resources import Allocation

@@ -8,8 +8,9 @@ import pytest
 
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import AddNodes, Configure, UpdateNode
-from spritz.model.commands.job import FinishAllocation, JobTarget, SuspendJob
+from spritz.model.commands.job import FinishAllocation, SuspendJob
 from spritz.model.commands.step import CreateStep
+from spritz.model.job_filter import JobTarget
 from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.plan import PlannedStart

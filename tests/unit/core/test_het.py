@@ -17,8 +17,6 @@ from spritz.model.commands.job import (
     CancelJobs,
     CancelResult,
     HoldJob,
-    JobFilter,
-    JobTarget,
     ReleaseJob,
     RequeueJob,
     ResumeJob,
@@ -27,6 +25,7 @@ from spritz.model.commands.job import (
 )
 from spritz.model.commands.step import AttachStep, CreateHetStep, SignalStep, StepCreated
 from spritz.model.job import Dependency, Hold
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.limits.records import Association, Policy, SetPolicy
 from spritz.model.reports import PrologEnded
 from spritz.model.states import JobState

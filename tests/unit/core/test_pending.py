@@ -12,8 +12,9 @@ from spritz.core.effects import PASSING, Effect, ReloadNode
 from spritz.core.machine import Machine, Outcome
 from spritz.model.cluster import Caller, ClusterSettings
 from spritz.model.commands.cluster import RebootNodes
-from spritz.model.commands.job import JobTarget, ResumeJob, SuspendJob
+from spritz.model.commands.job import ResumeJob, SuspendJob
 from spritz.model.commands.step import SignalStep
+from spritz.model.job_filter import JobTarget
 from spritz.model.power import PowerPolicy
 from spritz.testing.builders import ALICE, ROOT, World
 

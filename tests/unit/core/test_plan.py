@@ -8,8 +8,9 @@ import pytest
 
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, UpdateNode
-from spritz.model.commands.job import Done, JobTarget, RequeueJob, SuspendJob
+from spritz.model.commands.job import Done, RequeueJob, SuspendJob
 from spritz.model.job import Sharing
+from spritz.model.job_filter import JobTarget
 from spritz.model.partition import Partition
 from spritz.model.plan import PendingNote, Plan, PlannedStart
 from spritz.model.reasons import Reason

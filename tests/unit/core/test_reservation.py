@@ -10,7 +10,7 @@ import pytest
 
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, CreatePartition, UpdatePartition
-from spritz.model.commands.job import CancelJobs, JobFilter
+from spritz.model.commands.job import CancelJobs
 from spritz.model.commands.reservation import (
     CreateReservation,
     DeleteReservation,
@@ -18,6 +18,7 @@ from spritz.model.commands.reservation import (
     UpdateReservation,
 )
 from spritz.model.job import Hold
+from spritz.model.job_filter import JobFilter
 from spritz.model.partition import Partition
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.reasons import Reason

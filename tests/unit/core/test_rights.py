@@ -17,8 +17,6 @@ from spritz.model.commands.cluster import DeletePartition, UpdatePartition
 from spritz.model.commands.job import (
     CancelJobs,
     HoldJob,
-    JobFilter,
-    JobTarget,
     NotifyJob,
     ReleaseJob,
     RequeueJob,
@@ -28,6 +26,7 @@ from spritz.model.commands.job import (
 )
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest
 from spritz.model.job import Hold
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.limits.change import change_between
 from spritz.model.limits.records import Association, ChangePolicy, Policy, SetPolicy
 from spritz.testing.builders import ALICE, BOB, World

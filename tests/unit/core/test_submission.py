@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from spritz.core.decide.update import PENDING
 from spritz.model.cluster import Caller, ClusterSettings
 from spritz.model.commands.cluster import Configure, UpdatePartition
-from spritz.model.commands.job import JobSubmitted, JobTarget, SubmitHetJob, SubmitJob, UpdateJob, WillRun
+from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob, UpdateJob, WillRun
 from spritz.model.commands.step import CreateStep
 from spritz.model.ids import INFINITE
+from spritz.model.job_filter import JobTarget
 from spritz.model.partition import Partition
 from spritz.model.reasons import Reason
 from spritz.model.resources import GresRequest

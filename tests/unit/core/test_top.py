@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spritz.model.cluster import ClusterSettings
-from spritz.model.commands.job import HoldJob, JobTarget, TopJob
+from spritz.model.commands.job import HoldJob, TopJob
+from spritz.model.job_filter import JobTarget
 from spritz.model.partition import Partition
 from spritz.model.rejection import Rejection
 from spritz.testing.builders import ALICE, BOB, World

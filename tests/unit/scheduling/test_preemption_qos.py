@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from spritz.model.commands.job import CancelJobs, HoldJob, JobFilter, JobTarget
+from spritz.model.commands.job import CancelJobs, HoldJob
 from spritz.model.events.cluster import PolicyChanged
 from spritz.model.job import Sharing
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.limits.records import Association, Policy, Qos
 from spritz.model.preemption import PreemptionPolicy
 from spritz.model.reports import JobGone

@@ -12,10 +12,11 @@ from msgspec import structs
 from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import KeepPriorities
-from spritz.model.commands.job import JobTarget, UpdateJob
+from spritz.model.commands.job import UpdateJob
 from spritz.model.events.cluster import PartitionUpdated
 from spritz.model.events.job import JobUpdated
 from spritz.model.job import Job, JobSpec
+from spritz.model.job_filter import JobTarget
 from spritz.model.partition import Partition
 from spritz.model.priority import PRIORITY_MAX, PriorityInputs, PriorityPolicy
 from spritz.model.reasons import Reason

@@ -10,10 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from spritz.model.commands.cluster import ApplyPlan, UpdatePartition
-from spritz.model.commands.job import Done, JobTarget, SubmitJob, UpdateJob
+from spritz.model.commands.job import Done, SubmitJob, UpdateJob
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest
 from spritz.model.events.cluster import PolicyChanged
 from spritz.model.ids import INFINITE
+from spritz.model.job_filter import JobTarget
 from spritz.model.limits.records import Association, Policy, Qos
 from tests.unit.scheduling.site import SETTINGS, Site, node, partition, spec
 

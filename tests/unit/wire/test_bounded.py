@@ -12,12 +12,13 @@ from spritz.controller.events import decode_group
 from spritz.controller.journal import Group
 from spritz.model import bounds
 from spritz.model.commands.cluster import UpdateNode, UpdatePartition
-from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget, SubmitJob, UpdateJob
+from spritz.model.commands.job import CancelJobs, SubmitJob, UpdateJob
 from spritz.model.commands.step import CreateStep
 from spritz.model.events.codec import encode_events
 from spritz.model.events.job import JobQueued
 from spritz.model.ids import INFINITE, STEP_BATCH
 from spritz.model.job import Dependency, EndSignal, Job, JobSpec, ResourceLimit
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.launch import LaunchProlog
 from spritz.model.queries.jobs import ListJobs
 from spritz.model.step import StepSpec

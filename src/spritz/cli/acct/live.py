@@ -12,7 +12,8 @@ from spritz.client.errors import ClientError
 from spritz.client.sync import connect_controller
 from spritz.model.accounting import NEW_LIFE_SECONDS, JobPick, JobWithSteps
 from spritz.model.accounting_of import record_of, step_record_of
-from spritz.model.queries.jobs import Jobs, ListJobs
+from spritz.model.queries.job_records import Jobs
+from spritz.model.queries.jobs import ListJobs
 from spritz.model.queries.steps import ListSteps, Steps
 from spritz.notation.hostlist import expand
 

@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from spritz.cli.already_reported import AlreadyReported
-from spritz.model.commands.job import JobFilter, JobTarget
 from spritz.model.errors import SpritzError
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.notation import jobid
 from spritz.notation.hostlist import expand
 from spritz.notation.signals import SignalError, parse_signal

@@ -14,8 +14,9 @@ from spritz.cli import clusters
 from spritz.cli.cancel import conditions
 from spritz.client.errors import RemoteError
 from spritz.client.sync import connect_controller
-from spritz.model.commands.job import CancelJobs, CancelResult, JobFilter, JobTarget
+from spritz.model.commands.job import CancelJobs, CancelResult
 from spritz.model.errors import ESLURM, SpritzError
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.notation.jobid import JobReference
 from spritz.notation.jobid import format as format_reference
 from spritz.presentation.job_text import job_label

@@ -320,7 +320,7 @@ def version(session: Session, words: list[str]) -> int:
 
 def completing(session: Session, words: list[str]) -> int:
     """Jobs in state COMPLETING, and the nodes that they wait for."""
-    from spritz.model.commands.job import JobFilter
+    from spritz.model.job_filter import JobFilter
     from spritz.model.queries.jobs import JobRows, ListJobs
 
     query = ListJobs(

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from spritz.client.locate import locate_controller
-from spritz.model.commands.job import JobFilter, JobTarget
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.queries.jobs import JobRows, ListJobs
 from spritz.presentation.record import moment
 

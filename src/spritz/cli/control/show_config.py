@@ -12,7 +12,7 @@ from spritz.cli.control.daemons import ping
 from spritz.cli.control.topology import show
 from spritz.client.locate import locate_controller
 from spritz.model.errors import SpritzError
-from spritz.model.queries.daemons import ConfigText, ShowConfig
+from spritz.model.queries.configuration import ConfigText, ShowConfig
 from spritz.presentation.record import moment
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def licenses(session: Session, words: list[str]) -> int:
     if not known:
         session.out("No licenses configured in Slurm.\n")
         return 0
-    from spritz.model.commands.job import JobFilter
+    from spritz.model.job_filter import JobFilter
 
     used = dict.fromkeys(known, 0)
     asked = ListJobs(filter=JobFilter(states=("RUNNING", "SUSPENDED")), fields=("spec.licenses",), all=True)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.client.errors import RemoteError
-from spritz.model.commands.job import JobFilter, JobTarget
-from spritz.model.queries.jobs import Jobs, ListJobs
+from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.queries.job_records import Jobs
+from spritz.model.queries.jobs import ListJobs
 from spritz.model.resources import mask_ids
 from spritz.notation import jobid
 from spritz.notation.jobid import JobReference

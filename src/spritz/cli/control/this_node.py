@@ -12,7 +12,7 @@ import pwd
 from typing import TYPE_CHECKING
 
 from spritz.cli.control.local import processes
-from spritz.model.queries.daemons import ConfigText, ShowConfig
+from spritz.model.queries.configuration import ConfigText, ShowConfig
 from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.presentation.record import moment
 from spritz.presentation.users import name_of

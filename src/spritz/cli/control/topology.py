@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.model.queries.daemons import ConfigText, ShowConfig
+from spritz.model.queries.configuration import ConfigText, ShowConfig
 from spritz.notation import hostlist
 
 if TYPE_CHECKING:

@@ -8,14 +8,15 @@ from spritz.cli.control.job_keys import KEYS, NoChange, NotABoolean, Plain, minu
 from spritz.cli.control.jobs import items, named, say_missing, say_refused, target_of
 from spritz.cli.control.pairs import find, not_supported, split, unquoted
 from spritz.client.errors import RemoteError
-from spritz.model.commands.job import Done, JobFilter, UpdateJob
+from spritz.model.commands.job import Done, UpdateJob
 from spritz.model.errors import ESLURM, SpritzError
+from spritz.model.job_filter import JobFilter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spritz.cli.control.session import Session
-    from spritz.model.commands.job import JobTarget
+    from spritz.model.job_filter import JobTarget
 
     Changes = dict[str, object]
 

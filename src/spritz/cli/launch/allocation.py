@@ -15,17 +15,9 @@ from spritz.cli.launch.controller import PATIENCE_SECONDS, Interrupted
 from spritz.cli.submit.values import IMMEDIATE
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.locate import locate_controller
-from spritz.model.commands.job import (
-    CancelJobs,
-    CancelResult,
-    Done,
-    FinishAllocation,
-    JobFilter,
-    JobSubmitted,
-    JobTarget,
-    SubmitHetJob,
-)
+from spritz.model.commands.job import CancelJobs, CancelResult, Done, FinishAllocation, JobSubmitted, SubmitHetJob
 from spritz.model.errors import ESLURM, SpritzError
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from spritz.cli.launch.settings import Settings
 from spritz.cli.launch.terminal import Terminal
 from spritz.client.errors import RemoteError
 from spritz.client.sync import connect_controller
-from spritz.model.commands.job import JobFilter, JobTarget
 from spritz.model.commands.step import AttachStep, StepCreated
 from spritz.model.errors import SpritzError
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.queries.steps import ListSteps, Steps
 from spritz.notation import hostlist
 from spritz.stepd import protocol

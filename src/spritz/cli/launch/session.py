@@ -19,8 +19,9 @@ from spritz.cli.submit import request_context, spec
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.locate import read_keys
 from spritz.client.sync import submit_key
-from spritz.model.commands.job import Done, JobFilter, JobTarget, SubmitJob
+from spritz.model.commands.job import Done, SubmitJob
 from spritz.model.errors import SpritzError
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.stepd.reactor import Reactor
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from spritz.cli.submit import request_context
 from spritz.client.errors import ClientError
 from spritz.client.sync import connect_controller
-from spritz.model.commands.job import JobFilter, JobTarget
 from spritz.model.ids import step_name
-from spritz.model.queries.jobs import Jobs, ListJobs
+from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.queries.job_records import Jobs
+from spritz.model.queries.jobs import ListJobs
 from spritz.notation import hostlist, taskcounts
 from spritz.notation.ranges import format_ids
 

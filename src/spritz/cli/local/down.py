@@ -17,8 +17,9 @@ from spritz.cli.local.paths import ClusterPaths
 from spritz.client.locate import locate_controller
 from spritz.client.membership import MACHINE_FILE, find_membership
 from spritz.client.sync import connect_controller
-from spritz.model.commands.job import CancelJobs, CancelResult, Done, JobFilter, JobTarget
+from spritz.model.commands.job import CancelJobs, CancelResult, Done
 from spritz.model.errors import SpritzError
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.queries.daemons import PauseScheduling
 from spritz.model.queries.jobs import JobRows, ListJobs
 

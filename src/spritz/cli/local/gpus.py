@@ -14,7 +14,7 @@ from spritz.cli.local.paths import ClusterPaths
 from spritz.client.errors import ClientError
 from spritz.client.locate import locate_controller
 from spritz.client.sync import connect_controller
-from spritz.model.commands.job import JobFilter
+from spritz.model.job_filter import JobFilter
 from spritz.model.queries.jobs import JobRows, ListJobs
 from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.notation.times import format_time

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from spritz.cli.context import Context
     from spritz.client.sync import Connection
-    from spritz.model.commands.job import JobFilter
+    from spritz.model.job_filter import JobFilter
     from spritz.presentation.columns import Column
 
     #: values as msgpack decodes them

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from spritz.cli.queue.conditions import targets
 from spritz.cli.queue.sort import SortError, order_of, parse_sort
 from spritz.client.errors import RemoteError
-from spritz.model.commands.job import JobFilter
 from spritz.model.errors import SpritzError
+from spritz.model.job_filter import JobFilter
 from spritz.model.queries.steps import ListSteps, Steps
 from spritz.presentation import columns
 from spritz.presentation.step_fields import LETTERS, NAMES

@@ -9,9 +9,9 @@ from spritz.cli.queue.conditions import split_ids
 from spritz.model import step_usage
 from spritz.model.accounting import StepRecord
 from spritz.model.accounting_of import step_record_of
-from spritz.model.commands.job import JobFilter, JobTarget
 from spritz.model.errors import SpritzError
 from spritz.model.ids import STEP_MAX, step_name
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.queries.steps import ListSteps, MeasureSteps, Steps, StepUsage
 from spritz.notation import jobid
 from spritz.notation.errors import NotationError

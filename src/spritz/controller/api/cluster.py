@@ -25,8 +25,8 @@ from spritz.model.commands.job import Done
 from spritz.model.diagnostics import Diagnostics, GetDiagnostics, ResetDiagnostics
 from spritz.model.errors import SpritzError
 from spritz.model.networks import networks_of
+from spritz.model.queries.configuration import ConfigText, ShowConfig
 from spritz.model.queries.daemons import (
-    ConfigText,
     PauseScheduling,
     Ping,
     Pong,
@@ -36,7 +36,6 @@ from spritz.model.queries.daemons import (
     SetDebugFlag,
     SetPowerException,
     SetSchedulingLog,
-    ShowConfig,
     Shutdown,
 )
 from spritz.model.queries.events import Counters, Statistics

@@ -33,11 +33,12 @@ from spritz.controller.listeners import Loss
 from spritz.controller.node_messages import components_of
 from spritz.core import het
 from spritz.model.cluster import SYSTEM
-from spritz.model.commands.job import CancelJobs, JobFilter, JobTarget
+from spritz.model.commands.job import CancelJobs
 from spritz.model.commands.step import CreateHetStep, CreateStep
 from spritz.model.events.job import JobQueued, JobStarted, JobUpdated
 from spritz.model.events.step import StepEnded
 from spritz.model.ids import STEP_EXTERN
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.queries.allocations import AllocationGranted, AwaitAllocation
 from spritz.model.queries.jobs import AwaitEnd, JobEndedReply
 from spritz.model.rejection import Rejection

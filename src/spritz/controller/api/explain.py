@@ -18,7 +18,8 @@ from spritz.controller.api.jobs import visible_jobs
 from spritz.controller.api.private import hides_jobs
 from spritz.controller.forked import Child
 from spritz.core.rights import operates
-from spritz.model.commands.job import JobFilter, SubmitJob
+from spritz.model.commands.job import SubmitJob
+from spritz.model.job_filter import JobFilter
 from spritz.model.queries.explanations import ExplainJob, Explanations
 from spritz.model.rejection import Rejection
 from spritz.model.states import JobState

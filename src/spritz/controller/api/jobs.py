@@ -21,7 +21,8 @@ from spritz.controller.listeners import Loss
 from spritz.core.rights import operates
 from spritz.model.errors import SpritzError
 from spritz.model.job import Job
-from spritz.model.queries.jobs import GetScript, JobRows, Jobs, ListJobs, Script
+from spritz.model.queries.job_records import Jobs
+from spritz.model.queries.jobs import GetScript, JobRows, ListJobs, Script
 from spritz.model.rejection import Rejection
 from spritz.model.states import JobFlag
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.core.state import State
     from spritz.model.cluster import Caller
-    from spritz.model.commands.job import JobFilter
+    from spritz.model.job_filter import JobFilter
 
 #: Number of jobs from which rows are cached for the next listing of the kind.
 _MANY_JOBS = 200

@@ -10,8 +10,8 @@ from msgspec import structs
 from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.jobs import shown_jobs
 from spritz.core.rights import operates
-from spritz.model.commands.job import JobFilter
 from spritz.model.errors import SpritzError
+from spritz.model.job_filter import JobFilter
 from spritz.model.launch import MeasureStep, StepMeasured
 from spritz.model.queries.steps import ListSteps, MeasureSteps, NodeUsage, Steps, StepUsage, StepView
 from spritz.model.rejection import Rejection

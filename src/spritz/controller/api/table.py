@@ -34,6 +34,7 @@ from spritz.model.fairshare import ListFairShares
 from spritz.model.limits.records import CompareUsage
 from spritz.model.limits.standing import ListStandings
 from spritz.model.queries.allocations import AwaitAllocation
+from spritz.model.queries.configuration import ShowConfig
 from spritz.model.queries.crontabs import GetCrontab
 from spritz.model.queries.daemons import (
     PauseScheduling,
@@ -45,7 +46,6 @@ from spritz.model.queries.daemons import (
     SetDebugFlag,
     SetPowerException,
     SetSchedulingLog,
-    ShowConfig,
     Shutdown,
     TakeOver,
 )

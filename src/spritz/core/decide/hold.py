@@ -19,8 +19,9 @@ from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
-    from spritz.model.commands.job import HoldJob, JobTarget, ReleaseJob
+    from spritz.model.commands.job import HoldJob, ReleaseJob
     from spritz.model.job import Job
+    from spritz.model.job_filter import JobTarget
 
 
 def live_records(context: DecisionContext, target: JobTarget) -> list[Job]:

@@ -19,9 +19,10 @@ from spritz.core.rights import administers
 from spritz.model.job_gpus import gpus_each_node
 from spritz.model.limits import flags
 from spritz.model.node_features import Unclear, ways
-from spritz.model.partition import barrier, opens_to
+from spritz.model.partition import opens_to
 from spritz.model.reasons import Reason
 from spritz.model.rules import partition_limits
+from spritz.model.rules.access import barrier
 from spritz.model.rules.availability import queues_jobs
 from spritz.model.rules.licenses import stock
 from spritz.notation import cpubind, distribution, extra, features

@@ -34,10 +34,10 @@ from spritz.model.federation import may_have_siblings, member, suits, viable
 from spritz.model.job import ArrayState, Federated, Hold, Job, Sharing
 from spritz.model.job_tres import requested_pairs
 from spritz.model.mcs import BadLabel, label_of
-from spritz.model.partition import barrier
 from spritz.model.reasons import Reason
 from spritz.model.resources import mask_of, mask_text
 from spritz.model.rules import time_limit
+from spritz.model.rules.access import barrier
 from spritz.model.rules.components import components_share
 from spritz.model.rules.sharing import oversubscription
 from spritz.model.states import JobState, PartitionState

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.model.commands.job import JobTarget
 from spritz.model.explain import Explanation
+from spritz.model.job_filter import JobTarget
 
 
 class ExplainJob(Struct, frozen=True, kw_only=True, omit_defaults=True):

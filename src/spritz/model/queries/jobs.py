@@ -1,11 +1,10 @@
-"""Jobs, their scripts and their ends."""
+"""Jobs by columns, their scripts and their ends."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from spritz.model.commands.job import JobFilter
-from spritz.model.job import Job
+from spritz.model.job_filter import JobFilter
 
 
 class ListJobs(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -27,17 +26,6 @@ class JobRows(Struct, frozen=True, kw_only=True):
     now: float
     version: int
     rows: list[tuple[object, ...]]
-
-
-class Jobs(Struct, frozen=True, kw_only=True):
-    """Whole records. `exempt_seconds`: how long a started job is exempt from preemption (None: jobs are never
-    preempted).
-    """
-
-    now: float
-    version: int
-    jobs: list[Job]
-    exempt_seconds: int | None = None
 
 
 class GetScript(Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.limits.membership import missing
-from spritz.model.partition import barrier, shuts_out
+from spritz.model.partition import shuts_out
 from spritz.model.reasons import Reason
 
 if TYPE_CHECKING:
@@ -30,3 +30,23 @@ def barred(spec: JobSpec, partition: Partition, rules: Rules, enforce: Collectio
     if shuts_out(partition, spec):
         return Reason.PARTITION_CONFIG, f"partition {partition.name} is not open to the groups of {spec.user}"
     return barrier(partition, spec.account, spec.qos)
+
+
+def barrier(partition: Partition, account: str, qos: str) -> tuple[Reason, str] | None:
+    """Why the partition is closed to this account or QOS: reason and detail; None if it is open.
+
+    Source: slurm.conf(5) AllowAccounts, DenyAccounts, AllowQos, DenyQos: if both are set, Allow applies.
+    """
+    kinds = (
+        (Reason.ACCOUNT_NOT_ALLOWED, "account", account, partition.allow_accounts, partition.deny_accounts),
+        (Reason.QOS_NOT_ALLOWED, "QOS", qos, partition.allow_qos, partition.deny_qos),
+    )
+    for reason, what, name, allowed, denied in kinds:
+        if allowed and name not in allowed:
+            rule = f"allows {','.join(allowed)} not {name}"
+        elif not allowed and name and name in denied:
+            rule = f"denies {','.join(denied)} including {name}"
+        else:
+            continue
+        return reason, f"Job's {what} not permitted to use this partition ({partition.name} {rule})"
+    return None

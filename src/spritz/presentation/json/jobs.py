@@ -9,7 +9,8 @@ from msgspec.structs import astuple
 
 from spritz.model.ids import INFINITE
 from spritz.model.job import Hold, Job, JobSpec, suspension
-from spritz.model.queries.jobs import Jobs, ListJobs
+from spritz.model.queries.job_records import Jobs
+from spritz.model.queries.jobs import ListJobs
 from spritz.model.states import JobFlag, JobState
 from spritz.notation import dependency, tres
 from spritz.notation.gres import format_indexes
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from spritz.client.sync import Connection
-    from spritz.model.commands.job import JobFilter
+    from spritz.model.job_filter import JobFilter
     from spritz.model.resources import GresRequest
     from spritz.presentation.json.envelope import Output
 

@@ -12,11 +12,13 @@ from spritz.model.accounting_admin import (
     GetCallStatistics,
     GetDatabaseConfiguration,
 )
-from spritz.model.commands.job import Done, JobFilter
+from spritz.model.commands.job import Done
 from spritz.model.diagnostics import Diagnostics, GetDiagnostics
 from spritz.model.errors import SpritzError
 from spritz.model.fairshare import FairShares, ListFairShares
-from spritz.model.queries.daemons import ConfigText, Ping, Pong, Reconfigure, ShowConfig
+from spritz.model.job_filter import JobFilter
+from spritz.model.queries.configuration import ConfigText, ShowConfig
+from spritz.model.queries.daemons import Ping, Pong, Reconfigure
 from spritz.model.queries.jobs import JobRows, ListJobs
 from spritz.presentation.json.diagnostics import statistics
 from spritz.presentation.json.shares import shares_json

@@ -13,13 +13,12 @@ from spritz.model.commands.job import (
     CancelResult,
     Done,
     HoldJob,
-    JobFilter,
-    JobTarget,
     ReleaseJob,
     RequeueJob,
     UpdateJob,
 )
 from spritz.model.errors import ESLURM
+from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.notation import signals
 from spritz.notation.errors import NotationError
 from spritz.notation.hostlist import expand

@@ -6,8 +6,9 @@ import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TYPE_CHECKING
 
-from spritz.model.commands.job import JobFilter, JobTarget
-from spritz.model.queries.jobs import Jobs, ListJobs
+from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.queries.job_records import Jobs
+from spritz.model.queries.jobs import ListJobs
 from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.notation import jobid
 from spritz.notation.ranges import format_ids
