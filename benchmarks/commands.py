@@ -1,6 +1,6 @@
 """How long does each command take as a whole process: through the command server, without it, and Slurm's own?
 
-python -m benchmarks.commands [--ours DIR] [--real DIR] [--rounds N] [--pending 1000 10000] [--no-sacct]
+python -m benchmarks.commands [--ours DIR] [--before DIR] [--real DIR] [--rounds N] [--pending 1000 10000] [--no-sacct]
 
 One call of each system after the other, so that a noisy minute falls on all of them; medians and ratios at the end.
 JSON lines on standard output, the table on standard error.
@@ -99,18 +99,21 @@ def main(arguments: list[str]) -> int:
             clusters.append(Cluster("real", options.real))
             clusters[-1].start()
             systems.append(System("real", clusters[-1]))
-        if options.ours:
-            clusters.append(Cluster("ours", options.ours))
+        for name, binaries in (("before", options.before), ("ours", options.ours)):
+            if not binaries:
+                continue
+            clusters.append(Cluster(name, binaries))
             clusters[-1].start()
             runtime = clusters[-1].directory / "run"
             runtime.mkdir(mode=0o700)
-            served = System("ours", clusters[-1], XDG_RUNTIME_DIR=str(runtime))
+            served = System(name, clusters[-1], XDG_RUNTIME_DIR=str(runtime))
             if _is_launcher(clusters[-1]):
                 _warm_up(served, runtime)
                 systems.append(served)
             else:
                 print("benchmarks: these commands are Python: there was no C compiler", file=sys.stderr)
-            systems.append(System("direct", clusters[-1], SPRITZ_NO_SERVER="1"))
+            direct = "direct" if name == "ours" else f"{name}-direct"
+            systems.append(System(direct, clusters[-1], SPRITZ_NO_SERVER="1"))
         if not systems:
             print("benchmarks: nothing to measure: name --ours DIR or --real DIR", file=sys.stderr)
             return 2
@@ -132,6 +135,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     beside = Path(sys.executable).parent
     installed = shutil.which("slurmctld-wlm", path="/usr/sbin:/sbin:" + os.environ["PATH"])
     parser.add_argument("--ours", type=Path, default=beside if (beside / "slurmctld").exists() else None)
+    parser.add_argument("--before", type=Path, help="commands of an older version, for comparison")
     parser.add_argument("--real", type=Path, default=Path("/usr/bin") if installed else None)
     parser.add_argument("--no-real", dest="real", action="store_const", const=None)
     parser.add_argument("--rounds", type=int, default=25, help="calls of each command and system")
@@ -168,18 +172,18 @@ def _in_turns(systems: list[System], title: str, measure: Callable[[System], flo
 
 def _measure_sacct(systems: list[System], options: argparse.Namespace, table: Table) -> None:
     """On clusters of their own: those of the other measures keep no records."""
-    made: dict[bool, Recorded] = {}
+    made: dict[Path, Recorded] = {}
     others: list[System] = []
     try:
         for system in systems:
-            real = system.name == "real"
-            if real not in made:
-                made[real] = Recorded(options.real if real else options.ours, real=real)
-                made[real].record()
+            binaries = system.cluster.binaries
+            if binaries not in made:
+                made[binaries] = Recorded(binaries, real=system.name == "real")
+                made[binaries].record()
             other = copy.copy(system)
-            other.command = made[real].command
-            other.environment = {**system.environment, "SLURM_CONF": made[real].env["SLURM_CONF"]}
-            other.job = made[real].job
+            other.command = made[binaries].command
+            other.environment = {**system.environment, "SLURM_CONF": made[binaries].env["SLURM_CONF"]}
+            other.job = made[binaries].job
             others.append(other)
         _in_turns(others, "sacct -j N", lambda system: system.call("sacct", "-j", "{job}"), options.rounds, table)
     finally:
@@ -200,7 +204,8 @@ def _measure(systems: list[System], options: argparse.Namespace) -> Table:
     for words in (("squeue", "-j", "{job}"), ("sinfo",), ("scontrol", "show", "job", "{job}"), SBATCH):
         ask(" ".join(words[:3]).replace(" {job}", " N"), lambda system, words=words: system.call(*words))  # type: ignore[misc]
     for submitters in SUBMITTERS:
-        ask(f"submissions/s, {submitters} at once", lambda system, n=submitters: system.submissions_per_second(n), 2)  # type: ignore[misc]
+        title = f"submissions/s, {submitters} at once"
+        _in_turns(_clusters(systems), title, lambda system, n=submitters: system.submissions_per_second(n), 2, table)  # type: ignore[misc]
     for system in _clusters(systems):
         system.clear()
     for submitters in SUBMITTERS:
@@ -218,7 +223,7 @@ def _measure(systems: list[System], options: argparse.Namespace) -> Table:
 
 def _clusters(systems: list[System]) -> list[System]:
     """One system for each cluster."""
-    return [system for system in systems if system.name != "direct"] or systems
+    return [system for system in systems if not system.name.endswith("direct")] or systems
 
 
 def _report(title: str, medians: dict[str, float], values: dict[str, list[float]]) -> None:
@@ -231,9 +236,9 @@ def _report(title: str, medians: dict[str, float], values: dict[str, list[float]
 
 def _print(table: dict[str, dict[str, float]], names: list[str]) -> None:
     both = {"real", "ours"} <= set(names)
-    print(f"{'':32}" + "".join(f"{name:>10}" for name in names) + ("  ours/real" if both else ""), file=sys.stderr)
+    print(f"{'':32}" + "".join(f"{name:>14}" for name in names) + ("  ours/real" if both else ""), file=sys.stderr)
     for title, cells in table.items():
-        line = f"{title:32}" + "".join(f"{cells[name]:10.2f}" if name in cells else f"{'-':>10}" for name in names)
+        line = f"{title:32}" + "".join(f"{cells[name]:14.2f}" if name in cells else f"{'-':>14}" for name in names)
         print(line + (f"{cells['ours'] / cells['real']:11.2f}" if both else ""), file=sys.stderr)
 
 
