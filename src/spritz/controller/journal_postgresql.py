@@ -152,10 +152,13 @@ def shown(url: str) -> str:
 class Store:
     """A reconnecting connection to the schema of one cluster. Not thread-safe.
 
-    `patience_seconds`: how long an operation is retried while the database is away.
+    `patience_seconds`: how long an operation is retried while the database is away. `silence_seconds`: how long one
+    attempt waits for a peer that has vanished; by default as long.
     """
 
-    def __init__(self, url: str, cluster: str, *, patience_seconds: float) -> None:
+    def __init__(
+        self, url: str, cluster: str, *, patience_seconds: float, silence_seconds: float | None = None
+    ) -> None:
         try:
             import psycopg
             from psycopg import conninfo
@@ -170,7 +173,8 @@ class Store:
         self.patience_seconds = patience_seconds
         self._database: Connection | None = None
         self._abandoned = False
-        bound = max(1, int(patience_seconds))
+        silence_seconds = patience_seconds if silence_seconds is None else silence_seconds
+        bound = max(1, int(silence_seconds))
         try:
             self._parameters = conninfo.make_conninfo(
                 url.replace("postgresql+psycopg://", "postgresql://"),
@@ -179,7 +183,7 @@ class Store:
                 keepalives_idle=1,
                 keepalives_interval=1,
                 keepalives_count=max(2, bound - 1),
-                tcp_user_timeout=int(patience_seconds * 1000),
+                tcp_user_timeout=int(silence_seconds * 1000),
                 application_name="slurmctld",
             )
         except psycopg.Error as error:
@@ -346,7 +350,7 @@ class PostgresJournal:
         self.lease_seconds = lease_seconds
         self._writer = Store(url, cluster, patience_seconds=lease_seconds)
         self._reader = Store(url, cluster, patience_seconds=lease_seconds)
-        self._beats = Store(url, cluster, patience_seconds=0.0)
+        self._beats = Store(url, cluster, patience_seconds=0.0, silence_seconds=lease_seconds)
         self._images = Store(url, cluster, patience_seconds=lease_seconds)
         self._reading = Lock()
         self._open = True
