@@ -149,3 +149,12 @@ def test_a_pending_reboot_is_cancelled(site: Site) -> None:
     assert site.shown("scontrol", "cancel_reboot", "n1") == ""
     assert site.shown("sinfo", "-h", "-n", "n1", "-o", "%t") == "mix\n"
     assert "Invalid node state specified" in site.shown("scontrol", "cancel_reboot", "n1")
+
+    # With words of the administrator's own, and of a node that was drained before.
+    assert site.shown("scontrol", "reboot", "asap", "reason=kernel", "n1") == ""
+    assert site.shown("scontrol", "cancel_reboot", "n1") == ""
+    assert site.shown("sinfo", "-h", "-n", "n1", "-o", "%t %E") == "mix none\n"
+    assert site.shown("scontrol", "update", "nodename=n1", "state=drain", "reason=disk") == ""
+    assert site.shown("scontrol", "reboot", "asap", "n1") == ""
+    assert site.shown("scontrol", "cancel_reboot", "n1") == ""
+    assert site.shown("sinfo", "-h", "-n", "n1", "-o", "%t %E") == "drng disk\n"

@@ -94,7 +94,8 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
     kept_until: float = 0.0
     #: while it is DOWN or drained: when it resumes by itself (0.0: it does not)
     resume_at: float = 0.0
-    #: its state after the reboot: RESUME, DOWN, or "" for its present state
+    #: its state after the reboot: RESUME, DOWN, or "" for its present state; with UNDRAIN where the request has drained
+    #: it, after a "+"
     next_state: str = ""
     #: when its reboot was ordered (0.0: none is pending)
     reboot_at: float = 0.0

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 ASAP_REASON = "Reboot ASAP"
 REASON = "reboot requested"
 
+#: part of `Node.next_state`: the request has drained the node
+UNDRAIN = "UNDRAIN"
+
 _DRAIN: int = NodeFlag.DRAIN.value
 _REQUESTED: int = NodeFlag.REBOOT_REQUESTED.value
 _ISSUED: int = NodeFlag.REBOOT_ISSUED.value
@@ -54,9 +57,11 @@ def reboot_nodes(context: DecisionContext, command: RebootNodes) -> Done:
             continue
         nodes.append(node)
     for node in nodes:
-        reason = command.reason or (ASAP_REASON if command.asap else node.reason or REASON)
+        reason = command.reason or node.reason or (ASAP_REASON if command.asap else REASON)
         flags = node.flags | _REQUESTED | (_DRAIN if command.asap else 0)
-        _set(context, node, flags, reason, next_state=command.next_state or ("RESUME" if command.asap else ""))
+        drains = command.asap and not node.flags & _DRAIN
+        after = [word for word in (command.next_state, UNDRAIN if drains else "") if word]
+        _set(context, node, flags, reason, next_state="+".join(after))
     issue_reboots(context)
     return Done()
 
@@ -89,10 +94,12 @@ def order_reboots(context: DecisionContext, nodes: Iterable[Node], features: tup
 
 def cancelled(node: Node) -> tuple[NodeState, int, str]:
     """State, flags and reason without the reboot; a drain by ASAP is lifted."""
+    if node.flags & _ISSUED:
+        raise Refused("ESLURM_REBOOT_IN_PROGRESS", hint=f"{node.name}: RebootProgram has been started")
     if not node.flags & REBOOTS:
         raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"no reboot of {node.name} is pending")
     flags = node.flags & ~REBOOTS
-    if node.flags & _DRAIN and node.reason.startswith(ASAP_REASON):
+    if UNDRAIN in node.next_state:
         flags &= ~_DRAIN
     kept = node.reason if flags & (_DRAIN | NodeFlag.FAIL) or node.state is NodeState.DOWN else ""
     return node.state, flags, kept
@@ -118,9 +125,9 @@ def after_reboot(node: Node, report: RegisterNode) -> tuple[NodeState, int, str]
     if not node.flags & _ISSUED or not (changed or booted_since(node, report, node.reboot_at)):
         return node.state, node.flags, node.reason
     flags = node.flags & ~REBOOTS
-    if node.next_state == "DOWN":
+    if node.next_state.startswith("DOWN"):
         return NodeState.DOWN, flags & ~_DRAIN, f"{node.reason} : reboot complete"
-    if node.next_state == "RESUME":
+    if node.next_state:
         return node.state, flags & ~_DRAIN, ""
     return node.state, flags, node.reason if flags & (_DRAIN | NodeFlag.FAIL) else ""
 

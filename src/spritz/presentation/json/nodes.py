@@ -67,7 +67,7 @@ def node_json(view: NodeView) -> Json:
         "last_busy": moment(node.last_busy_at),
         "mcs_label": view.mcs_label,
         "name": config.name,
-        "next_state_after_reboot": [node.next_state or "INVALID"],
+        "next_state_after_reboot": (node.next_state or "INVALID").split("+"),
         "operating_system": node.operating_system,
         "owner": "",
         "partitions": list(view.partitions),
