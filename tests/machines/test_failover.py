@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -209,6 +210,31 @@ def test_a_leader_that_is_cut_off_stops_and_writes_nothing(site: Site) -> None:
     done = site["login"].run("scontrol", "shutdown", SLURM_CONF=site.conf)
     assert done.returncode == 0, done.stderr
     eventually(lambda: "daemon.stopped standby" in site.log("ctl1"), "the standby has stopped too")
+
+
+def test_a_leader_that_hangs_is_left(site: Site) -> None:
+    """Its machine still accepts connections, so that a daemon that tries it first waits for an answer."""
+    first = site.submit("login", "--wrap", "true")
+    site.wait("login", first, "COMPLETED")
+    hung = int((site["ctl1"].own / "run/ctld.pid").read_text())
+    os.kill(hung, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        for host in ("login", "n1"):
+            site.wait(host, site.submit(host, "-w", "n1", "--wrap", "true"), "COMPLETED")
+        assert time.monotonic() - began < 15, "no daemon waited for the handshake of the controller that hangs"
+    finally:
+        os.kill(hung, signal.SIGCONT)
+    eventually(lambda: site.leads("ctl2"), "the controller that hung stands by")
+
+
+def test_users_on_other_machines_are_told_that_the_database_is_away(site: Site) -> None:
+    site.lan.cut(site["db"])
+    eventually(lambda: "none leads: " in site.ping("login"), "the controllers stand by", 60)
+    eventually(lambda: "ctl2 stands by: cannot use postgresql://" in site.ping("login"), "the standby says why")
+    assert "another machine" not in site.ping("login")
+    site.lan.mend(site["db"])
+    site.wait("login", site.submit("login", "--wrap", "true"), "COMPLETED")
 
 
 def test_an_srun_between_machines_outlives_the_leader(site: Site) -> None:

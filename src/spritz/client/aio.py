@@ -147,12 +147,13 @@ async def _open_tcp(host: str, port: int, timeout: float, secure: Secure | None)
 
 
 def _worse(first: SpritzError | None, error: SpritzError | OSError) -> SpritzError:
-    """Both errors: the message of the second, with the first in its hint."""
+    """Both errors in the hint; the message is that of a controller that stands by, else of the second."""
     now = error if isinstance(error, SpritzError) else unreachable(str(error))
     if first is None:
         return now
     hint = "; ".join(part for part in (first.hint or first.message, now.hint or now.message) if part)
-    return ClientError(now.message, code=now.code, hint=hint)
+    chosen = first if first.code == "ESLURM_IN_STANDBY_MODE" else now
+    return ClientError(chosen.message, code=chosen.code, hint=hint)
 
 
 def _address_text(address: Address) -> str:
@@ -200,6 +201,8 @@ class PersistentChannel:
         self.connections = 0
         #: address of the current or last connection; None before the first, or without `each`
         self.address: Address | None = None
+        #: why the last attempt to connect failed
+        self.problem: SpritzError | OSError | None = None
 
     async def __aenter__(self) -> PersistentChannel:
         await self._tasks.__aenter__()
@@ -251,6 +254,7 @@ class PersistentChannel:
             try:
                 channel = await self._connect()
             except (SpritzError, OSError) as error:
+                self.problem = error
                 if not reported:  # logged once per outage; the next such line reports its end
                     hint = error.hint if isinstance(error, SpritzError) else ""
                     self._log.error("connection.failed", error=error, detail=hint)

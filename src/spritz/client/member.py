@@ -11,7 +11,7 @@ from spritz.client.aio import Address, Secure
 from spritz.client.errors import ClientError
 from spritz.client.joining import parse_address, renewed
 from spritz.client.locate import controller_socket_name, database_socket_name, streams_socket_name
-from spritz.client.relay import Relay
+from spritz.client.relay import LEADER_SECONDS, PATIENCE_SECONDS, Relay
 from spritz.client.same_machine import is_here
 from spritz.model.errors import SpritzError
 from spritz.model.machines import MachineJoined, RenewCertificate
@@ -66,9 +66,16 @@ class Member:
         self.has_standby = len(controllers) > 1
 
     def leading(self) -> tuple[Address, ...]:
-        """Addresses at which to look for the leading controller."""
-        link = self.link
-        return (link.address,) if link is not None and link.is_connected and link.address else self.addresses
+        """The address of the leading controller, () while none is known; all addresses without standbys."""
+        if self.link is None or not self.has_standby:
+            return self.addresses
+        address = self.link.address if self.link.is_connected else None
+        # A controller that hangs accepts connections: to try each in turn would wait for it.
+        return () if address is None else (address,)
+
+    def why_none_leads(self) -> SpritzError | OSError | None:
+        """The answers of the controllers when they were last asked, while none leads."""
+        return self.link.problem if self.link is not None and not self.link.is_connected else None
 
     def secure(self, role: str = tls.CONTROLLER, protocol: str = tls.CALLS) -> Secure:
         """For connections to daemons of this role."""
@@ -82,10 +89,14 @@ class Member:
     def relay(self, tasks: Supervisor, log: Logger, database: tuple[tuple[str, int], ...], *, at_once: bool) -> Relay:
         """A relay for users of this machine to the cluster's daemons."""
         relay = self.relay_database(tasks, log, database)
+        relay.why_none_leads = self.why_none_leads
         name = controller_socket_name(self.cluster, self._port)
         secure = self.secure(protocol=tls.STREAMS)
         sealing = self.munge.seal if self.munge is not None else None
-        relay.serve(name, self.leading, secure, streams=streams_socket_name(name), at_once=at_once, sealing=sealing)
+        streams, patience = streams_socket_name(name), LEADER_SECONDS if self.has_standby else PATIENCE_SECONDS
+        relay.serve(
+            name, self.leading, secure, streams=streams, at_once=at_once, sealing=sealing, patience_seconds=patience
+        )
         return relay
 
     def relay_database(self, tasks: Supervisor, log: Logger, database: tuple[tuple[str, int], ...]) -> Relay:

@@ -5,7 +5,7 @@ controller's machine: it connects to a Unix socket, and the kernel identifies it
 established TLS link and vouches for the user with a credential. It also connects step supervisors to clients on other
 machines, and vice versa (`hub.CLIENT`).
 
-If the controller is away, a command waits `PATIENCE_SECONDS` for a link, then gets an error.
+If the controller is away, a command waits for a link, then gets an error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from spritz.runtime.credentials import peer_credentials
 from spritz.runtime.sockets import AddressInUse, unix_socket
 from spritz.stepd.protocol import ABSENT, REACHED, Where
 from spritz.wire.credential import LIFETIME_SECONDS, UserCredential, seal
-from spritz.wire.envelope import encode_failure, failure
+from spritz.wire.envelope import Failure, encode_failure, failure, failure_of
 
 if TYPE_CHECKING:
     from spritz.client.hub import Hub
@@ -39,14 +39,22 @@ if TYPE_CHECKING:
     from spritz.runtime.randomness import Randomness
     from spritz.runtime.tasks import Supervisor
 
-#: Seconds that a command waits for a link to the daemon.
-PATIENCE_SECONDS = 8.0
+#: Seconds that a command waits for a link to the daemon; where controllers stand by for each other it gets the
+#: controllers' answers within the time that it gives each of them (`sync.HOST_SECONDS`), and asks again.
+PATIENCE_SECONDS, LEADER_SECONDS = 8.0, 1.5
 
 #: Seconds between attempts to connect.
 _AGAIN_SECONDS = 0.5
 
+#: Seconds between looks whether a leading controller is known.
+_LOOK_SECONDS = 0.1
+
 #: Seconds between attempts to take a socket's name that another daemon of this machine holds.
 _NAME_SECONDS = 5.0
+
+_UNREACHABLE = failure(
+    "SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR", "Unable to contact slurm controller (connect failure)"
+)
 
 _user_decoder = Decoder(tuple[int, int])
 _preamble_decoder = Decoder(Where)
@@ -58,11 +66,17 @@ Sealing = Callable[[bytes], Awaitable[bytes]]
 
 
 class _Link:
-    """A link to one daemon, opened on first use and again when it breaks."""
+    """A link to one daemon, opened on first use and again when it breaks. `addresses`: () while none is known."""
 
     def __init__(
-        self, relay: Relay, addresses: Callable[[], Sequence[Address]], secure: Secure, sealing: Sealing | None
+        self,
+        relay: Relay,
+        addresses: Callable[[], Sequence[Address]],
+        secure: Secure,
+        sealing: Sealing | None,
+        patience_seconds: float,
     ) -> None:
+        self.patience_seconds = patience_seconds
         #: seals credentials; None: with the machine's key
         self.sealing = sealing
         self._relay = relay
@@ -72,11 +86,11 @@ class _Link:
         self._wanted = False
         self._made = asyncio.Event()
 
-    async def mux(self) -> Mux:
+    async def mux(self, patience_seconds: float = PATIENCE_SECONDS) -> Mux:
         """The link; waits for one. Raises TimeoutError."""
         if self._mux is None or not self._mux.is_open:
             self.want()
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(patience_seconds):
                 while self._mux is None or not self._mux.is_open:
                     self._made.clear()
                     await self._made.wait()
@@ -97,8 +111,12 @@ class _Link:
         log, reported = self._relay.log, False
         while True:
             self._made.clear()
+            addresses = self._addresses()
+            if not addresses:
+                await self._relay.clock.sleep(_LOOK_SECONDS)
+                continue
             try:
-                pipe = await open_address(self._addresses(), secure=self._secure)
+                pipe = await open_address(addresses, secure=self._secure)
             except (SpritzError, OSError) as error:
                 if not reported:
                     log.error("relay.failed", error=error, detail=getattr(error, "hint", ""))
@@ -138,6 +156,7 @@ class Relay:
         self._clients: dict[tuple[int, bytes], _Client] = {}
         #: links to other nodes, where this machine is one
         self.peers: Peers | None = None
+        self.why_none_leads: Callable[[], SpritzError | OSError | None] = lambda: None
 
     def serve(
         self,
@@ -148,11 +167,12 @@ class Relay:
         streams: str = "",
         at_once: bool = False,
         sealing: Sealing | None = None,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         """Relay connections to the abstract socket `name` to the daemon at these addresses; and step supervisors, which
         connect to `streams`, to clients on other machines.
         """
-        link = _Link(self, addresses, secure, sealing)
+        link = _Link(self, addresses, secure, sealing, patience_seconds)
         if streams:
             self._links.append(link)
         if at_once:
@@ -270,19 +290,24 @@ class _Caller(asyncio.Protocol):
 
     async def _wait(self, uid: int, gid: int) -> None:
         try:
-            mux = await self._link.mux()
+            mux = await self._link.mux(self._link.patience_seconds)
             credential = await self._relay.sealed_by(self._link.sealing, uid, gid)
-        except (TimeoutError, SpritzError) as error:
-            if isinstance(error, SpritzError):
-                self._relay.log.error("credential.not_made", error=error.message)
-            if not self._gone:
-                code = "SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR"
-                text = "Unable to contact slurm controller (connect failure)"
-                self._transport.write(encode_failure(0, failure(code, text)))
-                self._transport.close()
+        except TimeoutError:
+            why = self._relay.why_none_leads()
+            standby = isinstance(why, SpritzError) and why.code == "ESLURM_IN_STANDBY_MODE"
+            self._refuse(failure_of(why) if standby else _UNREACHABLE)  # type: ignore[arg-type]  # a SpritzError
+            return
+        except SpritzError as error:
+            self._relay.log.error("credential.not_made", error=error.message)
+            self._refuse(_UNREACHABLE)
             return
         if not self._gone:
             self._open(mux, credential)
+
+    def _refuse(self, problem: Failure) -> None:
+        if not self._gone:
+            self._transport.write(encode_failure(0, problem))
+            self._transport.close()
 
     def _open(self, mux: Mux, credential: bytes) -> None:
         near, far = Splice.pair()

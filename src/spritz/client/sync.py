@@ -476,7 +476,8 @@ def _try_hosts(
             continue
         except RemoteHost as error:
             remote.append(error)
-            problems.append(error.message)
+            if not relayed:  # else a daemon of this machine has the key
+                problems.append(error.message)
             continue
         except ClientError as error:
             untrusted = error
@@ -485,12 +486,12 @@ def _try_hosts(
         try:
             pong = connection.call(Ping(), Pong, timeout=HOST_SECONDS)
         except ClientError as error:
-            problems.append(f"{where}: {error.message}")
+            problems.append(f"{where}: {error.hint or error.message}")
         else:
             if pong.leading:
                 return connection
             why = pong.detail or (f"{pong.leader} leads" if pong.leader else "none leads")
-            problems.append(f"{where}: {pong.host} stands by, {why}")
+            problems.append(f"{where}: {pong.host} stands by: {why}")
         connection.address = ()
         connection.close()
     if untrusted is not None and not _stands_by(problems):
@@ -501,7 +502,7 @@ def _try_hosts(
 
 
 def _stands_by(problems: list[str]) -> bool:
-    return any(" stands by, " in problem for problem in problems)
+    return any(" stands by: " in problem for problem in problems)
 
 
 def _left(deadline: float) -> float:

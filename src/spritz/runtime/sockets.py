@@ -228,7 +228,8 @@ class _Secured:
             finally:
                 give_back()
         except OSError as error:  # ssl.SSLError and TimeoutError are OSErrors
-            self._on_refused(peer, f"TLS: {getattr(error, 'reason', None) or error.strerror or error}")
+            why = getattr(error, "reason", None) or error.strerror or str(error) or "the peer closed the connection"
+            self._on_refused(peer, f"TLS: {why}")
             connection.close()
         except asyncio.CancelledError:  # the listener was closed
             connection.close()

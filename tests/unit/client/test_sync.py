@@ -299,7 +299,7 @@ def test_a_controller_that_stands_by_is_passed_over_and_named() -> None:
     with serving({Ping: stands_by}) as server:
         with pytest.raises(ClientError, match="Slurm backup controller in standby mode") as failed:
             connect_controller(config(server.port, hosts=("127.0.0.1", "no-such-host.invalid")))
-    assert f"127.0.0.1:{server.port}: ctl stands by, ctl9 leads" in failed.value.hint
+    assert f"127.0.0.1:{server.port}: ctl stands by: ctl9 leads" in failed.value.hint
 
 
 def test_a_controller_that_restarts_is_waited_for_if_asked() -> None:

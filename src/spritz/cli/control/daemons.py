@@ -102,10 +102,11 @@ def _ping_each(session: Session, config: ControllerConfig) -> int:
 
 
 def _asked_by_the_leader(session: Session, count: int) -> tuple[Pong | None, ...]:
-    """Each controller's answer to the leader; none without a leader."""
+    """Each controller's answer to the leader; none without a leader, and then why not, as a message."""
     try:
         pongs = session.call(PingControllers(), ControllerPongs, wait_seconds=0.0).pongs
-    except ClientError:
+    except ClientError as error:
+        session.context.info(f"none leads: {error.hint or error.message}")
         pongs = ()
     return (*pongs[:count], *(None for _ in range(count - len(pongs))))
 
