@@ -169,20 +169,20 @@ def test_a_revoked_node_is_down_at_once(lan: Lan, alpha: Machine) -> None:
 @pytest.mark.slow
 def test_a_revoked_node_stays_down_over_a_restart_until_it_joins_again(lan: Lan) -> None:
     """With ReturnToService=1, where only silent nodes return by themselves."""
-    first, second = lan.machine("kappa"), lan.machine("lambda")
+    first, second = lan.machine("kappa"), lan.machine("nu")
     first.out("spritz", "up", "--listen", first.address)
     shown = dict(re.findall(r"(?m)^(\w+) += (.*)$", first.out("scontrol", "show", "config")))
     conf, pid = Path(shown["SLURM_CONF"]), int(Path(shown["SlurmctldPidFile"]).read_text())
     conf.write_text(conf.read_text().replace("ReturnToService=2", "ReturnToService=1"))
     joined(first, second)
-    first.out("spritz", "token", "revoke", "--host", "lambda")
+    first.out("spritz", "token", "revoke", "--host", "nu")
     os.kill(pid, signal.SIGKILL)
     eventually(lambda: not Path(f"/proc/{pid}").exists(), "slurmctld has ended")
     first.out("slurmctld", SLURM_CONF=str(conf))
-    assert "Reason=Certificate of lambda revoked" in first.out("scontrol", "show", "node", "lambda")
-    assert first.out("sinfo", "-hN", "-n", "lambda", "-o", "%T").strip() == "down*"
-    assert "as node lambda" in second.out(*first.out("spritz", "token", "create", "--role", "node").split())
-    assert first.out("srun", "-w", "lambda", "hostname") == "lambda\n"
+    assert "Reason=Certificate of nu revoked" in first.out("scontrol", "show", "node", "nu")
+    assert first.out("sinfo", "-hN", "-n", "nu", "-o", "%T").strip() == "down*"
+    assert "as node nu" in second.out(*first.out("spritz", "token", "create", "--role", "node").split())
+    assert first.out("srun", "-w", "nu", "hostname") == "nu\n"
     log = conf.parent.with_name("log").joinpath("slurmctld.log").read_text()
     assert log.count("error: machine.refused") <= 2, "a line for each peer and minute in each life of the controller"
     for machine in (second, first):
