@@ -62,9 +62,9 @@ def prefix() -> str:
     packages, _ = os.path.split(os.path.dirname(__file__))
     library, kind = os.path.split(packages)
     if kind in ("site-packages", "dist-packages"):
-        found, lib = os.path.split(os.path.dirname(library))
+        prefix, lib = os.path.split(os.path.dirname(library))
         if lib in ("lib", "lib64"):
-            return found
+            return prefix
     return sys.prefix
 
 

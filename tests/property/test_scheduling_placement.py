@@ -142,7 +142,7 @@ def suffices(chosen: tuple[Candidate, ...], request: Request, required: frozense
     if not required <= set(indexes) or not target.nodes_min <= len(chosen) <= target.nodes_max:
         return False
     if request.tasks is None:
-        enough = all(candidate.tasks >= target.each for candidate in chosen)
+        enough = all(candidate.tasks >= target.tasks_per_node for candidate in chosen)
     else:
         enough = sum(candidate.tasks for candidate in chosen) >= request.tasks
     return enough and sum(candidate.gpus for candidate in chosen) >= target.gpus

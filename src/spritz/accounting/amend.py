@@ -31,7 +31,7 @@ def end_runaway(engine: Engine, cluster: str, numbers: tuple[int, ...]) -> list[
         here = (jobs.c.cluster_id == cluster_id, jobs.c.number.in_(numbers), jobs.c.ended_at == 0.0)
         columns = (jobs.c.number, jobs.c.job_id, jobs.c.started_at, jobs.c.submitted_at)
         rows = connection.execute(select(*columns).where(*here)).all()
-        found = [(row.number, row.job_id) for row in rows]
+        matching = [(row.number, row.job_id) for row in rows]
         since = min((row.started_at or row.submitted_at for row in rows), default=1e12)
         end = case(
             (jobs.c.started_at > 0.0, jobs.c.started_at),
@@ -46,7 +46,7 @@ def end_runaway(engine: Engine, cluster: str, numbers: tuple[int, ...]) -> list[
             update(steps)
             .where(
                 steps.c.cluster_id == cluster_id,
-                steps.c.number.in_([number for number, _ in found]),
+                steps.c.number.in_([number for number, _ in matching]),
                 steps.c.ended_at == 0.0,
             )
             .values(state="COMPLETED", ended_at=steps.c.started_at)
@@ -54,7 +54,7 @@ def end_runaway(engine: Engine, cluster: str, numbers: tuple[int, ...]) -> list[
         # Usage counted for them since then must be rolled up again.
         clusters = schema.clusters
         connection.execute(update(clusters).where(clusters.c.id == cluster_id).values(rolled_until=set_back(since)))
-        return sorted(job_id for _, job_id in found)
+        return sorted(job_id for _, job_id in matching)
 
 
 def modify_jobs(engine: Engine, request: ModifyJobs, uid: int, *, operator: bool) -> list[str]:

@@ -358,7 +358,7 @@ class Api:
     def _documents(self, query: model.SelectJobs, environment: bool, uid: int) -> Iterator[model.Document]:
         """Documents of `uid`'s jobs (-1: of all users)."""
         for piece in read_jobs(self._store.engine, query):
-            for job in (one.job for one in piece if uid in (-1, one.job.uid)):
+            for job in (row.job for row in piece if uid in (-1, row.job.uid)):
                 key = job.environment_key if environment else job.script_key
                 with engines.database_errors(), self._store.engine.connect() as connection:
                     body = document_of(connection, key) if key else None

@@ -174,7 +174,7 @@ def load(engine: Engine, path: str, now: float) -> dict[str, int]:
         used_until = 0
         for name, row in lines:
             if name == "holder_usage":
-                row["holder_id"] = holders.of(Holder(*(str(row.pop(one, "")) for one in HOLDER)))
+                row["holder_id"] = holders.of(Holder(*(str(row.pop(field, "")) for field in HOLDER)))
             if name in _USAGE and row.get("period") == spans.HOUR:
                 used_until = max(used_until, int(row.get("started_at", 0)) + 3600)
             rows = held.setdefault(name, [])
@@ -259,18 +259,18 @@ class _Lines:
                 yield name, row
 
 
-def _row(path: str, table: Table, found: dict[str, Any], cluster_id: int) -> dict[str, Any]:
+def _row(path: str, table: Table, values: dict[str, Any], cluster_id: int) -> dict[str, Any]:
     """The row with this release's columns; missing ones are empty. Raises ArchiveError."""
     row: dict[str, Any] = {}
-    unknown = found.keys() - table.columns.keys()
+    unknown = values.keys() - table.columns.keys()
     if unknown:
         raise ArchiveError(f"{path}: {table.name} have no column {min(unknown)!r} in this release")
     for column in table.columns:
         kind = column.type.python_type
         if column.name == "cluster_id":
             row[column.name] = cluster_id
-        elif column.name in found:
-            value = found[column.name]
+        elif column.name in values:
+            value = values[column.name]
             row[column.name] = base64.b64decode(value) if kind is bytes else value
         elif not column.nullable and column.name != "id":
             row[column.name] = kind()

@@ -30,12 +30,12 @@ def configured(ledger: Ledger, place: int, event: events.ClusterConfigured) -> N
     known = set(names)
     for name in [name for name in _open(ledger) if name and name not in known]:
         _end(ledger, name, event.at)
-    nodes, each = hostlist.compress(names), _each(event.nodes)
+    nodes, node_tres = hostlist.compress(names), _each(event.nodes)
     if before is not None:
-        if (before.tres, before.nodes, before.node_tres) == (total, nodes, each):
+        if (before.tres, before.nodes, before.node_tres) == (total, nodes, node_tres):
             return
         _end(ledger, "", event.at)
-    _begin(ledger, NodeEventRecord(place=place, nodes=nodes, started_at=event.at, tres=total, node_tres=each))
+    _begin(ledger, NodeEventRecord(place=place, nodes=nodes, started_at=event.at, tres=total, node_tres=node_tres))
 
 
 def _total(nodes: Iterable[NodeConfig]) -> list[tuple[str, int]]:
@@ -49,9 +49,9 @@ def _total(nodes: Iterable[NodeConfig]) -> list[tuple[str, int]]:
 def _pairs(node: NodeConfig) -> list[tuple[str, int]]:
     cpus = node.capacity.cpus
     gres: dict[str, int] = {}
-    for one in node.capacity.gres:
-        for name in (f"gres/{one.name}", f"gres/{one.name}:{one.type}") if one.type else (f"gres/{one.name}",):
-            gres[name] = gres.get(name, 0) + one.count
+    for item in node.capacity.gres:
+        for name in (f"gres/{item.name}", f"gres/{item.name}:{item.type}") if item.type else (f"gres/{item.name}",):
+            gres[name] = gres.get(name, 0) + item.count
     return [("cpu", cpus), ("mem", node.capacity.memory_mib), ("node", 1), ("billing", cpus), *gres.items()]
 
 

@@ -190,10 +190,10 @@ def _purge_jobs(batch: _Batch) -> int:
     tables = (schema.steps, schema.suspensions, schema.pending_reasons, jobs)
     if batch.archivist.keeps(batch.key):
         for cluster_id in sorted({key[0] for key in keys}):
-            mine = [key[1] for key in keys if key[0] == cluster_id]
+            numbers = [key[1] for key in keys if key[0] == cluster_id]
             lines: list[Line] = []
             for table in reversed(tables):
-                lines += batch.lines(table, and_(table.c.cluster_id == cluster_id, table.c.number.in_(mine)))
+                lines += batch.lines(table, and_(table.c.cluster_id == cluster_id, table.c.number.in_(numbers)))
             job_rows = [row for name, row in lines if name == jobs.name]
             named = batch.archivist.new_documents(row[c] for row in job_rows for c in ("script_key", "environment_key"))
             if named:
@@ -217,8 +217,8 @@ def _purge_table(table: Table) -> Callable[[_Batch], int]:
         if batch.archivist.keeps(batch.key):
             lines = batch.lines(table, doomed)
             for cluster_id in sorted({key[0] for key in keys}):
-                mine = [line for line in lines if line[1]["cluster_id"] == cluster_id]
-                batch.keep(cluster_id, min(row["started_at"] for _, row in mine), mine)
+                lines_of_cluster = [line for line in lines if line[1]["cluster_id"] == cluster_id]
+                batch.keep(cluster_id, min(row["started_at"] for _, row in lines_of_cluster), lines_of_cluster)
         batch.connection.execute(delete(table).where(doomed))
         if table is not schema.steps:
             batch.settle_usage({key[0] for key in keys})
@@ -252,8 +252,8 @@ def _purge_usage(batch: _Batch) -> int:
             if batch.archivist.keeps(batch.key):
                 lines = batch.lines(table, doomed) if table is not schema.holder_usage else _named_usage(batch, doomed)
                 for cluster_id in sorted({key[0] for key in keys}):
-                    mine = [line for line in lines if line[1]["cluster_id"] == cluster_id]
-                    batch.keep(cluster_id, min(key[2] for key in keys if key[0] == cluster_id), mine)
+                    lines_of_cluster = [line for line in lines if line[1]["cluster_id"] == cluster_id]
+                    batch.keep(cluster_id, min(key[2] for key in keys if key[0] == cluster_id), lines_of_cluster)
             count += batch.connection.execute(delete(table).where(doomed)).rowcount
             changed |= {key[0] for key in keys}
     batch.settle_usage(changed)

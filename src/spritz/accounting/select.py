@@ -292,7 +292,7 @@ def matching(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
         clauses.append(
             _any_of(
                 cluster_id,
-                lambda job: [one.in_(_written(ids)) for one in (job.job_id, job.array_job_id, job.het_job_id)],
+                lambda job: [column.in_(_written(ids)) for column in (job.job_id, job.array_job_id, job.het_job_id)],
             )
         )
     for column, wanted in (
@@ -320,10 +320,10 @@ def matching(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
     return clauses
 
 
-def _any_of(cluster_id: int, each: Callable[[Any], Iterable[ColumnElement[bool]]]) -> ColumnElement[bool]:
+def _any_of(cluster_id: int, conditions: Callable[[Any], Iterable[ColumnElement[bool]]]) -> ColumnElement[bool]:
     """`or` written as a union, so that each condition uses its own index; not every planner does that by itself."""
     inner = schema.jobs.alias().c
-    queries = [select(inner.number).where(inner.cluster_id == cluster_id, one) for one in each(inner)]
+    queries = [select(inner.number).where(inner.cluster_id == cluster_id, condition) for condition in conditions(inner)]
     return _jobs.number.in_(union(*queries))
 
 

@@ -236,10 +236,10 @@ class Store:
         """Number of events of a cluster that were ever set aside."""
         table = schema.events_set_aside
         with database_errors(), self.engine.connect() as connection:
-            found = connection.execute(
+            count = connection.execute(
                 select(func.count()).select_from(table).where(table.c.cluster_id == self.cluster(name).id)
             )
-            return int(found.scalar() or 0)
+            return int(count.scalar() or 0)
 
     def _advance(self, connection: Connection, cluster: Cluster, sequence: int, since: float) -> None:
         """Move the cluster's place, unless another daemon has: then this daemon's ledger is out of date and the batch
@@ -294,7 +294,7 @@ class Store:
                 .group_by(jobs.c.job_id)
             )
             numbers = [row[0] for row in connection.execute(newest)]
-            found = connection.execute(select(jobs).where(jobs.c.cluster_id == cluster.id, jobs.c.number.in_(numbers)))
+            rows = connection.execute(select(jobs).where(jobs.c.cluster_id == cluster.id, jobs.c.number.in_(numbers)))
             open_steps: dict[int, list[StepRecord]] = {}
             running = select(steps).where(
                 steps.c.cluster_id == cluster.id, steps.c.job_id.in_(piece), steps.c.ended_at == 0.0
@@ -302,7 +302,7 @@ class Store:
             for row in connection.execute(running):
                 step = step_of(row)
                 open_steps.setdefault(step.job_id, []).append(step)
-            records = {record.job_id: record for record in map(job_of, found)}
+            records = {record.job_id: record for record in map(job_of, rows)}
             for job_id in piece:
                 ledger.put_job(job_id, records.get(job_id), open_steps.get(job_id, ()))
 

@@ -18,13 +18,13 @@ def _statement(dialect: str, table: Table) -> Any:
     changed = [column.name for column in table.columns if column.name not in keys and not column.info.get("once")]
     if dialect in ("mysql", "mariadb"):
         insert = mysql.insert(table)
-        rest = {name: insert.inserted[name] for name in changed}
-        return insert.on_duplicate_key_update(rest or {keys[0]: insert.inserted[keys[0]]})
+        updates = {name: insert.inserted[name] for name in changed}
+        return insert.on_duplicate_key_update(updates or {keys[0]: insert.inserted[keys[0]]})
     made = postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
-    rest = {name: made.excluded[name] for name in changed}
-    if not rest:
+    updates = {name: made.excluded[name] for name in changed}
+    if not updates:
         return made.on_conflict_do_nothing(index_elements=keys)
-    return made.on_conflict_do_update(index_elements=keys, set_=rest)
+    return made.on_conflict_do_update(index_elements=keys, set_=updates)
 
 
 def upsert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:

@@ -39,7 +39,7 @@ def entry() -> None:
     name = os.path.basename(sys.argv[0]) if sys.argv else ""
     if name != "spritz":
         skip_typing_extensions()
-    found = find(name)
-    if found is None:
+    program = find(name)
+    if program is None:
         sys.exit(f"spritz-command: error: {name or 'nothing'} is no command of Spritz")
-    found.entry()
+    program.entry()

@@ -35,7 +35,7 @@ def commands() -> dict[str, Main]:
     (directory,) = spritz.cli.__path__
     for name in _LATER:
         import_module(name)
-    found: dict[str, Main] = {}
+    mains: dict[str, Main] = {}
     for entry in sorted(os.listdir(directory)):
         name = entry.removesuffix(".py")
         if name in _LEFT_OUT or name.startswith("_"):
@@ -46,7 +46,7 @@ def commands() -> dict[str, Main]:
             import_module(f"spritz.cli.{name}")
             module = find(name)
             if module is not None:
-                found[name] = module.main
+                mains[name] = module.main
                 _prepare_options(module)
     for name in _WHOLE:
         _import_tree(name)
@@ -54,7 +54,7 @@ def commands() -> dict[str, Main]:
     gc.collect()
     # children then neither scan these objects nor write to their pages
     gc.freeze()
-    return found
+    return mains
 
 
 def _prepare_options(module: object) -> None:
@@ -90,10 +90,10 @@ def _prepare_records() -> None:
 
 def loaded_files() -> list[str]:
     """Source files of all imported modules of this package."""
-    found = []
+    paths = []
     for name, module in sys.modules.items():
         if name == "spritz" or name.startswith("spritz."):
             path = getattr(module, "__file__", None)
             if path:
-                found.append(path)
-    return found
+                paths.append(path)
+    return paths

@@ -85,28 +85,28 @@ def own_limits() -> tuple[int, ...]:
     return tuple(value if value >= 0 else _UNLIMITED for pair in pairs for value in pair)
 
 
-def has_other_limits(request: Request, own: tuple[int, ...]) -> bool:
+def has_other_limits(request: Request, own_limits: tuple[int, ...]) -> bool:
     """Whether the request's limits or nice value differ from this process's."""
-    return request.limits != own or request.nice != os.getpriority(os.PRIO_PROCESS, 0)
+    return request.limits != own_limits or request.nice != os.getpriority(os.PRIO_PROCESS, 0)
 
 
-def can_go_back(request: Request, own: tuple[int, ...]) -> bool:
+def can_go_back(request: Request, own_limits: tuple[int, ...]) -> bool:
     """Whether `give_limits_back` can undo `take_limits`: only soft limits differ.
 
     Never with a limit on CPU time, as earlier calls have used some.
     """
     processor = 2 * resource.RLIMIT_CPU
     return (
-        request.limits[1::2] == own[1::2]
-        and request.limits[processor] == own[processor]
+        request.limits[1::2] == own_limits[1::2]
+        and request.limits[processor] == own_limits[processor]
         and request.nice == os.getpriority(os.PRIO_PROCESS, 0)
     )
 
 
-def give_limits_back(own: tuple[int, ...]) -> None:
-    """Restore the server's own limits after a command; `own`: (soft, hard) of each limit, flat, in order of number."""
+def give_limits_back(own_limits: tuple[int, ...]) -> None:
+    """Restore the server's own limits after a command: (soft, hard) of each limit, flat, in order of number."""
     for number in range(LIMITS):
-        pair = tuple(-1 if value == _UNLIMITED else value for value in own[2 * number :][:2])
+        pair = tuple(-1 if value == _UNLIMITED else value for value in own_limits[2 * number :][:2])
         if resource.getrlimit(number) != pair:
             resource.setrlimit(number, (pair[0], pair[1]))
 

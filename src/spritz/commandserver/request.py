@@ -90,8 +90,8 @@ def take_out(box: socket, request: Request) -> tuple[int, ...]:
     passed = _descriptors(control)
     if not data or len(passed) != request.opened.bit_count():
         raise BadRequest("streams are missing")
-    rest = iter(passed)
-    return tuple(next(rest) if request.opened & 1 << number else -1 for number in range(3))
+    descriptors = iter(passed)
+    return tuple(next(descriptors) if request.opened & 1 << number else -1 for number in range(3))
 
 
 def _descriptors(control: list[tuple[int, int, bytes]]) -> list[int]:

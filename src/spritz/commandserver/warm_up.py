@@ -98,7 +98,7 @@ def _call(
 
 def _value(path: str) -> object:
     """The job's value at a path such as `spec.name`."""
-    found: object = _JOB
+    value: object = _JOB
     for name in path.split("."):
-        found = getattr(found, name)
-    return to_builtins(found)
+        value = getattr(value, name)
+    return to_builtins(value)

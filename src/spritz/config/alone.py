@@ -62,11 +62,11 @@ def kind_of(path: str, given: str = "") -> str:
 def examine(path: str, kind: str) -> tuple[str, tuple[Diagnostic, ...]]:
     """A description of the file ("" if there are errors), and all errors and warnings."""
     if kind == "slurm.conf":
-        config, found = load.examine(path)
+        config, faults = load.examine(path)
         if config is None:
-            return "", found
+            return "", faults
         cluster, nodes = config.cluster.cluster_name, _count(len(config.nodes), "node")
-        return f"cluster {cluster}, {nodes}, {_count(len(config.partitions), 'partition')}", found
+        return f"cluster {cluster}, {nodes}, {_count(len(config.partitions), 'partition')}", faults
     diagnostics = Diagnostics()
     files = Files(os.path.dirname(os.path.abspath(path)), diagnostics)
     words = KINDS[kind](files, path, diagnostics)

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 def node_configs(text: str, config: LoadedConfig) -> tuple[NodeConfig, ...]:
     """The nodes that `NodeName=… Key=value …` describes. Raises ConfigError with every fault in it."""
     diagnostics = Diagnostics()
-    found = typed.read(grammar.lines(text.replace("\n", " "), ""), diagnostics)
-    other = found.settings.values or found.partitions or found.downs or found.nodesets
-    if other or (not found.nodes and not diagnostics.errors):
+    line = typed.read(grammar.lines(text.replace("\n", " "), ""), diagnostics)
+    other = line.settings.values or line.partitions or line.downs or line.nodesets
+    if other or (not line.nodes and not diagnostics.errors):
         diagnostics.error(None, "expected NodeName=… and keys of a node", key="NodeName")
-    parsed = Parsed(settings=config.parsed.settings, nodes=found.nodes)
+    parsed = Parsed(settings=config.parsed.settings, nodes=line.nodes)
     check.check_nodes(parsed, config.gres, diagnostics)
     if diagnostics.errors:
         raise ConfigError(diagnostics.items)

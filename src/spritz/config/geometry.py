@@ -80,8 +80,8 @@ def _reserved(line: NodeLine, cpus: int, shape: tuple[int, int, int], faults: li
 
     `shape`: sockets, cores per socket, threads per core.
     """
-    sockets, each, threads = shape
-    cores = sockets * each
+    sockets, cores_per_socket, threads = shape
+    cores = sockets * cores_per_socket
     count = _given(line, "CoreSpecCount")
     listed = line.values.get("CPUSpecList")
     if count and listed:
@@ -99,7 +99,7 @@ def _reserved(line: NodeLine, cpus: int, shape: tuple[int, int, int], faults: li
         count = 1
     if cores <= 1:
         return 0
-    order = [socket * each + core for core in range(each) for socket in range(sockets)]
+    order = [socket * cores_per_socket + core for core in range(cores_per_socket) for socket in range(sockets)]
     if not first_cores:
         order = [cores - 1 - core for core in order]
     return sum(((1 << threads) - 1) << (core * threads) for core in order[:count])

@@ -229,7 +229,7 @@ def capacity(specs: Sequence[GresSpec], lines: Sequence[GresLine]) -> tuple[Gres
         if spec.name in SHARED:
             capacities += _shares(spec, [line for line in lines if line.name == spec.name], gpus)
     order = [spec.name for spec in specs]
-    return tuple(sorted(capacities, key=lambda each: order.index(each.name)))
+    return tuple(sorted(capacities, key=lambda item: order.index(item.name)))
 
 
 def _devices(line: GresLine, kind: str, count: int, first: int) -> GresCapacity:
@@ -268,17 +268,17 @@ def _shares(spec: GresSpec, lines: Sequence[GresLine], gpus: Sequence[GresCapaci
     if spec.type:
         lines_of_type = [line for line in gpus if line.type == spec.type]
         if total := sum(line.count for line in lines_of_type):
-            each = spec.count // total
+            per_device = spec.count // total
             return [
                 GresCapacity(
                     name=spec.name,
                     type=spec.type,
-                    count=each * line.count,
+                    count=per_device * line.count,
                     first_index=line.first_index,
-                    per_device=each,
+                    per_device=per_device,
                 )
                 for line in lines_of_type
             ]
     total = sum(line.count for line in gpus)
-    each = spec.count // total if total else spec.count
-    return [GresCapacity(name=spec.name, type=spec.type, count=spec.count, per_device=each)]
+    per_device = spec.count // total if total else spec.count
+    return [GresCapacity(name=spec.name, type=spec.type, count=spec.count, per_device=per_device)]

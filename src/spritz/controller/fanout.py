@@ -57,9 +57,11 @@ def heads(daemons: Sequence[Daemon], width: int, region: Region | None = None) -
     Daemons of a region have a branch of their own; if there are more regions than branches, a branch has neighbouring
     regions.
     """
-    told = [(Branch(address=daemon.address, port=daemon.port, nodes=daemon.nodes), daemon.alone) for daemon in daemons]
+    leaves = [
+        (Branch(address=daemon.address, port=daemon.port, nodes=daemon.nodes), daemon.alone) for daemon in daemons
+    ]
     regions: dict[object, list[Branch]] = {}
-    for branch, alone in told:
+    for branch, alone in leaves:
         if not alone:
             regions.setdefault(region(branch.nodes[0]) if region is not None else None, []).append(branch)
     width = max(1, width)
@@ -67,7 +69,7 @@ def heads(daemons: Sequence[Daemon], width: int, region: Region | None = None) -
         tree = tuple(branch for members in regions.values() for branch in _below_first(members, width))
     else:
         tree = branches.tree([branch for members in regions.values() for branch in members], width)
-    return [*((branch, ()) for branch, alone in told if alone), *branches.split(tree)]
+    return [*((branch, ()) for branch, alone in leaves if alone), *branches.split(tree)]
 
 
 def _below_first(members: Sequence[Branch], width: int) -> Branches:
@@ -86,11 +88,11 @@ def regions(state: State, words: Sequence[str]) -> Region | None:
         partition = next((candidate for candidate in partitions if not candidate.topology), next(iter(partitions)))
         return state.units(partition).get
     if "RoutePart" in words:
-        found: dict[str, str] = {}
+        partition_of: dict[str, str] = {}
         for partition in partitions:
             for name in partition.nodes:
-                found.setdefault(name, partition.name)
-        return found.get
+                partition_of.setdefault(name, partition.name)
+        return partition_of.get
     return None
 
 

@@ -80,22 +80,22 @@ class Federation:
     def _leave_when_empty(self) -> None:
         """DRAIN+REMOVE: out of the federation, once no federated job is left."""
         state = self._context.machine.state
-        own = member(state.rules.federation, state.settings.cluster_name)
-        if own is not None and own.state == "DRAIN+REMOVE" and not self._leaving:
+        membership = member(state.rules.federation, state.settings.cluster_name)
+        if membership is not None and membership.state == "DRAIN+REMOVE" and not self._leaving:
             self._leaving = True
-            self._context.tasks.spawn_contained(self._leave(own), name="federation.leave")
+            self._context.tasks.spawn_contained(self._leave(membership), name="federation.leave")
 
-    async def _leave(self, own: FederationMember) -> None:
+    async def _leave(self, membership: FederationMember) -> None:
         context = self._context
         state = context.machine.state
         try:
-            while member(state.rules.federation, own.cluster) == own:
+            while member(state.rules.federation, membership.cluster) == membership:
                 jobs = (state.jobs[job_id] for job_id in state.federated)
                 channel = context.recorded.channel
                 if channel is not None and channel.is_open and all(job.state.ended and not peers(job) for job in jobs):
                     book = await channel.call(GetBook(), Book)
                     await channel.call(
-                        EditBook(version=book.version, puts=tuple(joined(book, [own.cluster], ""))), BookEdited
+                        EditBook(version=book.version, puts=tuple(joined(book, [membership.cluster], ""))), BookEdited
                     )
                 await context.clock.sleep(REMOVE_SECONDS)
         finally:

@@ -427,10 +427,10 @@ class PostgresJournal:
         # Another term, or an earlier attempt was committed although its answer was lost.
         with database.transaction():
             self._check_term(database)
-            found = database.execute(
+            stored = database.execute(
                 "SELECT first, checksum FROM groups WHERE last = %s", (group.last,), binary=True
             ).fetchone()
-        if found != (group.first, group.checksum):
+        if stored != (group.first, group.checksum):
             raise JournalFailed(f"{self.name} does not take events")
 
     def _check_term(self, database: Connection) -> None:

@@ -36,12 +36,12 @@ class JournalReader:
         return await self._worker.run(self._journal.blob, key, seconds=seconds)
 
     def _groups(self, after: int, bytes_max: int, groups_max: int) -> list[Group]:
-        found: list[Group] = []
+        page: list[Group] = []
         size = 0
         with closing(self._journal.groups(after)) as groups:
             for group in groups:
-                found.append(group)
+                page.append(group)
                 size += len(group.payload)
-                if size >= bytes_max or len(found) >= groups_max:
+                if size >= bytes_max or len(page) >= groups_max:
                     break
-        return found
+        return page

@@ -283,9 +283,9 @@ class Machines:
                 if channel.pipe.machine is not None and channel.pipe.machine.host == request.host:
                     channel.pipe.abort()
             nodes = self._context.machine.state.nodes
-            mine = [name for name in nodes if request.host in _machine_names(name, self._host_of(name))]
-            if mine:
-                self._context.nodes.expel(mine, REVOKED_REASON.format(host=request.host))
+            names_of_host = [name for name in nodes if request.host in _machine_names(name, self._host_of(name))]
+            if names_of_host:
+                self._context.nodes.expel(names_of_host, REVOKED_REASON.format(host=request.host))
         else:
             tokens = tuple(kept for kept in file.tokens if kept.token.id != request.id)
             if len(tokens) == len(file.tokens):
@@ -561,7 +561,7 @@ def _decoded(data: bytes, name: str) -> _File:
 def _read_files(path: str, names: tuple[str, ...]) -> dict[str, bytes]:
     """Read files of slurm.conf's directory only. Raises SpritzError."""
     directory = os.path.dirname(os.path.abspath(path))
-    found = {}
+    contents = {}
     for name in (path, *names):
         here, base = os.path.split(os.path.abspath(name))
         if here != directory or not _NAME.match(base):
@@ -573,8 +573,8 @@ def _read_files(path: str, names: tuple[str, ...]) -> dict[str, bytes]:
             raise SpritzError(f"{name}: {error.strerror}", code="ESLURM_CONFIG_NOT_FOUND") from error
         if len(content) > FILE_BYTES_MAX:
             raise SpritzError(f"{name} is longer than {FILE_BYTES_MAX} bytes", code="ESLURM_CONFIG_NOT_FOUND")
-        found["slurm.conf" if name == path else base] = content
-    return found
+        contents["slurm.conf" if name == path else base] = content
+    return contents
 
 
 def _machine_names(node: str, host: str) -> tuple[str, str]:

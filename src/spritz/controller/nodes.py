@@ -301,7 +301,7 @@ class NodeLinks:
             nodes = all_nodes((head, *below))
             # Orders for a node arrive in the order of the effects: this message waits for every earlier one through the
             # tree that has a node in common with it.
-            before = {found for name in nodes if (found := self._forwarding.get(name)) is not None}
+            before = {done_before for name in nodes if (done_before := self._forwarding.get(name)) is not None}
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._forwarding.update(dict.fromkeys(nodes, done))
             work = self._forward(order, head, below, before, done)

@@ -260,8 +260,8 @@ class Outbox:
         groups: list[EventGroup] = []
         documents: dict[str, bytes] = {}
         size = 0
-        found = await context.reader.groups(self.acknowledged, bytes_max=MESSAGE_BYTES, groups_max=MESSAGE_GROUPS)
-        for group in found:
+        unsent = await context.reader.groups(self.acknowledged, bytes_max=MESSAGE_BYTES, groups_max=MESSAGE_GROUPS)
+        for group in unsent:
             groups.append(EventGroup(group.first, group.last, group.payload))
             size += len(group.payload)
             if heavy:
@@ -294,7 +294,7 @@ class Outbox:
         # No await between this and the copy: the state must be that of the last durable event.
         sequence, state = context.writer.durable_sequence, context.machine.state
         jobs = sorted(state.jobs.values(), key=lambda job: job.id)
-        steps = [step for found in state.steps.values() for step in found.values()]
+        steps = [step for steps_of_job in state.steps.values() for step in steps_of_job.values()]
         now = context.clock.now()
         context.log.error("outbox.events_lost", first=self.acknowledged + 1, last=sequence, jobs=len(jobs))
         for start in range(0, max(1, len(jobs)), _PIECE):

@@ -32,10 +32,10 @@ class StandbyUsers:
     """Relays users to the current leader while the block runs; `own`: the name of this controller."""
 
     def __init__(
-        self, configuration: Configuration, membership: Membership, own: str, clock: Clock, log: Logger
+        self, configuration: Configuration, membership: Membership, own_host: str, clock: Clock, log: Logger
     ) -> None:
         self._configuration = configuration
-        self._own = own
+        self._own = own_host
         self._log = log
         self._leader: tuple[Address, ...] = ()
         self._name = controller_socket_name(configuration.settings.cluster_name, configuration.ports[0])

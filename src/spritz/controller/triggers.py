@@ -253,9 +253,9 @@ class TriggerWatch:
         ends_at = job.ended_at if job.state.ended else job.ends_at if job.state.active else 0.0
         if not ends_at or now < ends_at + trigger.offset_seconds:
             return False
-        told = self._time_told.get(trigger.id) == job.started_at
+        was_fired = self._time_told.get(trigger.id) == job.started_at
         self._time_told[trigger.id] = job.started_at
-        return not told
+        return not was_fired
 
     def _idle(self, trigger: Trigger, now: float) -> set[str]:
         """Nodes that have been idle for long enough, and are not yet reported."""
@@ -268,9 +268,9 @@ class TriggerWatch:
             and not state.uses[node.name].jobs
             and node.last_busy_at + max(0, trigger.offset_seconds) <= now
         )
-        told = self._idle_told.get(trigger.id, frozenset())
+        reported = self._idle_told.get(trigger.id, frozenset())
         self._idle_told[trigger.id] = idle
-        return set(idle - told)
+        return set(idle - reported)
 
     # Firing
 

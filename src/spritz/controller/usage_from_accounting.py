@@ -31,29 +31,29 @@ class RecordedUsage:
 
     async def compare(self, request: CompareUsage) -> UsageCompared:
         """Both figures for every association and QOS with usage. Raises ClientError."""
-        at, found = await self._reckon()
+        at, recomputed = await self._reckon()
         state, now = self._context.machine.state, self._context.clock.now()
-        recorded = {tuple(row.key): row.amounts.get(RAW, 0.0) for row in found.rows}
+        recorded = {tuple(row.key): row.amounts.get(RAW, 0.0) for row in recomputed.rows}
         rows = [
             ComparedUsage(name=name, kept=state.usage.amount(key, RAW, at), recorded=recorded.get(key, 0.0))
             for key, name in self._names().items()
         ]
         if request.adopt:
-            self._context.writer.handle_own(AdoptUsage(since=at, rows=found.rows))
-            self._context.log.info("usage.adopted", jobs=found.jobs, seconds=now - at)
+            self._context.writer.handle_own(AdoptUsage(since=at, rows=recomputed.rows))
+            self._context.log.info("usage.adopted", jobs=recomputed.jobs, seconds=now - at)
         rows = [row for row in rows if row.kept or row.recorded]
-        return UsageCompared(rows=rows, jobs=found.jobs, adopted=request.adopt)
+        return UsageCompared(rows=rows, jobs=recomputed.jobs, adopted=request.adopt)
 
     async def take_over(self) -> None:
         """Adopt the usage by the records: the controller has none of its own."""
         try:
-            at, found = await self._reckon()
+            at, recomputed = await self._reckon()
         except ClientError as error:
             self._context.log.error("usage.not_reckoned", error=error.message)
             return
-        if found.rows:
-            self._context.writer.handle_own(AdoptUsage(since=at, rows=found.rows))
-            self._context.log.info("usage.adopted", jobs=found.jobs)
+        if recomputed.rows:
+            self._context.writer.handle_own(AdoptUsage(since=at, rows=recomputed.rows))
+            self._context.log.info("usage.adopted", jobs=recomputed.jobs)
 
     async def _reckon(self) -> tuple[float, Reckoned]:
         context = self._context

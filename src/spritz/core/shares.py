@@ -160,7 +160,7 @@ def _settled(
     """
     groups: dict[int, list[Account]] = {}
     owners: dict[int, Account] = {}
-    direct = {one.record.id: one.used.get(tres, 0) for one in accounts}
+    direct = {account.record.id: account.used.get(tres, 0) for account in accounts}
     for account in accounts:
         owner = account.owner_of(tres)
         groups.setdefault(owner.record.id if owner else 0, []).append(account)
@@ -249,14 +249,14 @@ def _givers(state: State, visible: Callable[[Job], bool]) -> list[ShareJob]:
         job = state.jobs[job_id]
         if job.allocation is None or use.within(job_id) or job.preempt_action or not visible(job):
             continue
-        guarantee_ids = {one.id for one in guarantees_of(state, job, job.partition)}
+        guarantee_ids = {guarantee.id for guarantee in guarantees_of(state, job, job.partition)}
         after = [guarantee.reclaim_seconds for guarantee in guarantees if guarantee.id not in guarantee_ids]
         amounts = _named_pairs(allocated_pairs(job.allocation), state)
         if after and amounts:
             at = job.started_at + job.suspended_seconds + min(after)
             giver = ShareJob(job=_label(job), account=job.spec.account, tres=amounts, at=at)
             borrowers.append((-job.started_at, -job.id, giver))
-    return [one for _started, _number, one in sorted(borrowers, key=lambda item: item[:2])[:NAMED_MAX]]
+    return [giver for _started, _number, giver in sorted(borrowers, key=lambda item: item[:2])[:NAMED_MAX]]
 
 
 def _label(job: Job) -> str:

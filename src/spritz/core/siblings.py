@@ -41,8 +41,8 @@ WANTED, HELD, RETURNED = "wanted", "held", "returned"
 
 def own_number(state: State) -> int:
     """The cluster's number in its federation; 0: it is in none."""
-    own = member(state.rules.federation, state.settings.cluster_name)
-    return own.number if own is not None else 0
+    membership = member(state.rules.federation, state.settings.cluster_name)
+    return membership.number if membership is not None else 0
 
 
 def lock_refusal(job: Job) -> str:
@@ -90,13 +90,13 @@ def peers(job: Job) -> list[str]:
     return [tie.origin] if owes else []
 
 
-def owed(job: Job, cluster: str, own: str) -> SiblingRequest | None:
+def owed(job: Job, cluster: str, own_cluster: str) -> SiblingRequest | None:
     """What that cluster is to be told first; None: nothing. Script and environment are for the shell to add."""
     tie = job.federation
     if tie is None:
         return None
     if not tie.is_origin:
-        return _owed_to_origin(job, tie, own) if cluster == tie.origin else None
+        return _owed_to_origin(job, tie, own_cluster) if cluster == tie.origin else None
     entry = entry_of(tie, cluster)
     if entry is None:
         return None
@@ -106,17 +106,19 @@ def owed(job: Job, cluster: str, own: str) -> SiblingRequest | None:
         # What the origin has waited for need not be waited for again.
         spec = replace(tie.request, hold=False, dependencies=(), clusters=(), cluster_features="")
         spec = replace(spec, priority=None) if spec.priority == 0 else spec
-        return PutSibling(job_id=job.id, origin=own, copy=entry.copy, spec=spec, restart_count=job.restart_count)
+        return PutSibling(
+            job_id=job.id, origin=own_cluster, copy=entry.copy, spec=spec, restart_count=job.restart_count
+        )
     return None
 
 
-def _owed_to_origin(job: Job, tie: Federated, own: str) -> SiblingRequest | None:
+def _owed_to_origin(job: Job, tie: Federated, own_cluster: str) -> SiblingRequest | None:
     phase = phase_of(job)
     if phase != tie.reported:
         # Before all else: the lock of a new life is asked for when the origin knows that the last one is over.
         return ReportSibling(
             job_id=job.id,
-            cluster=own,
+            cluster=own_cluster,
             copy=tie.copy,
             phase=phase,
             restart_count=job.restart_count,
@@ -126,9 +128,11 @@ def _owed_to_origin(job: Job, tie: Federated, own: str) -> SiblingRequest | None
             held=job.hold is not Hold.NONE,
         )
     if tie.lock == WANTED:
-        return AskLock(job_id=job.id, cluster=own, copy=tie.copy, restart_count=job.restart_count, asked=tie.asked)
+        return AskLock(
+            job_id=job.id, cluster=own_cluster, copy=tie.copy, restart_count=job.restart_count, asked=tie.asked
+        )
     if tie.lock == RETURNED:
-        return ReturnLock(job_id=job.id, cluster=own, copy=tie.copy, asked=tie.asked)
+        return ReturnLock(job_id=job.id, cluster=own_cluster, copy=tie.copy, asked=tie.asked)
     return None
 
 

@@ -64,18 +64,18 @@ def viable(federation: Iterable[FederationMember], spec: JobRequest) -> tuple[st
     )
 
 
-def may_keep(one: FederationMember | None, spec: JobRequest) -> bool:
+def may_keep(cluster_member: FederationMember | None, spec: JobRequest) -> bool:
     """A cluster that was given the job may still start it: a draining one too, an INACTIVE one not."""
-    return one is not None and one.state != "INACTIVE" and suits(one, spec)
+    return cluster_member is not None and cluster_member.state != "INACTIVE" and suits(cluster_member, spec)
 
 
-def suits(one: FederationMember, spec: JobRequest) -> bool:
+def suits(cluster_member: FederationMember, spec: JobRequest) -> bool:
     """It is named, if any are, and has a feature that is asked for (with `!`: none of them)."""
-    if spec.clusters and one.cluster not in spec.clusters:
+    if spec.clusters and cluster_member.cluster not in spec.clusters:
         return False
     if not spec.cluster_features:
         return True
-    has = set(one.features.split(","))
+    has = set(cluster_member.features.split(","))
     if spec.cluster_features.startswith("!"):
         return has.isdisjoint(spec.cluster_features[1:].split(","))
     return not has.isdisjoint(spec.cluster_features.split(","))

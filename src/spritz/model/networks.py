@@ -28,12 +28,12 @@ def moved(network: Topology, places: Mapping[str, str]) -> Topology:
         structs.replace(block, nodes=_with(block.nodes, places, new.get(block.name, []))) for block in network.blocks
     )
     below: dict[str, list[str]] = {}
-    for switch in sorted(network.switches, key=lambda each: each.level):
+    for switch in sorted(network.switches, key=lambda item: item.level):
         children = hostlist.expand(switch.switches) if switch.switches else ()
         under = dict.fromkeys(node for child in children for node in below.get(child, ()))
         below[switch.name] = list(under) + new.get(switch.name, [])
     switches = tuple(
-        structs.replace(each, nodes=_with(each.nodes, places, below[each.name])) for each in network.switches
+        structs.replace(switch, nodes=_with(switch.nodes, places, below[switch.name])) for switch in network.switches
     )
     return structs.replace(network, blocks=blocks, switches=switches)
 

@@ -90,8 +90,8 @@ def _tcp_owner(family: int, peer: tuple[str, int], ours: tuple[str, int]) -> int
         netlink.settimeout(1.0)
         netlink.sendto(message, (0, 0))
         answer = netlink.recv(4096)
-    found = len(answer) >= _OWNER_OFFSET + 8 and _HEADER.unpack_from(answer)[1] == _SOCK_DIAG_BY_FAMILY
-    if not found or answer[_STATE_OFFSET] not in (_TCP_ESTABLISHED, *_TCP_NOT_YET):
+    is_answer = len(answer) >= _OWNER_OFFSET + 8 and _HEADER.unpack_from(answer)[1] == _SOCK_DIAG_BY_FAMILY
+    if not is_answer or answer[_STATE_OFFSET] not in (_TCP_ESTABLISHED, *_TCP_NOT_YET):
         raise ConnectionResetError(errno.ECONNRESET, "the peer has closed the connection")
     owner, inode = struct.unpack_from("=II", answer, _OWNER_OFFSET)
     # Without an inode the owner is reported as root's and is meaningless: the socket is not accepted yet, or closed.

@@ -45,10 +45,10 @@ def read(argv: list[str], grammar: Grammar) -> tuple[dict[str, str], Common]:
     verbose = 0
     words = iter(argv)
     for word in words:
-        if word == "--" and not (rest := next(words, "")):
+        if word == "--" and not (argument := next(words, "")):
             break
         if word == "--":
-            raise refused(rest, grammar)
+            raise refused(argument, grammar)
         name, equals, value = word[2:].partition("=")
         if word.startswith("--") and word[2:] in _LONG:
             values[_LONG[word[2:]]] = ""

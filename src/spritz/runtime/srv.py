@@ -44,8 +44,8 @@ def _configured(path: str) -> tuple[list[str], list[str]]:
                     domains = words[1:]
     except OSError:
         pass
-    own = socket.getfqdn().partition(".")[2]
-    return servers, domains or ([own] if own else [])
+    domain = socket.getfqdn().partition(".")[2]
+    return servers, domains or ([domain] if domain else [])
 
 
 def _ask(server: str, name: str) -> list[tuple[str, int]]:

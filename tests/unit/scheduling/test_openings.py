@@ -130,7 +130,7 @@ def test_counts_that_suffice_are_those_with_which_a_node_can_serve(threads: int)
         columns: list[Any] = [table.cpus, table.core_cpus, table.memory, table.idle, *table.gres.values()]
         for request in requests(site, rng):
             target = target_of(request)
-            tasks = target.each if target.tasks is None else 1
+            tasks = target.tasks_per_node if target.tasks is None else 1
             least = least_counts(table, request, tasks)
             if least is None:
                 continue

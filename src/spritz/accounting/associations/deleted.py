@@ -46,9 +46,11 @@ def split_clusters(
     known: Iterable[ClusterRow], associations: Iterable[Association], deleted: Iterable[Record]
 ) -> tuple[tuple[ClusterRow, ...], tuple[ClusterRow, ...]]:
     """Clusters that have associations, and those that had some. `known`: clusters that have ever registered."""
-    rows = {one.name: one for one in known}
+    rows = {cluster.name: cluster for cluster in known}
     live = {association.cluster for association in associations}
-    gone = ({one.cluster for one in deleted if isinstance(one, Association)} | rows.keys()) - live
+    gone = (
+        {association.cluster for association in deleted if isinstance(association, Association)} | rows.keys()
+    ) - live
 
     def of(names: set[str]) -> tuple[ClusterRow, ...]:
         return tuple(rows.get(name) or ClusterRow(name=name) for name in sorted(names))
@@ -68,15 +70,15 @@ def number_of(connection: Connection, record: Association | Qos) -> int | None:
 def drop(connection: Connection, record: Record, now: float) -> None:
     """Mark the record as deleted, or remove it."""
     table = tables.TABLES[type(record)]
-    mine = and_(*(table.c[name] == getattr(record, name) for name in tables.KEYS[type(record)]))
+    condition = and_(*(table.c[name] == getattr(record, name) for name in tables.KEYS[type(record)]))
     created = None
     if "deleted" in table.c:
-        created = connection.execute(select(table.c.created_at).where(mine)).scalar()
+        created = connection.execute(select(table.c.created_at).where(condition)).scalar()
     if created is None or (now - created < DAY and not _used(connection, record, created)):
-        connection.execute(delete(table).where(mine))
+        connection.execute(delete(table).where(condition))
         return
     left = asdict(_bare(record))
-    connection.execute(update(table).where(mine).values(**left, deleted=True))
+    connection.execute(update(table).where(condition).values(**left, deleted=True))
 
 
 def _bare(record: Record) -> Record:
@@ -92,20 +94,22 @@ def _bare(record: Record) -> Record:
 def _used(connection: Connection, record: Record, since: float) -> bool:
     """Whether a job ran under the record after `since`."""
     if isinstance(record, Account):
-        mine = _JOBS.account == record.name
+        condition = _JOBS.account == record.name
     elif isinstance(record, User):
-        mine = _JOBS.user == record.name
+        condition = _JOBS.user == record.name
     elif isinstance(record, Qos):
-        mine = _JOBS.qos == record.name
+        condition = _JOBS.qos == record.name
     elif isinstance(record, WcKey):
-        mine = and_(_on(record.cluster), _JOBS.wckey == record.name, _JOBS.user == record.user)
+        condition = and_(_on(record.cluster), _JOBS.wckey == record.name, _JOBS.user == record.user)
     elif isinstance(record, Association):
-        mine = _under(record)
+        condition = _under(record)
     else:
         return False
     clusters = select(schema.clusters.c.id)
     alive = or_(_JOBS.ended_at == 0.0, _JOBS.ended_at >= since)
-    query = select(_JOBS.number).where(_JOBS.cluster_id.in_(clusters), alive, _JOBS.started_at > 0.0, mine).limit(1)
+    query = (
+        select(_JOBS.number).where(_JOBS.cluster_id.in_(clusters), alive, _JOBS.started_at > 0.0, condition).limit(1)
+    )
     return connection.execute(query).scalar() is not None
 
 
@@ -115,10 +119,10 @@ def _on(cluster: str) -> ColumnElement[bool]:
 
 
 def _under(association: Association) -> ColumnElement[bool]:
-    mine = and_(_on(association.cluster), _JOBS.account == association.account)
+    condition = and_(_on(association.cluster), _JOBS.account == association.account)
     if association.partition:
-        mine = and_(mine, _JOBS.partition == association.partition)
-    return and_(mine, _JOBS.user == association.user) if association.user else mine
+        condition = and_(condition, _JOBS.partition == association.partition)
+    return and_(condition, _JOBS.user == association.user) if association.user else condition
 
 
 def check_idle(connection: Connection, drops: Sequence[Record]) -> None:

@@ -51,10 +51,10 @@ def _operated(book: Book, puts: Sequence[Record], drops: Sequence[Record]) -> bo
     """Whether an operator may do it: no QOS, resources or whole clusters, and no new AdminLevel for existing users."""
     levels = {user.name: (user.admin,) for user in book.users}
     clusters = {association.cluster for association in book.associations}
-    for one in (*puts, *drops):
-        if not isinstance(one, Account | Association | Coordinator | User | WcKey):
+    for record in (*puts, *drops):
+        if not isinstance(record, Account | Association | Coordinator | User | WcKey):
             return False
-        if isinstance(one, User) and one.admin not in levels.get(one.name, ("None", "Operator")):
+        if isinstance(record, User) and record.admin not in levels.get(record.name, ("None", "Operator")):
             return False
     return all(not isinstance(record, Association) or record.cluster in clusters for record in puts) and not any(
         isinstance(record, Association) and record.account == "root" and not record.user for record in drops
@@ -132,11 +132,16 @@ class _Coordinated:
         """
         if new.qos is None or (old is not None and new.qos == old.qos):
             return True
-        mine = tuple(association for association in self._book.associations if association.cluster == new.cluster)
-        rules = Rules(Policy(version=1, associations=mine, qos=self._book.qos))
+        associations = tuple(
+            association for association in self._book.associations if association.cluster == new.cluster
+        )
+        rules = Rules(Policy(version=1, associations=associations, qos=self._book.qos))
         allowed: set[str] = set()
-        for one in mine:
+        for association in associations:
             above = (new.account, "") if new.user else (new.parent, "")
-            if one.id == new.id or (one.account, one.user) in (above, (new.account, self._name)):
-                allowed |= set(rules.bounds(one).qos)
+            if association.id == new.id or (association.account, association.user) in (
+                above,
+                (new.account, self._name),
+            ):
+                allowed |= set(rules.bounds(association).qos)
         return {name for name in new.qos.split(",") if name} <= allowed

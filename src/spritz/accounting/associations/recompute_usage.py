@@ -118,9 +118,9 @@ def _add(
             if end > begin:
                 weight += factors(constant, request.at - end)[0] * factors(constant, end - begin)[1]
         if weight:
-            mine = sums.setdefault(key, {})
+            amounts_of_key = sums.setdefault(key, {})
             for name, rate in rates:
-                mine[name] = mine.get(name, 0.0) + rate * weight
+                amounts_of_key[name] = amounts_of_key.get(name, 0.0) + rate * weight
     return 1
 
 

@@ -41,13 +41,13 @@ def read_rights(engine: Engine, name: str) -> Rights:
     users, coordinators, associations = (TABLES[kind].c for kind in (User, Coordinator, Association))
     with database_errors(), engine.connect() as connection:
         level = connection.execute(select(users.admin).where(users.name == name, ~users.deleted)).scalar()
-        mine = set(connection.execute(select(coordinators.account).where(coordinators.user == name)).scalars())
-        if mine:
+        coordinated = set(connection.execute(select(coordinators.account).where(coordinators.user == name)).scalars())
+        if coordinated:
             statement = select(associations.account, associations.parent).where(
                 associations.user == "", ~associations.deleted
             )
-            mine = under([(row[0], row[1]) for row in connection.execute(statement)], mine)
-    return Rights(name, level in ("Operator", "Administrator"), frozenset(mine))
+            coordinated = under([(row[0], row[1]) for row in connection.execute(statement)], coordinated)
+    return Rights(name, level in ("Operator", "Administrator"), frozenset(coordinated))
 
 
 def shown(book: Book, rights: Rights, private: AbstractSet[str]) -> Book:

@@ -116,9 +116,9 @@ def check_book(book: Book) -> None:
             for association in book.associations
             if association.cluster == cluster and association.guarantee and not association.user
         }
-        for account, name, total, own in overpromised(guarantees, tree):
+        for account, name, total, guaranteed in overpromised(guarantees, tree):
             raise BookError(
-                f"accounts below {account} would be guaranteed {name}={total}, and {account} itself {name}={own}"
+                f"accounts below {account} would be guaranteed {name}={total}, and {account} itself {name}={guaranteed}"
             )
     _check_resources(book)
     _check_federations(book)
@@ -177,13 +177,13 @@ def _check_tree(cluster: str, parents: dict[str, str]) -> None:
 
 def under(accounts: Sequence[tuple[str, str]], names: set[str]) -> set[str]:
     """These accounts and all below them. `accounts`: pairs (account, parent)."""
-    found = set(names)
+    reached = set(names)
     grown = True
     while grown:
-        more = {account for account, parent in accounts if parent in found} - found
-        found |= more
+        more = {account for account, parent in accounts if parent in reached} - reached
+        reached |= more
         grown = bool(more)
-    return found
+    return reached
 
 
 def named(record: Record) -> str:

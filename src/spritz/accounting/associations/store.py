@@ -87,7 +87,7 @@ def _read(connection: Connection, *, transactions: bool = False, with_deleted: b
         coordinators=every(Coordinator),
         wckeys=every(WcKey),
         associations=associations,
-        qos=tuple(sorted(every(Qos), key=lambda one: one.id)),
+        qos=tuple(sorted(every(Qos), key=lambda record: record.id)),
         resources=every(Resource),
         resource_shares=every(ResourceShare),
         federations=every(Federation),

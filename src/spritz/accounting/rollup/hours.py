@@ -239,17 +239,17 @@ class Window:
         """Seconds by kind: the bulk of it. Several hours may be added up before `expanded`."""
         return self._plain[(hour - self.start) // _HOUR]
 
-    def expanded(self, counted: dict[int, int], rest: dict[Holder, Amounts]) -> dict[Holder, Amounts]:
-        """The amounts for these seconds by kind, added to `rest`."""
+    def expanded(self, counted: dict[int, int], amounts: dict[Holder, Amounts]) -> dict[Holder, Amounts]:
+        """The amounts for these seconds by kind, added to `amounts`."""
         names, pairs = self._kind_names, self._kind_pairs
         for kind, seconds in counted.items():
             holder = names[kind][0]
-            sums = rest.get(holder)
+            sums = amounts.get(holder)
             if sums is None:
-                rest[holder] = {name: count * seconds for name, count in pairs[kind]}
+                amounts[holder] = {name: count * seconds for name, count in pairs[kind]}
             else:
                 add(sums, pairs[kind], seconds)
-        return rest
+        return amounts
 
     def uncounted(self, hour: int) -> dict[Holder, Amounts]:
         """What `counted` leaves out of that hour."""
@@ -284,9 +284,9 @@ class Window:
         for text, seconds in self._seconds_by_tres(hour).items():
             add(allocated, pairs_of(text), seconds)
         planned_down: dict[str, int] = {}
-        for one in (one for several in self._reserved.values() for one in several):
-            into = planned_down if one.maintenance else allocated
-            add(into, one.tres, overlap(one.start, one.end, hour, hour + _HOUR))
+        for reservation in (item for several in self._reserved.values() for item in several):
+            into = planned_down if reservation.maintenance else allocated
+            add(into, reservation.tres, overlap(reservation.start, reservation.end, hour, hour + _HOUR))
         reserved = self._wanted[(hour - self.start) // _HOUR].get(0, 0)
         down: dict[str, int] = {}
         for record in trouble:

@@ -70,7 +70,7 @@ def node_events(
     for row in rows:
         (trouble if row.node else configured).append(_record(NodeEventRecord, row))
     by_node: dict[str, Any] = {}
-    for record in sorted(configured, key=lambda one: one.started_at):
+    for record in sorted(configured, key=lambda event: event.started_at):
         by_node |= tres_by_node(record)
     return configured, trouble, by_node
 

@@ -103,9 +103,9 @@ def _holders(
                 add_text(sums.setdefault(holder, {}), text)
     names = {row.id: row for row in connection.execute(select(who).where(who.c.cluster_id == cluster_id))}
     for holder, amounts in sums.items():
-        one = names[holder]
-        if only_user is None or one.user == only_user:
-            whose = {"account": one.account, "user": one.user, "wckey": one.wckey, "qos": one.qos}
+        record = names[holder]
+        if only_user is None or record.user == only_user:
+            whose = {"account": record.account, "user": record.user, "wckey": record.wckey, "qos": record.qos}
             for tres, seconds in amounts.items():
                 yield HolderUsage(cluster=name, tres=tres, seconds=seconds, **whose)
 

@@ -44,11 +44,11 @@ def job_sizes(engine: Engine, query: AskJobSizes, now: float) -> list[JobSize]:
                     account=size.account,
                     wckey=size.wckey,
                     cpus=size.cpus,
-                    jobs=one.running + one.begun,
-                    seconds=one.seconds,
-                    used=text_of(one.used),
+                    jobs=total.running + total.begun,
+                    seconds=total.seconds,
+                    used=text_of(total.used),
                 )
-                for size, one in sums.items()
+                for size, total in sums.items()
             ]
     return sizes
 

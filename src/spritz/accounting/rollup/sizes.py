@@ -51,12 +51,12 @@ Sums = dict[Size, Sum]
 
 def merge(into: Sums, more: Sums, *, follows: bool) -> None:
     """Append a span. `follows`: an earlier span precedes it, so jobs that ran at its beginning are counted already."""
-    for size, one in more.items():
+    for size, total in more.items():
         known = into.setdefault(size, Sum())
-        known.running += 0 if follows else one.running
-        known.begun += one.begun
-        known.seconds += one.seconds
-        add(known.used, one.used.items())
+        known.running += 0 if follows else total.running
+        known.begun += total.begun
+        known.seconds += total.seconds
+        add(known.used, total.used.items())
 
 
 def days_ending(start: int, end: int) -> list[int]:
@@ -106,17 +106,17 @@ class Days:
 
     def each(self) -> Iterator[tuple[int, Sums]]:
         """Each day's beginning, and its sums."""
-        for low, found in zip(self._bounds, self._found, strict=False):
-            yield low, summed(found.items())
+        for low, sums_of_day in zip(self._bounds, self._found, strict=False):
+            yield low, summed(sums_of_day.items())
 
 
 def summed(rows: Iterable[tuple[tuple[Size, str], Iterable[int]]]) -> Sums:
     """Sums of rows ((size, TRES), (running, begun, seconds)); a size may come several times."""
     sums: Sums = {}
     for (size, tres), (running, begun, seconds) in rows:
-        one = sums.setdefault(size, Sum())
-        one.running += running
-        one.begun += begun
-        one.seconds += seconds
-        add(one.used, pairs_of(tres), seconds)
+        total = sums.setdefault(size, Sum())
+        total.running += running
+        total.begun += begun
+        total.seconds += seconds
+        add(total.used, pairs_of(tres), seconds)
     return sums

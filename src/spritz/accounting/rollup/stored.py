@@ -36,9 +36,9 @@ def sizes_within(
     sums: Sums = {}
     for part in rows.partitions(_FETCH):
         for began, account, wckey, partition, cpus, running, begun, seconds, used in part:
-            one = sums.setdefault(Size(account, wckey, partition, cpus), Sum())
-            one.running += running if began == first else 0
-            one.begun += begun
-            one.seconds += seconds
-            add_text(one.used, used)
+            total = sums.setdefault(Size(account, wckey, partition, cpus), Sum())
+            total.running += running if began == first else 0
+            total.begun += begun
+            total.seconds += seconds
+            add_text(total.used, used)
     return sums

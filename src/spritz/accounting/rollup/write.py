@@ -74,10 +74,12 @@ class Piece:
                 self._write_sums(rows, spans.DAY, first, day.sums(window, numbers))
                 day = _Day({})
                 first, after = next(days, (0, 0))
-            counted, rest = window.counted(hour), window.uncounted(hour)
+            counted, amounts_uncounted = window.counted(hour), window.uncounted(hour)
             if after:
-                day.add(counted, rest)
-            sums = {numbers.of(holder): amounts for holder, amounts in window.expanded(counted, rest).items()}
+                day.add(counted, amounts_uncounted)
+            sums = {
+                numbers.of(holder): amounts for holder, amounts in window.expanded(counted, amounts_uncounted).items()
+            }
             self._write_sums(rows, spans.HOUR, hour, sums)
         if after:
             self._write_sums(rows, spans.DAY, first, day.sums(window, numbers))
@@ -89,7 +91,7 @@ class Piece:
 
     def _stored(self, period: int, first: int, after: int) -> dict[int, Amounts]:
         column = schema.holder_usage.c
-        found = self._connection.execute(
+        rows = self._connection.execute(
             select(column.holder_id, column.tres).where(
                 column.cluster_id == self._cluster_id,
                 column.period == period,
@@ -98,7 +100,7 @@ class Piece:
             )
         )
         sums: dict[int, Amounts] = {}
-        for number, text in found:
+        for number, text in rows:
             add_text(sums.setdefault(number, {}), text)
         return sums
 
@@ -120,8 +122,8 @@ class Piece:
         self._forget(table, spans.HOUR, self._start, self._end)
         rows = Inserter(self._connection, table)
         for hour in range(self._start, self._end, _HOUR):
-            for one in window.cluster(hour, configured, trouble, by_node):
-                known = {"cluster_id": self._cluster_id, "period": spans.HOUR, "started_at": hour, **asdict(one)}
+            for usage in window.cluster(hour, configured, trouble, by_node):
+                known = {"cluster_id": self._cluster_id, "period": spans.HOUR, "started_at": hour, **asdict(usage)}
                 rows.add(tuple(known[name][:64] if name == "tres" else known[name] for name in rows.columns))
         rows.flush()
         for period, below in ((spans.DAY, spans.HOUR), (spans.MONTH, spans.DAY)):
@@ -133,15 +135,15 @@ class Piece:
         table = schema.cluster_usage
         column = table.c
         names = ["cluster_id", "period", "started_at", "tres"]
-        sums = [one for one in column if one.name not in names]
-        totals: list[Any] = [func.max(one) if one.name == "count" else func.sum(one) for one in sums]
+        sums = [measure for measure in column if measure.name not in names]
+        totals: list[Any] = [func.max(measure) if measure.name == "count" else func.sum(measure) for measure in sums]
         made = (
             select(literal(self._cluster_id), literal(period), literal(first), column.tres, *totals)
             .where(column.cluster_id == self._cluster_id, column.period == below)
             .where(column.started_at >= first, column.started_at < after)
             .group_by(column.tres)
         )
-        self._connection.execute(insert(table).from_select([*names, *(one.name for one in sums)], made))
+        self._connection.execute(insert(table).from_select([*names, *(measure.name for measure in sums)], made))
 
     # Jobs by size
 
@@ -155,13 +157,13 @@ class Piece:
         rows.flush()
         for first, after in self._ending(spans.MONTH):
             self._forget(table, spans.MONTH, first, after)
-            found = sizes_within(self._connection, self._cluster_id, spans.DAY, first, after)
-            self._write_sizes(rows, spans.MONTH, first, found)
+            month_sums = sizes_within(self._connection, self._cluster_id, spans.DAY, first, after)
+            self._write_sizes(rows, spans.MONTH, first, month_sums)
         rows.flush()
 
     def _write_sizes(self, rows: Inserter, period: int, first: int, sums: Sums) -> None:
-        for size, one in sums.items():
-            counts = (one.running, one.begun, one.seconds, text_of(one.used))
+        for size, total in sums.items():
+            counts = (total.running, total.begun, total.seconds, text_of(total.used))
             rows.add((self._cluster_id, period, first, *size, *counts))
 
 
@@ -173,12 +175,12 @@ class _Day:
         self._counted: dict[int, int] = {}
         self._rest: dict[Holder, Amounts] = {}
 
-    def add(self, counted: dict[int, int], rest: dict[Holder, Amounts]) -> None:
+    def add(self, counted: dict[int, int], uncounted: dict[Holder, Amounts]) -> None:
         """Add an hour."""
         sums = self._counted
         for kind, seconds in counted.items():
             sums[kind] = sums.get(kind, 0) + seconds
-        for holder, amounts in rest.items():
+        for holder, amounts in uncounted.items():
             add(self._rest.setdefault(holder, {}), amounts.items())
 
     def sums(self, window: Window, numbers: Holders) -> dict[int, Amounts]:

@@ -54,31 +54,31 @@ def is_public(state: State) -> bool:
     return not _PRIVATE & set(state.settings.private_data)
 
 
-def job_fields(found: Job) -> _Body:
+def job_fields(record: Job) -> _Body:
     """All public fields of a job."""
-    spec = found.spec
+    spec = record.spec
     body: _Body = {
-        "job_id": found.id,
+        "job_id": record.id,
         "name": spec.name,
         "user": spec.user,
         "uid": spec.uid,
         "account": spec.account,
-        "partition": found.partition or ",".join(spec.partitions),
+        "partition": record.partition or ",".join(spec.partitions),
         "qos": spec.qos,
-        "state": found.state.value,
-        "reason": found.reason.value,
-        "priority": found.priority,
-        "submitted_at": found.submitted_at,
-        "restart_count": found.restart_count,
+        "state": record.state.value,
+        "reason": record.reason.value,
+        "priority": record.priority,
+        "submitted_at": record.submitted_at,
+        "restart_count": record.restart_count,
     }
-    if found.array_job_id:
-        body["array_job_id"] = found.array_job_id
-    if found.array_task_id is not None:
-        body["array_task_id"] = found.array_task_id
-    if found.array is not None:
-        body["array_tasks"] = found.array.task_count
-    if found.allocation is not None:
-        body["nodes"] = compress(found.allocation.names)
+    if record.array_job_id:
+        body["array_job_id"] = record.array_job_id
+    if record.array_task_id is not None:
+        body["array_task_id"] = record.array_task_id
+    if record.array is not None:
+        body["array_tasks"] = record.array.task_count
+    if record.allocation is not None:
+        body["nodes"] = compress(record.allocation.names)
     return body
 
 
@@ -86,41 +86,46 @@ def _flags(bits: int) -> list[str]:
     return [flag.name for flag in NodeFlag if bits & flag and flag.name]
 
 
-def _node_fields(found: Node) -> _Body:
+def _node_fields(node: Node) -> _Body:
     return {
-        "name": found.name,
-        "state": found.state.value,
-        "flags": _flags(found.flags),
-        "reason": found.reason,
-        "features": list(found.active),
-        "comment": found.comment,
+        "name": node.name,
+        "state": node.state.value,
+        "flags": _flags(node.flags),
+        "reason": node.reason,
+        "features": list(node.active),
+        "comment": node.comment,
     }
 
 
-def _partition_fields(found: Partition) -> _Body:
-    return {"name": found.name, "state": found.state.value, "nodes": compress(found.nodes), "default": found.default}
-
-
-def _reservation_fields(found: Reservation) -> _Body:
+def _partition_fields(partition: Partition) -> _Body:
     return {
-        "name": found.name,
-        "start_at": found.start_at,
-        "end_at": found.end_at,
-        "nodes": compress(found.nodes),
-        "flags": list(found.flags),
-        "users": list(found.users),
-        "accounts": list(found.accounts),
+        "name": partition.name,
+        "state": partition.state.value,
+        "nodes": compress(partition.nodes),
+        "default": partition.default,
     }
 
 
-def _step_fields(found: Step) -> _Body:
+def _reservation_fields(reservation: Reservation) -> _Body:
     return {
-        "job_id": found.job_id,
-        "step_id": found.step_id,
-        "name": found.spec.name,
-        "state": found.state.value,
-        "nodes": compress(found.node_names),
-        "tasks": found.tasks,
+        "name": reservation.name,
+        "start_at": reservation.start_at,
+        "end_at": reservation.end_at,
+        "nodes": compress(reservation.nodes),
+        "flags": list(reservation.flags),
+        "users": list(reservation.users),
+        "accounts": list(reservation.accounts),
+    }
+
+
+def _step_fields(step: Step) -> _Body:
+    return {
+        "job_id": step.job_id,
+        "step_id": step.step_id,
+        "name": step.spec.name,
+        "state": step.state.value,
+        "nodes": compress(step.node_names),
+        "tasks": step.tasks,
     }
 
 
@@ -173,8 +178,8 @@ def _fields(**constant: Any) -> Callable[[Any], _Body]:
     """The event's own fields, and the kind of change."""
 
     def body(event: Event) -> _Body:
-        own = {name: getattr(event, name) for name in event.__struct_fields__ if name != "at"}
-        return {**own, **constant}
+        fields = {name: getattr(event, name) for name in event.__struct_fields__ if name != "at"}
+        return {**fields, **constant}
 
     return body
 
@@ -250,10 +255,10 @@ class Shaper:
 
     def change(self, sequence: int, event: Event) -> Change | None:
         """The change; None if the caller gets none."""
-        found = _SHAPES.get(type(event))
-        if found is None:
+        entry = _SHAPES.get(type(event))
+        if entry is None:
             return None
-        kind, shape = found
+        kind, shape = entry
         body = shape(event)
         if not self._allowed(kind, body, event):
             return None
@@ -297,11 +302,11 @@ class Shaper:
         others = may_see(state, caller)
 
         def mine(number: int) -> bool:
-            found = event.job if isinstance(event, (job.JobQueued, job.JobUpdated)) else state.jobs.get(number)
-            if found is None:
+            record = event.job if isinstance(event, (job.JobQueued, job.JobUpdated)) else state.jobs.get(number)
+            if record is None:
                 self.unknown_owner = True
                 return False
-            return found.spec.uid == caller.uid or others(found)
+            return record.spec.uid == caller.uid or others(record)
 
         if "jobs" in body:
             # A purge names records that are gone: their owners are unknown, and their ends were sent before.

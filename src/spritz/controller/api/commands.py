@@ -109,15 +109,15 @@ class Commands:
         state, now = context.machine.state, context.clock.now()
         known: dict[int, int] = {}
         for target in command.targets:
-            found = state.jobs.get(target.job_id)
-            if found is not None and found.id not in known and found.state is JobState.PENDING:
-                for other in line_of(state, found):
+            listed_job = state.jobs.get(target.job_id)
+            if listed_job is not None and listed_job.id not in known and listed_job.state is JobState.PENDING:
+                for other in line_of(state, listed_job):
                     known[other.id] = context.forecasts.priority_of(other, now)
         return replace(command, priorities=tuple(known.items()))
 
     def _with_priority(self, command: job.UpdateJob) -> job.UpdateJob:
         """The command with the job's current priority, unknown to the core: users may only lower it."""
         context = self._context
-        found = context.machine.state.jobs.get(command.target.job_id) if "priority" in command.changes else None
-        in_force = None if found is None else context.forecasts.of(found, context.clock.now()).priority
+        target_job = context.machine.state.jobs.get(command.target.job_id) if "priority" in command.changes else None
+        in_force = None if target_job is None else context.forecasts.of(target_job, context.clock.now()).priority
         return replace(command, priority_now=in_force)

@@ -287,12 +287,12 @@ class DeferredRequests:
                 continue
             if not is_settled:
                 # First come, first served: later requests wait too, and this one goes back to the front.
-                rest = parked[place + 1 :]
-                self._steps[job_id] += rest
+                remaining = parked[place + 1 :]
+                self._steps[job_id] += remaining
                 return
-        rest = parked[RETRIES_MAX:]
-        if rest:
-            self._steps[job_id] = rest
+        remaining = parked[RETRIES_MAX:]
+        if remaining:
+            self._steps[job_id] = remaining
             self._touched[job_id] = None
 
     # Events

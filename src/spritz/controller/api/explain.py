@@ -66,12 +66,12 @@ class ExplainQueries:
         """Answer at once for jobs that do not wait; else from a child."""
         context = self._context
         caller = context.identity.caller(call)
-        found = matching_jobs(context.machine.state, JobFilter(targets=(request.target,)))
-        if not isinstance(found, Rejection) and not operates(context.machine.state, caller):
-            found = visible_jobs(context.machine.state, found, caller) or Rejection(code="ESLURM_INVALID_JOB_ID")
-        if isinstance(found, Rejection):
-            return found
-        jobs = found[:RECORDS_MAX]
+        matching = matching_jobs(context.machine.state, JobFilter(targets=(request.target,)))
+        if not isinstance(matching, Rejection) and not operates(context.machine.state, caller):
+            matching = visible_jobs(context.machine.state, matching, caller) or Rejection(code="ESLURM_INVALID_JOB_ID")
+        if isinstance(matching, Rejection):
+            return matching
+        jobs = matching[:RECORDS_MAX]
         now = context.clock.now()
         if not any(job.state is JobState.PENDING for job in jobs):
             self._reply(call, Explanations(now=now, explanations=[past(job) for job in jobs]))
@@ -119,16 +119,16 @@ def explanations(
 
 
 def _with_others(
-    context: Context, projection: Projection, job: Job, told: Explanation, now: float, owner: Caller
+    context: Context, projection: Projection, job: Job, explanation: Explanation, now: float, owner: Caller
 ) -> Explanation:
-    if told.verdict not in ("waits", "never"):
-        return told
+    if explanation.verdict not in ("waits", "never"):
+        return explanation
     if not projection.records[job.id].waiting:
-        return structs.replace(told, once_free=once_free(projection, job, now))
+        return structs.replace(explanation, once_free=once_free(projection, job, now))
 
     def acceptable(spec: JobSpec) -> bool:
         command = SubmitJob(spec=structs.replace(spec, dependencies=()), script=b"#!", test_only=True)
         return context.machine.check(command, now, owner).rejection is None
 
-    alternatives, tried = try_others(projection, job, told, now, acceptable)
-    return structs.replace(told, alternatives=alternatives, tried=tried)
+    alternatives, tried = try_others(projection, job, explanation, now, acceptable)
+    return structs.replace(explanation, alternatives=alternatives, tried=tried)

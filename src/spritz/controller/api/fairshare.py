@@ -83,19 +83,19 @@ def in_order(associations: tuple[Association, ...]) -> list[Association]:
     accounts = {association.account: association for association in associations if not association.user}
     users: dict[str, list[Association]] = {}
     below: dict[str, list[Association]] = {}
-    for one in associations:
-        if one.user:
-            users.setdefault(one.account, []).append(one)
-        elif one.parent in accounts and one.parent != one.account:
-            below.setdefault(one.parent, []).append(one)
-    found: list[Association] = []
+    for record in associations:
+        if record.user:
+            users.setdefault(record.account, []).append(record)
+        elif record.parent in accounts and record.parent != record.account:
+            below.setdefault(record.parent, []).append(record)
+    ordered: list[Association] = []
     waiting = [account for account in accounts.values() if not account.parent or account.parent not in accounts]
     while waiting:
-        one = waiting.pop()
-        found.append(one)
-        found += sorted(users.get(one.account, ()), key=lambda user: (user.user, user.partition))
-        waiting += sorted(below.get(one.account, ()), key=lambda account: account.account, reverse=True)
-    return found
+        record = waiting.pop()
+        ordered.append(record)
+        ordered += sorted(users.get(record.account, ()), key=lambda user: (user.user, user.partition))
+        waiting += sorted(below.get(record.account, ()), key=lambda account: account.account, reverse=True)
+    return ordered
 
 
 def _row(
@@ -130,17 +130,17 @@ def _row(
 
 def _running(state: State, now: float) -> dict[int, dict[str, float]]:
     """Association -> TRES seconds that its running jobs, and those below it, may still use."""
-    own: dict[int, dict[str, float]] = {}
+    own_seconds: dict[int, dict[str, float]] = {}
     for job_id in state.running:
         charge, job = state.charges.get(job_id), state.jobs[job_id]
         if charge is None or not charge.keys or charge.keys[0][0] != "a":
             continue
         left = max(0.0, job.ends_at - (job.suspended_at or now)) if job.ends_at else INFINITE * 60.0
         left *= state.rules.usage_factor(job.spec.qos)
-        _add(own.setdefault(int(charge.keys[0][1]), {}), charge.tres, left)
-    parents = state.rules.parents() if own else {}
+        _add(own_seconds.setdefault(int(charge.keys[0][1]), {}), charge.tres, left)
+    parents = state.rules.parents() if own_seconds else {}
     factors: dict[int, dict[str, float]] = {}
-    for number, sums in own.items():
+    for number, sums in own_seconds.items():
         at: int | None = number
         while at is not None:
             _add(factors.setdefault(at, {}), sums.items(), 1.0)

@@ -44,10 +44,10 @@ class LimitUsageQueries:
         context = self._context
         caller = context.identity.caller(call)
         await context.writer.durable()
-        found = standings(
+        report = standings(
             context.machine.state, context.shares.current(), request, context.clock.now(), counted_tres(context)
         )
-        return shown(context.machine.state, caller, found)
+        return shown(context.machine.state, caller, report)
 
 
 def shown(state: State, caller: Caller, every: Standings) -> Standings:
@@ -142,19 +142,19 @@ def _associations(
 ) -> list[AssocStanding]:
     rows = []
     parents, depth = state.rules.parents(), dict[int, int]()
-    for place, one in enumerate(in_order(state.rules.policy.associations)):
-        depth[one.id] = depth.get(parents.get(one.id, 0), -1) + 1
-        if (request.accounts and one.account not in request.accounts) or (
-            request.users and one.user and one.user not in request.users
+    for place, association in enumerate(in_order(state.rules.policy.associations)):
+        depth[association.id] = depth.get(parents.get(association.id, 0), -1) + 1
+        if (request.accounts and association.account not in request.accounts) or (
+            request.users and association.user and association.user not in request.users
         ):
             continue
         row = AssocStanding(
-            record=_inherited(state, one),
-            standing=counts.at(("a", one.id)),
-            left=2 * place - depth[one.id] + 1,
-            parent_id=0 if one.user else parents.get(one.id, 0),
+            record=_inherited(state, association),
+            standing=counts.at(("a", association.id)),
+            left=2 * place - depth[association.id] + 1,
+            parent_id=0 if association.user else parents.get(association.id, 0),
         )
-        share = shares.get(one.id)
+        share = shares.get(association.id)
         if share is not None:
             row = replace(
                 row,
@@ -191,7 +191,7 @@ def _qos(state: State, request: ListStandings, counts: _Counts) -> list[QosStand
             by_qos.setdefault((str(key[0]), str(key[1])), []).append(str(key[2]))
 
     def each(kind: str, name: str) -> tuple[tuple[str, Standing], ...]:
-        return tuple((one, counts.at((kind, name, one))) for one in _sorted(by_qos.get((kind, name), ())))
+        return tuple((holder, counts.at((kind, name, holder))) for holder in _sorted(by_qos.get((kind, name), ())))
 
     return [
         QosStanding(

@@ -166,8 +166,8 @@ def gres_used(capacity: NodeCapacity, use: NodeUse, types: Sequence[str] = ()) -
             devices = range(gres.first_index, gres.first_index + gres.count // gres.per_device)
             count += sum(use.shards.get((gres.name, index), 0) for index in devices)
         else:
-            mine = use.devices.get(gres.name, 0) & (((1 << gres.count) - 1) << gres.first_index)
-            count, mask = count + mine.bit_count(), mask | mine
+            in_use = use.devices.get(gres.name, 0) & (((1 << gres.count) - 1) << gres.first_index)
+            count, mask = count + in_use.bit_count(), mask | in_use
         sums[key] = count, mask
     names = {name for name, _ in sums}
     sums |= {(name, ""): (0, 0) for name in types if name not in names}

@@ -86,9 +86,9 @@ class PluginRequests:
                 self._lines += (str(error),)
                 self._answer(Rejection(code="SLURM_ERROR", message="Unspecified error"))
                 return
-            rest = (*commands[:place], changed, *commands[place + 1 :])
+            admitted = (*commands[:place], changed, *commands[place + 1 :])
             names = (*granted, tuple(sorted(description.changed)))
-            self._component(admit, rest, place + 1, names)
+            self._component(admit, admitted, place + 1, names)
 
         def end(refusal: Rejection | None, lines: tuple[str, ...]) -> None:
             self._contained(lambda: settle(refusal, lines))
@@ -104,11 +104,11 @@ class PluginRequests:
     def _facts(self, spec: JobSpec, command: SubmitJob, offset: int) -> dict[str, Any]:
         rules = self._context.machine.state.rules
         account = spec.account or rules.default_account(spec.user)
-        own = rules.association(account, spec.user, spec.partitions[0] if spec.partitions else "")
+        association = rules.association(account, spec.user, spec.partitions[0] if spec.partitions else "")
         return {
             "default_account": rules.default_account(spec.user) or None,
-            "default_qos": (own.default_qos or None) if own is not None else None,
-            "assoc_qos": ",".join(sorted(own.qos)) if own is not None else None,
+            "default_qos": (association.default_qos or None) if association is not None else None,
+            "assoc_qos": ",".join(sorted(association.qos)) if association is not None else None,
             "immediate": int(command.immediate_seconds is not None),
             "het_job_offset": offset,
         }
@@ -117,8 +117,8 @@ class PluginRequests:
 
     def modify(self, command: Struct, job: Job, hand_over: Callable[[Struct, Reply], None]) -> Deferred:
         """An update, a hold or a release of `job`. `hand_over` gives a command to the core."""
-        own = STEERING.get(type(command))
-        changes = dict(command.changes) if isinstance(command, UpdateJob) else dict(own or {})
+        fixed = STEERING.get(type(command))
+        changes = dict(command.changes) if isinstance(command, UpdateJob) else dict(fixed or {})
         spec = job.spec
         facts = {"comment": spec.comment, "work_dir": spec.work_dir, "user_name": spec.user}
         description = Description(changes, facts=facts, job_id=job.id)
@@ -130,7 +130,7 @@ class PluginRequests:
             elif isinstance(command, UpdateJob):
                 hand_over(structs.replace(command, changes=description.fields), self._reply())
             else:
-                self._steer(command, own or {}, description.fields, hand_over)
+                self._steer(command, fixed or {}, description.fields, hand_over)
 
         def end(refusal: Rejection | None, lines: tuple[str, ...]) -> None:
             self._contained(lambda: settle(refusal, lines))
@@ -141,12 +141,12 @@ class PluginRequests:
     def _steer(
         self,
         command: HoldJob | ReleaseJob | Struct,
-        own: dict[str, Any],
+        fixed: dict[str, Any],
         fields: dict[str, Any],
         hand_over: Callable[[Struct, Reply], None],
     ) -> None:
         """Other fields that a plugin has changed become an update of their own, before the hold or release."""
-        more = {name: value for name, value in fields.items() if own.get(name, ...) != value}
+        more = {name: value for name, value in fields.items() if fixed.get(name, ...) != value}
         reply = self._reply()
         if not more:
             hand_over(command, reply)

@@ -31,8 +31,8 @@ class PriorityQueries:
         """Stream the priority factors of pending jobs, by job and partition."""
         context = self._context
         caller = context.identity.caller(call)
-        found = matching_jobs(context.machine.state, request.filter)
-        jobs = [] if isinstance(found, Rejection) else found
+        matching = matching_jobs(context.machine.state, request.filter)
+        jobs = [] if isinstance(matching, Rejection) else matching
         if not operates(context.machine.state, caller):
             jobs = visible_jobs(context.machine.state, jobs, caller)
         context.shares.refresh()

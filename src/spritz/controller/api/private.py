@@ -34,15 +34,15 @@ def may_see(state: State, caller: Caller) -> Callable[[Job], bool]:
     if not policy.private:
         return lambda job: coordinates(state, caller, job.spec.account)
     if policy.plugin == "group":
-        mine = frozenset(caller.group_names)
+        labels = frozenset(caller.group_names)
     elif policy.plugin == "account":
-        mine = frozenset(
+        labels = frozenset(
             association.account for association in state.rules.policy.associations if association.user == caller.user
         )
     else:
-        mine = frozenset((caller.user,) if policy.plugin == "user" else ())
+        labels = frozenset((caller.user,) if policy.plugin == "user" else ())
     return lambda job: (
-        not job.spec.mcs_label or job.spec.mcs_label in mine or coordinates(state, caller, job.spec.account)
+        not job.spec.mcs_label or job.spec.mcs_label in labels or coordinates(state, caller, job.spec.account)
     )
 
 
@@ -70,6 +70,8 @@ def need_open(state: State, caller: Caller, what: str) -> None:
 def own_associations(state: State, caller: Caller, *words: str) -> Callable[[Association], bool]:
     """Which associations the caller may see: only its own if PrivateData has any of `words` (usage, users)."""
     if operates(state, caller) or not set(words) & set(state.settings.private_data):
-        return lambda one: True
-    mine = state.rules.coordinated(caller.user)
-    return lambda one: (one.user == caller.user and bool(one.user)) or one.account in mine
+        return lambda association: True
+    coordinated = state.rules.coordinated(caller.user)
+    return lambda association: (
+        (association.user == caller.user and bool(association.user)) or association.account in coordinated
+    )

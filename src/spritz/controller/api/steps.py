@@ -90,11 +90,11 @@ class StepQueries:
         """The node's figures, or its name if it did not answer."""
         message = MeasureStep(node=node, job_id=request.job_id, step_id=request.step_id)
         try:
-            found = await self._context.nodes.ask(node, message, StepMeasured, MEASURE_SECONDS)
+            measured = await self._context.nodes.ask(node, message, StepMeasured, MEASURE_SECONDS)
         except SpritzError as error:
             self._context.log.verbose("step.not_measured", node=node, job_id=request.job_id, error=error.message)
             return node
-        return NodeUsage(node=found.node, usage=found.usage, pids=found.pids)
+        return NodeUsage(node=measured.node, usage=measured.usage, pids=measured.pids)
 
 
 async def _joined(pieces: AsyncIterator[Steps]) -> Steps:

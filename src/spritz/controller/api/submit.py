@@ -202,10 +202,10 @@ class Submissions:
         """Store and decide all components of one job."""
         context = self._context
         stamped = []
-        for offset, one in enumerate(commands):
+        for offset, component in enumerate(commands):
             # only the leader has a script
-            own = one if not offset else structs.replace(one, script=b"", environment=())
-            stamped.append(self._stored(own, caller, granted[offset] if granted else ()))
+            stored = component if not offset else structs.replace(component, script=b"", environment=())
+            stamped.append(self._stored(stored, caller, granted[offset] if granted else ()))
         whole = SubmitHetJob(components=tuple(stamped))
         if stamped and stamped[0].test_only:
             self._estimates.answer(whole, caller, reply)

@@ -102,9 +102,9 @@ def estimate(context: Context, command: SubmitJob | SubmitHetJob, caller: Caller
     if not queued:
         return Estimate()
     if any(job.dependencies for job in queued):
-        told = _after_others(state, context.forecasts.projection, outcome.events, queued, now)
-        if told.start is not None:
-            return told
+        estimate = _after_others(state, context.forecasts.projection, outcome.events, queued, now)
+        if estimate.start is not None:
+            return estimate
     whole = [freed(job, now) for job in queued]
     now = max(now, *(_reservation_begins(state.reservations, job.spec, now) for job in whole))
     projection = Projection()

@@ -72,7 +72,7 @@ class Listener:
 
     def _listen(self, events: Sequence[Event]) -> None:
         jobs = self._context.machine.state.jobs
-        found, begun = [], []
+        ended, begun = [], []
         for event in events:
             if type(event) is job_events.JobStarted:
                 job = jobs.get(event.job_id)
@@ -84,12 +84,12 @@ class Listener:
             elif type(event) is job_events.JobEnded:
                 over, job = self._running.pop(event.job_id, None), jobs.get(event.job_id)
                 if job is not None:
-                    found.append(_ended(job, event, over))
+                    ended.append(_ended(job, event, over))
         if begun and self._starts is not None:
             starts = self._starts
             self._context.writer.when_durable(lambda: starts(begun))
-        if found:
-            self._context.writer.when_durable(lambda: self._sink(found))
+        if ended:
+            self._context.writer.when_durable(lambda: self._sink(ended))
 
 
 def _life(job: Job, started: float, allocation: Allocation | None, minutes: int | None) -> _Life:

@@ -47,8 +47,8 @@ class LuaLog:
 
     async def _log(self, ended: EndedJob) -> None:
         for level, text in await self._thread.run(self._call, ended, await self._text(ended.job.spec.script_key)):
-            told = self._context.log.error if level == "error" else self._context.log.info
-            told("completion.script", job_id=ended.job.id, text=text)
+            write = self._context.log.error if level == "error" else self._context.log.info
+            write("completion.script", job_id=ended.job.id, text=text)
 
     def _call(self, ended: EndedJob, text: str | None) -> list[tuple[str, str]]:
         """Call the function; returns log lines. `text`: the job's script. Blocks."""
@@ -71,18 +71,18 @@ class LuaLog:
             return ""
 
 
-def reader(one: EndedJob, script: str | None) -> Callable[[str], Any]:
+def reader(life: EndedJob, script: str | None) -> Callable[[str], Any]:
     """Reads fields of the job as of this end: its record may be of a later life. `script`: the job's script, if it has
     one.
     """
-    job, event, allocation = one.job, one.event, one.allocation
+    job, event, allocation = life.job, life.event, life.allocation
     view = JobView(job)
     ended: dict[str, Any] = {
         "derived_ec": event.derived_exit_status,
         "end_time": int(event.at),
         "exit_code": event.exit_status,
         "job_state": state_number(event.state, completing=allocation is not None),
-        "start_time": int(one.started),
+        "start_time": int(life.started),
         **dict.fromkeys(("batch_host", "nodes", "tres_alloc_str", "tres_fmt_alloc_str")),
         **dict.fromkeys(("total_cpus", "total_nodes"), 0),
     }

@@ -16,12 +16,12 @@ QUEUE_MAX = 10_000
 
 
 class EndQueue:
-    """Calls `each` with one end at a time, in an asyncio task called `name`. `path`: the receiver, for the log."""
+    """Calls `deliver` with one end at a time, in an asyncio task called `name`. `path`: the receiver, for the log."""
 
-    def __init__(self, context: Context, name: str, path: str, each: Callable[[EndedJob], Awaitable[None]]) -> None:
+    def __init__(self, context: Context, name: str, path: str, deliver: Callable[[EndedJob], Awaitable[None]]) -> None:
         self._context = context
         self._path = path
-        self._each = each
+        self._deliver = deliver
         self._queue: asyncio.Queue[EndedJob] = asyncio.Queue(QUEUE_MAX)
         #: number of dropped ends
         self.dropped = 0
@@ -48,5 +48,5 @@ class EndQueue:
 
     async def _run(self) -> None:
         while True:
-            await self._each(await self._queue.get())
+            await self._deliver(await self._queue.get())
             self._queue.task_done()

@@ -52,6 +52,6 @@ def dependency_of(job: Job) -> str:
     """The job's dependencies, in the syntax of --dependency."""
     between = "?" if job.spec.dependency_mode == "any" else ","
     return between.join(
-        dependency.format_one(dependency.Dependency(one.kind, one.job_id, one.task_id, one.minutes), one.state)
-        for one in job.spec.dependencies
+        dependency.format_one(dependency.Dependency(item.kind, item.job_id, item.task_id, item.minutes), item.state)
+        for item in job.spec.dependencies
     )

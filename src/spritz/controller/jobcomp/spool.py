@@ -48,14 +48,14 @@ class Spool:
 
     def first(self) -> bytes | None:
         """The oldest record that has not been delivered; None if all have."""
-        found = b""
+        line = b""
         at = self._done
         while at < self._size:
             piece = os.pread(self._file, 65_536, at)
             end = piece.find(b"\n")
             if end >= 0:
-                return found + piece[:end]
-            found += piece
+                return line + piece[:end]
+            line += piece
             at += len(piece)
             if not piece:
                 break

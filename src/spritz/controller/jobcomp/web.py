@@ -202,9 +202,9 @@ class Server:
             self._connection = None
 
 
-def encode(found: dict[str, object]) -> bytes:
+def encode(fields: dict[str, object]) -> bytes:
     """The document as one line of ASCII JSON, without a newline."""
-    return json.dumps(found, separators=(",", ":")).encode("ascii")
+    return json.dumps(fields, separators=(",", ":")).encode("ascii")
 
 
 def document(ended: EndedJob, cluster: str, script: str = "") -> dict[str, object]:

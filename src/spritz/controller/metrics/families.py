@@ -117,8 +117,8 @@ class Pages:
         """The same of each user's running jobs together."""
         users: dict[str, list[float]] = {}
         for job, total in self._use:
-            mine = users.setdefault(job.spec.user, [0.0] * len(_USE_VALUES))
-            mine[:] = (before + more for before, more in zip(mine, total, strict=True))
+            sums = users.setdefault(job.spec.user, [0.0] * len(_USE_VALUES))
+            sums[:] = (before + more for before, more in zip(sums, total, strict=True))
         for place, (name, text, _) in enumerate(_USE_VALUES):
             rows = ((user, total[place]) for user, total in sorted(users.items()))
             yield _labelled(f"spritz_user_{name}", text, "username", rows)

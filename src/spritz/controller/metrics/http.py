@@ -103,7 +103,7 @@ class _Connection:
         elif path in METRICS:
             self._metrics(path, request)
         else:
-            lines = "".join(f"{one}\n" for one in (*METRICS, *_HEALTH))
+            lines = "".join(f"{known_path}\n" for known_path in (*METRICS, *_HEALTH))
             self._answer(404, _TEXT, f"There is no {path[:100]}. There are:\n{lines}".encode())
 
     def _health(self, path: str) -> None:

@@ -244,8 +244,8 @@ class ScriptHost(asyncio.Protocol):
         return replace(request, partitions=partitions, cpus=tuple(cpus))
 
 
-def _same(one: object, other: object) -> bool:
-    return one is other
+def _same(first: object, other: object) -> bool:
+    return first is other
 
 
 def _failed(problem: str) -> Done:

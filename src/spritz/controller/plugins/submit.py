@@ -50,7 +50,7 @@ class SubmitPlugins:
     def take_over(self, before: SubmitPlugins | None) -> None:
         """Plugins keep their memory when the configuration is read again."""
         if before is not None:
-            self._plugins |= {name: one for name, one in before._plugins.items() if name in self._plugins}
+            self._plugins |= {name: plugin for name, plugin in before._plugins.items() if name in self._plugins}
 
     def submit(self, description: Description, caller: Caller, end: End, gone: Gone) -> None:
         """Process a new job. `end` may be called before this returns; nothing more is done for a caller that has

@@ -51,7 +51,7 @@ def with_counted_memory(state: State, spec: JobSpec) -> JobSpec:
 def _counted(state: State, spec: JobSpec) -> int:
     if spec.memory_mib_per_node or spec.memory_mib_per_cpu or spec.memory_mib_per_gpu:
         return 0
-    names = spec.partitions[:1] or [one.name for one in state.partitions.values() if one.default]
+    names = spec.partitions[:1] or [candidate.name for candidate in state.partitions.values() if candidate.default]
     partition = next((state.partitions[name] for name in names if name in state.partitions), None)
     if partition is None:
         return 0

@@ -66,7 +66,7 @@ def settle_siblings(context: DecisionContext) -> None:
 def _settled_origin(context: DecisionContext, job: Job) -> Job:
     tie, spec = job.federation, job.spec
     assert tie is not None, f"job {job.id} has no siblings"
-    federation, own = context.state.rules.federation, context.state.settings.cluster_name
+    federation, cluster = context.state.rules.federation, context.state.settings.cluster_name
     if job.state is JobState.PENDING and tie.ended_as is not None:
         tie = replace(tie, ended_as=None, runs_on="", lock="")  # requeued
     if job.state.ended and job.flags & JobFlag.REVOKED:
@@ -85,7 +85,7 @@ def _settled_origin(context: DecisionContext, job: Job) -> Job:
         if name not in known:
             copy += 1
             entries.append(Sibling(cluster=name, copy=copy, state=SiblingState.DUE))
-    local = may_keep(member(federation, own), spec) if federation else True
+    local = may_keep(member(federation, cluster), spec) if federation else True
     tie = replace(tie, siblings=tuple(entries), copy=copy, local=local)
     return _gated(context, replace(job, federation=tie), bool(tie.lock) or not local)
 
@@ -96,10 +96,14 @@ def _wanted(state: State, job: Job, tie: Federated) -> list[str]:
         return [] if job.state.ended else [tie.runs_on]
     if not may_have_copies(job):
         return []
-    federation, own = state.rules.federation, state.settings.cluster_name
+    federation, cluster = state.rules.federation, state.settings.cluster_name
     new = () if tie.lock else viable(federation, job.spec)
     here = {sibling.cluster for sibling in tie.siblings if may_keep(member(federation, sibling.cluster), job.spec)}
-    return [one.cluster for one in federation if one.cluster != own and (one.cluster in new or one.cluster in here)]
+    return [
+        other.cluster
+        for other in federation
+        if other.cluster != cluster and (other.cluster in new or other.cluster in here)
+    ]
 
 
 def _settled_copy(context: DecisionContext, job: Job) -> Job:

@@ -79,8 +79,8 @@ def submit_job(context: DecisionContext, command: SubmitJob) -> JobSubmitted | W
 def check_clusters(state: State, spec: JobSpec, *, stays: bool = False) -> None:
     """Refuses what no cluster of the federation may run. `stays`: a job that gets no siblings, whatever it asks for."""
     federation, cluster = state.rules.federation, state.settings.cluster_name
-    own = member(federation, cluster)
-    if own is None:
+    membership = member(federation, cluster)
+    if membership is None:
         if spec.cluster_features:
             raise Refused(
                 "ESLURM_JOB_NOT_FEDERATED", hint="--cluster-constraint needs a federation, and this cluster is in none"
@@ -88,9 +88,11 @@ def check_clusters(state: State, spec: JobSpec, *, stays: bool = False) -> None:
         return
     unknown = [name for name in spec.clusters if member(federation, name) is None]
     if unknown:
-        raise Refused("ESLURM_INVALID_CLUSTER_NAME", hint=f"not in federation {own.federation}: {','.join(unknown)}")
-    if own.state == "INACTIVE":
-        hint = f"cluster {cluster} is INACTIVE in federation {own.federation}"
+        raise Refused(
+            "ESLURM_INVALID_CLUSTER_NAME", hint=f"not in federation {membership.federation}: {','.join(unknown)}"
+        )
+    if membership.state == "INACTIVE":
+        hint = f"cluster {cluster} is INACTIVE in federation {membership.federation}"
         raise Refused("ESLURM_FED_NO_VALID_CLUSTERS", hint=hint)
     if not any(suits(cluster_member, spec) for cluster_member in federation):
         raise Refused("ESLURM_INVALID_CLUSTER_FEATURE", hint=f"no cluster has the features {spec.cluster_features}")
@@ -98,7 +100,7 @@ def check_clusters(state: State, spec: JobSpec, *, stays: bool = False) -> None:
     if not could or (cluster not in could and (stays or not may_have_siblings(spec))):
         raise Refused(
             "ESLURM_FED_NO_VALID_CLUSTERS",
-            hint=f"no cluster of federation {own.federation} can take it now; arrays and heterogeneous jobs stay here",
+            hint=f"no cluster of {membership.federation} can take it now; arrays and heterogeneous jobs stay here",
         )
 
 

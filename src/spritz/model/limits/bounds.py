@@ -96,12 +96,12 @@ def qos_bounds(qos_record: Qos) -> QosBounds:
     )
 
 
-def _first(own: int | None, other: int | None) -> int | None:
-    return own if own is not None else other
+def _first(nearest: int | None, other: int | None) -> int | None:
+    return nearest if nearest is not None else other
 
 
-def _merged(own: Tres, above: Tres) -> Tres:
-    return tuple({**dict(above), **dict(own)}.items())
+def _merged(nearest: Tres, above: Tres) -> Tres:
+    return tuple({**dict(above), **dict(nearest)}.items())
 
 
 def names_of(text: str) -> frozenset[str]:

@@ -69,14 +69,14 @@ class Catalogue:
             if association.user and association.is_default
         }
         self._below: dict[str, set[str]] = {}
-        for one in self.accounts.values():
-            self._below.setdefault(one.parent, set()).add(one.account)
+        for record in self.accounts.values():
+            self._below.setdefault(record.parent, set()).add(record.account)
         self.timing: set[int | str] = set()
         self.foreseeing: set[int | str] = set()
         self.accruing: set[int | str] = set()
         self.sharing: set[int | str] = set()
-        for one in policy.associations:
-            self._sort(one)
+        for record in policy.associations:
+            self._sort(record)
         for qos in policy.qos:
             self._sort(qos)
 
@@ -87,8 +87,10 @@ class Catalogue:
             self._policy = Policy(
                 version=self.version,
                 associations=tuple(self._records[number] for number in sorted(self._records)),
-                qos=tuple(sorted((qos_record.record for qos_record in self.qos.values()), key=lambda one: one.id)),
-                wckeys=tuple(sorted(self.wckeys.values(), key=lambda one: (one.name, one.user))),
+                qos=tuple(
+                    sorted((qos_record.record for qos_record in self.qos.values()), key=lambda record: record.id)
+                ),
+                wckeys=tuple(sorted(self.wckeys.values(), key=lambda wckey: (wckey.name, wckey.user))),
                 default_wckeys=tuple(sorted(self.default_wckeys.items())),
                 licenses=self.licenses,
                 admins=tuple(sorted(self.admins.items())),
@@ -179,7 +181,11 @@ class Catalogue:
                 touched.counted.add((old.account, old.user))
                 self._forget(old)
                 if old.is_default and old.user not in self.defaults:
-                    others = (one for one in self.users.values() if one.user == old.user and one.is_default)
+                    others = (
+                        candidate
+                        for candidate in self.users.values()
+                        if candidate.user == old.user and candidate.is_default
+                    )
                     self.defaults.update((other.user, other.account) for other in others)
         for association in change.associations:
             old = self._records.get(association.id)

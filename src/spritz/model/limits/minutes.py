@@ -203,7 +203,7 @@ def minute_limits_of(
     bounds: Iterable[QosBounds], chain: Iterable[AssocBounds], user: str, account: str
 ) -> tuple[MinuteLimits, ...]:
     """The keys whose limits on minutes apply to a job, in order of precedence."""
-    found: list[MinuteLimits] = []
+    applying: list[MinuteLimits] = []
     used: set[str] = set()
     running: set[str] = set()
     of_user: set[str] = set()
@@ -213,16 +213,16 @@ def minute_limits_of(
         own_wall = None if wall else qos.record.grp_wall
         wall = wall or own_wall is not None
         grp, run = _left(qos.grp_mins, used), _left(qos.grp_run_mins, running)
-        found.append(MinuteLimits(key=("q", qos.name), qos=True, used=grp, running=run, wall=own_wall, level=level))
+        applying.append(MinuteLimits(key=("q", qos.name), qos=True, used=grp, running=run, wall=own_wall, level=level))
         for key, limits, seen in (
             (("qu", qos.name, user), qos.run_mins_per_user, of_user),
             (("qa", qos.name, account), qos.run_mins_per_account, of_account),
         ):
-            found.append(MinuteLimits(key=key, qos=True, running=_left(limits, seen), level=level))
+            applying.append(MinuteLimits(key=key, qos=True, running=_left(limits, seen), level=level))
     for level, association in enumerate(chain):
         if not association.record.user and not association.record.parent:
             continue  # limits in minutes are not enforced on root
-        found.append(
+        applying.append(
             MinuteLimits(
                 key=("a", association.record.id),
                 qos=False,
@@ -232,7 +232,7 @@ def minute_limits_of(
                 level=level,
             )
         )
-    return tuple(place for place in found if place.bounded)
+    return tuple(place for place in applying if place.bounded)
 
 
 def _left(limits: Tres, seen: set[str]) -> Tres:

@@ -90,7 +90,9 @@ class Rules:
         self.qos = self._kept.qos
         self.wckeys = self._kept.wckeys
         self.default_wckeys = self._kept.default_wckeys
-        self._placing = {name: found for name, one in self.qos.items() if (found := one.flags & flags.PLACING)}
+        self._placing = {
+            name: placing for name, qos_bounds in self.qos.items() if (placing := qos_bounds.flags & flags.PLACING)
+        }
         self._accounts = self._kept.accounts
         self._users = self._kept.users
         self._bounds: dict[int, AssocBounds] = {}
@@ -253,38 +255,38 @@ class Rules:
         )
 
     def _job_limits(self, account: str, user: str, partition: str, qos: str, exempt: tuple[str, ...]) -> JobLimits:
-        own = self.association(account, user, partition)
-        chain = [own] if own is not None else []
-        above = self._accounts.get(account) if own is not None else None
+        nearest = self.association(account, user, partition)
+        chain = [nearest] if nearest is not None else []
+        above = self._accounts.get(account) if nearest is not None else None
         while above is not None and len(chain) <= len(self._accounts) + 1:
             chain.append(self._of(above))
             above = self._accounts.get(above.parent) if above.parent else None
         first, second = self.qos.get(self.partition_qos.get(partition, "")), self.qos.get(qos)
         if second is not None and "OverPartQOS" in second.flags:
             first, second = second, first
-        kinds = tuple(dict.fromkeys(one.name for one in (first, second) if one is not None))
+        kinds = tuple(dict.fromkeys(bound.name for bound in (first, second) if bound is not None))
         homes = {self.partition_qos.get(partition, ""): partition, qos: ""}
         bounds = tuple(self._absolute(self.qos[kind], homes[kind]) for kind in kinds)
-        keys: list[LedgerKey] = [("a", one.record.id) for one in chain]
+        keys: list[LedgerKey] = [("a", link.record.id) for link in chain]
         for kind in kinds:
             keys += [("q", kind), ("qu", kind, user), ("qa", kind, account)]
         job_qos = self.qos.get(qos)
         if job_qos is not None and job_qos.record.limit_factor is not None:
-            chain = [scaled_bounds(one, job_qos.record.limit_factor) for one in chain]
+            chain = [scaled_bounds(link, job_qos.record.limit_factor) for link in chain]
         if exempt:
             freed = frozenset(exempt)
             bounds = tuple(freed_qos(bound, freed) for bound in bounds)
-            chain = [freed_bounds(one, freed) for one in chain]
+            chain = [freed_bounds(link, freed) for link in chain]
         minute_limits = minute_limits_of(bounds, chain, user, account)
         threshold = _threshold(job_qos)
         timed = (
             bool(minute_limits)
             or any(bound.mins_per_job for bound in bounds)
-            or any(one.mins_per_job for one in chain[:1])
+            or any(link.mins_per_job for link in chain[:1])
         )
         bounded = any(map(bounds_qos, bounds)) or any(map(bounds_assoc, chain))
-        least = [bound.record.min_prio_threshold for bound in bounds] + [one.min_prio_threshold for one in chain[:1]]
-        guarantees = tuple(self.guarantees[one.record.id] for one in chain if one.record.id in self.guarantees)
+        least = [bound.record.min_prio_threshold for bound in bounds] + [link.min_prio_threshold for link in chain[:1]]
+        guarantees = tuple(self.guarantees[link.record.id] for link in chain if link.record.id in self.guarantees)
         return JobLimits(
             chain=tuple(chain),
             qos=bounds,
@@ -341,8 +343,8 @@ class Rules:
             self._bounds.pop(number, None)
             self.guarantees.pop(number, None)
         if touched.accounts:
-            for number, one in list(self._bounds.items()):
-                if one.record.account in touched.accounts:
+            for number, bounds in list(self._bounds.items()):
+                if bounds.record.account in touched.accounts:
                     del self._bounds[number]
         for account in touched.accounts:
             record = self._accounts[account]
@@ -396,13 +398,13 @@ def _accrual(
 ) -> Iterable[tuple[LedgerKey, int]]:
     """Limits on accrual: those of the job's QOS (not the partition's) before those of associations."""
     if qos is not None:
-        own = qos.record
-        if own.grp_jobs_accrue is not None:
-            yield ("q", qos.name), own.grp_jobs_accrue
-        if own.max_jobs_accrue_pa is not None:
-            yield ("qa", qos.name, account), own.max_jobs_accrue_pa
-        if own.max_jobs_accrue_pu is not None:
-            yield ("qu", qos.name, user), own.max_jobs_accrue_pu
+        record = qos.record
+        if record.grp_jobs_accrue is not None:
+            yield ("q", qos.name), record.grp_jobs_accrue
+        if record.max_jobs_accrue_pa is not None:
+            yield ("qa", qos.name, account), record.max_jobs_accrue_pa
+        if record.max_jobs_accrue_pu is not None:
+            yield ("qu", qos.name, user), record.max_jobs_accrue_pu
     if qos is None or qos.record.grp_jobs_accrue is None:
         for bounds in chain:
             if bounds.record.grp_jobs_accrue is not None:

@@ -36,24 +36,24 @@ def counted_layout(capacity: NodeCapacity) -> tuple[int, int, int]:
 def core_masks(capacity: NodeCapacity) -> list[int]:
     """The CPUs of each core that jobs may use; cores without any are left out."""
     _sockets, _cores, threads = counted_layout(capacity)
-    usable, one = cpu_mask(capacity), (1 << threads) - 1
-    cores = [usable & one << first for first in range(0, capacity.cpus, threads)]
+    usable, core_mask = cpu_mask(capacity), (1 << threads) - 1
+    cores = [usable & core_mask << first for first in range(0, capacity.cpus, threads)]
     return [core for core in cores if core]
 
 
 def socket_masks(capacity: NodeCapacity) -> tuple[int, ...]:
     """The CPUs of each socket that jobs may use."""
     sockets, cores, threads = counted_layout(capacity)
-    usable, one = cpu_mask(capacity), (1 << cores * threads) - 1
-    return tuple(usable & one << socket * cores * threads for socket in range(sockets))
+    usable, socket_mask = cpu_mask(capacity), (1 << cores * threads) - 1
+    return tuple(usable & socket_mask << socket * cores * threads for socket in range(sockets))
 
 
 def core_list_mask(cores: str, capacity: NodeCapacity) -> int:
     """CPUs of the cores that gres.conf names (`0-3,8`), which were checked with the configuration; 0 for empty text."""
     threads = counted_layout(capacity)[2]
-    mask, one = 0, (1 << threads) - 1
+    mask, core_mask = 0, (1 << threads) - 1
     for core in mask_ids(parse_ids(cores, CORES_MAX)) if cores else ():
-        mask |= one << core * threads
+        mask |= core_mask << core * threads
     return mask
 
 

@@ -47,12 +47,12 @@ def starts_jobs(reservation: Reservation, now: float) -> bool:
     return reservation.flexible or reservation.active(now)
 
 
-def gives_way(other: Reservation, mine: Reservation | None, leaving: int) -> bool:
-    """Whether jobs of `mine` (None: of no reservation) use the nodes of `other` as if it did not exist.
+def gives_way(other: Reservation, own_reservation: Reservation | None, leaving: int) -> bool:
+    """Whether jobs of `own_reservation` (None: of no reservation) use the nodes of `other` as if it did not exist.
 
     `leaving`: how soon the job leaves when it is told to, in seconds (`reservation.leaving_seconds`).
     """
-    return other.gives_way_to(mine) or other.lets_in(leaving)
+    return other.gives_way_to(own_reservation) or other.lets_in(leaving)
 
 
 def outlasts(seconds: float, floating: Reservation) -> bool:
@@ -100,17 +100,19 @@ def is_confined(reservation: Reservation) -> bool:
 
 def licenses_kept(
     reservations: Iterable[Reservation],
-    mine: Reservation | None,
+    own_reservation: Reservation | None,
     since: float,
     seconds: float,
     used_by: Callable[[str], Mapping[str, int]],
 ) -> dict[str, int]:
-    """Licenses that reservations keep from a job of `mine` (None: of no reservation) that starts at `since` and lasts
-    `seconds`: those that their own jobs (`used_by` gives their use) do not use now.
+    """Licenses that reservations keep from a job of `own_reservation` (None: of no reservation).
+
+    The job starts at `since` and lasts `seconds`. Kept is what the reservations' own jobs (`used_by` gives their use)
+    do not use now.
     """
     kept: dict[str, int] = {}
     for other in reservations:
-        if not other.licenses or other.gives_way_to(mine) or not meets(other, since, seconds):
+        if not other.licenses or other.gives_way_to(own_reservation) or not meets(other, since, seconds):
             continue
         used = used_by(other.name)
         for name, count in other.licenses:

@@ -148,14 +148,14 @@ def is_alone(allocation: Allocation | None) -> bool:
     return allocation is not None and (allocation.whole_nodes or allocation.kept is not None)
 
 
-def may_meet(one: NodeSharer, other: NodeSharer) -> bool:
+def may_meet(first: NodeSharer, other: NodeSharer) -> bool:
     """Whether these two may share a node.
 
     Source: sbatch(1) --exclusive, --exclusive=user, --exclusive=mcs; slurm.conf(5) ExclusiveUser.
     """
-    if one.whole or other.whole or one.mcs != other.mcs:
+    if first.whole or other.whole or first.mcs != other.mcs:
         return False
-    return one.uid == other.uid or not (one.user_exclusive or other.user_exclusive)
+    return first.uid == other.uid or not (first.user_exclusive or other.user_exclusive)
 
 
 def consumables(partition: Partition, settings: ClusterSettings) -> tuple[str, bool]:

@@ -107,9 +107,9 @@ def bounds(job_limits: JobLimits) -> list[Bound]:
 def _all_bounds(job_limits: JobLimits) -> Iterator[tuple[Bound, tuple[str, str]]]:
     """Each bound with what it limits. Bounds on the same follow each other, and the first counts."""
     for qos in job_limits.qos:
-        name, own = f"QOS {qos.name}", qos.record
-        if own.max_wall is not None:
-            yield Bound(Reason.QOS_MAX_WALL, name, "time", own.max_wall), ("wall", "")
+        name, qos_record = f"QOS {qos.name}", qos.record
+        if qos_record.max_wall is not None:
+            yield Bound(Reason.QOS_MAX_WALL, name, "time", qos_record.max_wall), ("wall", "")
         yield from _tres("qos_job", name, qos.per_job, None, "job")
         for what, least in qos.least:
             yield Bound(reason_of("qos_least", what), name, what, least, least=True), ("least" + qos.name, what)
@@ -117,9 +117,15 @@ def _all_bounds(job_limits: JobLimits) -> Iterator[tuple[Bound, tuple[str, str]]
         account: LedgerKey = ("qa", qos.name, job_limits.account)
         user: LedgerKey = ("qu", qos.name, job_limits.user)
         for reason, limit, key, kind, subject in (
-            (Reason.QOS_GRP_JOBS, own.grp_jobs, group, "grp", name),
-            (Reason.MAX_JOBS_PER_ACCOUNT, own.max_jobs_pa, account, "account", f"{name}, account {job_limits.account}"),
-            (Reason.QOS_MAX_JOBS_PER_USER, own.max_jobs_pu, user, "max", f"{name}, user {job_limits.user}"),
+            (Reason.QOS_GRP_JOBS, qos_record.grp_jobs, group, "grp", name),
+            (
+                Reason.MAX_JOBS_PER_ACCOUNT,
+                qos_record.max_jobs_pa,
+                account,
+                "account",
+                f"{name}, account {job_limits.account}",
+            ),
+            (Reason.QOS_MAX_JOBS_PER_USER, qos_record.max_jobs_pu, user, "max", f"{name}, user {job_limits.user}"),
         ):
             if limit is not None:
                 yield Bound(reason, subject, JOBS, limit, key), (f"{kind} jobs", "")

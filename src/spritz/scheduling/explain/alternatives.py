@@ -222,21 +222,27 @@ def _fewer_gpus(spec: JobSpec) -> Iterator[Change]:
         asked: tuple[GresRequest, ...] = getattr(spec, field)
         if len(asked) != 1:
             continue
-        one = asked[0]
-        for number in sorted({one.count // 2, one.count // 4, 1}, reverse=True):
-            if 0 < number < one.count:
+        gpu_need = asked[0]
+        for number in sorted({gpu_need.count // 2, gpu_need.count // 4, 1}, reverse=True):
+            if 0 < number < gpu_need.count:
                 value = ":".join(
-                    part for part in (one.name if field == "gres_per_node" else "", one.type, str(number)) if part
+                    part
+                    for part in (
+                        gpu_need.name if field == "gres_per_node" else "",
+                        gpu_need.type,
+                        str(number),
+                    )
+                    if part
                 )
-                text = f"{gres_noun(one.name or 'gpu', one.type, number)} {where} (--{option}={value})"
-                gres = ":".join(part for part in (one.name or "gpu", one.type, str(number)) if part)
+                text = f"{gres_noun(gpu_need.name or 'gpu', gpu_need.type, number)} {where} (--{option}={value})"
+                gres = ":".join(part for part in (gpu_need.name or "gpu", gpu_need.type, str(number)) if part)
                 update = f"Gres={gres}" if where == "a node" else ""
-                yield Change(option, text, replace(spec, **{field: (replace(one, count=number),)}), update)
-        if one.type and field != "gres_per_node":
+                yield Change(option, text, replace(spec, **{field: (replace(gpu_need, count=number),)}), update)
+        if gpu_need.type and field != "gres_per_node":
             yield Change(
                 f"any {option}",
-                f"{gres_noun('gpu', '', one.count)} of any type {where} (--{option}={one.count})",
-                replace(spec, **{field: (replace(one, type=""),)}),
+                f"{gres_noun('gpu', '', gpu_need.count)} of any type {where} (--{option}={gpu_need.count})",
+                replace(spec, **{field: (replace(gpu_need, type=""),)}),
             )
 
 

@@ -49,9 +49,12 @@ def limits(view: PlanView, job: Job, record: JobRecord, requests: tuple[Request,
     applying = [limit for source in SOURCES for limit in source(view, job, record, requests)]
     # Limits of accounts and limits on minutes share one order.
     ranked = iter(
-        sorted((one for one in applying if rank_of(one.kind) is not None), key=lambda one: rank_of(one.kind) or (0, 0))
+        sorted(
+            (limit for limit in applying if rank_of(limit.kind) is not None),
+            key=lambda limit: rank_of(limit.kind) or (0, 0),
+        )
     )
-    applying = [one if rank_of(one.kind) is None else next(ranked) for one in applying]
+    applying = [limit if rank_of(limit.kind) is None else next(ranked) for limit in applying]
     return tuple(sorted(applying, key=lambda limit: not limit.holds))
 
 

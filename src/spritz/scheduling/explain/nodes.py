@@ -67,7 +67,7 @@ def least_portion(request: Request) -> tuple[int, int]:
     target = target_of(request)
     alone = target.nodes_max == 1
     if target.tasks is None:
-        tasks = target.each
+        tasks = target.tasks_per_node
     else:
         tasks = target.tasks if alone else 1
     return tasks, (target.gpus if alone else 1) if target.gpus else 0
@@ -76,7 +76,7 @@ def least_portion(request: Request) -> tuple[int, int]:
 def whole_portion(request: Request) -> tuple[int, int]:
     """Tasks and GPUs that one node must carry to hold the whole job."""
     target = target_of(request)
-    tasks = target.each if target.tasks is None else target.tasks
+    tasks = target.tasks_per_node if target.tasks is None else target.tasks
     return (tasks, target.gpus) if target.nodes_min == 1 else (1 << 30, 0)
 
 

@@ -196,7 +196,7 @@ def could_hold(table: NodeTable, request: Request, choices: Iterable[Choice]) ->
             # The single columns first: they leave few nodes for the arithmetic below.
             able &= column[choice.nodes] >= least
         tasks, gpus = capacity_columns(table, request, choice.nodes[able])
-        enough = tasks >= (target.each if target.tasks is None else 1)
+        enough = tasks >= (target.tasks_per_node if target.tasks is None else 1)
         if (
             int(enough.sum()) >= target.nodes_min
             and (not target.tasks or int(tasks[enough].sum()) >= target.tasks)

@@ -83,13 +83,13 @@ class Workload:
 
     def is_like(self, other: Workload) -> bool:
         """Whether points would be nearly the same."""
-        mine, other_shares = self.tasks, other.tasks
-        if mine is None or other_shares is None or len(self.model_of) != len(other.model_of):
-            return mine is other_shares
-        shares = _by_part(mine), _by_part(other_shares)
+        own_shares, other_shares = self.tasks, other.tasks
+        if own_shares is None or other_shares is None or len(self.model_of) != len(other.model_of):
+            return own_shares is other_shares
+        shares = _by_part(own_shares), _by_part(other_shares)
         return (
             self._numbers is other._numbers
-            and mine.models.shape[1] == other_shares.models.shape[1]
+            and own_shares.models.shape[1] == other_shares.models.shape[1]
             and sum(abs(shares[0].get(part, 0.0) - shares[1].get(part, 0.0)) for part in {**shares[0], **shares[1]})
             <= ALIKE
         )

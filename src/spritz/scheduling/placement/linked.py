@@ -28,10 +28,10 @@ def linked_devices(pool: GresPool, free: int, count: int, usable: int) -> int:
 
     def rank(chosen_set: Sequence[int]) -> tuple[int, int, int, int, tuple[int, ...]]:
         chosen = set(chosen_set)
-        inside = sum(pool.link(one, other) for one, other in combinations(sorted(chosen_set), 2))
-        outside = sum(pool.link(one, other) for one in chosen_set for other in devices if other not in chosen)
-        busy = sum(bool(local) and not local & usable for local in (pool.local.get(one, 0) for one in chosen_set))
-        places = len({pool.local.get(one, 0) for one in chosen_set})
+        inside = sum(pool.link(device, other) for device, other in combinations(sorted(chosen_set), 2))
+        outside = sum(pool.link(device, other) for device in chosen_set for other in devices if other not in chosen)
+        busy = sum(bool(local) and not local & usable for local in (pool.local.get(device, 0) for device in chosen_set))
+        places = len({pool.local.get(device, 0) for device in chosen_set})
         # Strong links inside come first: they are what the job computes with. Then free CPUs close by, then few
         # localities. Weak links to the rest come last: they decide between equal sets, so that a single GPU comes from
         # a group that is broken already.

@@ -120,7 +120,7 @@ def _dealt(
     if any(left) or not all(candidate.tasks for candidate, _own in parts):
         return None
     target = target_of(request)
-    if target.tasks is None and any(candidate.tasks < target.each for candidate, _own in parts):
+    if target.tasks is None and any(candidate.tasks < target.tasks_per_node for candidate, _own in parts):
         return None
     portions = portions_of([candidate for candidate, _own in parts], target)
     return (

@@ -42,7 +42,7 @@ def searches(
 def _least(profile: Profile, request: Request) -> dict[int, int] | None:
     """By column of the profile's counts, the least that every node must have; None if more than counts matters."""
     target = target_of(request)
-    return least_counts(profile.table, request, target.each if target.tasks is None else 1)
+    return least_counts(profile.table, request, target.tasks_per_node if target.tasks is None else 1)
 
 
 class QuickOpenings:
@@ -89,7 +89,7 @@ class Openings:
     def __init__(self, profile: Profile, request: Request, nodes: Ints, since: float, horizon: float) -> None:
         self.target = target_of(request)
         self.seconds = request.seconds
-        least = self.target.each if self.target.tasks is None else 1
+        least = self.target.tasks_per_node if self.target.tasks is None else 1
         cells = profile.cells(horizon)
         able: Bools = cells.ends > since
         if len(nodes) < len(profile.table.rows):

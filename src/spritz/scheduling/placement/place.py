@@ -221,11 +221,11 @@ def _on_best(
     target = target_of(request)
     if target.nodes_min > 1 or target.nodes_max != 1:
         return None
-    able = (tasks >= max(1, target.each if target.tasks is None else target.tasks)) & (gpus >= target.gpus)
+    able = (tasks >= max(1, target.tasks_per_node if target.tasks is None else target.tasks)) & (gpus >= target.gpus)
     if not able.any():
         return None
     best = int(np.where(able, weights, _LARGE).argmin())
-    portion = Portion(int(nodes[best]), target.each if target.tasks is None else target.tasks, target.gpus)
+    portion = Portion(int(nodes[best]), target.tasks_per_node if target.tasks is None else target.tasks, target.gpus)
     return assign_all(table.rows, request, [portion], prefer)[0]
 
 
@@ -274,7 +274,7 @@ def _place_near(
         for position in tasks.nonzero()[0].tolist():
             row = table.rows[int(choice.nodes[position])]
             tasks[position], gpus[position] = capacity(row, request)
-    usable = (tasks >= (target.each if target.tasks is None else 1)).nonzero()[0]
+    usable = (tasks >= (target.tasks_per_node if target.tasks is None else 1)).nonzero()[0]
     weights = _weights(table, choice)[usable]
     named = np.isin(choice.nodes[usable], list(required)) if required else np.zeros(len(usable), np.bool_)
     # As in Slurm, weight goes before nearness: consider heavier nodes only when the lighter ones do not suffice.

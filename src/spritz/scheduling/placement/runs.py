@@ -35,7 +35,7 @@ def select_columns(
     `nodes` ascend; `tasks` and `gpus` are their capacities (0: cannot serve), `weights` their weights; all int64[n].
     """
     target = target_of(request)
-    able = (tasks >= (target.each if target.tasks is None else 1)).nonzero()[0]
+    able = (tasks >= (target.tasks_per_node if target.tasks is None else 1)).nonzero()[0]
     if len(able) < target.nodes_min:
         return None, True
     tasks, gpus = tasks[able], gpus[able]

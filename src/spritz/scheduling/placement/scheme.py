@@ -88,7 +88,7 @@ def scheme_of(table: NodeTable, request: Request) -> Scheme | None:
     same nodes on which no job keeps others off.
     """
     target = target_of(request)
-    least = least_counts(table, request, target.each if target.tasks is None else 1)
+    least = least_counts(table, request, target.tasks_per_node if target.tasks is None else 1)
     if least is None or request.tmp_mib or request.at_end:
         return None
     if not counts_suffice(table, request) or not plain(request):

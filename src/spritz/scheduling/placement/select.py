@@ -44,13 +44,13 @@ class Portion(Struct, frozen=True, gc=False):
 
 
 class Target(Struct, frozen=True, gc=False):
-    """What all nodes together must carry. `tasks` None: `each` on every node. `gpus` 0: no total."""
+    """What all nodes together must carry. `tasks` None: `tasks_per_node` on every node. `gpus` 0: no total."""
 
     nodes_min: int
     nodes_max: int
     nodes_wanted: int
     tasks: int | None
-    each: int
+    tasks_per_node: int
     gpus: int
     tasks_per_gpu: int | None
 
@@ -76,7 +76,7 @@ def select(
     """
     target = target_of(request)
     if target.tasks is None:
-        candidates = [candidate for candidate in candidates if candidate.tasks >= target.each]
+        candidates = [candidate for candidate in candidates if candidate.tasks >= target.tasks_per_node]
     if len(candidates) < target.nodes_min or not _sums_suffice(candidates, target):
         return None
     first = [candidate for candidate in candidates if candidate.index in required]
@@ -248,7 +248,7 @@ def portions_of(chosen: list[Candidate], target: Target) -> list[Portion] | None
         left -= 1
         devices = min(candidate.gpus, gpus - left) if gpus else 0
         gpus -= devices
-        here = target.each
+        here = target.tasks_per_node
         if tasks is not None:
             most = devices * target.tasks_per_gpu if devices and target.tasks_per_gpu else candidate.tasks
             here = min(candidate.tasks, most, tasks - left)

@@ -105,16 +105,16 @@ def start_now(
     choices: Sequence[Choices],
     eligibility: Eligibility,
     now: float,
-    own: Collection[FutureStart],
+    planned: Collection[FutureStart],
     accept: Callable[[int, Placed | None], bool],
     *,
     apart: bool,
 ) -> list[Placed] | None:
     """An allocation on `table` for every component that breaks no planned start; None if there is none.
 
-    `profile_of(request, table)`: the profile for jobs of the request over that table. `own`: planned starts that do not
-    count. `accept(index, placed)`: whether the component may have this in addition to those before it (None: the search
-    begins again).
+    `profile_of(request, table)`: the profile for jobs of the request over that table. `planned`: planned starts that do
+    not count. `accept(index, placed)`: whether the component may have this in addition to those before it (None: the
+    search begins again).
     """
     trial = table
     #: profiles over the trial's table, by the reservations that the requests see
@@ -134,7 +134,7 @@ def start_now(
             profile = profiles.get(_sight(request))
             if profile is None:
                 profile = profiles[_sight(request)] = profile_of(request, trial)
-            seen = profile.at(None, until, own)
+            seen = profile.at(None, until, planned)
             within = None if not barred else _left(eligibility, request, barred)
             allocation = place(seen, request, eligibility, within=within)
             if allocation is None or not accept(index, (request, allocation)):

@@ -124,11 +124,13 @@ class PlannedStarts:
         late = frozenset(record.expected_nodes) if self.overdue.has(record) else frozenset()
         clashing: list[FutureStart] = []
         # The job's planned starts in any of its partitions are no obstacle: `redeem` drops them when it starts.
-        own = self.of_jobs(record)
+        own_starts = self.of_jobs(record)
         view = self.view(request)
         for part in allocation.nodes:
             index = self._table.index_of[part.node]
-            here = [item for item in view.holds.get(index, ()) if item[0] not in own and item[0].start_at < ends_at]
+            here = [
+                item for item in view.holds.get(index, ()) if item[0] not in own_starts and item[0].start_at < ends_at
+            ]
             # A planned start that any CPUs would satisfy clashes only if too few CPUs remain, whichever they are.
             # Planned starts name CPUs, but most of them would take any (`flexible`). Comparing masks alone would refuse
             # a job on CPUs 0-3 because a planned start names CPUs 0-3, although CPUs 4-7 are free for it; so the node
@@ -136,7 +138,7 @@ class PlannedStarts:
             crowded = (
                 bool(here)
                 and view.is_flexible(index)
-                and not fits(view.row_at(index, None, ends_at, own), part, record.spec.uid, flexible=True)
+                and not fits(view.row_at(index, None, ends_at, own_starts), part, record.spec.uid, flexible=True)
             )
             for hold, holder in here:
                 if hold in clashing or not (crowded or clash(holder, part)):
@@ -261,8 +263,8 @@ class PlannedStarts:
         if ahead is None or not needs:
             return []
         self.before_reading()
-        own = self.of_jobs(record)
-        with ahead.without(own):
+        own_starts = self.of_jobs(record)
+        with ahead.without(own_starts):
             if ahead.first(request, needs, now) == now:
                 return []
         late = self.overdue.has(record)
@@ -271,12 +273,12 @@ class PlannedStarts:
             for items in self.ledger.by_request.values()
             for future_start in items
             if future_start.request.licenses
-            and future_start not in own
+            and future_start not in own_starts
             and self._yields(future_start, record, key, any_age=late)
         ]
         weaker.sort(key=lambda future_start: future_start.start_at)
         for count in range(1, len(weaker) + 1):
-            with ahead.without([*own, *weaker[:count]]):
+            with ahead.without([*own_starts, *weaker[:count]]):
                 if ahead.first(request, needs, now) == now:
                     return weaker[:count]
         return None
@@ -310,8 +312,8 @@ class PlannedStarts:
 class Leftover:
     """What planned starts leave free for a job from now until it ends: row by row, or as a whole table."""
 
-    def __init__(self, profile: Profile, ends_at: float, own: FutureStart | None) -> None:
-        without = () if own is None else (own,)
+    def __init__(self, profile: Profile, ends_at: float, own_start: FutureStart | None) -> None:
+        without = () if own_start is None else (own_start,)
         self.rows = FutureRows(profile, None, ends_at, without)
         self._make: Callable[[Ints | None], NodeTable] = lambda only: profile.at(None, ends_at, without, only=only)
 

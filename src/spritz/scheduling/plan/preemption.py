@@ -387,13 +387,13 @@ class Preemptor:
         return self._rules.of(line[0])[1] and not (line[2] and self._by_priority)
 
     def _with_borrowers(
-        self, line: Preempting, preemptor: PreemptionSide, found: list[Victim], first: float
+        self, line: Preempting, preemptor: PreemptionSide, victims: list[Victim], first: float
     ) -> tuple[list[Victim], float]:
         """The candidates and, in addition, jobs that must return resources which the preemptor's account is
         guaranteed.
         """
         _class, guaranteed, guarantees = line
-        found, listed = list(found), {victim.record.id for victim in found}
+        victims, listed = list(victims), {victim.record.id for victim in victims}
         if self._guarantee_use is None:
             self._guarantee_use = GuaranteeUse(
                 GuaranteedJob(
@@ -429,8 +429,8 @@ class Preemptor:
                 else:
                     # Borrowers go first, youngest first, before jobs that may be preempted for another reason.
                     cost = (1.0, -NEVER, -other.started_at, -float(other.id))
-                    found.append(Victim(other, mode, self._rules.indexes(other), cost))
-        return found, first
+                    victims.append(Victim(other, mode, self._rules.indexes(other), cost))
+        return victims, first
 
     def _own(self, record: JobRecord, job_class: JobClass) -> tuple[Guarantee, ...]:
         """Guarantees of the job's account and those above it, nearest first."""

@@ -134,7 +134,7 @@ def portion(request: Request) -> tuple[int, int]:
     """Tasks and GPUs of one node, if the request puts equal parts on all of its nodes."""
     target = target_of(request)
     count = max(1, target.nodes_min)
-    tasks = target.each if target.tasks is None else -(-target.tasks // count)
+    tasks = target.tasks_per_node if target.tasks is None else -(-target.tasks // count)
     return max(1, tasks), -(-target.gpus // count)
 
 

@@ -366,7 +366,7 @@ class Sums:
         self.table = table
         self.request = request
         self.target = target_of(request)
-        self.least = self.target.each if self.target.tasks is None else 1
+        self.least = self.target.tasks_per_node if self.target.tasks is None else 1
         #: jobs taken out, by id
         self.out: dict[int, Victim] = {}
         self._holders: dict[int, list[tuple[int, Holder]]] = {}

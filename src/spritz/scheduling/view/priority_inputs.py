@@ -19,15 +19,15 @@ def policy_inputs(inputs: PriorityInputs, rules: Rules, touched: Touched | None 
     """
     qos = inputs.qos
     if touched is None or touched.qos:
-        qos = {name: one.record.priority for name, one in rules.qos.items() if one.record.priority}
+        qos = {name: bounds.record.priority for name, bounds in rules.qos.items() if bounds.record.priority}
     associations = {} if touched is None else dict(inputs.associations)
     if touched is None or touched.users:
-        for one in rules.users_of(touched):
-            association = rules.association(one.account, one.user, one.partition)
+        for record in rules.users_of(touched):
+            association = rules.association(record.account, record.user, record.partition)
             if association is not None and association.priority:
-                associations[one.account, one.user] = association.priority
+                associations[record.account, record.user] = association.priority
             else:
-                associations.pop((one.account, one.user), None)
+                associations.pop((record.account, record.user), None)
         # Associations that no longer exist.
         for key in touched.counted if touched is not None else ():
             if rules.association(*key, "") is None:
