@@ -46,7 +46,7 @@ class WriteTools:
         return self._scontrol("suspend", jobs)
 
     def resume_jobs(self, jobs: list[str]) -> dict[str, Any]:
-        """Continue suspended jobs."""
+        """Continue suspended jobs, whose processes and memory are still there (operators only)."""
         return self._scontrol("resume", jobs)
 
     def update_job(self, job: str, changes: dict[str, str]) -> dict[str, Any]:

@@ -41,6 +41,17 @@ def main(argv: list[str], context: Context) -> int:
     return values.run_main(_main, argv, context)
 
 
+def _show_options(merged: Values, context: Context) -> None:
+    """What -v prints: the options; with -vv the environment too."""
+    from spritz.cli.submit import listing
+
+    listing.show(merged, context)
+    if len(merged["verbose"]) > 1:
+        from spritz.cli.launch import verbose
+
+        verbose.report_environment(context, merged.get("propagate"))
+
+
 def _main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context, stop_early=True, exit_code=255)
     if isinstance(parsed, int):
@@ -72,20 +83,15 @@ def _main(argv: list[str], context: Context) -> int:
         script_argv = (script.path, *rest[1:])
         weakest = filtering.defaults()
         several = [
-            filtering.before(values.merge(weakest, one), script_argv, offset) for offset, one in enumerate(several)
+            filtering.before(values.merge(weakest, component), script_argv, offset)
+            for offset, component in enumerate(several)
         ]
     merged = several[0]
     clusters: list[ControllerConfig] = []
     if "clusters" in merged:
         clusters = chosen(merged["clusters"], context)
     if "verbose" in merged:
-        from spritz.cli.submit import listing
-
-        listing.show(merged, context)
-        if len(merged["verbose"]) > 1:
-            from spritz.cli.launch import verbose
-
-            verbose.report_environment(context, merged.get("propagate"))
+        _show_options(merged, context)
     if merged.get("gres", "").lower() == "help":
         from spritz.cli.submit.announce import gres_help
 

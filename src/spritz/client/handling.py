@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Deferred(Enum):
-    """Type of `DEFERRED`."""
+    """The type of `DEFERRED`, so that handlers' annotations can name it."""
 
     DEFERRED = "deferred"
 

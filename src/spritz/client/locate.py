@@ -82,7 +82,7 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def socket_name(self) -> str:
-        """The controller's abstract Unix socket."""
+        """Name of the controller's socket in Linux's abstract namespace, by cluster and port."""
         return controller_socket_name(self.cluster_name, self.port)
 
     def owners(self) -> frozenset[int]:

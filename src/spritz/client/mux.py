@@ -376,7 +376,7 @@ class Splice(asyncio.Protocol):
             self.other.transport.close()
 
     def close(self) -> None:
-        """Close both ends."""
+        """Close this end and the one that it is joined with."""
         for end in (self, self.other):
             end._lost = True
             if end.transport is not None:

@@ -187,7 +187,7 @@ class Relay:
             link.abandon()
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening; connections that are relayed already stay."""
         for server in self._servers:
             server.close()
 

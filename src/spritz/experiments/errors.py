@@ -1,4 +1,4 @@
-"""Errors for people."""
+"""Errors of `spritz run` and its relatives, with a message and a hint for users."""
 
 from __future__ import annotations
 

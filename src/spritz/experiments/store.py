@@ -264,7 +264,7 @@ class Store:
             _execute(connection, "DELETE FROM runs WHERE owner = :o AND name = :n", o=owner, n=name)
 
     def find(self, query: Query) -> list[Entry]:
-        """Runs that match, newest first."""
+        """The index entries that match the query, newest first; `query.limit` bounds them."""
         where, values = _conditions(query)
         in_sql = bool(query.metrics and self._database.metric)
         if in_sql:

@@ -35,7 +35,7 @@ _REASON_LENGTH: Final = 400
 
 
 def entry() -> None:
-    """The installed command."""
+    """Run `spritz-health-check`, and exit with its status."""
     sys.exit(main(sys.argv[1:]))
 
 

@@ -51,11 +51,11 @@ class Style:
         self.array_length = int(text) if text.isascii() and text.isdigit() and len(text) < 8 else 64
 
     def time(self, at: float, now: float) -> str:
-        """A point in time."""
+        """A point in time (epoch seconds) in SLURM_TIME_FORMAT; Unknown for 0."""
         return accounting_text.moment(at, now, self.environ)
 
     def size(self, bytes_: float, *, exact: bool) -> str:
-        """An amount of bytes."""
+        """Bytes with a unit: that of --units, else as `notation.memory.format_units` chooses it."""
         if self.unit:
             value = bytes_ / 1024 ** ("KMGTP".index(self.unit) + 1)
             if value.is_integer():
@@ -64,7 +64,7 @@ class Style:
         return format_units(bytes_, exact=exact, convert=self.convert)
 
     def mib(self, mib: int) -> str:
-        """An amount of MiB."""
+        """MiB with a unit: that of --units, else as `notation.memory.format_units` chooses it."""
         return (
             self.size(mib * 1024.0 * 1024.0, exact=True) if self.unit else format_units(mib, "M", convert=self.convert)
         )

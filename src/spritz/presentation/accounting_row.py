@@ -95,5 +95,5 @@ class Row:
         return str(job.job_id)
 
     def with_step(self, job: str) -> str:
-        """The step's id: `12.batch`, `12.0`."""
+        """The job's id followed by the step's name, if this is a step's row: `12.batch`, `12.0`."""
         return job if self.step is None else f"{job}.{step_name(self.step.step_id)}"

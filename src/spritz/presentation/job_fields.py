@@ -174,7 +174,7 @@ def tres_alloc(
     convert: bool = True,
     billing: float | None = None,
 ) -> str:
-    """`cpu=8,mem=200M,node=2,billing=8,gres/gpu=2`."""
+    """TRES in Slurm's order: `cpu=8,mem=200M,node=2,billing=8,gres/gpu=2`; without `mem` if it is 0."""
     from spritz.notation.memory import format_mib
 
     counted: dict[str, int] = {}

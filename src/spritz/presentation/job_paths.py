@@ -15,7 +15,7 @@ def file_pattern(pattern: str, work_dir: str, *, default: str) -> str:
 
 
 def default_output(in_array: bool) -> str:
-    """The default output file name."""
+    """The file name pattern of output if --output is not given."""
     return "slurm-%A_%a.out" if in_array else "slurm-%j.out"
 
 

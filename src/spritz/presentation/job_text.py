@@ -20,7 +20,7 @@ def state_name(state: str, flags: int) -> str:
 
 
 def state_compact(state: str, flags: int) -> str:
-    """Two-letter code of the state."""
+    """Two-letter code of the state; flags such as COMPLETING (CG) come before the base state."""
     if flags:
         for bit, _, code in _FLAG_NAMES:
             if flags & bit:

@@ -29,12 +29,12 @@ def moment(now: float, at: float) -> str:
 
 
 def used(now: float, state: str, started: float, ended: float, suspended: float, suspended_at: float) -> str:
-    """TIME: the run time."""
+    """TIME: run time as D-HH:MM:SS, without suspended seconds."""
     return format_elapsed(job_text.used_seconds(now, state, started, ended, suspended, suspended_at))
 
 
 def limit(now: float, granted: int | None, requested: int | None) -> str:
-    """TIME_LIMIT."""
+    """TIME_LIMIT: the granted limit, else the requested one (both in minutes); UNLIMITED without."""
 
     return format_limit(limit_order(granted, requested))
 
@@ -56,7 +56,7 @@ def left(
 
 
 def start(now: float, state: str, started: float, expected: float, begin: float, eligible: float = 0.0) -> str:
-    """START_TIME."""
+    """START_TIME: when the job started; of a pending job the expected start or its begin time."""
     # `eligible`: in the future for a requeued job that waits for a time.
     return moment(now, _expected(now, expected, max(begin, eligible)) if state == "PENDING" else started)
 
@@ -71,7 +71,7 @@ def end(
     expected: float,
     begin: float,
 ) -> str:
-    """END_TIME."""
+    """END_TIME: when the job ended or its limit ends; of a pending job from its expected start."""
     if ended:
         return moment(now, ended)
     if state == "PENDING":
@@ -90,7 +90,7 @@ def limit_order(granted: int | None, requested: int | None) -> int:
 
 
 def start_order(state: str, started: float, expected: float, begin: float, eligible: float = 0.0) -> float:
-    """Sort key of START_TIME."""
+    """Sort key of START_TIME, epoch seconds; unknown starts come last."""
     return (expected or begin or float("inf")) if state == "PENDING" else started
 
 
@@ -103,7 +103,7 @@ def end_order(
     expected: float,
     begin: float,
 ) -> float:
-    """Sort key of END_TIME."""
+    """Sort key of END_TIME, epoch seconds; unknown and unlimited ends come last."""
     if state == "PENDING":
         start_at, minutes = expected or begin, limit_order(granted, requested)
         return start_at + minutes * 60.0 if start_at and minutes < INFINITE else float("inf")
@@ -111,7 +111,7 @@ def end_order(
 
 
 def used_order(state: str, started: float, ended: float, suspended: float, suspended_at: float) -> float:
-    """Sort key of TIME."""
+    """Sort key of TIME that does not depend on the present time."""
     # Of two running jobs the later started has run less; ended jobs keep their run time.
     if not started or state == "PENDING":
         return 0.0
@@ -119,6 +119,6 @@ def used_order(state: str, started: float, ended: float, suspended: float, suspe
 
 
 def left_order(granted: int | None, requested: int | None, *times: Any) -> float:
-    """Sort key of TIME_LEFT."""
+    """Sort key of TIME_LEFT that does not depend on the present time; unlimited comes last."""
     minutes = limit_order(granted, requested)
     return float("inf") if minutes == INFINITE else minutes * 60 - used_order(*times)

@@ -20,5 +20,5 @@ def local_time(at: float, style: str = "", now: float = 0.0) -> str:
 
 
 def clock_text(at: float) -> str:
-    """Local time in SLURM_TIME_FORMAT."""
+    """Local time of epoch seconds, in the format that SLURM_TIME_FORMAT asks for."""
     return local_time(at, os.environ.get("SLURM_TIME_FORMAT", ""), at)

@@ -134,7 +134,7 @@ def _suffix(flags: Collection[str]) -> str:
 
 
 def complete_word(names: Sequence[str]) -> str:
-    """StateComplete: `mixed+drain`."""
+    """sinfo's StateComplete: all states of a node in lower case, `mixed+drain`."""
     return "+".join(names).lower()
 
 

@@ -39,7 +39,7 @@ def _sockets(capacity: NodeCapacity, item: str) -> str:
 
 
 def gres_used_text(view: NodeView, *, indexes: bool) -> str:
-    """`gpu:2(IDX:0-1)`, or without the indexes."""
+    """GRES in use by jobs: `gpu:h100:2(IDX:0-1)`, or without the device numbers."""
     from spritz.notation.gres import format_indexes
 
     if indexes:
@@ -51,7 +51,7 @@ def gres_used_text(view: NodeView, *, indexes: bool) -> str:
 
 
 def configured_tres(view: NodeView) -> list[tuple[str, int]]:
-    """The pairs of CfgTRES."""
+    """(name, count) of the node's TRES, as CfgTRES has them: CPUs, MiB, billing, GRES."""
     capacity = view.node.config.capacity
     pairs = [("cpu", capacity.cpus), ("mem", capacity.memory_mib), ("billing", capacity.cpus)]
     counts: dict[str, int] = {}

@@ -43,7 +43,7 @@ def moment(at: float, none: str = "Unknown") -> str:
 
 
 def limit(count: int) -> str:
-    """A count, or UNLIMITED."""
+    """A count as text; UNLIMITED for `INFINITE` and above."""
     return "UNLIMITED" if count >= INFINITE else str(count)
 
 

@@ -39,7 +39,7 @@ def _clock(seconds: int) -> str:
 
 
 def flags(reservation: Reservation) -> str:
-    """`MAINT,PURGE_COMP=00:05:00`"""
+    """Flags with their values, as in `scontrol show reservation`: `MAINT,PURGE_COMP=00:05:00`."""
     words = [
         f"{flag}={_clock(reservation.purge_seconds)}" if flag == "PURGE_COMP" else flag for flag in reservation.flags
     ]
@@ -47,12 +47,12 @@ def flags(reservation: Reservation) -> str:
 
 
 def names(words: Sequence[str], denied: bool) -> str:
-    """`a,b`, or `-a,-b`."""
+    """Names of users or accounts: `a,b`, or `-a,-b` for those who are denied."""
     return ",".join(f"-{word}" if denied else word for word in words)
 
 
 def record_text(reservation: Reservation, now: float, oneliner: bool = False) -> str:
-    """`scontrol show reservation`"""
+    """A record of `scontrol show reservation`; `now` decides State, epoch seconds."""
     start_at, end_at = times(reservation, now)
     delay = reservation.max_start_delay_seconds
     lines = [
@@ -75,7 +75,7 @@ def record_text(reservation: Reservation, now: float, oneliner: bool = False) ->
 
 
 def tres(reservation: Reservation) -> str:
-    """`cpu=8,gres/gpu=2`"""
+    """CPUs and GRES that the reservation holds, by name: `cpu=8,gres/gpu=2`."""
     counts = {"cpu": reservation.cpu_count} if reservation.cpu_count else {}
     for _node, gres in reservation.gres:
         for held in gres:
@@ -85,7 +85,7 @@ def tres(reservation: Reservation) -> str:
 
 
 def table(reservations: Sequence[Reservation], now: float, header: bool) -> str:
-    """`sinfo -T`"""
+    """The lines of `sinfo -T`, with columns as wide as the longest name."""
     width = max((len(item.name) for item in reservations), default=0)
     width = max(width, len("RESV_NAME"))
     rows = []

@@ -68,7 +68,7 @@ def _used(now: float, started: float, ended: float) -> str:
 
 
 def requests_text(now: float, *several: tuple[GresRequest, ...]) -> str:
-    """What was asked for: `gres/gpu:a100:2,…`."""
+    """Requested GRES: `gres/gpu:a100:2,…`; (null) if there are none."""
     asked = [[r.name, r.type, r.count] for requests in several for r in requests]
     return tres_text(asked) if asked else NULL
 

@@ -56,7 +56,7 @@ class Daemons:
 
     @property
     def accounting_type(self) -> str:
-        """AccountingStorageType without its prefix."""
+        """AccountingStorageType of slurm.conf without `accounting_storage/`, read again at each call."""
         return locate_database(self.path).kind
 
     def close(self) -> None:

@@ -80,7 +80,7 @@ class Protocol(HttpToolsProtocol):
         self._unread = self.loop.call_later(READ_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client has read."""
+        """The client has read enough: lift its deadline and send on."""
         super().resume_writing()
         self._has_read()
 

@@ -31,11 +31,11 @@ class SystemClock:
     __slots__ = ()
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Seconds since the epoch; jumps when the clock is set."""
         return time.time()
 
     def monotonic(self) -> float:
-        """Seconds since the machine started."""
+        """Seconds since the machine started; never goes back. For deadlines and durations."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:

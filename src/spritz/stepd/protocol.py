@@ -179,7 +179,7 @@ def encode_hello(hello: Hello) -> bytes:
 
 
 def decode_hello(payload: bytes) -> Hello:
-    """Payload of HELLO. Raises ProtocolError."""
+    """The supervisor's introduction. Raises ProtocolError if it is malformed or of another version."""
     try:
         hello = _hello_decoder.decode(payload)
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -194,7 +194,7 @@ def encode_started(pids: tuple[int, ...]) -> bytes:
 
 
 def decode_started(payload: bytes) -> Started:
-    """Payload of STARTED. Raises ProtocolError."""
+    """Process ids of the started tasks. Raises ProtocolError if it is malformed."""
     try:
         return _started_decoder.decode(payload)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
@@ -217,37 +217,37 @@ def pack_number(value: int) -> bytes:
 
 
 def unpack_number(payload: bytes) -> int:
-    """Inverse of `pack_number`. Raises ProtocolError."""
+    """Value of SIGNAL, TERMINATE and STDIN_CREDIT. Raises ProtocolError for a payload of another length."""
     return _unpack(_NUMBER, payload)[0]
 
 
 def pack_status(status: int) -> bytes:
-    """Payload of PMI_ABORT."""
+    """Payload of PMI_ABORT: the exit status that the task chose."""
     return _STATUS.pack(status)
 
 
 def unpack_status(payload: bytes) -> int:
-    """Inverse of `pack_status`. Raises ProtocolError."""
+    """Exit status of PMI_ABORT. Raises ProtocolError for a payload of another length."""
     return _unpack(_STATUS, payload)[0]
 
 
 def pack_count(count: int) -> bytes:
-    """Payload of TAKEN."""
+    """Payload of TAKEN: number of bytes of the other end's frames that have been taken."""
     return _COUNT.pack(count)
 
 
 def unpack_count(payload: bytes) -> int:
-    """Inverse of `pack_count`. Raises ProtocolError."""
+    """Byte count of TAKEN. Raises ProtocolError for a payload of another length."""
     return _unpack(_COUNT, payload)[0]
 
 
 def pack_window(rows: int, columns: int) -> bytes:
-    """Payload of WINDOW_SIZE."""
+    """Payload of WINDOW_SIZE: size of the client's terminal in characters."""
     return _WINDOW.pack(rows & 0xFFFF, columns & 0xFFFF)
 
 
 def unpack_window(payload: bytes) -> tuple[int, int]:
-    """(rows, columns). Raises ProtocolError."""
+    """(rows, columns) of WINDOW_SIZE, in characters. Raises ProtocolError for a payload of another length."""
     return _unpack(_WINDOW, payload)  # type: ignore[return-value]  # the layout has two fields
 
 

@@ -118,7 +118,7 @@ Page = Callable[[View], Awaitable[Response]]
 
 
 class Site:
-    """State that all requests share."""
+    """What all requests share: settings, log-in, rates, samples of usage, and the pictures of viewers."""
 
     def __init__(self, settings: Settings, secret: Secret, login: Login, directory: Path) -> None:
         """`directory`: for the dashboard's own files."""

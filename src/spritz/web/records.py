@@ -184,14 +184,14 @@ FIELDS = tuple(
 
 
 class JobsAnswer(Struct):
-    """GET /spritz/v1/jobs with `FIELDS`."""
+    """The answer to GET /spritz/v1/jobs with the columns `FIELDS`; `now` in epoch seconds."""
 
     now: float
     rows: list[Job]
 
 
 class ExpectedAnswer(Struct):
-    """GET /spritz/v1/jobs with `id,expected_start_at,expected_nodes`."""
+    """The answer to GET /spritz/v1/jobs with the columns `id,expected_start_at,expected_nodes`."""
 
     now: float
     rows: list[tuple[int, float, tuple[str, ...]]]
@@ -282,7 +282,7 @@ class Node(Struct, frozen=True, kw_only=True):
 
 
 class NodesAnswer(Struct):
-    """The answer to GET /spritz/v1/nodes."""
+    """The answer to GET /spritz/v1/nodes; `now` in epoch seconds."""
 
     now: float
     nodes: list[Node]

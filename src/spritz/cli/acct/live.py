@@ -72,7 +72,7 @@ def _ask() -> list[tuple[Job, list[StepRecord]]]:
 
 
 def fits(query: SelectJobs, job: JobRecord) -> bool:
-    """Whether a record matches."""
+    """Whether a record of a live job meets the query's conditions, as slurmdbd would decide for a stored one."""
     wanted = (
         (query.users, job.uid),
         (query.groups, job.gid),

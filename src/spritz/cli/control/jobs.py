@@ -126,7 +126,7 @@ def release(session: Session, words: list[str]) -> int:
 
 
 def requeue(session: Session, words: list[str]) -> int:
-    """`scontrol requeue [incomplete] JOBS`."""
+    """`scontrol requeue [incomplete] JOBS`: put jobs back into the queue. Returns the exit status."""
     incomplete = words[0].lower() == "incomplete"
     if incomplete:
         words = words[1:]
@@ -134,7 +134,7 @@ def requeue(session: Session, words: list[str]) -> int:
 
 
 def requeue_hold(session: Session, words: list[str]) -> int:
-    """`scontrol requeuehold [incomplete] [State=SpecialExit] JOBS`."""
+    """`scontrol requeuehold [incomplete] [State=SpecialExit] JOBS`: the same, and hold them."""
     special = incomplete = False
     while words and (words[0].lower() == "incomplete" or words[0].lower().startswith("state=")):
         word, *words = words

@@ -67,7 +67,7 @@ _PIDS_HEADER = f"{'PID':<8} {'JOBID':<8} {'STEPID':<8} {'LOCALID':<7} {'GLOBALID
 
 
 def list_pids(session: Session, words: list[str]) -> int:
-    """listpids [JOB[.STEP]] [NODE]"""
+    """`listpids [JOB[.STEP]] [NODE]`: print the processes of jobs on this machine. Returns the exit status."""
     job, _, step = words[0].partition(".") if words else ("", "", "")
     node = words[1] if len(words) > 1 else ""
     lines = [
@@ -89,7 +89,7 @@ def list_pids(session: Session, words: list[str]) -> int:
 
 
 def list_jobs(session: Session, words: list[str]) -> int:
-    """listjobs [NODE]"""
+    """`listjobs [NODE]`: print the ids of jobs with a supervisor on this machine."""
     jobs = sorted({process.job for process in processes() if not words or process.node == words[0]}, key=int)
     if not jobs:
         session.out("No slurmstepd's found on this node\n")
@@ -99,7 +99,7 @@ def list_jobs(session: Session, words: list[str]) -> int:
 
 
 def list_steps(session: Session, words: list[str]) -> int:
-    """liststeps [NODE]"""
+    """`liststeps [NODE]`: print the ids of steps with a supervisor on this machine."""
     steps = sorted(
         {(int(process.job), process.step) for process in processes() if not words or process.node == words[0]}
     )

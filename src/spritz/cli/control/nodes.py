@@ -57,7 +57,7 @@ def _expanded(session: Session, text: str) -> tuple[str, ...] | None:
 
 
 def reboot(session: Session, words: list[str]) -> int:
-    """reboot [ASAP] [nextstate=RESUME|DOWN] [reason=TEXT] ALL|NODES"""
+    """`reboot [ASAP] [nextstate=RESUME|DOWN] [reason=TEXT] ALL|NODES`: reboot nodes when they are idle."""
     asap, next_state, reason = False, "", ""
     rest = list(words)
     while rest:

@@ -284,7 +284,7 @@ def _read(session: Session, words: list[str], outcome: str) -> dict[str, object]
 
 
 def create(session: Session, words: list[str]) -> int:
-    """create reservation KEY=VALUE…"""
+    """`create reservation KEY=VALUE…`: prints the new reservation's name. Returns the exit status."""
     from spritz.model.commands.reservation import CreateReservation, ReservationMade, ReservationRequest
 
     fields = _read(session, words, "created")
@@ -335,7 +335,7 @@ def _incomplete(fields: dict[str, object]) -> str:
 
 
 def run(session: Session, words: list[str]) -> int:
-    """update ReservationName=NAME KEY=VALUE…"""
+    """`update ReservationName=NAME KEY=VALUE…`: change the keys that are given. Returns the exit status."""
     from spritz.model.commands.job import Done
     from spritz.model.commands.reservation import ReservationRequest, UpdateReservation
 
@@ -356,7 +356,7 @@ def run(session: Session, words: list[str]) -> int:
 
 
 def delete(session: Session, word: str, name: str) -> int:
-    """delete ReservationName=NAME"""
+    """`delete ReservationName=NAME`: refused by the controller while jobs run in it."""
     from spritz.model.commands.job import Done
     from spritz.model.commands.reservation import DeleteReservation
 
@@ -370,7 +370,7 @@ def delete(session: Session, word: str, name: str) -> int:
 
 
 def show(session: Session, words: list[str]) -> int:
-    """show reservation [NAME]"""
+    """`show reservation [NAME]`: print one reservation, or all. Returns the exit status."""
     asked = tuple(words[0].split(",")) if words else ()
     answer = session.call(ListReservations(names=asked), Reservations)
     reservations: list[Reservation] = answer.reservations

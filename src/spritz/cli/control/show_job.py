@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def run(session: Session, words: list[str]) -> int:
-    """show job [ID]"""
+    """`show job [ID]`: print a job, the tasks of an array, or all jobs. Returns the exit status."""
     word = words[0].strip("0") and words[0] if words else ""  # as in Slurm, job 0 is every job
     reference = None
     if word:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def run(session: Session, words: list[str]) -> int:
-    """show node [NAMES]"""
+    """`show node [NAMES]`: print the nodes of a hostlist, or all. Returns the exit status."""
     answer = session.joined(ListNodes(all=True, pieces=True), Nodes, "nodes")
     views = {view.node.name: view for view in answer.nodes}
     status = 0

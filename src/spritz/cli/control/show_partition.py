@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def run(session: Session, words: list[str]) -> int:
-    """show partition [NAME]"""
+    """`show partition [NAME]`: print one partition, or all. Returns the exit status."""
     answer = session.call(ListPartitions(all=session.all or bool(words)), Partitions)
     nodes = session.joined(ListNodes(all=True, pieces=True), Nodes, "nodes")
     views = {view.node.name: view for view in nodes.nodes}

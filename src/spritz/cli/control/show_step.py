@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run(session: Session, words: list[str]) -> int:
-    """show step [JOB[.STEP]]"""
+    """`show step [JOB[.STEP]]`: print running steps: one, those of a job, or all. Returns the exit status."""
     job_filter = JobFilter()
     if words:
         target = target_of(words[0])

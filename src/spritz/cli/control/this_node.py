@@ -31,7 +31,7 @@ _LEVELS = ("quiet", "fatal", "error", "info", "verbose", "debug", "debug2", "deb
 
 
 def getent(session: Session, words: list[str]) -> int:
-    """getent [NODE]"""
+    """`getent [NODE]`: print passwd and group lines of the users with steps on this machine."""
     steps = _steps(words[0] if words else "")
     if not steps:
         session.out("No steps found on this node\n")

@@ -52,7 +52,7 @@ def update(session: Session, words: list[str]) -> int:
 
 
 def create(session: Session, words: list[str]) -> int:
-    """`scontrol create [ENTITY] KEY=VALUE…`."""
+    """`scontrol create [ENTITY] KEY=VALUE…`: a partition, node or reservation, as the first key says."""
     named = words[0].lower() if words[0].lower() in ("partition", "reservation", "node") else ""
     words = words[1:] if named else words
     if named == "partition" and entity_of(words) is None:

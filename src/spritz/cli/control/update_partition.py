@@ -247,7 +247,7 @@ def create(session: Session, words: list[str]) -> int:
 
 
 def delete(session: Session, word: str, name: str) -> int:
-    """delete PartitionName=NAME"""
+    """`delete PartitionName=NAME`: refused by the controller while jobs run in it."""
     try:
         session.call(DeletePartition(name=name), Done)
     except RemoteError as error:

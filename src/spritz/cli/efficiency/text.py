@@ -1,4 +1,4 @@
-"""Efficiency in words. Pure."""
+"""Text of `spritz eff`: what a job used, next to what it requested, and advice. Pure."""
 
 from __future__ import annotations
 

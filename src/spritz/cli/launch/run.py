@@ -63,16 +63,14 @@ class StepRun:
         others: tuple[Step, ...] = (),
     ) -> None:
         self.reactor = reactor
-        #: job id of each part -> (index of the part, rank of its first node)
+        #: job id of each part -> (index of the part, rank of its first node, number of its nodes)
         self._parts: dict[int, tuple[int, int, int]] = {}
+        #: job id of each node, by rank
         self.owners: list[int] = []
         for part in (step, *others):
             self._parts[part.job_id] = len(self._parts), len(self.owners), len(part.nodes)
             self.owners += [part.job_id] * len(part.nodes)
-        if others:
-            nodes = tuple(node for part in (step, *others) for node in part.nodes)
-            step = replace(step, nodes=nodes, tasks=sum(part.tasks for part in (step, *others)))
-        self.step = step
+        self.step = step = _joined(step, others)
         self.name = f"StepId={step.job_id}.{step_text(step.step_id)}"
         self.settings = settings
         self.context = context
@@ -512,6 +510,15 @@ class StepRun:
             self._broken_pipe = True
             self.endings.interrupted = True
             self.terminate()
+
+
+def _joined(step: Step, others: tuple[Step, ...]) -> Step:
+    """The components of a heterogeneous step as one step, with the nodes and tasks of all."""
+    if not others:
+        return step
+    parts = (step, *others)
+    nodes = tuple(node for part in parts for node in part.nodes)
+    return replace(step, nodes=nodes, tasks=sum(part.tasks for part in parts))
 
 
 def step_text(step_id: int) -> str:

@@ -28,5 +28,5 @@ def job_numbers(words: list[str], context: Context) -> list[str]:
 
 
 def names() -> list[str]:
-    """Names of the newest runs."""
+    """Names of the newest runs of this user, for tab completion."""
     return list(import_module(_RUNS).newest_names())

@@ -19,6 +19,8 @@ from spritz.model.limits.records import Association, Policy, Record
 from spritz.model.limits.rules import Rules
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from spritz.cli.context import Context
     from spritz.cli.manager.commit import Edit
     from spritz.model.limits.records import Book
@@ -121,6 +123,37 @@ def _split(words: list[Word], keys: tuple[str, ...]) -> tuple[dict[str, Word], l
     return values, limits
 
 
+def _with_default(
+    book: Book, user: str, account: str, clusters: Collection[str], context: Context
+) -> list[Association]:
+    """The user's associations that change when `account` ("": none) becomes the default account in each of `clusters`
+    (empty: in all). Raises AlreadyReported if the user has no association with it.
+    """
+    # An association without a partition is preferred.
+    associations = sorted(
+        (association for association in book.associations if association.user == user),
+        key=lambda association: bool(association.partition),
+    )
+    changed: list[Association] = []
+    for cluster in {association.cluster for association in associations}:
+        if clusters and cluster not in clusters:
+            continue
+        in_cluster = [association for association in associations if association.cluster == cluster]
+        new_default = next((association for association in in_cluster if association.account == account), None)
+        if new_default is None and account:
+            context.out(
+                f" Can't modify because these users aren't associated with new default account '{account}'...\n"
+                f"  U = {user} C = {cluster}\n"
+            )
+            raise AlreadyReported
+        changed += [
+            replace(association, is_default=association is new_default)
+            for association in in_cluster
+            if association is new_default or association.is_default
+        ]
+    return changed
+
+
 def modify_users(book: Book, asked: Conditions, words: list[Word], context: Context) -> Edit:
     """`modify user`. Raises AlreadyReported after sacctmgr's lines for bad arguments."""
     values, limits = _split(words, ("adminlevel", "defaultaccount", "defaultwckey"))
@@ -144,41 +177,15 @@ def modify_users(book: Book, asked: Conditions, words: list[Word], context: Cont
             context.err(f" Error with request: {_NEED_DEFAULT}\n")
             raise AlreadyReported
         for person in people:
-            associations = [
-                association
-                for association in book.associations
-                if association.user == person.name and not association.partition
-            ]
-            associations += [
-                association
-                for association in book.associations
-                if association.user == person.name and association.partition
-            ]
-            clusters = {
-                association.cluster
-                for association in associations
-                if not asked.clusters or association.cluster in asked.clusters
-            }
-            for cluster in clusters:
-                in_cluster = [association for association in associations if association.cluster == cluster]
-                new_default = next((association for association in in_cluster if association.account == account), None)
-                if new_default is None and account:
-                    context.out(
-                        f" Can't modify because these users aren't associated with new default account '{account}'...\n"
-                        f"  U = {person.name} C = {cluster}\n"
-                    )
-                    raise AlreadyReported
-                for association in in_cluster:
-                    if association is new_default or association.is_default:
-                        puts[association.id] = replace(association, is_default=association is new_default)
+            for association in _with_default(book, person.name, account, asked.clusters, context):
+                puts[association.id] = association
     if values and people:
         lines += [" Modified users...", *(f"  {person.name}" for person in people)]
     if limits and targets:
-        made = _changed(book, targets, limits, context)
-        for new_one in made:
-            old = puts.get(new_one.id)
-            kept = old.is_default if isinstance(old, Association) else new_one.is_default
-            puts[new_one.id] = replace(new_one, is_default=kept)
+        for association in _changed(book, targets, limits, context):
+            old = puts.get(association.id)
+            is_default = old.is_default if isinstance(old, Association) else association.is_default
+            puts[association.id] = replace(association, is_default=is_default)
         lines += [" Modified user associations...", *map(_line, targets)]
     if not puts:
         return " Nothing modified\n", [], []

@@ -119,7 +119,7 @@ def _when(at: float) -> str:
 
 
 def clear_statistics(connection: Connection | None, words: Sequence[str], context: Context) -> int:
-    """`clear stats`: reset slurmdbd's statistics."""
+    """`sacctmgr clear stats`: reset the request counters of slurmdbd. Returns the exit status."""
     if connection is None or not words or match(words[0].lower(), ("stats",), 2) is None:
         context.err('No valid entity in clear command\nInput line must include "stats"\n')
         return 1

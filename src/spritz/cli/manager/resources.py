@@ -123,16 +123,7 @@ def add(book: Book, words: list[Word], context: Context) -> Edit:
             raise AlreadyReported
         shares = [cluster for cluster in asked.clusters if (name, asked.server, cluster) not in existing]
         whole = 100 if unit else known.get((name, asked.server), asked.count or 0)
-        used = sum(
-            share.percent for share in book.resource_shares if (share.name, share.server) == (name, asked.server)
-        )
-        if len(shares) * (asked.percent or 0) > whole - used:
-            context.err(
-                f" Adding this {len(shares)} clusters to resource {name}@{asked.server} at {asked.percent}{unit} each "
-                f", with {used}{unit} already used,  would go over {whole}{unit}."
-                "  Please redo your math and resubmit.\n"
-            )
-            raise AlreadyReported
+        _check_sum(book, name, asked, len(shares), whole, unit, context)
         if not new and not shares:
             continue
         lines.append(f"  {name}@{asked.server}")
@@ -152,15 +143,34 @@ def add(book: Book, words: list[Word], context: Context) -> Edit:
             puts.append(ResourceShare(name=name, server=asked.server, cluster=cluster, percent=percent))
     if not puts:
         return " Nothing new added.\n", [], []
+    settings = _settings(asked, new=any(isinstance(record, Resource) for record in puts))
+    lines = [" Adding Resource(s)", *lines, " Settings", *(f"  {title:<14} = {value}" for title, value in settings)]
+    return "\n".join(lines) + "\n", puts, []
+
+
+def _check_sum(
+    book: Book, name: str, asked: ResourceArguments, clusters: int, whole: int, unit: str, context: Context
+) -> None:
+    """Raises AlreadyReported if the new shares of that many clusters exceed what is left of `whole`."""
+    used = sum(share.percent for share in book.resource_shares if (share.name, share.server) == (name, asked.server))
+    if clusters * (asked.percent or 0) > whole - used:
+        context.err(
+            f" Adding this {clusters} clusters to resource {name}@{asked.server} at {asked.percent}{unit} each "
+            f", with {used}{unit} already used,  would go over {whole}{unit}."
+            "  Please redo your math and resubmit.\n"
+        )
+        raise AlreadyReported
+
+
+def _settings(asked: ResourceArguments, *, new: bool) -> list[tuple[str, str]]:
+    """Title and value of the lines under "Settings"; `new`: a resource is added, and not only shares."""
     settings = [("Server", asked.server)]
-    if any(isinstance(record, Resource) for record in puts):
+    if new:
         last = asked.names[-1]
         settings = [("Name", last), *settings, ("Description", asked.description or last)]
         settings += [("ServerType", asked.server_type)] if asked.server_type else []
         settings += [("Count", str(asked.count))] if asked.count is not None else []
-    settings.append(("Type", "License"))
-    lines = [" Adding Resource(s)", *lines, " Settings", *(f"  {title:<14} = {value}" for title, value in settings)]
-    return "\n".join(lines) + "\n", puts, []
+    return [*settings, ("Type", "License")]
 
 
 def modify(book: Book, where: list[Word], setting: list[Word], context: Context) -> Edit:

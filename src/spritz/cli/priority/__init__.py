@@ -1,1 +1,1 @@
-"""sprio's columns and listing."""
+"""sprio: the columns of a job's priority, and their listing."""

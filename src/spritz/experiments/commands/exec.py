@@ -32,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 @reporting
 def run(arguments: Namespace, terminal: Terminal) -> int:
-    """Returns the command's exit status."""
+    """Run a command in a step of the run's job. Returns the command's exit status."""
     name, *words = arguments.words or [""]
     # Parse options between RUN and the command, which argparse leaves with the command.
     rest = ArgumentParser(prog="spritz exec", add_help=False)

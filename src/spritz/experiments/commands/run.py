@@ -42,6 +42,17 @@ _ASK_SECONDS = 5.0
 
 def add_options(parser: ArgumentParser, hidden: Iterable[str] = ()) -> None:
     """Add the options of a run, which other subcommands share. Help does not show the `hidden` ones."""
+    _add_job_options(parser)
+    _add_run_options(parser)
+    _add_pausing_options(parser)
+    group = parser.add_argument_group("the code")
+    group.add_argument("--no-snapshot", action="store_true", help="run in this directory in place of a snapshot of it")
+    for action in parser._actions:
+        if action.dest in hidden:
+            action.help = argparse.SUPPRESS
+
+
+def _add_job_options(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("the job, as in sbatch")
     group.add_argument("-J", "--name", metavar="NAME", help="name of the run (default: from the command)")
     group.add_argument("-N", "--nodes", metavar="N", help="number of nodes")
@@ -59,6 +70,9 @@ def add_options(parser: ArgumentParser, hidden: Iterable[str] = ()) -> None:
     group.add_argument("-C", "--constraint", metavar="FEATURES", help="features that its nodes must have")
     group.add_argument("--reservation", metavar="NAME", help="reservation to run in")
     group.add_argument("--slurm", action="append", default=[], metavar="OPTION", help="another option for sbatch")
+
+
+def _add_run_options(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("the run")
     group.add_argument(
         "--template",
@@ -88,6 +102,9 @@ def add_options(parser: ArgumentParser, hidden: Iterable[str] = ()) -> None:
         "--no-track", dest="track", action="store_const", const="off", help="do not track, even if spritz.yaml says so"
     )
     group.add_argument("--experiment", metavar="NAME", help="MLflow's experiment (default: the project's name)")
+
+
+def _add_pausing_options(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("pausing and restarting")
     group.add_argument(
         "--resumable", action="store_true",
@@ -101,11 +118,6 @@ def add_options(parser: ArgumentParser, hidden: Iterable[str] = ()) -> None:
     group.add_argument("--max-stalls", metavar="N", help="restarts in a row without a new checkpoint (default 3)")
     group.add_argument("--checkpoint-dir", metavar="DIR", help="checkpoints go to DIR/RUN (default: with the run)")
     group.add_argument("--checkpoint", metavar="HOW", help="program (default): the command saves its state itself")
-    group = parser.add_argument_group("the code")
-    group.add_argument("--no-snapshot", action="store_true", help="run in this directory in place of a snapshot of it")
-    for action in parser._actions:
-        if action.dest in hidden:
-            action.help = argparse.SUPPRESS
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -76,7 +76,7 @@ def _state(trial: Trial) -> tuple[Any, float | None]:
 
 
 def distributions(parameters: Iterable[Parameter]) -> dict[str, Any]:
-    """Optuna's distributions by parameter."""
+    """Parameter name -> the Optuna distribution with its bounds, step and scale."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     by_name: dict[str, Any] = {}

@@ -9,13 +9,14 @@ import os
 import posixpath
 
 import msgspec
+from msgspec import structs
 
 from spritz import installed
 from spritz.config.oci import OciFile
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN, STEP_MAX, step_name
 from spritz.model.job import ContainerOptions, Job
 from spritz.model.launch import LaunchBatch, LaunchStep
-from spritz.model.resources import GresAllocation, GresCapacity, mask_ids, mask_of
+from spritz.model.resources import GresAllocation, GresCapacity, NodeAllocation, mask_ids, mask_of
 from spritz.model.step import Step
 from spritz.model.stored import encode
 from spritz.node.container import Container
@@ -128,8 +129,6 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
     variables = environment.batch_variables(job, node_index, message.task_counts, setup.facts, message.components)
     where = streams.batch_streams(job, setup.host or message.node)
     variables["SLURM_PRIO_PROCESS"] = str(niceness.submitted(message.environment))
-    memory, swap = setup.memory_rule.limits(share.memory_mib)
-    denied, given = _devices(share.gres, setup)
     argv, end = _script_in(job, posixpath.join(directory, SCRIPT), message.node, setup)
     task = TaskSpec(
         task_id=0,
@@ -140,7 +139,7 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
         stdout=where.stdout,
         stderr=where.stderr,
     )
-    return SupervisorSpec(
+    supervisor = SupervisorSpec(
         job_id=job.id,
         restart_count=job.restart_count,
         step_id=STEP_BATCH,
@@ -157,31 +156,11 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
         nice=_nice(message.environment, spec.uid, setup),
         limits=_limits(tuple((limit.name, limit.soft) for limit in spec.limits), setup),
         append=streams.appends(job, spec.open_mode, setup.file_append),
-        memory_limit_mib=memory,
-        swap_limit_mib=swap,
-        cgroup_memory=setup.cgroup_memory,
-        cgroup_devices=setup.cgroup_devices,
-        cgroup_cores=setup.cgroup_cores,
-        cgroup_tree=setup.cgroup_tree,
-        private_dirs=_private_dirs(job, setup),
-        private_shared=setup.container is not None and setup.container.shared,
-        devices_denied=denied,
-        devices_given=given,
-        cores=_cores(share.cpus, (task,), setup),
         task_prologs=(setup.task_prolog,) if setup.task_prolog else (),
         task_epilogs=(setup.task_epilog,) if setup.task_epilog else (),
-        kill_wait_seconds=setup.kill_wait_seconds,
-        unkillable_seconds=setup.unkillable_seconds,
-        unkillable_program=setup.unkillable_program,
         sample_seconds=setup.sample_seconds if spec.sample_seconds is None else spec.sample_seconds,
-        memory_counted=setup.memory_counted,
-        gpu_accounting=setup.gpu_accounting,
-        energy_source=setup.energy_source,
-        hosts_file=setup.hosts_file,
-        end_seconds=_end_seconds(spec.container),
-        oci_directory=_oci_directory(job, STEP_BATCH, setup) if _in_runtime(spec.container, setup) else "",
-        job=_encoded(job),
     )
+    return _on_node(supervisor, job, share, spec.container, setup)
 
 
 def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> SupervisorSpec:
@@ -195,14 +174,12 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
     if setup.bind:
         variables |= cpu_bind_variables(share.cpus_by_task)
     variables["SLURM_PRIO_PROCESS"] = str(niceness.submitted(spec.environment))
-    memory, swap = setup.memory_rule.limits(share.allocation.memory_mib)
-    denied, given = _devices(share.allocation.gres, setup)
     tasks = tuple(
         _task(job, step, message.node, node_index, local_id, setup) for local_id in range(len(share.task_ids))
     )
     contains = step.step_id == STEP_EXTERN  # the container of a job is no task of the user
     shared = streams.shared_by_nodes(spec.stdout, len(step.nodes)) and node_index > 0
-    return SupervisorSpec(
+    supervisor = SupervisorSpec(
         job_id=job.id,
         restart_count=job.restart_count,
         step_id=step.step_id,
@@ -225,6 +202,23 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
         pty=spec.pty,
         pty_rows=spec.pty_rows,
         pty_columns=spec.pty_columns,
+        task_prologs=() if contains else tuple(filter(None, (setup.task_prolog, spec.task_prolog))),
+        task_epilogs=() if contains else tuple(filter(None, (spec.task_epilog, setup.task_epilog))),
+        sample_seconds=_sample_seconds(job, step, setup),
+        pmi=mpi.pmi(job, step, node_index),
+        pmix=mpi.pmix(job, step, node_index, message.components),
+    )
+    return _on_node(supervisor, job, share.allocation, spec.container, setup)
+
+
+def _on_node(
+    supervisor: SupervisorSpec, job: Job, share: NodeAllocation, container: ContainerOptions | None, setup: NodeSetup
+) -> SupervisorSpec:
+    """The specification with what follows from the job's share of this node and from the node's settings."""
+    memory, swap = setup.memory_rule.limits(share.memory_mib)
+    denied, given = _devices(share.gres, setup)
+    return structs.replace(
+        supervisor,
         memory_limit_mib=memory,
         swap_limit_mib=swap,
         cgroup_memory=setup.cgroup_memory,
@@ -235,21 +229,16 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
         private_shared=setup.container is not None and setup.container.shared,
         devices_denied=denied,
         devices_given=given,
-        cores=_cores(share.allocation.cpus, tasks, setup),
-        task_prologs=() if contains else tuple(filter(None, (setup.task_prolog, spec.task_prolog))),
-        task_epilogs=() if contains else tuple(filter(None, (spec.task_epilog, setup.task_epilog))),
+        cores=_cores(share.cpus, supervisor.tasks, setup),
         kill_wait_seconds=setup.kill_wait_seconds,
         unkillable_seconds=setup.unkillable_seconds,
         unkillable_program=setup.unkillable_program,
-        sample_seconds=_sample_seconds(job, step, setup),
         memory_counted=setup.memory_counted,
         gpu_accounting=setup.gpu_accounting,
         energy_source=setup.energy_source,
-        pmi=mpi.pmi(job, step, node_index),
-        pmix=mpi.pmix(job, step, node_index, message.components),
         hosts_file=setup.hosts_file,
-        end_seconds=_end_seconds(spec.container),
-        oci_directory=_oci_directory(job, step.step_id, setup) if _in_runtime(spec.container, setup) else "",
+        end_seconds=_end_seconds(container),
+        oci_directory=_oci_directory(job, supervisor.step_id, setup) if _in_runtime(container, setup) else "",
         job=_encoded(job),
     )
 

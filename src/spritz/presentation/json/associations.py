@@ -150,7 +150,7 @@ class View:
         }
 
     def qos(self, row: Row) -> Json:
-        """Limits grouped by their scope."""
+        """A QOS in the form of `v0.0.43_qos`; its limits are grouped by their scope."""
         one: Qos = row["q"]
         minutes = {
             "total": self._tres(one.grp_tres_mins),

@@ -29,10 +29,52 @@ def _call(row: CallCount) -> Json:
     }
 
 
-def statistics(diagnostics: Diagnostics) -> Json:
-    quick, full = diagnostics.quick, diagnostics.full
-    quick_count, full_count = max(1, quick.count), max(1, full.count)
+def _quick_cycles(diagnostics: Diagnostics) -> Json:
+    """Slurm's figures of its main cycle: our quick passes. Times are microseconds."""
+    quick = diagnostics.quick
+    count = max(1, quick.count)
     minutes = max(1, int(diagnostics.now - diagnostics.since) // 60)
+    return {
+        "schedule_cycle_max": quick.longest,
+        "schedule_cycle_last": quick.last,
+        "schedule_cycle_sum": quick.total,
+        "schedule_cycle_total": quick.count,
+        "schedule_cycle_mean": quick.total // count,
+        "schedule_cycle_mean_depth": quick.depth_total // count,
+        "schedule_cycle_per_minute": quick.count // minutes,
+        "schedule_cycle_depth": quick.depth_total,
+        "schedule_queue_length": quick.queue,
+    }
+
+
+def _full_cycles(diagnostics: Diagnostics) -> Json:
+    """Slurm's figures of backfill: our full passes. Times are microseconds."""
+    full = diagnostics.full
+    count = max(1, full.count)
+    return {
+        "bf_backfilled_jobs": diagnostics.backfilled,
+        "bf_last_backfilled_jobs": diagnostics.backfilled_since,
+        "bf_backfilled_het_jobs": 0,
+        "bf_cycle_counter": full.count,
+        "bf_cycle_mean": full.total // count,
+        "bf_depth_mean": full.depth_total // count,
+        "bf_depth_mean_try": full.tried_total // count,
+        "bf_cycle_sum": full.total,
+        "bf_cycle_last": full.last,
+        "bf_cycle_max": full.longest,
+        "bf_last_depth": full.depth,
+        "bf_last_depth_try": full.tried,
+        "bf_depth_sum": full.depth_total,
+        "bf_depth_try_sum": full.tried_total,
+        "bf_queue_len": full.queue,
+        "bf_queue_len_mean": full.queue_total // count,
+        "bf_queue_len_sum": full.queue_total,
+        "bf_when_last_cycle": number(int(full.last_at)),
+        "bf_active": False,
+    }
+
+
+def statistics(diagnostics: Diagnostics) -> Json:
     kinds = [
         {"type_id": number_of(row), "message_type": name_of(row), **_call(row)}
         for row in sorted_kinds(diagnostics.kinds, "")
@@ -51,15 +93,7 @@ def statistics(diagnostics: Diagnostics) -> Json:
         "agent_thread_count": 0,
         "dbd_agent_queue_size": diagnostics.unsent_events,
         "gettimeofday_latency": diagnostics.clock_latency,
-        "schedule_cycle_max": quick.longest,
-        "schedule_cycle_last": quick.last,
-        "schedule_cycle_sum": quick.total,
-        "schedule_cycle_total": quick.count,
-        "schedule_cycle_mean": quick.total // quick_count,
-        "schedule_cycle_mean_depth": quick.depth_total // quick_count,
-        "schedule_cycle_per_minute": quick.count // minutes,
-        "schedule_cycle_depth": quick.depth_total,
-        "schedule_queue_length": quick.queue,
+        **_quick_cycles(diagnostics),
         "jobs_submitted": diagnostics.jobs_submitted,
         "jobs_started": diagnostics.jobs_started,
         "jobs_completed": diagnostics.jobs_completed,
@@ -68,25 +102,7 @@ def statistics(diagnostics: Diagnostics) -> Json:
         "jobs_pending": diagnostics.jobs_pending,
         "jobs_running": diagnostics.jobs_running,
         "job_states_ts": number(int(diagnostics.now)),
-        "bf_backfilled_jobs": diagnostics.backfilled,
-        "bf_last_backfilled_jobs": diagnostics.backfilled_since,
-        "bf_backfilled_het_jobs": 0,
-        "bf_cycle_counter": full.count,
-        "bf_cycle_mean": full.total // full_count,
-        "bf_depth_mean": full.depth_total // full_count,
-        "bf_depth_mean_try": full.tried_total // full_count,
-        "bf_cycle_sum": full.total,
-        "bf_cycle_last": full.last,
-        "bf_cycle_max": full.longest,
-        "bf_last_depth": full.depth,
-        "bf_last_depth_try": full.tried,
-        "bf_depth_sum": full.depth_total,
-        "bf_depth_try_sum": full.tried_total,
-        "bf_queue_len": full.queue,
-        "bf_queue_len_mean": full.queue_total // full_count,
-        "bf_queue_len_sum": full.queue_total,
-        "bf_when_last_cycle": number(int(full.last_at)),
-        "bf_active": False,
+        **_full_cycles(diagnostics),
         "rpcs_by_message_type": kinds,
         "rpcs_by_user": users,
         "pending_rpcs": [

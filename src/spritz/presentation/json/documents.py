@@ -66,7 +66,7 @@ def operations(version: str) -> list[Operation]:
 
 
 def key_of(method: str, path: str) -> str:
-    """`GET /slurm/jobs` for `/slurm/v0.0.42/jobs/`."""
+    """The name of an operation in all versions: `GET /slurm/jobs` for `/slurm/v0.0.42/jobs/`."""
     return f"{method.upper()} {_VERSION.sub('', path).replace('//', '/').rstrip('/')}"
 
 

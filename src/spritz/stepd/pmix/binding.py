@@ -85,7 +85,7 @@ class PmixError(Exception):
 
 
 def load() -> ctypes.CDLL:
-    """The library. Raises PmixError."""
+    """libpmix, opened for the whole process. Raises PmixError if the machine has none."""
     try:
         # Its components, loaded later, take its symbols from the global table.
         return ctypes.CDLL(NAME, mode=ctypes.RTLD_GLOBAL)

@@ -126,7 +126,7 @@ def encode_body(body: Body) -> bytes:
 
 
 def decode_body(body: bytes) -> Body:
-    """Inverse of `encode_body`. Raises ProtocolError."""
+    """The question that `encode_body` has encoded. Raises ProtocolError for anything else."""
     try:
         return _bodies.decode(body)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
@@ -139,7 +139,7 @@ def encode_published(found: Published) -> bytes:
 
 
 def decode_published(data: bytes) -> Published:
-    """Inverse of `encode_published`. Raises ProtocolError."""
+    """The entries that `encode_published` has encoded. Raises ProtocolError for anything else."""
     try:
         return _published.decode(data)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:

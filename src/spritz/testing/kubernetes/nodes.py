@@ -197,7 +197,7 @@ class Nodes:
         return node
 
     def join(self, machine: Machine) -> None:
-        """A machine more."""
+        """Add a machine, and store its Kubernetes node."""
         self.machines[machine.name] = machine
         self._cluster.put(self._node(machine))
 

@@ -60,7 +60,7 @@ _AGAIN_SECONDS = 0.2
 
 
 class Controllers:
-    """The loop over marked objects."""
+    """The loop that hands each marked object to its controller."""
 
     def __init__(self, cluster: Cluster, tasks: Supervisor) -> None:
         self._cluster = cluster

@@ -39,7 +39,7 @@ class Client:
     # Marks
 
     def mark(self, what: str, namespace: str, name: str) -> None:
-        """Have an object processed."""
+        """Have the loop process an object, once however often it is marked before."""
         self._marked[what, namespace, name] = None
         self.idle.clear()
         self._woken.set()

@@ -1,4 +1,4 @@
-"""Status of PodDisruptionBudgets and ResourceQuotas."""
+"""Status of PodDisruptionBudgets (evictions allowed) and of ResourceQuotas (what is used)."""
 
 from __future__ import annotations
 
