@@ -51,6 +51,14 @@ def test_two_sizes_of_memory_in_one_source_are_refused() -> None:
         values.from_parsed([("mem", "1"), ("mem-per-cpu", "2")])
 
 
+@pytest.mark.parametrize("keys", [("exclusive", "overlap"), ("overlap", "exclusive")])
+def test_a_command_line_cannot_ask_for_its_own_and_for_shared_processors(keys: tuple[str, str]) -> None:
+    with pytest.raises(SpritzError, match="^--exclusive and --overlap are mutually exclusive$"):
+        values.from_parsed([(key, "") for key in keys])
+    # As in Slurm, an option displaces nothing of the environment's that it does not rival.
+    assert values.merge({"overlap": "1"}, {"exclusive": ""}) == {"overlap": "1", "exclusive": ""}
+
+
 @pytest.mark.parametrize("keys", [("gpus-per-task", "ntasks-per-gpu"), ("ntasks-per-gpu", "gpus-per-task")])
 def test_tasks_are_counted_by_gpus_or_gpus_by_tasks(keys: tuple[str, str]) -> None:
     with pytest.raises(Fatal, match="--gpus-per-task is mutually exclusive with --ntasks-per-gpu"):

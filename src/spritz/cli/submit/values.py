@@ -38,11 +38,13 @@ _COUNTED = frozenset({"verbose", "quiet"})
 
 
 def put(values: Values, key: str, value: str | None) -> None:
-    """Set one option, displacing its rivals. Raises Fatal for options that exclude each other."""
+    """Set one option, displacing its rivals. Raises Fatal or SpritzError for options that exclude each other."""
     if key in _MEMORY and any(rival in values for rival in _MEMORY - {key}):
         raise Fatal("--mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.")
     if {key, *values} >= {"gpus-per-task", "ntasks-per-gpu"}:
         raise Fatal("--gpus-per-task is mutually exclusive with --ntasks-per-gpu and SLURM_NTASKS_PER_GPU")
+    if {key, *values} >= {"exclusive", "overlap"}:
+        raise SpritzError("--exclusive and --overlap are mutually exclusive")
     for rivals in _RIVALS:
         if key in rivals:
             for rival in rivals:
