@@ -80,6 +80,7 @@ def test_a_job_runs_on_the_cluster_that_can_start_it_first(federation: Federatio
     after = federation.submit("-d", f"afterok:{waits}", "--wrap", "true")
     federation.reach(waits, "PENDING", "PENDING")
     _each_job_is_listed_once(federation, here, there, waits, after)
+    _listings_show_the_federation_by_default(federation, here, there, waits, after)
     # A hold takes copies back, a release makes others; given where the job is not, they reach its origin.
     federation.said("scontrol", "hold", str(waits), at=federation.second)
     federation.reach(waits, "PENDING", "REVOKED")
@@ -121,6 +122,24 @@ def _each_job_is_listed_once(federation: Federation, here: int, there: int, wait
     ]
     record = federation.said("scontrol", "show", "job", str(waits), at=federation.second)
     assert f"FedOrigin={first} FedViableSiblings={first},{second} FedActiveSiblings={first},{second}" in record
+
+
+def _listings_show_the_federation_by_default(federation: Federation, *numbers: int) -> None:
+    first, second = federation.first, federation.second
+    whole = first.conf.read_text()
+    jobs = [str(number) for number in sorted(numbers)]
+    assert sorted(federation.said("squeue", "-h", "-o", "%i").split()) == [job for job in jobs if job != jobs[1]]
+    first.conf.write_text(f"{whole}\nFederationParameters=fed_display\n")
+    try:
+        assert sorted(federation.said("squeue", "-h", "-o", "%i").split()) == jobs
+        assert sorted(federation.said("squeue", "--local", "-h", "-o", "%i").split()) == [jobs[0], *jobs[2:]]
+        assert set(federation.said("sinfo", "-h", "-O", "Cluster").split()) == {first.name, second.name}
+        rows = federation.accounted.sacct("-X", "-S", "now-1hour", "-o", "jobid,cluster")
+        assert [jobs[1], second.name] in rows
+        told = federation.said("sreport", "-nP", "cluster", "utilization", "start=now-1hour", "format=cluster")
+        assert set(told.split()) <= {first.name, second.name}
+    finally:
+        first.conf.write_text(whole)
 
 
 @pytest.mark.slow

@@ -84,6 +84,19 @@ def federated() -> list[ControllerConfig]:
     return [own if row.name == own.cluster_name else _config(row, own) for row in configs if row.port]
 
 
+def federated_by_default() -> list[ControllerConfig]:
+    """The clusters of this cluster's federation if FederationParameters=fed_display has listings show them; else none.
+
+    While slurmdbd does not answer, none: listings then show this cluster.
+    """
+    from spritz.client.locate import locate_controller
+
+    try:
+        return federated() if locate_controller().lists_federation else []
+    except SpritzError:
+        return []
+
+
 def others_of_federation(spec: JobSpec) -> list[ControllerConfig]:
     """The other clusters of the federation that may take a submission of the job, by number; none without slurmdbd.
 

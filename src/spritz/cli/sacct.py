@@ -119,9 +119,9 @@ def main(argv: list[str], context: Context) -> int:
             context.error(line)
         return 1
     try:
-        if "federation" in options and not options.keys() & {"local", "clusters", "allclusters"}:
-            names = ",".join(cluster.cluster_name for cluster in clusters.federated())
-            options |= {"clusters": names} if names else {}
+        if not options.keys() & {"local", "clusters", "allclusters"}:
+            several = clusters.federated() if "federation" in options else clusters.federated_by_default()
+            options |= {"clusters": ",".join(cluster.cluster_name for cluster in several)} if several else {}
         return _run(options, context)
     except AlreadyReported as silent:
         return silent.exit_code

@@ -87,6 +87,8 @@ def main(argv: list[str], context: Context) -> int:
             options.pop("federation", None)
         elif "federation" in options and "local" not in options:
             several = clusters.federated()
+        elif not options.keys() & {"local", "json"} and (several := clusters.federated_by_default()):
+            options["federation"] = ""
         if not several:
             options.pop("federation", None)  # of a cluster that is in none, as in Slurm
         return _run(options, context, several)

@@ -17,24 +17,25 @@ from spritz.cli.queue.conditions import merge
 from spritz.model.queries.priorities import ListPriorities, Priorities
 
 if TYPE_CHECKING:
-    from spritz.client.sync import Connection
+    from collections.abc import Sequence
 
-_FEDERATION = "clusters are named with --clusters"
+    from spritz.client.locate import ControllerConfig
+    from spritz.client.sync import Connection
 
 OPTIONS: tuple[Row, ...] = (
     Row("clusters", "M", "NAMES", "name of another cluster", env="SLURM_CLUSTERS"),
     Row("cluster", "", "NAMES", alias="clusters"),
-    Row("federation", "", "", refused=_FEDERATION),
+    Row("federation", "", "", "combine the clusters of this cluster's federation", env="SPRIO_FEDERATION"),
     Row("format", "o", "FORMAT", "columns by letter: %[.][width]letter", env="SPRIO_FORMAT"),
     Row("help", "", "", "print this help"),
     Row("jobs", "j", "[=IDS]", "only these jobs"),
     Row("job", "", "[=IDS]", alias="jobs"),
-    Row("local", "", "", "only this cluster (default)"),
+    Row("local", "", "", "only this cluster (default)", env="SPRIO_LOCAL"),
     Row("long", "l", "", "all factors, with users and nice values"),
     Row("noheader", "h", "", "no headings"),
     Row("norm", "n", "", "factors before their weights"),
     Row("partition", "p", "NAMES", "only these partitions"),
-    Row("sibling", "", "", refused=_FEDERATION),
+    Row("sibling", "", "", "every cluster's copy of a federated job", env="SPRIO_SIBLING"),
     Row("sort", "S", "LETTERS", "sort order, by letters of --format; a - reverses"),
     Row("usage", "", "", "print a short usage"),
     Row("user", "u", "USERS", "only jobs of these users"),
@@ -83,7 +84,13 @@ def main(argv: list[str], context: Context) -> int:
     try:
         if "clusters" in options:
             options["clusters"] = clusters.only(options["clusters"], context, said=clusters.source(options_given))
-        return _run(options, context)
+            options.pop("sibling", None)
+            return _run(options, context)
+        several: list[ControllerConfig] = []
+        if "local" not in options:
+            asked = options.keys() & {"federation", "sibling"}
+            several = clusters.federated() if asked else clusters.federated_by_default()
+        return _run(options, context, several)
     except AlreadyReported as silent:
         return silent.exit_code
 
@@ -98,17 +105,26 @@ def _say_options(options: dict[str, str], times: int, context: Context) -> None:
     context.out("\n".join([rule, *lines, rule]) + "\n\n\n")
 
 
-def _run(options: dict[str, str], context: Context) -> int:
+def _run(options: dict[str, str], context: Context, several: Sequence[ControllerConfig] = ()) -> int:
+    """`several`: the clusters of a federation, of which each job is shown once; none: the cluster in force."""
     listing = PriorityListing(options, context)
-    with _connected(context) as controller:
-        request = ListPriorities(filter=listing.wanted)
-        pieces = list(controller.stream(request, Priorities, timeout=controller.timeout_seconds))
-    if not pieces[0].weights.multifactor:
+    request = ListPriorities(filter=listing.wanted)
+
+    def answer(controller: Connection) -> list[Priorities]:
+        return list(controller.stream(request, Priorities, timeout=controller.timeout_seconds))
+
+    if several:
+        opened = clusters.connections(several, lambda: _connected(context))
+        answers = {name: answer(controller) for name, controller in opened}
+    else:
+        with _connected(context) as controller:
+            answers = {"": answer(controller)}
+    if not any(pieces[0].weights.multifactor for pieces in answers.values()):
         context.err(_NOT_MULTIFACTOR)
         return 1
     if "clusters" in options and "noheader" not in options:
         context.out(f"CLUSTER: {options['clusters']}\n")
-    listing.show(pieces)
+    listing.show(answers)
     return 0
 
 

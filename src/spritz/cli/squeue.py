@@ -121,6 +121,8 @@ def main(argv: list[str], context: Context) -> int:
         elif options.keys() & {"federation", "sibling"} and "local" not in options:
             several = clusters.federated()
             options["federation"] = ""
+        elif not options.keys() & {"local", "json", "steps"} and (several := clusters.federated_by_default()):
+            options["federation"] = ""
         return _run(options, context, several)
     except AlreadyReported as silent:
         return silent.exit_code

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.cli import clusters
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.context import Context
 from spritz.cli.entry import run
@@ -21,16 +22,14 @@ from spritz.notation.errors import NotationError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_FEDERATION = "clusters are named with --clusters"
-
 OPTIONS: tuple[Option, ...] = (
     Option("all_clusters", "a", "", "usage of every cluster in the database"),
     Option("autocomplete", "", "WORD", refused="Tab completion is made by `spritz completion`"),
     Option("cluster", "M", "NAMES", "usage of these clusters", env="SREPORT_CLUSTER"),
     Option("clusters", "", "NAMES", alias="cluster"),
-    Option("federation", "", "", refused=_FEDERATION),
+    Option("federation", "", "", "usage of this cluster's federation", env="SREPORT_FEDERATION"),
     Option("help", "h", "", "print this help"),
-    Option("local", "", "", "only this cluster (default)"),
+    Option("local", "", "", "only this cluster (default)", env="SREPORT_LOCAL"),
     Option("noheader", "n", "", "no headings"),
     Option("parsable", "p", "", "fields separated by |, with one at the end"),
     Option("parsable2", "P", "", "fields separated by |"),
@@ -82,6 +81,9 @@ def main(argv: list[str], context: Context) -> int:
 
     options = _renamed(merge(options_given, OPTIONS, context))
     try:
+        if not options.keys() & {"local", "cluster", "all_clusters"}:
+            several = clusters.federated() if "federation" in options else clusters.federated_by_default()
+            options["cluster"] = ",".join(config.cluster_name for config in several)
         session = Session(context, options, help_page)
         if words:
             session.line(words)

@@ -36,6 +36,7 @@ _KEYS = frozenset(
     (
         "clifilterplugins",
         "clustername",
+        "federationparameters",
         "messagetimeout",
         "slurmctldaddr",
         "slurmctldhost",
@@ -74,6 +75,8 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     slurm_user: str = "root"
     state_save_location: str = ""
     message_timeout_seconds: float = DEFAULT_MESSAGE_TIMEOUT_SECONDS
+    #: FederationParameters=fed_display: listings show the federation unless told --local
+    lists_federation: bool = False
 
     @property
     def has_standby(self) -> bool:
@@ -287,6 +290,7 @@ def _controller(path: str, found: dict[str, list[str]]) -> ControllerConfig:
         slurm_user=_slurm_user(_last(found, "slurmuser", "root")),
         state_save_location=_last(found, "statesavelocation", "/var/spool"),
         message_timeout_seconds=_seconds(path, _last(found, "messagetimeout", "")),
+        lists_federation="fed_display" in _last(found, "federationparameters", "").lower().replace(" ", "").split(","),
     )
 
 

@@ -65,7 +65,7 @@ FIELDS: tuple[Field, ...] = (
     _weighted("AGE", "age", letter="A"),
     _norm("ASSOC", "assoc", letter="b"),
     _weighted("ASSOC", "assoc", letter="B"),
-    Field("CLUSTER", (), lambda now: "(null)", letter="c"),
+    Field("CLUSTER", ("cluster",), letter="c"),
     _norm("FAIRSHARE", "fairshare", letter="f"),
     _weighted("FAIRSHARE", "fairshare", letter="F"),
     Field("JOBID", ("job_id",), sort=lambda value: value, letter="i"),

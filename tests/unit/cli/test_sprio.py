@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.context import Context
 from spritz.cli.priority.listing import PriorityListing
-from spritz.cli.sprio import OPTIONS, main
-from spritz.model.errors import SpritzError
+from spritz.cli.sprio import main
 from spritz.model.priority import PriorityFactors, PriorityWeights
 from spritz.model.queries.priorities import Priorities
 
@@ -42,8 +41,22 @@ PIECES = [
 def shown(**given: str) -> list[str]:
     out = io.StringIO()
     context = Context("sprio", {}, "/", io.StringIO(), out, io.StringIO())
-    PriorityListing(given, context).show(PIECES)
+    PriorityListing(given, context).show({"": PIECES})
     return out.getvalue().splitlines()
+
+
+def test_a_job_of_a_federation_is_shown_once_or_with_every_copy() -> None:
+    answers = {"one": PIECES, "two": [replace(PIECES[0], weights=PriorityWeights(age=10))]}
+
+    def lines(**given: str) -> list[list[str]]:
+        out = io.StringIO()
+        context = Context("sprio", {}, "/", io.StringIO(), out, io.StringIO())
+        PriorityListing(given, context).show(answers)
+        return [line.split() for line in out.getvalue().splitlines()[1:]]
+
+    assert lines(format="%i %c %A") == [["3", "one", "250"], ["7", "one", "500"]]
+    # Each with the weights of its own cluster, whose name comes last.
+    assert lines(format="%i %A", sibling="") == [["3", "250", "one"], ["7", "500", "one"], ["7", "5", "two"]]
 
 
 def test_there_is_a_column_for_each_factor_that_weighs_anything() -> None:
@@ -103,7 +116,7 @@ def test_what_weighs_nothing_is_not_reckoned() -> None:
     out = io.StringIO()
     context = Context("sprio", {}, "/", io.StringIO(), out, io.StringIO())
     PriorityListing({"format": "%a %q", "noheader": ""}, context).show(
-        [Priorities(now=0.0, weights=WEIGHTS, rows=[row])]
+        {"": [Priorities(now=0.0, weights=WEIGHTS, rows=[row])]}
     )
     assert out.getvalue() == "0.2500000 0.0000000\n"
 
@@ -117,7 +130,7 @@ def test_jobs_that_do_not_wait_are_not_found(noheader: bool) -> None:
     given = {"jobs": "9"} | ({"noheader": ""} if noheader else {})
     out = io.StringIO()
     context = Context("sprio", {}, "/", io.StringIO(), out, io.StringIO())
-    PriorityListing(given, context).show([Priorities(now=0.0, weights=WEIGHTS, rows=[])])
+    PriorityListing(given, context).show({"": [Priorities(now=0.0, weights=WEIGHTS, rows=[])]})
     assert out.getvalue() == "Unable to find jobs matching user/id(s) specified\n"
 
 
@@ -140,7 +153,7 @@ def test_what_a_job_does_not_ask_for_is_no_part_of_its_priority(letter: str, wan
     out = io.StringIO()
     context = Context("sprio", {}, "/", io.StringIO(), out, io.StringIO())
     PriorityListing({"format": letter, "noheader": ""}, context).show(
-        [Priorities(now=0.0, weights=WEIGHTS, rows=[row])]
+        {"": [Priorities(now=0.0, weights=WEIGHTS, rows=[row])]}
     )
     assert out.getvalue().strip() == wanted
 
@@ -155,21 +168,13 @@ def test_a_letter_that_is_none_sorts_nothing() -> None:
 def test_jobs_are_named_behind_a_blank_too(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[dict[str, str]] = []
 
-    def asked(given: dict[str, str], _: Context) -> int:
+    def asked(given: dict[str, str], _: Context, several: object) -> int:
         said.append(given)
         return 0
 
     monkeypatch.setattr("spritz.cli.sprio._run", asked)
     assert main(argv, Context("sprio", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())) == 0
     assert said[0]["jobs"] == "3"
-
-
-def test_options_that_are_not_built_are_refused_by_name() -> None:
-    refused = {row.key for row in OPTIONS if row.refused}
-    assert refused == {"federation", "sibling"}
-    context = Context("sprio", {}, "/", io.StringIO(), io.StringIO(), io.StringIO())
-    with pytest.raises(SpritzError, match="--federation"):
-        main(["--federation"], context)
 
 
 def test_verbose_says_what_was_asked_for() -> None:

@@ -148,10 +148,6 @@ def test_reservations_are_printed_as_slurm_prints_them(run: Run, line: str, outp
         ("cluster", "too few arguments for keyword:cluster\n"),
         ("help extra", "too many arguments for keyword:help\n"),
         ("reservation bogus", 'Not valid report bogus\nValid reservation reports are, "Utilization"\n'),
-        (
-            "--federation cluster util",
-            "sreport: error: option --federation is not supported by Spritz: clusters are named with --clusters\n",
-        ),
     ],
 )
 def test_what_is_not_understood_is_said_and_nothing_is_reported(run: Run, line: str, said: str) -> None:

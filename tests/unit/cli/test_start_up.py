@@ -152,7 +152,7 @@ def test_a_call_that_asks_no_daemon_does_without_msgspec(words: tuple[str, ...],
         (("scontrol", "show", "node"), 34, HEAVY),
         (("scontrol", "update", "jobid=1", "comment=x"), 49, HEAVY),
         (("sacctmgr", "show", "cluster"), 57, _RECORDS),
-        (("sreport", "cluster", "utilization"), 53, _RECORDS),
+        (("sreport", "cluster", "utilization"), 54, _RECORDS),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
 )

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from spritz.model.queries.priorities import Priorities
     from spritz.presentation.columns import Field
 
+    #: cluster, its weights, and a job's factors there
+    _Row = tuple[str, PriorityWeights, PriorityFactors]
+
 #: (letter of the weighted part, of the normalised one, name of the weight)
 _PARTS = (
     ("A", "a", "age"),
@@ -65,17 +68,22 @@ class PriorityListing:
             states=("PENDING",),
         )
 
-    def show(self, pieces: Sequence[Priorities]) -> None:
-        """Print headings and lines of `pieces`, the parts of the controller's answer: at least one, perhaps without
-        jobs.
+    def show(self, answers: Mapping[str, Sequence[Priorities]]) -> None:
+        """Print headings and lines of each cluster's answer, whose parts are at least one, perhaps without jobs.
+
+        Names of clusters are "" outside a federation. Without --sibling a federated job is shown once, with the factors
+        of the first cluster that holds it. The first answer's weights decide which columns there are.
         """
         options, context = self._given, self._context
-        weights, now = pieces[0].weights, pieces[0].now
+        first = next(iter(answers.values()))[0]
+        weights, now = first.weights, first.now
 
         def complain(what: str) -> None:
             context.error(f"Invalid job format specification: {what}")
 
         text = options.get("format") or default_format(options, weights)
+        if "sibling" in options and any(answers):
+            text += " %10c"
         # An unknown letter goes with the text that follows it; squeue and sinfo print both.
         chosen = [
             column
@@ -83,7 +91,12 @@ class PriorityListing:
             if column.field is not columns.LITERAL or not column.after.startswith("%")
         ]
         lines = columns.Lines(chosen)
-        rows = [row for piece in pieces for row in piece.rows]
+        rows = [
+            (name, piece.weights, row) for name, pieces in answers.items() for piece in pieces for row in piece.rows
+        ]
+        if len(answers) > 1 and "sibling" not in options:
+            seen: set[tuple[int, str]] = set()
+            rows = [held for held in rows if _is_first(held[2], seen)]
         if options.get("jobs") and not rows and "weights" not in options:
             context.out("Unable to find jobs matching user/id(s) specified\n")
             return
@@ -94,28 +107,39 @@ class PriorityListing:
             return
         homes = words(options.get("partition", ""))
         if homes:
-            rows = [row for row in rows if row.partition in homes]
+            rows = [held for held in rows if held[2].partition in homes]
         try:
             keys = parse_sort(options.get("sort") or "i", LETTERS)
         except SortError as error:
             context.error(f"Invalid sort specification: {error}")
             raise AlreadyReported from error
         for key in keys:
-            rows.sort(key=_sort_key(key.field, now, weights), reverse=key.descending)
+            rows.sort(key=_sort_key(key.field, now), reverse=key.descending)
         for row in rows:
-            context.out(lines.line(now, _values(row, weights, lines.needs)) + "\n")
+            context.out(lines.line(now, _values(row, lines.needs)) + "\n")
 
 
-def _values(row: PriorityFactors, weights: PriorityWeights, needs: Sequence[str]) -> list[object]:
-    return [weights if path == "weights" else getattr(row, path) for path in needs]
+def _is_first(row: PriorityFactors, seen: set[tuple[int, str]]) -> bool:
+    """Whether no earlier row was about this job in this partition. Adds it to `seen`."""
+    place = (row.job_id, row.partition)
+    if place in seen:
+        return False
+    seen.add(place)
+    return True
 
 
-def _sort_key(field: Field, now: float, weights: PriorityWeights) -> Callable[[PriorityFactors], Any]:
+def _values(row: _Row, needs: Sequence[str]) -> list[object]:
+    cluster, weights, factors = row
+    extra: dict[str, object] = {"cluster": cluster or "(null)", "weights": weights}
+    return [extra[path] if path in extra else getattr(factors, path) for path in needs]
+
+
+def _sort_key(field: Field, now: float) -> Callable[[_Row], Any]:
     """Any: keys of one field are of one type."""
     if field.sort is not None:
         make = field.sort
-        return lambda row: make(*_values(row, weights, field.needs))
-    return lambda row: field.render(now, *_values(row, weights, field.needs))
+        return lambda row: make(*_values(row, field.needs))
+    return lambda row: field.render(now, *_values(row, field.needs))
 
 
 def _weights_line(chosen: Sequence[columns.Column], weights: PriorityWeights) -> str:
