@@ -248,6 +248,10 @@ def test_commands_show_the_token_of_their_environment(site: Site) -> None:
     assert (refused.returncode, "Protocol authentication error" in refused.stderr) == (1, True)
     assert run("scontrol", "token", "lifespan=never").returncode == 1
     assert run("scontrol", "token", "username=nosuchuser").returncode == 1
+    # An empty name, as of a variable that is not set, must not give root's token.
+    for word in ("username=", "username", "lifespan=", "name=root"):
+        mistyped = run("scontrol", "token", word)
+        assert (mistyped.returncode, mistyped.stdout, mistyped.stderr) == (1, "", f"Invalid option: `{word}`\n")
 
 
 # -- what else is served, and what is refused

@@ -419,6 +419,7 @@ def _identified(connection: Connection) -> Connection:
     try:
         connection.call(UseToken(token=token), TokenTaken)
     except BaseException:
+        connection.address = ()  # not to be kept for a later call
         connection.close()
         raise
     return connection

@@ -27,6 +27,7 @@ from spritz.client.same_machine import refuse_remote
 from spritz.client.sync import Connection, connect_address, connect_controller
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.rejection import Rejection
+from spritz.model.tokens import UseToken
 from spritz.runtime.sockets import unix_socket
 from spritz.wire.envelope import Failure, Hello, encode, encode_failure
 from tests.unit.client.conversation import (
@@ -398,6 +399,21 @@ def test_a_kept_connection_is_used_again_only_as_long_as_the_daemon_surely_keeps
         assert keeper.take(("here",)) is None
         with pytest.raises(ClientError):
             kept.call(Ask(), Answer)
+
+
+def test_a_connection_whose_token_was_refused_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper = sync.ConnectionCache()
+    monkeypatch.setattr(sync, "connection_cache", keeper)
+    monkeypatch.setenv("SLURM_JWT", "forged")
+    with serving({UseToken: refuse}) as server:
+        for _ in range(2):
+            with pytest.raises(RemoteError, match="Protocol authentication error"):
+                connect_controller(config(server.port))
+            assert keeper.descriptor() == -1
+
+
+def refuse(request: UseToken, call: Call) -> Rejection:
+    return Rejection(code="SLURM_PROTOCOL_AUTHENTICATION_ERROR")
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -19,15 +19,16 @@ def make(session: Session, words: list[str]) -> int:
     user, lifespan = "", None
     for word in words:
         key, _, value = word.partition("=")
-        if key.lower() == "username":
+        # Differs: Slurm takes an empty name, as of a variable that is not set, and signs a token that names no user.
+        if key.lower() == "username" and value:
             user = value
-        elif key.lower() == "lifespan":
+        elif key.lower() == "lifespan" and value:
             lifespan = _INFINITE if value.lower() == "infinite" else _seconds(value)
             if lifespan is None:
                 session.say(f"invalid lifespan={value}")
                 return 1
         else:
-            session.say(f"unexpected argument={word}")
+            session.say(f"Invalid option: `{word}`")
             return 1
     try:
         answer = session.call(MakeToken(user=user, lifespan_seconds=lifespan), Token)
