@@ -1,18 +1,27 @@
-"""What users of submitit, dask-jobqueue, simple_slurm, snakemake and psij do on Slurm, done here."""
+"""What users of submitit, dask-jobqueue, simple_slurm, snakemake, psij, MPI, Lightning and accelerate do on Slurm, done
+here; and a Slurm exporter."""
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from tests.e2e.cluster import until
+from tests.ports import free_port
 
 PYTHON = os.environ.get("SPRITZ_CLIENTS_PYTHON", "")
 BIN = Path(sys.executable).parent
+PROGRAMS = Path(__file__).parents[1] / "training/programs"
 
 pytestmark = [
     pytest.mark.skipif(not PYTHON, reason="the programs are not installed; `make clients` does that"),
@@ -186,3 +195,71 @@ def test_psij_runs_waits_for_and_cancels_jobs(site: Site) -> None:
         print(status.state.name, status.exit_code)
     """)
     assert found == ["COMPLETED 2 4", "CANCELED", "FAILED 3"]
+
+
+def processes(said: str) -> list[tuple[int, int, str]]:
+    """Number, total and node of each process, as the programs of the training tests print them."""
+    lines = [line.split() for line in said.splitlines() if line.startswith("process ")]
+    return sorted((int(words[1]), int(words[3]), words[5]) for words in lines)
+
+
+def test_mpi4py_finds_its_ranks_under_srun(site: Site) -> None:
+    program = str(PROGRAMS / "mpi_sum.py")
+    said = site.run("srun", "--mpi=pmi2", "-N2", "--ntasks-per-node=2", PYTHON, program)
+    assert [rank for rank, total, _ in processes(said) if total == 4] == [0, 1, 2, 3]
+    assert len({node for _, _, node in processes(said)}) == 2
+
+
+def test_lightning_trains_on_two_nodes_by_the_variables_of_slurm(site: Site) -> None:
+    """As in Lightning's own manual: sbatch with srun, which finds the addresses by itself."""
+    (site.work / "job.sh").write_text(f"#!/bin/bash\nsrun {PYTHON} {PROGRAMS / 'lightning_fit.py'}\n")
+    site.run("sbatch", "--wait", "-N2", "--ntasks-per-node=2", "-o", "out.txt", "job.sh")
+    ranks = processes((site.work / "out.txt").read_text())
+    assert [(rank, total) for rank, total, _ in ranks] == [(rank, 4) for rank in range(4)]
+    assert len({node for _, _, node in ranks}) == 2
+
+
+def test_accelerate_launches_on_two_nodes(site: Site) -> None:
+    """As in the examples of accelerate: a launcher on each node, told of the first node and of its own number."""
+    (site.work / "job.sh").write_text(f"""#!/bin/bash
+export LAUNCHER="accelerate launch --multi_gpu --num_processes 4 --num_machines $SLURM_NNODES \\
+    --mixed_precision no --dynamo_backend no --main_process_ip localhost --main_process_port {free_port()}"
+srun bash -c "$LAUNCHER --machine_rank \\$SLURM_NODEID {PROGRAMS / "accelerate_loop.py"}"
+""")
+    site.run("sbatch", "--wait", "-N2", "--ntasks-per-node=1", "-c2", "-o", "out.txt", "job.sh")
+    said = (site.work / "out.txt").read_text()
+    assert [(rank, total) for rank, total, _ in processes(said)] == [(rank, 4) for rank in range(4)], said
+    assert len({node for _, _, node in processes(said)}) == 2
+
+
+def test_an_exporter_counts_the_queue(site: Site) -> None:
+    """job-queue-exporter runs `squeue` itself, and always listens on port 8000."""
+    address = ("127.0.0.1", 8000)
+    with socket.socket() as probe:
+        if probe.connect_ex(address) == 0:
+            pytest.skip("port 8000 of this machine is in use")
+    for name, options in (("held", ["-H"]), ("runs", [])):
+        site.run("sbatch", "-J", name, *options, "-o", "/dev/null", "--wrap", "sleep 200")
+    queue = "squeue --all -h --format=%A,%j,%a,%g,%u,%P,%v,%D,%C,%T,%V,%M"
+    program = str(Path(PYTHON).with_name("main_exporter"))
+    exporter = subprocess.Popen([program, "--command", queue], env=site.environ, cwd=site.work)
+    try:
+        until(lambda: len(_jobs(address)) == 2, "both jobs are counted")
+        assert {family.labels["job_type"]: family.value for family in _jobs(address)} == {"RUNNING": 1, "PENDING": 1}
+    finally:
+        exporter.kill()
+        exporter.wait()
+
+
+def _jobs(address: tuple[str, int]) -> list[Sample]:
+    """The exporter's samples of jobs, as Prometheus reads them; none until it serves."""
+    try:
+        page = httpx.get(f"http://{address[0]}:{address[1]}/metrics", timeout=30).text
+    except httpx.TransportError:
+        return []
+    return [
+        sample
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name == "squeue_jobs"
+    ]
