@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -125,6 +126,10 @@ def test_sgather_brings_each_nodes_file_here_and_removes_it_there(cluster: Clust
     assert (done.stdout, (work / "local/f").exists(), list(work.glob("no.*"))) == (b"ok\n", False, [])
     done = run(cluster, "salloc", "-Q", "-N1", "sgather", "local/f", "no")
     assert (done.returncode, done.stderr.count(b"local/f: not a file that can be copied")) == (1, 1)
+    (work / "plain").touch()
+    done = run(cluster, "salloc", "-Q", "-N1", "sgather", "-k", "plain", "plain/x")
+    assert done.returncode == 1
+    assert re.fullmatch(rb"sgather: error: n1: can not write \S+/plain/x.n1: Not a directory\n", done.stderr)
 
 
 def test_sgather_needs_a_job_and_two_names(cluster: Cluster) -> None:

@@ -79,6 +79,11 @@ def test_steps_that_reserve_ports_wait_for_those_of_other_jobs(cluster: Cluster)
     assert waits.communicate(timeout=100)[0] == b"12000-12002\n"
     refused = run(cluster, "srun", "--resv-ports=7", "true")
     assert refused.stderr.endswith(b"Requires more ports than can be reserved\n")
+    mistyped = run(cluster, "srun", "--resv-ports=x", "true")
+    assert (mistyped.returncode, mistyped.stderr) == (
+        1,
+        b'srun: error: Invalid numeric value "x" for --resv-port.\n',
+    )
 
 
 def test_several_programs_run_in_one_step(cluster: Cluster) -> None:

@@ -97,7 +97,8 @@ def _gather(node: str, options: Values, source: str, destination: str, context: 
         except tarfile.ReadError:
             pass  # nothing came: the step says why
         except (OSError, tarfile.TarError) as error:
-            context.error(f"{node}: {error}")
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            context.error(f"{node}: can not write {path}: {why}")
             running.stdout.read()
             running.wait()
             return 1

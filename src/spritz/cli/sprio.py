@@ -83,7 +83,7 @@ def main(argv: list[str], context: Context) -> int:
         _say_options(options, sum(1 for key, _ in options_given if key == "verbose"), context)
     try:
         if "clusters" in options:
-            options["clusters"] = clusters.only(options["clusters"], context, said=clusters.source(options_given))
+            clusters.only(options["clusters"], context, said=clusters.source(options_given))
             options.pop("sibling", None)
             return _run(options, context)
         several: list[ControllerConfig] = []
@@ -122,8 +122,6 @@ def _run(options: dict[str, str], context: Context, several: Sequence[Controller
     if not any(pieces[0].weights.multifactor for pieces in answers.values()):
         context.err(_NOT_MULTIFACTOR)
         return 1
-    if "clusters" in options and "noheader" not in options:
-        context.out(f"CLUSTER: {options['clusters']}\n")
     listing.show(answers)
     return 0
 

@@ -36,6 +36,8 @@ OPTIONS: tuple[Row, ...] = (
     Row("json", "", "[=list|VERSION]", "full records as JSON"),
     Row("long", "l", "", "normalized usage too, levels and minutes"),
     Row("noheader", "n", "", "no headings"),
+    # Slurm's command takes it, though its manual page does not say so.
+    Row("", "h", "", "no headings", alias="noheader"),
     Row("parsable", "p", "", "fields separated by |, with one at the end"),
     Row("parsable2", "P", "", "fields separated by |"),
     Row("partition", "m", "", "the partitions of associations that have one"),

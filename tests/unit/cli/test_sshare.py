@@ -117,3 +117,8 @@ def test_json_has_every_association_with_its_figures(monkeypatch: pytest.MonkeyP
 def test_level_without_usage_is_infinite_in_json(monkeypatch: pytest.MonkeyPatch) -> None:
     found = json.loads(run(["--json", "-a", "-A", "f"], "fair", monkeypatch))["shares"]
     assert found["shares"][0]["fairshare"]["level"]["infinite"] is True
+
+
+def test_headings_are_left_out_by_either_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """22.05 takes -h, which its manual page does not name."""
+    assert run(["-h", "-a"], "fair", monkeypatch) == run(["-n", "-a"], "fair", monkeypatch) != ""

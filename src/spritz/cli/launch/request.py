@@ -109,7 +109,7 @@ def own_fields(options: Values, argv: list[str], context: Context, *, inside: bo
     }
     if "resv-ports" in options:
         count = options["resv-ports"]
-        fields["ports"] = nodecount.parse_count(count, "resv-ports", minimum=0) if count else 0
+        fields["ports"] = nodecount.parse_count(count, "--resv-port", minimum=0) if count else 0
     if "relative" in options:
         fields["relative"] = nodecount.parse_count(options["relative"], "relative", minimum=0)
     return fields
