@@ -4,6 +4,7 @@ here; and a Slurm exporter."""
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -203,9 +204,15 @@ def processes(said: str) -> list[tuple[int, int, str]]:
     return sorted((int(words[1]), int(words[3]), words[5]) for words in lines)
 
 
-def test_mpi4py_finds_its_ranks_under_srun(site: Site) -> None:
+@pytest.mark.parametrize("inside", [False, True])
+def test_mpi4py_finds_its_ranks_under_srun(site: Site, inside: bool) -> None:
+    """Also in a container of the machine's own files."""
+    if inside and not shutil.which("bwrap"):
+        pytest.skip("needs bubblewrap")
+    places = f"{PROGRAMS}:{PROGRAMS}:ro,{Path(PYTHON).parents[1]}:{Path(PYTHON).parents[1]}:ro"
+    container = ("--container-image=/", f"--container-mounts={places}") if inside else ()
     program = str(PROGRAMS / "mpi_sum.py")
-    said = site.run("srun", "--mpi=pmi2", "-N2", "--ntasks-per-node=2", PYTHON, program)
+    said = site.run("srun", "--mpi=pmi2", "-N2", "--ntasks-per-node=2", *container, PYTHON, program)
     assert [rank for rank, total, _ in processes(said) if total == 4] == [0, 1, 2, 3]
     assert len({node for _, _, node in processes(said)}) == 2
 
