@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +25,8 @@ import spritz.controller.metrics
 from spritz.controller.metrics.paths import METRICS
 from spritz.model.commands.job import Done, JobSubmitted
 from spritz.model.queries.daemons import Ping, Pong, Reconfigure
+from tests.e2e.cluster import Cluster, user_name
+from tests.e2e.commands import run
 from tests.e2e.controller_process import ControllerProcess, a_job, until
 from tests.ports import free_port
 
@@ -142,6 +146,30 @@ def test_promtool_takes_pages_and_rules(controller: ControllerProcess) -> None:
         ["promtool", "check", "rules", str(MONITORING / "alerts.yml")], capture_output=True, text=True, timeout=60
     )
     assert rules.returncode == 0, rules.stdout + rules.stderr
+
+
+@pytest.mark.slow
+def test_what_a_running_job_uses_is_told_while_it_runs() -> None:
+    """slurmd measures every five seconds, and sends what it measured with its heartbeats."""
+    cluster = Cluster(nodes=1, extra=ON)
+    try:
+        cluster.start()
+        program = "held = bytearray(64 << 20)\nwhile True: pass"
+        command = f"exec {shlex.quote(sys.executable)} -c {shlex.quote(program)}"
+        done = run(cluster, "sbatch", "--parsable", "-o", "/dev/null", "--wrap", command)
+        labels = f",account=,job_id={int(done.stdout)},user={user_name()}"
+
+        def told(path: str, name: str) -> float:
+            answer = httpx.get(f"http://127.0.0.1:{cluster.port}{path}", timeout=60)
+            return values(answer.text).get(name, 0.0)
+
+        until(lambda: told("/metrics/jobs-use", f"spritz_job_cpus_used{labels}") > 0.05, "the job is busy")
+        assert told("/metrics/jobs-use", f"spritz_job_memory_used_bytes{labels}") > 64 << 20
+        assert told("/metrics", f"spritz_user_cpus_used,username={user_name()}") > 0.05
+        run(cluster, "scancel", done.stdout.decode().strip())
+        until(lambda: not told("/metrics/jobs-use", f"spritz_job_memory_used_bytes{labels}"), "it has ended")
+    finally:
+        cluster.close()
 
 
 @pytest.mark.slow
