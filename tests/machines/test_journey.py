@@ -134,6 +134,7 @@ def test_tokens_are_limited(lan: Lan, alpha: Machine) -> None:
     eta = lan.machine("eta")
     once = alpha.out("spritz", "token", "create", "--uses", "1", "--role", "login", "--host", "other").split()
     assert "is for machine other, not eta" in eta.run(*once).stderr
+    brief = alpha.out("spritz", "token", "create", "--role", "login", "--lifetime", "1", "--host", "other").split()
     address, token = once[2], once[4]
     wrong = token[:12] + ("A" if token[12] != "A" else "B") + token[13:]
     assert "not one of this cluster's" in eta.run("spritz", "join", address, "--token", wrong).stderr
@@ -143,6 +144,11 @@ def test_tokens_are_limited(lan: Lan, alpha: Machine) -> None:
     alpha.out("spritz", "token", "revoke", number)
     assert "was revoked" in eta.run(*once).stderr
     assert alpha.run("spritz", "token", "create", "--lifetime", "never").returncode == 1
+    node = alpha.out("spritz", "token", "create", "--role", "node", "--uses", "1").split()
+    eta.out(*node)
+    assert "used 1 times" in lan.machine("xi").run(*node).stderr
+    eventually(lambda: "has expired" in eta.run(*brief).stderr, "the token expires", 90)
+    eta.out("spritz", "down")
 
 
 @pytest.mark.slow

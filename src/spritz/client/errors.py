@@ -16,12 +16,12 @@ class ClientError(SpritzError):
 
 
 class RemoteHost(ClientError):
-    """The host is another machine, and this one has no keys of a cluster that spans machines."""
+    """The host is another machine, and no daemon with keys of a cluster that spans machines runs on this one."""
 
     @classmethod
     def of_host(cls, host: str) -> RemoteHost:
         return cls(
-            f"{host} is another machine, and this machine has no key of the cluster",
+            f"{host} is another machine; here is no key of the cluster, or neither slurmd nor sackd runs",
             code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
             hint="`spritz join HOST --token T` makes this machine a member, as does the cluster's slurm.key next to "
             "slurm.conf; commands then speak to slurmd or sackd of this machine",
