@@ -17,7 +17,7 @@ Map
 `schema`            the tables, as SQLAlchemy Core has them; one column for each field of the records
 `migrations/`       Alembic scripts that upgrade a database of any released version to this one
 `associations/`     accounts, users, associations and QOS; shares and usage
-`configuration`     slurmdbd.conf as the daemon needs it
+`configuration`, `debug_flags`   slurmdbd.conf as the daemon needs it; DebugFlags: SQL statements in the log
 `engine`            URL -> SQLAlchemy engine with each database's options; error texts
 `database_lock`     which of two slurmdbds over one database serves (DbdBackupHost)
 `store`             the database: `ingest` (one transaction a batch), `register`, documents

@@ -18,7 +18,7 @@ Map
 `render`       values -> text of a slurm.conf
 `show`         what `scontrol show config` prints
 `reference`    the tables as documentation
-`alone`        one file by itself, for `spritz config check`
+`alone`        one file by itself, for `spritz config check`; `dynamic`: a node line outside any file
 `topology`, `topology_yaml`, `helpers`, `containers`, `oci`, `power`, `mcs`, `plugins`, `weights`   one subject each
 
 Everything but `files`, `load` and `alone` is pure. Units: seconds, minutes and MiB, as each key's kind says; `INFINITE`

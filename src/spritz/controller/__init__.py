@@ -18,15 +18,20 @@ Map
 `images`, `forked`  periodic images of the whole state, written by a forked child
 `recovery`, `state_directory`   from disk to state; `-c`, `-i`, and the check of the cluster's name
 `nodes`, `node_messages`   links to node daemons, heartbeats, silence; effects as messages
+`machines`, `peers`, `standby_users`   other machines that joined; requests to and through other controllers
+`federation`        federated jobs: what this controller owes other clusters, and what they ask of it
 `fanout`            messages for many nodes, through a tree of daemons (TreeWidth)
 `scheduler`         runs scheduling passes and applies their plans
 `pacing`            when the next pass runs: a pure policy with a table of transitions
 `plan_slices`       a plan in slices of bounded work, so that requests are answered while a large one is applied
 `outbox`            sends the journal's groups to slurmdbd, and keeps them until stored; `jobcomp`: JobCompType
-`mail`, `mail_text` `--mail-type`: when MailProg runs, and its arguments
+`mail`, `mail_text`, `mail_limits`   `--mail-type`: when MailProg runs, and its arguments
 `shares`, `usage_from_accounting`   fair share, every PriorityCalcPeriod; usage by accounting's records
-`forecasts`, `diagnostics`   current priorities and expected starts of pending jobs; figures for sdiag
-`site_programs`, `power_programs`, `reservation_programs`   site programs that run here as SlurmUser
+`forecasts`, `estimates`   current priorities and expected starts of pending jobs, those of held jobs when asked
+`diagnostics`, `scheduling_log`, `debug_flags`   figures for sdiag; SlurmSchedLogFile; DebugFlags
+`site_programs`, `power_programs`, `reservation_programs`   site programs that run here as SlurmUser; `job_facts` are
+                    their variables
+`rate_limits`, `reconfigure_overrides`   limits on users' requests; changes by scontrol that a reconfiguration keeps
 `plugins/`          JobSubmitPlugins: site code that checks and changes submissions and updates
 `metrics/`          pages for Prometheus, and health checks, on the same port
 `triggers`, `listeners`   programs of strigger; parts of the controller that follow events

@@ -12,7 +12,7 @@
 `eligibility`, `priority`, `rights`, `licenses`, `exit_status`, `flags`    small rules that several decisions share
 `policy`         accounting's policy in the state; `charges` what a job counts towards limits; `shares` how guarantees
                  stand
-`het`            heterogeneous jobs; `reservations`, `power`: when they fall due
+`het`            heterogeneous jobs; `siblings` of federated jobs; `reservations`, `power`: when they fall due
 `step_layout`, `job_nodes`, `step_shares`, `step_ports`, `binding`    where a step's tasks go in its job's allocation
 `invariants`     what must always hold of the state
 

@@ -7,7 +7,8 @@ Map
 ---
 `numbers`       Slurm's reserved numbers, and error numbers as names
 `description`   a request as plugins see it: names of job_desc_msg_t, values that are not given as NO_VAL
-`fields`        the table behind it: what each name reads and writes of a JobSpec; `notations` the texts in it
+`fields`        the table behind it: what each name reads and writes of a JobSpec; `kinds` of values; `notations` the
+                texts in it
 `records`       jobs, partitions and reservations as plugins see them
 `answer`        what a plugin answers: a number, lines for the user, lines for the log
 `builtin`       all_partitions, defaults, logging, partition, pbs, require_timelimit, throttle

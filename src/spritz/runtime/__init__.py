@@ -23,6 +23,9 @@ Map
 `daemonize`    `daemonize() -> Startup`, `foreground()`; `Startup.serves()` lets the starting command return
 `systemd`      `ServiceManager`: `ready()`, which `--systemd` requires, and `alive()` for its watchdog
 `privilege`    `become(user)`, `lookup_user`, `is_root()`: drop to SlurmUser
+`daemon_command`, `daemon_options`, `service`   what all daemons' commands have in common, up to a serving process
+`authority`, `tls`, `munge`   the cluster's own certificates, TLS between machines, or the site's munge
+`srv`, `ports`, `zone`, `programs`   DNS SRV records; lasting TCP ports; the offset from UTC; site programs
 
 Requests and responses are one layer up, above `wire`: `client.channel` and `client.server` for daemons.
 """

@@ -5,4 +5,5 @@
 `studies`  models of published studies, which do not use the core
 `command`  the command line; `swf_run`, `gang_run`, `pods_run` and `config_run` are its four forms
 `measures` waits, slowdown, utilisation; `course` use and queue over time; `report` tables, breakdowns and JSON
+`files`    checks that output can be written before a run; `progress` a bar on a terminal
 """

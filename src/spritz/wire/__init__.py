@@ -27,6 +27,7 @@ Entry points
 `versions`  `hello(role)`, `negotiate(hello) -> int`, `VERSION`
 `bounded`   `checker(T)`: checks that values of a request are within their ranges (`model.bounds`)
 `unknown_fields`   `unknown_field(value, body)`: finds fields that the receiver does not know
+`non_utf8`  `encodable(value)`: texts that are not UTF-8, made ready for a message
 `credential` of users and launches between machines: `seal`, `unseal`, `Taken`; each refusal has a kind
 `requests`  `RequestDecoder({T, …}).decode(request) -> Struct`: the receiver's table from kind to type
 
@@ -37,5 +38,5 @@ may be added with defaults, and unknown ones are ignored, so peers one release a
 requests that change stored state (`exact = True`) are refused if they have unknown fields. Any other change must
 raise `VERSION`. `Hello`, `Response` and `Failure` never change in a way that an older peer could not read.
 
-Test it with `pytest tests/unit/wire tests/property/wire`; `python -m benchmarks.wire` measures it.
+Test it with `pytest tests/unit/wire tests/property/test_strangers.py`; `python -m benchmarks.wire` measures it.
 """

@@ -12,6 +12,7 @@ groups, the time, the key of a script. Policy is the core's, and is not decided 
 `changes`    events as subscribers see them: public fields, and PrivateData
 `shares`, `fairshare`, `priorities`, `reservations`   more queries; `explain`, `will_run` work on a forked copy
 `rows`, `row_cache`   rows of listings, cached in encoded form; `private` what PrivateData hides
+`limit_usage`, `crontab`   limits and their use (scontrol show assoc_mgr); reading crontabs
 `dynamic`    dynamic nodes, which slurm.conf does not have
 `filters`    which jobs a `JobFilter` means
 `deferred`   requests that wait for an event: a start, an end, a free step

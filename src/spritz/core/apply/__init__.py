@@ -1,6 +1,7 @@
 """Event -> state. Never refuses, never reads a clock, never emits effects. Only this package changes a `State`.
 
-`APPLIERS` maps every kind of event to its function; a test checks that it is complete.
+One file per noun, as in `model.events`: `job`, `step`, `cluster` (nodes and partitions too), `reservation`, `crontab`,
+`trigger`. `APPLIERS` maps every kind of event to its function; a test checks that it is complete.
 """
 
 from __future__ import annotations

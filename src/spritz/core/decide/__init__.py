@@ -2,6 +2,18 @@
 
 A decision reads the state through its `DecisionContext` and records events there. It never changes the state itself,
 never reads a clock, and checks everything before it records the first event.
+
+Map
+---
+Before the start   `submit`, checked by `spec`, `access`, `accounts`, `memory` and `fit`; `arrays`, `dependency`,
+                   `crontab`, `siblings` (federations); `update`, `hold`, `top`; `accrue` (age priority)
+Start              `plan` checks what the scheduler proposes and carries it out: `start`, `het_start`; `preempt`, with
+                   `reclaim` for guarantees; `freed_state` is the state as it would be without some jobs
+Until it runs      `powering`, `changing`, `changed`, `rebooting` and `wake` (its nodes), `prolog`, `script`
+While it runs      `steps`, `reports` (of node daemons), `suspend`, `gang` (time slices), `minutes`
+End                `ending` is the only way out; `cancel`, `requeue`, `node_failure`
+Nodes              `registration`, `nodes`, `dynamic`, `power` (power saving)
+Other              `cluster`, `reservation` with `reserve`, `reserve_gres` and `replenish`; `trigger`; `due` (`Tick`)
 """
 
 from __future__ import annotations

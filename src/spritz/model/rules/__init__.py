@@ -12,6 +12,8 @@ Map
 `reservation_use`    which reservations a job may run in, and which keep it off
 `licenses`           which licenses a job gets
 `default_memory`     what memory a job gets that asks for none
+`whole_nodes`        what it holds at least if it gets whole nodes
+`components`         whether components of a heterogeneous job may share a node
 `node_shape`         what a node could give if it were empty
 `node_use`           what its jobs hold of it, and whether one more share fits
 `access`             whether accounting and the lists of a partition let it in
