@@ -28,9 +28,9 @@ def end_runaway(engine: Engine, cluster: str, numbers: tuple[int, ...]) -> list[
     jobs, steps = schema.jobs, schema.steps
     with database_errors(), engine.begin() as connection:
         cluster_id = connection.execute(select(schema.clusters.c.id).where(schema.clusters.c.name == cluster)).scalar()
-        here = (jobs.c.cluster_id == cluster_id, jobs.c.number.in_(numbers), jobs.c.ended_at == 0.0)
+        conditions = (jobs.c.cluster_id == cluster_id, jobs.c.number.in_(numbers), jobs.c.ended_at == 0.0)
         columns = (jobs.c.number, jobs.c.job_id, jobs.c.started_at, jobs.c.submitted_at)
-        rows = connection.execute(select(*columns).where(*here)).all()
+        rows = connection.execute(select(*columns).where(*conditions)).all()
         matching = [(row.number, row.job_id) for row in rows]
         since = min((row.started_at or row.submitted_at for row in rows), default=1e12)
         end = case(
@@ -40,7 +40,9 @@ def end_runaway(engine: Engine, cluster: str, numbers: tuple[int, ...]) -> list[
         )
         started = case((jobs.c.started_at > 0.0, jobs.c.started_at), else_=end)
         connection.execute(
-            update(jobs).where(*here).values(state="COMPLETED", ended_at=end, started_at=started, suspended_at=0.0)
+            update(jobs)
+            .where(*conditions)
+            .values(state="COMPLETED", ended_at=end, started_at=started, suspended_at=0.0)
         )
         connection.execute(
             update(steps)

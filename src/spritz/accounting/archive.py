@@ -284,8 +284,8 @@ def _put(connection: Connection, name: str, rows: list[dict[str, Any]]) -> int:
     names = [c.name for c in table.columns if c.name != "id"] if name == "transactions" else _keys(table)
     columns = [table.c[name] for name in names]
     rows_by_key = {tuple(row[name] for name in names): row for row in rows}
-    there = connection.execute(select(*columns).where(tuple_(*columns).in_(list(rows_by_key))))
-    for row in there:
+    stored = connection.execute(select(*columns).where(tuple_(*columns).in_(list(rows_by_key))))
+    for row in stored:
         rows_by_key.pop(tuple(row), None)
     fresh = [{key: value for key, value in row.items() if key != "id"} for row in rows_by_key.values()]
     if fresh:

@@ -146,14 +146,14 @@ class _Reading:
         """As `_parts`, for many job ids: first finds the existing ones, as databases take thousands of parameters, not
         millions.
         """
-        here = _jobs.cluster_id == self._cluster_id
-        last = connection.execute(select(func.max(_jobs.job_id)).where(here)).scalar() or 0
+        in_cluster = _jobs.cluster_id == self._cluster_id
+        last = connection.execute(select(func.max(_jobs.job_id)).where(in_cluster)).scalar() or 0
         ids = sorted({pick.job_id for pick in self._query.picks if pick.job_id <= last})
         numbers: set[tuple[int, int]] = set()
         for column in (_jobs.job_id, _jobs.array_job_id, _jobs.het_job_id):
             for start in range(0, len(ids), NAMED_MAX):
-                some = column.in_(_written(ids[start : start + NAMED_MAX]))
-                rows = connection.execute(select(_jobs.job_id, _jobs.number).where(here, some))
+                among = column.in_(_written(ids[start : start + NAMED_MAX]))
+                rows = connection.execute(select(_jobs.job_id, _jobs.number).where(in_cluster, among))
                 numbers.update((row[0], row[1]) for row in rows)
         places = [place for _, place in sorted(numbers)]
         query = replace(self._query, picks=())
@@ -192,16 +192,17 @@ class _Reading:
             return
         # On a second connection: the first is in the middle of a stream.
         with self._engine.connect() as connection:
-            for some in self._portions(connection, jobs):
+            for portion in self._portions(connection, jobs):
                 by_number: dict[int, list[StepRecord]] = {}
                 statement = select(schema.steps).where(
-                    _steps.cluster_id == self._cluster_id, _steps.number.in_([job.number for job in some])
+                    _steps.cluster_id == self._cluster_id, _steps.number.in_([job.number for job in portion])
                 )
                 for row in connection.execute(statement):
                     step = step_of(row)
                     by_number.setdefault(step.number, []).append(step)
                 yield [
-                    JobWithSteps(job=job, steps=sorted(by_number.get(job.number, ()), key=_step_order)) for job in some
+                    JobWithSteps(job=job, steps=sorted(by_number.get(job.number, ()), key=_step_order))
+                    for job in portion
                 ]
 
     def _portions(self, connection: Connection, jobs: list[JobRecord]) -> Iterator[list[JobRecord]]:

@@ -100,13 +100,13 @@ class Configuration(Struct, frozen=True, kw_only=True):
     def own_host(self, name: str) -> tuple[int, str]:
         """Index and name of this process's SlurmctldHost: `name`, or this machine's. Raises SpritzError."""
         hosts = self.loaded.settings.hosts
-        here = socket.gethostname()
-        names = (name,) if name else (here, here.partition(".")[0])
+        host_name = socket.gethostname()
+        names = (name,) if name else (host_name, host_name.partition(".")[0])
         for index, host in enumerate(hosts):
             if host.name in names or (not name and (len(hosts) == 1 or host.address in names)):
                 return index, host.name
         raise SpritzError(
-            f"This host ({name or here}) not a valid controller",
+            f"This host ({name or host_name}) not a valid controller",
             hint=f"{self.path} has SlurmctldHost={','.join(host.name for host in hosts)}; -N NAME says which one it is",
         )
 

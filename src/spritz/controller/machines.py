@@ -563,8 +563,8 @@ def _read_files(path: str, names: tuple[str, ...]) -> dict[str, bytes]:
     directory = os.path.dirname(os.path.abspath(path))
     contents = {}
     for name in (path, *names):
-        here, base = os.path.split(os.path.abspath(name))
-        if here != directory or not _NAME.match(base):
+        folder, base = os.path.split(os.path.abspath(name))
+        if folder != directory or not _NAME.match(base):
             continue
         try:
             with open(name, "rb") as file:

@@ -312,9 +312,9 @@ class NodeLinks:
         only from there.
         """
         address, port = self._where.get(channel, ("", 0))
-        here = channel.pipe.machine is None and self._context.machines is not None
+        is_local = channel.pipe.machine is None and self._context.machines is not None
         until = self._alone.get(channel, 0.0)
-        alone = here or not address or not port or until > self._context.clock.monotonic()
+        alone = is_local or not address or not port or until > self._context.clock.monotonic()
         return fanout.Daemon(address=address, port=port, nodes=tuple(nodes), alone=alone)
 
     async def _forward(

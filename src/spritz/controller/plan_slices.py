@@ -40,7 +40,7 @@ def slices(plan: Plan, state: State) -> list[Plan]:
     middle = Plan(
         starts=starts.pop() if starts else (), preemptions=plan.preemptions, notes=notes.pop(0) if notes else ()
     )
-    return [*(Plan(starts=some) for some in starts), middle, *(Plan(notes=some) for some in notes)]
+    return [*(Plan(starts=part) for part in starts), middle, *(Plan(notes=part) for part in notes)]
 
 
 def _slices_of_starts(starts: tuple[PlannedStart, ...], state: State) -> Iterator[tuple[PlannedStart, ...]]:

@@ -228,8 +228,8 @@ class SchedulerDriver:
         self._note(ParametersChanged(self._policy))
         if not self._context.machine.state.rules.guarantees:
             return
-        for tres, guaranteed, there in beyond_cluster(self._context.machine.state):
-            self._context.log.warning("guarantees.too_many", tres=tres, guaranteed=guaranteed, there=there)
+        for tres, guaranteed, available in beyond_cluster(self._context.machine.state):
+            self._context.log.warning("guarantees.too_many", tres=tres, guaranteed=guaranteed, there=available)
 
     def _note(self, event: PacingEvent) -> None:
         self._pacer.note(event, self._context.clock.monotonic())
@@ -274,8 +274,8 @@ class SchedulerDriver:
             self._settle_timer.cancel()
         profile = self._projection.profile
         profile.settle(sorted(profile.stale)[:SETTLED_AT_ONCE])
-        many = len(profile.stale) > MANY_STALE and not self._stopped
-        self._settle_timer = self._loop.call_later(SETTLE_PAUSE_SECONDS, self._settle_some) if many else None
+        is_long = len(profile.stale) > MANY_STALE and not self._stopped
+        self._settle_timer = self._loop.call_later(SETTLE_PAUSE_SECONDS, self._settle_some) if is_long else None
 
     # Turns
 

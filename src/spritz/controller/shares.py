@@ -104,8 +104,8 @@ class Shares:
 
     def refresh(self) -> None:
         """Before priorities are displayed: make fair share in them current, or a few seconds old."""
-        few = len(self._context.machine.state.rules.policy.associations) <= INLINE_MAX
-        if few and not 0 <= self._context.clock.now() - self.at < SHOWN_SECONDS:
+        is_short = len(self._context.machine.state.rules.policy.associations) <= INLINE_MAX
+        if is_short and not 0 <= self._context.clock.now() - self.at < SHOWN_SECONDS:
             self._reckon()
 
     def _reckon(self) -> None:

@@ -186,10 +186,12 @@ class TriggerWatch:
         if not configuration.text("AccountingStorageType").endswith("slurmdbd"):
             return
         channel = self._context.recorded.channel
-        there = channel is not None and channel.is_open
-        if (self._database is not None and there is not self._database) or (self._database is None and not there):
-            self._happened["primary_slurmdbd_resumed_operation" if there else "primary_slurmdbd_failure"] = set()
-        self._database = there
+        is_connected = channel is not None and channel.is_open
+        if (self._database is not None and is_connected is not self._database) or (
+            self._database is None and not is_connected
+        ):
+            self._happened["primary_slurmdbd_resumed_operation" if is_connected else "primary_slurmdbd_failure"] = set()
+        self._database = is_connected
 
     # Pulling
 

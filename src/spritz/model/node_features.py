@@ -66,9 +66,9 @@ def _ways(tree: Constraint) -> tuple[tuple[str, ...], ...]:
 def _excluded(policy: FeaturePolicy, way: Collection[str]) -> list[str]:
     """Features of it that exclude each other."""
     for group in policy.exclusive:
-        both = [name for name in group if name in way]
-        if len(both) > 1:
-            return both
+        clashing = [name for name in group if name in way]
+        if len(clashing) > 1:
+            return clashing
     return []
 
 

@@ -64,11 +64,11 @@ def _operated(book: Book, puts: Sequence[Record], drops: Sequence[Record]) -> bo
 def _own_defaults(book: Book, name: str, puts: Sequence[Record]) -> bool:
     """Whether it only changes the user's own default account, QOS or wckey."""
     people = {user.name: user for user in book.users if user.name == name}
-    there = {association.id: association for association in book.associations if association.user == name}
+    present = {association.id: association for association in book.associations if association.user == name}
     for record in puts:
         same: Record | None = None
-        if isinstance(record, Association) and record.id in there:
-            same = replace(there[record.id], is_default=record.is_default, default_qos=record.default_qos)
+        if isinstance(record, Association) and record.id in present:
+            same = replace(present[record.id], is_default=record.is_default, default_qos=record.default_qos)
         elif isinstance(record, User) and record.name in people:
             same = replace(people[record.name], default_wckey=record.default_wckey)
         if same != record:

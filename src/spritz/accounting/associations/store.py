@@ -226,9 +226,9 @@ def _edit(connection: Connection, book: Book, request: EditBook, actor: str, now
     for record in request.drops:
         deleted.drop(connection, record, now)
     for kind in tables.TABLES:
-        some = [deleted.row_of(record, now) for record in puts if type(record) is kind]
-        if some:
-            upsert(connection, tables.TABLES[kind], some)
+        rows_of_kind = [deleted.row_of(record, now) for record in puts if type(record) is kind]
+        if rows_of_kind:
+            upsert(connection, tables.TABLES[kind], rows_of_kind)
     if rows:
         connection.execute(insert(tables.transactions), rows)
     done = connection.execute(

@@ -167,8 +167,10 @@ class _Predicate:
     def _place_fits(self, job: Job) -> bool:
         if self.partitions:
             # A pending job belongs to each partition that it requests.
-            there = job.spec.partitions if job.state is JobState.PENDING and job.spec.partitions else (job.partition,)
-            if self.partitions.isdisjoint(there):
+            partitions_of_job = (
+                job.spec.partitions if job.state is JobState.PENDING and job.spec.partitions else (job.partition,)
+            )
+            if self.partitions.isdisjoint(partitions_of_job):
                 return False
         if self.nodes:
             return job.allocation is not None and not self.nodes.isdisjoint(job.allocation.names)

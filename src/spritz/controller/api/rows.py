@@ -39,17 +39,17 @@ def row_of(record: type[Struct], paths: tuple[str, ...]) -> Callable[[Any], Row]
 
 def _check(record: type[Struct], path: str) -> bool:
     """Whether the path goes through a value that may be None. Raises SpritzError for an invalid path."""
-    here: type[Struct] | None = record
+    struct: type[Struct] | None = record
     optional = False
     parts = path.split(".")
     for place, part in enumerate(parts):
-        if here is None or part.startswith("_"):
+        if struct is None or part.startswith("_"):
             raise _unknown(record, path)
-        if part in here.__struct_fields__:
-            here, may_be_none = _struct_in(_hints(here)[part])
+        if part in struct.__struct_fields__:
+            struct, may_be_none = _struct_in(_hints(struct)[part])
             optional = optional or (may_be_none and place < len(parts) - 1)
-        elif isinstance(getattr(here, part, None), property) and place == len(parts) - 1:
-            here = None
+        elif isinstance(getattr(struct, part, None), property) and place == len(parts) - 1:
+            struct = None
         else:
             raise _unknown(record, path)
     return optional

@@ -108,8 +108,8 @@ def estimate(context: Context, command: SubmitJob | SubmitHetJob, caller: Caller
     whole = [freed(job, now) for job in queued]
     now = max(now, *(_reservation_begins(state.reservations, job.spec, now) for job in whole))
     projection = Projection()
-    there = [state.jobs[number] for number in (*state.running, *state.completing)]
-    jobs = [*(job for job in there if not job.ends_at or job.ends_at > now), *whole]
+    present = [state.jobs[number] for number in (*state.running, *state.completing)]
+    jobs = [*(job for job in present if not job.ends_at or job.ends_at > now), *whole]
     projection.reset(jobs, state.nodes.values(), state.partitions.values(), state.settings, state.reservations.values())
     put_policy(projection, state.rules.policy)
     projection.follow_minutes(state.minutes)

@@ -95,8 +95,8 @@ def _fill(context: DecisionContext) -> None:
         room = accrual_room(_job_limits(context, job), state.ledger) if limited else count
         if room <= 0:
             continue
-        few = count > room
-        for number in single_out(context, job_id, lowest_tasks(job, room)) if few else [job_id]:
+        is_split = count > room
+        for number in single_out(context, job_id, lowest_tasks(job, room)) if is_split else [job_id]:
             context.record(events.JobAccrued(at=context.now, job_id=number, since=context.now))
         push(keys)
 

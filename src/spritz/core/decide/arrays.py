@@ -63,13 +63,13 @@ def missing_tasks(state: State, target: JobTarget) -> str:
     named = mask_or_none(target.tasks)
     if not named & (named - 1):
         return ""
-    there, waiting = [], 0
+    present, waiting = [], 0
     for selected in select(state, target):
         if selected.job.array is not None:
             waiting = mask_of(selected.job.array.pending)
         elif selected.job.array_task_id is not None:
-            there.append(selected.job.array_task_id)
-    return format_ids(named & ~waiting & ~tasks_mask(there))
+            present.append(selected.job.array_task_id)
+    return format_ids(named & ~waiting & ~tasks_mask(present))
 
 
 def _components(state: State, job: Job, component: int | None) -> list[Selected]:

@@ -98,11 +98,11 @@ def _wanted(state: State, job: Job, tie: Federated) -> list[str]:
         return []
     federation, cluster = state.rules.federation, state.settings.cluster_name
     new = () if tie.lock else viable(federation, job.spec)
-    here = {sibling.cluster for sibling in tie.siblings if may_keep(member(federation, sibling.cluster), job.spec)}
+    keeping = {sibling.cluster for sibling in tie.siblings if may_keep(member(federation, sibling.cluster), job.spec)}
     return [
         other.cluster
         for other in federation
-        if other.cluster != cluster and (other.cluster in new or other.cluster in here)
+        if other.cluster != cluster and (other.cluster in new or other.cluster in keeping)
     ]
 
 
@@ -190,20 +190,20 @@ def take_report(context: DecisionContext, command: ReportSibling) -> SiblingAnsw
     job, tie, entry = _entry(context.state, command.job_id, command.cluster, command.copy)
     if job is None or tie is None or entry is None or job.state is not JobState.PENDING:
         return SiblingAnswer()
-    what = command.phase.partition(":")[0]
-    if what == "pending":
+    phase = command.phase.partition(":")[0]
+    if phase == "pending":
         if command.restart_count > job.restart_count:
             _queued_again(context, job, replace(tie, lock="", runs_on=""), command)
         return SiblingAnswer()
     if command.restart_count < job.restart_count:
         return SiblingAnswer()  # it was sent before what is known already
-    if tie.lock != command.cluster and what == "started":
+    if tie.lock != command.cluster and phase == "started":
         return SiblingAnswer()
     if tie.lock != command.cluster:
         # It was ended before it ran: this cluster gets no other copy.
         refused = replace(entry, state=SiblingState.REFUSED, reason=command.reason or command.state.value)
         _put(context, job, with_entry(tie, refused))
-    elif what == "started":
+    elif phase == "started":
         started = replace(job, flags=int(job.flags | JobFlag.REVOKED))
         _put(context, started, replace(tie, runs_on=command.cluster))
     else:

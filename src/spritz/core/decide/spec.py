@@ -77,8 +77,10 @@ def _open_name(state: State, name: str) -> str:
     return partition.name if partition is not None and queues_jobs(partition) else name
 
 
-def check_submission(context: DecisionContext, spec: JobSpec, *, there: bool = False) -> tuple[list[Partition], Reason]:
-    """Check everything that a new job's spec must satisfy. If the job is `there` already, its partitions may be closed.
+def check_submission(
+    context: DecisionContext, spec: JobSpec, *, queued: bool = False
+) -> tuple[list[Partition], Reason]:
+    """Check everything that a new job's spec must satisfy. The partitions of a `queued` job may be closed.
 
     Returns its partitions and the reason for which it waits all the same (or NONE).
     """
@@ -97,7 +99,7 @@ def check_submission(context: DecisionContext, spec: JobSpec, *, there: bool = F
     if spec.reboot:
         _check_reboot(context)
     _check_access(state, spec, partitions, context.caller)
-    return partitions, _check_limits(state, spec, partitions, there)
+    return partitions, _check_limits(state, spec, partitions, queued)
 
 
 def _check_reboot(context: DecisionContext) -> None:
@@ -374,7 +376,7 @@ def check_access(partition: Partition, spec: JobSpec, caller: Caller) -> None:
         raise Refused("ESLURM_ACCESS_DENIED")
 
 
-def _check_limits(state: State, spec: JobSpec, partitions: list[Partition], there: bool) -> Reason:
+def _check_limits(state: State, spec: JobSpec, partitions: list[Partition], queued: bool) -> Reason:
     """Check states, limits and sizes of the partitions.
 
     With EnforcePartLimits=NO a job that exceeds a limit waits, and this is its reason.
@@ -382,7 +384,7 @@ def _check_limits(state: State, spec: JobSpec, partitions: list[Partition], ther
     refusals: list[Refused] = []
     reasons: list[Reason] = []
     for partition in partitions:
-        if not queues_jobs(partition) and not there:
+        if not queues_jobs(partition) and not queued:
             refusals.append(Refused("ESLURM_PARTITION_NOT_AVAIL"))
             continue
         # A held job is checked when it is released, as in Slurm.

@@ -290,7 +290,7 @@ def _pending_again(context: DecisionContext, job: Job, spec: JobSpec, changes: d
     spec = with_counted_memory(context.state, spec)
     if changes.keys() & {"account", "qos", "wckey", "partitions"}:
         spec = with_account(context.state, spec)
-    partitions, waits = check_submission(context, spec, there="partitions" not in changes)
+    partitions, waits = check_submission(context, spec, queued="partitions" not in changes)
     spec = replace(spec, partitions=tuple(partition.name for partition in partitions))
     if changes.keys() & {"account", "qos", "partitions"} and not is_operator(context):
         check_move(context.state, job, spec)

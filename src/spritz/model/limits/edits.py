@@ -57,8 +57,10 @@ def account_associations(
     book: Book, names: Iterable[str], clusters: Sequence[str], parent: str, template: Template
 ) -> list[Association]:
     """New associations of accounts below `parent`, on each cluster where the account has none."""
-    there = account_places(book)
-    places = [(cluster, name) for name in dict.fromkeys(names) for cluster in clusters if (cluster, name) not in there]
+    present = account_places(book)
+    places = [
+        (cluster, name) for name in dict.fromkeys(names) for cluster in clusters if (cluster, name) not in present
+    ]
     return [
         replace(template(cluster, parent), id=-number, cluster=cluster, account=name, parent=parent)
         for number, (cluster, name) in enumerate(places, 1)
@@ -87,14 +89,14 @@ def user_associations(
     """
     accounts = tuple(dict.fromkeys(accounts))
     places = account_places(book)
-    there = {(entry.cluster, entry.account, entry.user, entry.partition) for entry in book.associations}
+    present = {(entry.cluster, entry.account, entry.user, entry.partition) for entry in book.associations}
     with_default = {(entry.cluster, entry.user) for entry in book.associations if entry.user and entry.is_default}
     added: list[Association] = []
     for user in users:
         for account in accounts:
             for cluster in clusters:
                 for partition in partitions:
-                    if (cluster, account) not in places or (cluster, account, user, partition) in there:
+                    if (cluster, account) not in places or (cluster, account, user, partition) in present:
                         continue
                     is_default = (cluster, user) not in with_default and account == default_account
                     if is_default:
@@ -108,13 +110,13 @@ def user_associations(
 
 def new_wckeys(book: Book, users: Iterable[str], names: Sequence[str], clusters: Sequence[str]) -> list[WcKey]:
     """Workload characterization keys that the book lacks."""
-    there = {(key.cluster, key.name, key.user) for key in book.wckeys}
+    present = {(key.cluster, key.name, key.user) for key in book.wckeys}
     return [
         WcKey(cluster=cluster, name=name, user=user)
         for user in users
         for name in names
         for cluster in clusters
-        if (cluster, name, user) not in there
+        if (cluster, name, user) not in present
     ]
 
 

@@ -85,7 +85,7 @@ class Rules:
         #: TRES of the cluster (by "") and of partitions, if a QOS has the flag Relative
         self.totals = dict(totals or {})
         self.partition_qos = {name: qos for name, qos in (partition_qos or {}).items() if qos}
-        self.weights = {name: some for name, some in (weights or {}).items() if some}
+        self.weights = {name: pairs for name, pairs in (weights or {}).items() if pairs}
         self.largest = largest
         self.qos = self._kept.qos
         self.wckeys = self._kept.wckeys

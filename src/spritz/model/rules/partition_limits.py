@@ -39,14 +39,14 @@ def exceeded(spec: JobSpec, partition: Partition, settings: ClusterSettings, lif
 
 def too_few_nodes(size: Size, partition: Partition, lifted: Collection[str]) -> bool:
     """Whether the job can have only fewer nodes than MinNodes."""
-    few = size.nodes_max is not None and size.nodes_max < partition.min_nodes
-    return few and flags.PARTITION_MIN_NODES not in lifted
+    too_few = size.nodes_max is not None and size.nodes_max < partition.min_nodes
+    return too_few and flags.PARTITION_MIN_NODES not in lifted
 
 
 def too_many_nodes(size: Size, partition: Partition, lifted: Collection[str]) -> bool:
     """Whether the job asks for more nodes than MaxNodes. As in Slurm, the upper end of a range counts."""
-    many = max(size.nodes_min, size.nodes_max or 0) > partition.max_nodes
-    return many and flags.PARTITION_MAX_NODES not in lifted
+    too_many = max(size.nodes_min, size.nodes_max or 0) > partition.max_nodes
+    return too_many and flags.PARTITION_MAX_NODES not in lifted
 
 
 def too_much_memory(spec: JobRequest, partition: Partition, settings: ClusterSettings) -> tuple[str, int, int] | None:

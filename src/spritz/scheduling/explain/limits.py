@@ -286,11 +286,11 @@ def _switches(view: PlanView, job: Job, record: JobRecord, requests: tuple[Reque
         return
     free = [structs.replace(request, switches=0) for request in requests]
     fits = (place(view.table, candidate, view.snapshot.eligibility) is not None for candidate in free)
-    few = count(asked, "leaf switch", "leaf switches")
+    switches = count(asked, "leaf switch", "leaf switches")
     yield Limit(
         kind="Switches",
         subject=str(asked),
-        text=f"it waits for nodes of at most {few} (--switches) before it takes any",
+        text=f"it waits for nodes of at most {switches} (--switches) before it takes any",
         holds=record.id not in view.starts and any(fits),
         asked=asked,
         at=until,

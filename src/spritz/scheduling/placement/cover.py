@@ -36,8 +36,8 @@ def _largest(sizes: Sequence[Size], count_max: int, tasks: int, gpus: int, share
     """The largest nodes if size is `share` of the task sum plus the remaining share of the GPU sum."""
 
     def rank(position: int) -> tuple[float, int]:
-        here, devices = sizes[position]
-        part = share * min(here / max(tasks, 1), 1.0) + (1 - share) * min(devices / max(gpus, 1), 1.0)
+        node_tasks, devices = sizes[position]
+        part = share * min(node_tasks / max(tasks, 1), 1.0) + (1 - share) * min(devices / max(gpus, 1), 1.0)
         return (-part, position)
 
     chosen: list[int] = []
@@ -68,12 +68,12 @@ def _search(sizes: Sequence[Size], useful: Sequence[int], count_max: int, tasks:
     # Sums are cut off at what is asked for, which keeps the table small.
     best: dict[tuple[int, int], tuple[int, Chain]] = {(0, 0): (0, None)}
     for position in useful:
-        here, devices = sizes[position]
+        node_tasks, devices = sizes[position]
         # A copy of the entries, so that this node is added to each of them once.
         for (count, total), (most, chain) in list(best.items()):
             if count == count_max:
                 continue
-            state = (count + 1, min(tasks, total + here))
+            state = (count + 1, min(tasks, total + node_tasks))
             more = min(gpus, most + devices)
             if more > best.get(state, (-1, None))[0]:
                 best[state] = (more, (position, chain))

@@ -99,9 +99,9 @@ def _for_need(fabric: Fabric, room: LeafCapacity, need: Size, must: Sequence[int
         suitable = []
         for switch, leaves in below.items():
             if fabric.levels[switch] == level:
-                few = _few(room, leaves.tolist(), need, must)
-                suitable.append((len(few), int(totals[switch, 0]), switch, few))
-        yield from (few for *_rank, few in sorted(suitable))
+                leaf_set = _few(room, leaves.tolist(), need, must)
+                suitable.append((len(leaf_set), int(totals[switch, 0]), switch, leaf_set))
+        yield from (leaf_set for *_rank, leaf_set in sorted(suitable))
     # Where sums by leaf cannot decide (tasks and GPUs must meet on nodes, or counts per feature): all leaves of a
     # switch.
     for switch in sorted(below, key=lambda switch: (fabric.levels[switch], totals[switch, 0], switch)):

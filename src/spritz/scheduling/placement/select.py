@@ -248,12 +248,12 @@ def portions_of(chosen: list[Candidate], target: Target) -> list[Portion] | None
         left -= 1
         devices = min(candidate.gpus, gpus - left) if gpus else 0
         gpus -= devices
-        here = target.tasks_per_node
+        node_tasks = target.tasks_per_node
         if tasks is not None:
             most = devices * target.tasks_per_gpu if devices and target.tasks_per_gpu else candidate.tasks
-            here = min(candidate.tasks, most, tasks - left)
-            tasks -= here
-            if here < 1:
+            node_tasks = min(candidate.tasks, most, tasks - left)
+            tasks -= node_tasks
+            if node_tasks < 1:
                 return None
-        portions.append(Portion(candidate.index, here, devices))
+        portions.append(Portion(candidate.index, node_tasks, devices))
     return None if tasks else portions

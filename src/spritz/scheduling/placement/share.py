@@ -345,9 +345,9 @@ def _limit_sockets(hardware: Hardware, request: Request, usable: int, tasks: int
     threads = unit_threads(hardware, request)
     kept = 0
     for most, cpus in tasks_by_socket(usable, hardware, request):
-        here = min(most, tasks)
-        tasks -= here
-        kept |= lowest_bits(cpus, cores_for_tasks(here, threads, request) * threads)
+        socket_tasks = min(most, tasks)
+        tasks -= socket_tasks
+        kept |= lowest_bits(cpus, cores_for_tasks(socket_tasks, threads, request) * threads)
     missing = wanted - kept.bit_count()
     return kept | lowest_bits(usable & ~kept, missing) if missing > 0 else kept
 

@@ -104,6 +104,8 @@ class Licenses:
     def _chosen(self, request: Request, choices: Sequence[Needs]) -> Needs:
         """The first choice that is free and not planned for another job; else the first that is free."""
         ahead, now, reserved = self._planned.licenses, self._snapshot.now, self.reserved(request)
-        there = [needs for needs in choices if self.pool.available(needs, reserved)]
-        spared = there if ahead is None else [needs for needs in there if ahead.first(request, needs, now) == now]
-        return next(iter(spared or there), {})
+        available = [needs for needs in choices if self.pool.available(needs, reserved)]
+        spared = (
+            available if ahead is None else [needs for needs in available if ahead.first(request, needs, now) == now]
+        )
+        return next(iter(spared or available), {})

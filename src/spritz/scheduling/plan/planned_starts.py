@@ -128,7 +128,7 @@ class PlannedStarts:
         view = self.view(request)
         for part in allocation.nodes:
             index = self._table.index_of[part.node]
-            here = [
+            holds_on_node = [
                 item for item in view.holds.get(index, ()) if item[0] not in own_starts and item[0].start_at < ends_at
             ]
             # A planned start that any CPUs would satisfy clashes only if too few CPUs remain, whichever they are.
@@ -136,11 +136,11 @@ class PlannedStarts:
             # a job on CPUs 0-3 because a planned start names CPUs 0-3, although CPUs 4-7 are free for it; so the node
             # is asked whether enough remains, whichever CPUs they are.
             crowded = (
-                bool(here)
+                bool(holds_on_node)
                 and view.is_flexible(index)
                 and not fits(view.row_at(index, None, ends_at, own_starts), part, record.spec.uid, flexible=True)
             )
-            for hold, holder in here:
+            for hold, holder in holds_on_node:
                 if hold in clashing or not (crowded or clash(holder, part)):
                     continue
                 if not isinstance(hold, FutureStart) or not self._yields(

@@ -318,8 +318,8 @@ class Preemptor:
             youngest_first=self.policy.youngest_first,
         )
         within = int(np.searchsorted(np.cumsum(held[JOBS, nodes]), QUICK_PARTS, side="right"))
-        few = max(NODES_MIN, NODES_TIMES * request.nodes_min)
-        for count in dict.fromkeys((min(few, within), within)):
+        least = max(NODES_MIN, NODES_TIMES * request.nodes_min)
+        for count in dict.fromkeys((min(least, within), within)):
             candidates = self._on_nodes(preemptor, victim_classes, nodes[:count].tolist())
             cleared = Cleared(self._base, candidates)
             victims = search.best(cleared, ranked(cleared, self._base, request)) if candidates else None

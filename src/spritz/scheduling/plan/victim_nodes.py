@@ -176,12 +176,12 @@ def _losses(request: Request, base: NodeTable, held: Ints, nodes: Ints, tasks: i
 def _in_order(occupied: Occupied, nodes: Ints, lost: Floats, now: float, *, youngest_first: bool) -> Ints:
     """Positions in `nodes`, fewest victims first, then cheapest (by average cost, as `preemption_rules` defines it)."""
     prices, jobs = occupied.prices[:, nodes], np.maximum(1, occupied.held[JOBS, nodes])
-    some = lost < jobs
+    some_stay = lost < jobs
     # If one of several victims is enough, the last to have started is the cheapest.
-    age = now - np.where(some, prices[LAST], prices[STARTS] / jobs)
+    age = now - np.where(some_stay, prices[LAST], prices[STARTS] / jobs)
     if youngest_first:
         return np.lexsort((nodes, age, lost))
-    work = np.where(some, age * prices[SIZES], now * prices[SIZES] - prices[WORK]) / jobs
+    work = np.where(some_stay, age * prices[SIZES], now * prices[SIZES] - prices[WORK]) / jobs
     return np.lexsort((nodes, work, prices[PRIORITIES] / jobs, occupied.tiers[nodes] / jobs, lost))
 
 
@@ -213,10 +213,10 @@ def ranked(cleared: Cleared, base: NodeTable, request: Request) -> list[int]:
     """
     need, wanted = portion(request), target_of(request).nodes_min
     prices: list[tuple[float, list[Cost], int]] = []
-    for index, here in cleared.by_node.items():
-        victims = _least(base.rows[index], here, request, need)
+    for index, node_victims in cleared.by_node.items():
+        victims = _least(base.rows[index], node_victims, request, need)
         if victims is None and need != (1, 0):
-            victims = _least(base.rows[index], here, request, (1, 0))
+            victims = _least(base.rows[index], node_victims, request, (1, 0))
         if victims is not None:
             # A victim that leaves several of these nodes is counted once.
             count = sum(1.0 / min(len(victim.nodes), wanted) for victim in victims)
@@ -224,8 +224,8 @@ def ranked(cleared: Cleared, base: NodeTable, request: Request) -> list[int]:
     return [index for _count, _costs, index in sorted(prices)]
 
 
-def _least(row: NodeRow, here: list[Victim], request: Request, need: tuple[int, int]) -> list[Victim] | None:
-    """Few and cheap victims of one node without which it can carry `need` (tasks, GPUs). `here`: cheapest first."""
+def _least(row: NodeRow, node_victims: list[Victim], request: Request, need: tuple[int, int]) -> list[Victim] | None:
+    """Few and cheap ones of `node_victims` (cheapest first) without which the node can carry `need` (tasks, GPUs)."""
 
     def serves(victims: Iterable[Victim]) -> bool:
         other = row.copy()
@@ -236,15 +236,15 @@ def _least(row: NodeRow, here: list[Victim], request: Request, need: tuple[int, 
 
     # At most two tests for each victim: is it enough alone, and else, can it be spared, the dearest first. This finds a
     # minimal set, not always the smallest; `victims` improves on it.
-    if not serves(here):
+    if not serves(node_victims):
         return None
     if serves(()):
         return []
-    alone = next(([victim] for victim in here if serves((victim,))), None)
+    alone = next(([victim] for victim in node_victims if serves((victim,))), None)
     if alone is not None:
         return alone
-    remaining = list(here)
-    for victim in reversed(here):
+    remaining = list(node_victims)
+    for victim in reversed(node_victims):
         fewer = [candidate for candidate in remaining if candidate is not victim]
         if serves(fewer):
             remaining = fewer

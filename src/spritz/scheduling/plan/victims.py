@@ -88,16 +88,16 @@ class Cleared:
         for victim in self.victims:
             for index in victim.nodes:
                 self.by_node.setdefault(index, []).append(victim)
-        for index, here in self.by_node.items():
+        for index, node_victims in self.by_node.items():
             row = self.table.row(index)
-            for victim in here:
+            for victim in node_victims:
                 stand_aside(row, victim)
             self.table.refresh(index)
         #: int64[node]: how many victims would have to leave
         self.crowd = np.zeros(len(base.rows), np.int64)
-        for index, here in self.by_node.items():
+        for index, node_victims in self.by_node.items():
             # A victim that is suspended already costs nothing.
-            self.crowd[index] = sum(not (victim.suspends and victim.record.stopped) for victim in here)
+            self.crowd[index] = sum(not (victim.suspends and victim.record.stopped) for victim in node_victims)
 
 
 class VictimSearch:

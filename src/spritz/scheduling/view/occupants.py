@@ -85,20 +85,20 @@ class Occupants:
             row = self.table.rows[index]
             if not row.holders:
                 continue
-            here = self._on[index] = {}
+            on_node = self._on[index] = {}
             for job_id, holder in row.holders.items():
                 record = records.get(job_id)
                 job_class = LEAVING
                 if record is not None and not record.completing and not record.preempting:
                     job_class = class_of(record, holder.partition)
-                here.setdefault(job_class, []).append(job_id)
+                on_node.setdefault(job_class, []).append(job_id)
                 held = self.held.get(job_class)
                 if held is None:
                     held = self.held[job_class] = np.zeros((3 + len(self.parts), len(self.table.rows)), np.int32)
                     self.prices[job_class] = np.zeros((PRICES, len(self.table.rows)))
                 held[:, index] += holder.taken(self.parts, row.hardware)
                 self.counts[job_class] = self.counts.get(job_class, 0) + 1
-            for job_class, jobs in here.items():
+            for job_class, jobs in on_node.items():
                 if job_class != LEAVING:
                     self.prices[job_class][:, index] = _prices([(records[job], row.holders[job]) for job in jobs])
         changed.clear()

@@ -232,14 +232,14 @@ class Profile:
     def _settle_most(self, nodes: list[int]) -> list[int]:
         """As `settle`, but if only a few nodes are stale, leave them so and return them: no array is copied."""
         self._attach(nodes)
-        few = sorted(self.stale.intersection(nodes)) if self._shares else []
+        stale_nodes = sorted(self.stale.intersection(nodes)) if self._shares else []
         # For a few stale nodes, a copy of all arrays (megabytes on large clusters) would cost more than computing these
         # nodes apart.
-        if len(few) * ASIDE_SHARE > len(self.table.rows):
-            few = []
-        if not few:
+        if len(stale_nodes) * ASIDE_SHARE > len(self.table.rows):
+            stale_nodes = []
+        if not stale_nodes:
             self.settle(nodes)
-        return few
+        return stale_nodes
 
     def _least(self, index: int, begun: float, until: float) -> list[int]:
         """The least that the node has of each quantity from `begun` to `until`."""

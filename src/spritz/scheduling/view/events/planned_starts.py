@@ -44,7 +44,7 @@ def adopt(projection: Projection, plan: Plan) -> None:
 
 def _take_over(projection: Projection, future_starts: Sequence[PlannedFutureStart]) -> bool:
     """Make the ledger hold these. True if it could take all of them."""
-    there = projection.table.index_of
+    index_of = projection.table.index_of
     complete = True
     planned: dict[Request, list[PlannedFutureStart]] = {}
     for item in future_starts:
@@ -52,7 +52,7 @@ def _take_over(projection: Projection, future_starts: Sequence[PlannedFutureStar
         line = item.allocation.partition, item.allocation.reservation
         entries = record.entries if record is not None else ()
         requests = [shape.request for _key, shape in entries if shape.request.queue_key == line]
-        if not requests or not all(name in there for name in item.allocation.names):
+        if not requests or not all(name in index_of for name in item.allocation.names):
             complete = False
             continue
         for request in requests:
