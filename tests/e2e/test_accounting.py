@@ -404,7 +404,11 @@ def _commands_speak_to_either(first: Cluster, second: Cluster) -> None:
     listing = f"CLUSTER: {first.name}\n{heading}\n2 RUNNING\n\nCLUSTER: {second.name}\n{heading}\n2 RUNNING\n"
     assert said("squeue", "-M", both, "-o", "%i %T") == listing
     assert said("squeue", "-h", "-o", "%i %T", clusters=second.name) == "2 RUNNING\n"
-    assert said("sinfo", "-h", "-M", "all", "-o", "%D %T") == "2 allocated\n\n2 allocated\n"
+    assert said("sinfo", "-h", "-M", "all", "-o", "%D %T") == "2 allocated\n2 allocated\n"
+    # Without headings, what is read by scripts: no empty lines, and each job has its cluster's name before it.
+    assert said("squeue", "-h", "-M", both, "-o", "%i %T") == "2 RUNNING\n2 RUNNING\n"
+    rows = said("squeue", "-h", "-M", both).splitlines()
+    assert [row[:29] for row in rows] == [f"{name:<11.11}{2:>18}" for name in (first.name, second.name)]
     assert f"ClusterName             = {second.name}" in said("scontrol", "-M", second.name, "show", "config")
     refused = run(first, "scontrol", "-M", both, "show", "job", "2")
     assert refused.stderr == b"scontrol: fatal: Only one cluster can be used at a time with scontrol\n"

@@ -86,6 +86,13 @@ def test_a_job_runs_on_the_cluster_that_can_start_it_first(federation: Federatio
     federation.reach(waits, "PENDING", "REVOKED")
     federation.said("scontrol", "release", str(waits), at=federation.second)
     federation.reach(waits, "PENDING", "PENDING")
+    for name, job, status, words in (
+        ("nosuch", str(waits), 192, "Invalid cluster name"),
+        (federation.second.name, "7", 191, "Not a valid federated job"),
+    ):
+        refused = run(federation.first, "scancel", "--sibling", name, job)
+        line = f"scancel: error: Kill job error on job id {job}: {words}\n"
+        assert (refused.returncode, refused.stderr.decode()) == (status, line)
     # A copy can be taken off one cluster; a change of the request makes copies of what it says now.
     federation.said("scancel", "--sibling", federation.second.name, str(waits))
     federation.reach(waits, "PENDING", "CANCELLED")

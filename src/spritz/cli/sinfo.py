@@ -116,7 +116,7 @@ def _run(options: dict[str, str], context: Context, several: list[ControllerConf
         else:
 
             def shown(cluster: ControllerConfig) -> int:
-                if cluster is not several[0] and "json" not in options:
+                if cluster is not several[0] and not options.keys() & {"json", "noheader"}:
                     context.out("\n")
                 _show(options, listing, context, cluster.cluster_name, repeat=cluster is not several[0])
                 return 0

@@ -118,6 +118,8 @@ def main(argv: list[str], context: Context) -> int:
         if "clusters" in options:
             several = clusters.chosen(options["clusters"], context, said=clusters.source(options_given))
             options.pop("federation", None)
+            if len(several) > 1 and "noheader" in options:
+                options["name-clusters"] = ""
         elif options.keys() & {"federation", "sibling"} and "local" not in options:
             several = clusters.federated()
             options["federation"] = ""
@@ -150,7 +152,7 @@ def _run(options: Mapping[str, str], context: Context, several: list[ControllerC
         else:
 
             def shown(cluster: ControllerConfig) -> int:
-                if cluster is not several[0] and "json" not in options:
+                if cluster is not several[0] and not options.keys() & {"json", "noheader"}:
                     context.out("\n")
                 _show(options, show, context, cluster.cluster_name, repeat=cluster is not several[0])
                 return 0

@@ -144,7 +144,20 @@ def test_clusters_join_and_leave() -> None:
         " The cluster real is already assigned to federation fed1\n Setting\n  Cluster      -= east\n"
         "  Cluster      -= west\n Modified federation...\n  fed1\n"
     )
-    assert "Nothing to change\n" in refused(book, "modify federation fed1 set clusters=real")
+    context = a_context()
+    with pytest.raises(AlreadyReported):
+        edited(book, "modify federation fed1 set clusters=real", context)
+    assert context.stdout.getvalue() == "Nothing to change\n"  # type: ignore[attr-defined]  # a StringIO
+    text, book = given(book, "modify federation fed1 set clusters=west")
+    assert text == (" Setting\n  Cluster      += west\n  Cluster      -= real\n Modified federation...\n  fed1\n")
+
+
+def test_a_cluster_that_leaves_another_federation_is_named() -> None:
+    text, book = given(FED1, "add federation fed2 cluster=real")
+    assert text.startswith(" The cluster real is assigned to federation fed1\n Adding Federation(s)\n  fed2\n")
+    assert member_of(book, "real").federation == "fed2"
+    text, book = given(book, "modify federation fed1 set clusters+=real")
+    assert text.startswith(" The cluster real is assigned to federation fed2\n Setting\n")
 
 
 def test_states_and_features_of_clusters() -> None:

@@ -67,7 +67,7 @@ def run(parsed: Sequence[tuple[str, str | None]], words: Sequence[str], rows: Se
             return _Cancelling(options, signal, job_filter, context, controller).run(filtered)
 
     if "sibling" in options:
-        return _sibling_cancelled(options["sibling"], job_filter, cancelled, context)
+        return _sibling_cancelled(options["sibling"], job_filter, cancelled)
     if "clusters" not in options:
         return _where_they_are(options, signal, job_filter, filtered, context)
     several = clusters.chosen(options["clusters"], context)  # as 22.05: "--cluster", wherever the name comes from
@@ -101,19 +101,31 @@ def _where_they_are(
     return clusters.each(list(dict.fromkeys(places)), there)
 
 
-def _sibling_cancelled(name: str, job_filter: JobFilter, cancel: Callable[[], int], context: Context) -> int:
+def _sibling_cancelled(name: str, job_filter: JobFilter, cancel: Callable[[], int]) -> int:
     """--sibling: the copy on one cluster alone."""
     from spritz.client.locate import locate_controller
 
     if not job_filter.targets or any(target.step_id is not None for target in job_filter.targets):
         raise SpritzError("--sibling needs the numbers of jobs")
-    chosen = clusters.chosen(name, context, said="--sibling")
+    members = {config.cluster_name: config for config in clusters.federated()}
+    chosen = members.get(name.lower())
     for target in job_filter.targets:
-        if clusters.origin_of(target.job_id) in ("", chosen[0].cluster_name):
+        origin = clusters.origin_of(target.job_id)
+        if not origin:
+            raise _not_cancelled(target.job_id, "ESLURM_JOB_NOT_FEDERATED")
+        if chosen is None:
+            raise _not_cancelled(target.job_id, "ESLURM_INVALID_CLUSTER_NAME")
+        if chosen.cluster_name == origin:
             raise SpritzError(f"{name} is the origin of job {target.job_id}: scancel without --sibling ends the job")
-    if chosen[0] != locate_controller():
-        clusters.use(chosen[0])
+    if chosen is not None and chosen != locate_controller():
+        clusters.use(chosen)
     return cancel()
+
+
+def _not_cancelled(job_id: int, code: str) -> SpritzError:
+    """In Slurm's words, and with its status: the low byte of the error's number."""
+    number, text = ESLURM[code]
+    return SpritzError(f"Kill job error on job id {job_id}: {text}", exit_code=number & 0xFF)
 
 
 class _Cancelling:

@@ -15,7 +15,7 @@ from spritz.model.limits.federations import STATES, joined, member_of, members_o
 from spritz.model.limits.records import Federation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from spritz.cli.context import Context
     from spritz.cli.manager.arguments import Conditions, Word
@@ -61,6 +61,13 @@ def _need_clusters(book: Book, names: list[str], context: Context) -> None:
         raise AlreadyReported
 
 
+def _say_where_they_were(book: Book, clusters: Sequence[str], context: Context) -> None:
+    """Tell which clusters leave another federation. They are moved all the same, as in Slurm."""
+    for name in clusters:
+        if federation := member_of(book, name).federation:
+            context.err(f" The cluster {name} is assigned to federation {federation}\n")
+
+
 def add(book: Book, words: list[Word], context: Context) -> Edit:
     """`add federation`: create federations, and move clusters into one. Raises AlreadyReported."""
     names, pairs = _read(words, context, " Unknown option: {}\n Use keyword 'where' to modify condition\n")
@@ -72,6 +79,7 @@ def add(book: Book, words: list[Word], context: Context) -> Edit:
         context.err(" Can't assign clusters to multiple federations.\n")
         raise AlreadyReported
     _need_clusters(book, clusters, context)
+    _say_where_they_were(book, clusters, context)
     there = {federation.name for federation in book.federations}
     for name in names:
         if name in there:
@@ -110,18 +118,18 @@ def modify(book: Book, where: list[Word], setting: list[Word], context: Context)
         if cluster in inside:
             context.err(f" The cluster {cluster} is already assigned to federation {name}\n")
     _need_clusters(book, [cluster for _, cluster in pairs], context)
+    _say_where_they_were(book, [cluster for cluster in added if cluster not in inside], context)
     leaving = [cluster for op, cluster in pairs if op == "-=" and cluster in inside]
     if exact:
         leaving += [cluster for cluster in inside if cluster not in exact]
     leaving = sorted(dict.fromkeys(leaving))
     joining = [cluster for cluster in dict.fromkeys(added) if cluster not in inside]
     if not (leaving or joining):
-        context.err("Nothing to change\n")
+        context.out("Nothing to change\n")
         raise AlreadyReported
-    sign = "=" if exact else "+="
     lines = [" Setting"]
+    lines += [f"  {'Cluster':<12} += {cluster}" for cluster in joining]
     lines += [f"  {'Cluster':<12} -= {cluster}" for cluster in leaving]
-    lines += [f"  {'Cluster':<12} {sign:>2} {cluster}" for cluster in joining]
     lines += [" Modified federation...", f"  {name}"]
     return "\n".join(lines) + "\n", [*joined(book, leaving, ""), *joined(book, joining, name)], []
 

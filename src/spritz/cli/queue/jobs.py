@@ -56,7 +56,11 @@ def columns_of(options: Mapping[str, str], context: Context) -> list[Column]:
             return columns.every_letter(letters)
         return columns.parse_letters(options["format"], letters, complain)
     text = LONG_FORMAT if "long" in options else START_FORMAT if "start" in options else DEFAULT_FORMAT
-    return columns.parse_letters(text, LETTERS, complain)
+    chosen = columns.parse_letters(text, LETTERS, complain)
+    # Clusters that no heading names: Slurm puts the name before each job then, but for --start.
+    if "name-clusters" in options and text != START_FORMAT:
+        chosen = [*columns.parse_names("cluster:11", NAMES, complain), *chosen]
+    return chosen
 
 
 def _seconds(options: Mapping[str, str], option: str) -> int | None:
