@@ -1,10 +1,14 @@
 """How long does `GET jobs` of many jobs take, and how many submissions a second does one keep-alive connection carry?
 
-    python -m benchmarks.rest [--jobs 10000] [--submissions 1000] [--directory DIR] [--real SOCKET]
+    python -m benchmarks.rest [--jobs 10000] [--submissions 1000] [--directory DIR] [--real SOCKET [--fill-real N]]
 
 Starts a cluster of `spritz up` (with --directory in memory, such as /dev/shm, the disk's syncing is left out) and its
 slurmrestd. `--real` is the Unix socket of another slurmrestd that serves v0.0.38 with about as many jobs, such as
-Debian's before `python -m tests.conformance.real`; it is asked in turns with ours. Prints medians.
+Debian's before `python -m tests.conformance.real DIR`; it is asked in turns with ours:
+
+    SLURM_CONF=DIR/slurm.conf slurmrestd -u USER -g GROUP -a rest_auth/local -s openapi/v0.0.38 unix:SOCKET
+
+`--fill-real` submits N held jobs to it first (Slurm's MaxJobCount is 10,000). Prints medians.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--submissions", type=int, default=1_000)
     parser.add_argument("--directory")
     parser.add_argument("--real", metavar="SOCKET")
+    parser.add_argument("--fill-real", type=int, default=0, metavar="N")
     options = parser.parse_args(arguments)
     root = Path(tempfile.mkdtemp(prefix="spritz-bench-", dir=options.directory))
     spritz = str(Path(sys.executable).parent / "spritz")
@@ -46,6 +51,8 @@ def main(arguments: list[str]) -> int:
         ours = str(root / "c/run/slurmrestd.socket")
         print(f"submissions, one connection: {submissions(ours, options.submissions):.0f}/s")
         fill(root / "c/etc/slurm.conf", options.jobs - options.submissions)
+        if options.fill_real:
+            print(f"submissions, one connection, real: {submissions(options.real, options.fill_real, 'v0.0.38'):.0f}/s")
         asked = {"ours": (ours, "v0.0.45"), **({"real": (options.real, "v0.0.38")} if options.real else {})}
         times: dict[str, list[float]] = {name: [] for name in asked}
         for _ in range(ROUNDS):
@@ -74,15 +81,26 @@ def fill(slurm_conf: Path, count: int) -> None:
                     raise SystemExit(error.message)
 
 
-def submissions(path: str, count: int) -> float:
+def submissions(path: str, count: int, version: str = "v0.0.45") -> float:
     """Submissions a second, each sent when the one before is answered."""
+    old = version == "v0.0.38"
+    environment: object = {"A": "1"} if old else ["A=1"]
+    hold: object = "true" if old else True
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
         began = time.monotonic()
         for number in range(count):
-            job = {"name": f"job{number}", "environment": ["A=1"], "current_working_directory": "/tmp", "hold": True}
+            job = {
+                "name": f"job{number}",
+                "environment": environment,
+                "current_working_directory": "/tmp",
+                "hold": hold,
+            }
             body = json.dumps({"script": "#!/bin/sh\ntrue\n", "job": job}).encode()
-            head = f"POST /slurm/v0.0.45/job/submit HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            head = (
+                f"POST /slurm/{version}/job/submit HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                f"Content-Length: {len(body)}\r\n\r\n"
+            )
             connection.sendall(head.encode() + body)
             if b" 200 " not in _answer(connection)[:20]:
                 raise SystemExit("a submission was refused")
