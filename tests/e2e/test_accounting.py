@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import re
@@ -407,6 +408,12 @@ def _commands_speak_to_either(first: Cluster, second: Cluster) -> None:
     assert said("sinfo", "-h", "-M", "all", "-o", "%D %T") == "2 allocated\n2 allocated\n"
     # Without headings, what is read by scripts: no empty lines, and each job has its cluster's name before it.
     assert said("squeue", "-h", "-M", both, "-o", "%i %T") == "2 RUNNING\n2 RUNNING\n"
+    jobs = json.loads(said("squeue", "-M", both, "--json"))["jobs"]
+    assert [(job["job_id"], job["cluster"]) for job in jobs] == [(2, first.name), (2, second.name)]
+    jobs = json.loads(said("squeue", "-M", both, "--json=v0.0.45"))["jobs"]
+    assert [(job["job_id"], job["cluster"]) for job in jobs] == [(2, first.name), (2, second.name)]
+    groups = json.loads(said("sinfo", "-M", both, "--json"))["sinfo"]
+    assert {(group["cluster"], group["nodes"]["total"]) for group in groups} == {(first.name, 2), (second.name, 2)}
     rows = said("squeue", "-h", "-M", both).splitlines()
     assert [row[:29] for row in rows] == [f"{name:<11.11}{2:>18}" for name in (first.name, second.name)]
     assert f"ClusterName             = {second.name}" in said("scontrol", "-M", second.name, "show", "config")

@@ -87,7 +87,7 @@ def main(argv: list[str], context: Context) -> int:
             options.pop("federation", None)
         elif "federation" in options and "local" not in options:
             several = clusters.federated()
-        elif not options.keys() & {"local", "json"} and (several := clusters.federated_by_default()):
+        elif not options.keys() & {"local", "reservation"} and (several := clusters.federated_by_default()):
             options["federation"] = ""
         if not several:
             options.pop("federation", None)  # of a cluster that is in none, as in Slurm
@@ -108,15 +108,15 @@ def _run(options: dict[str, str], context: Context, several: list[ControllerConf
 
         repeat.end_on_interrupt()
     while True:
-        if "federation" in options:
-            status = _show_federation(options, listing, several, context)
+        if several and options.keys() & {"federation", "json"}:
+            status = _show_together(options, listing, several, context)
         elif not several:
             _show(options, listing, context)
             status = 0
         else:
 
             def shown(cluster: ControllerConfig) -> int:
-                if cluster is not several[0] and not options.keys() & {"json", "noheader"}:
+                if cluster is not several[0] and "noheader" not in options:
                     context.out("\n")
                 _show(options, listing, context, cluster.cluster_name, repeat=cluster is not several[0])
                 return 0
@@ -144,7 +144,7 @@ def _show(
         context.out(f"CLUSTER: {cluster}\n")
     with _connected(context) as controller:
         if "json" in options:
-            listing.show_json(controller)
+            listing.show_json((controller,))
             return
         if dated and not cluster:
             _print_date(context)
@@ -154,12 +154,15 @@ def _show(
             listing.show(controller)
 
 
-def _show_federation(
+def _show_together(
     options: dict[str, str], listing: NodeListing, several: list[ControllerConfig], context: Context
 ) -> int:
-    """One listing of all its clusters."""
-    if options.keys() & {"json", "reservation"}:
-        raise SpritzError("--federation lists nodes; for reservations and JSON of several clusters use --clusters")
+    """One listing, or one document, of all nodes of the clusters."""
+    if "json" in options:
+        listing.show_json(controller for _, controller in clusters.connections(several, lambda: _connected(context)))
+        return 0
+    if "reservation" in options:
+        raise SpritzError("--federation lists nodes; for reservations of several clusters use --clusters")
     if "noheader" not in options and ("iterate" in options or options.keys() & {"long", "verbose"}):
         _print_date(context)
     listing.show_all(clusters.connections(several, lambda: _connected(context)))

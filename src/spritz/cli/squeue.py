@@ -123,7 +123,7 @@ def main(argv: list[str], context: Context) -> int:
         elif options.keys() & {"federation", "sibling"} and "local" not in options:
             several = clusters.federated()
             options["federation"] = ""
-        elif not options.keys() & {"local", "json", "steps"} and (several := clusters.federated_by_default()):
+        elif not options.keys() & {"local", "steps"} and (several := clusters.federated_by_default()):
             options["federation"] = ""
         return _run(options, context, several)
     except AlreadyReported as silent:
@@ -144,15 +144,15 @@ def _run(options: Mapping[str, str], context: Context, several: list[ControllerC
 
         repeat.end_on_interrupt()
     while True:
-        if several and "federation" in options:
-            status = _show_federation(options, several, context)
+        if several and options.keys() & {"federation", "json"}:
+            status = _show_together(options, several, context)
         elif not several:
             _show(options, show, context)
             status = 0
         else:
 
             def shown(cluster: ControllerConfig) -> int:
-                if cluster is not several[0] and not options.keys() & {"json", "noheader"}:
+                if cluster is not several[0] and "noheader" not in options:
                     context.out("\n")
                 _show(options, show, context, cluster.cluster_name, repeat=cluster is not several[0])
                 return 0
@@ -191,17 +191,25 @@ def _show(
         _call(show, controller, context)
 
 
-def _show_federation(options: Mapping[str, str], several: list[ControllerConfig], context: Context) -> int:
-    """One listing of all its clusters."""
+def _show_together(options: Mapping[str, str], several: list[ControllerConfig], context: Context) -> int:
+    """One listing, or one document, of all jobs of the clusters."""
     from spritz.cli.queue import conditions
     from spritz.cli.queue.jobs import JobListing
 
-    if options.keys() & {"json", "steps"}:
-        raise SpritzError("--federation lists jobs; for steps and JSON of several clusters use --clusters")
+    opened = (controller for _, controller in clusters.connections(several, lambda: _connected(context)))
+    if "json" in options:
+        from spritz.presentation.json.jobs import JobsJson
+
+        job_filter = conditions.build_filter(options, context)
+        every = bool(options.keys() & {"all", "sibling"})
+        JobsJson(options["json"], job_filter, context, all_jobs=every).show_all(opened)
+        return 0
+    if "steps" in options:
+        raise SpritzError("--federation lists jobs; for steps of several clusters use --clusters")
     if "noheader" not in options and ("iterate" in options or options.keys() & {"long", "verbose"}):
         _print_date(context)
     listing = JobListing(options, conditions.build_filter(options, context), context)
-    listing.show_all(controller for _, controller in clusters.connections(several, lambda: _connected(context)))
+    listing.show_all(opened)
     return 0
 
 

@@ -122,13 +122,17 @@ class NodeListing:
             return
         self._context.out(table(answer.reservations, answer.now, "noheader" not in self._given))
 
-    def show_json(self, controller: Connection) -> None:
-        """Print the listing for --json and --yaml."""
-        from spritz.presentation.json.sinfo import show
+    def show_json(self, controllers: Iterable[Connection]) -> None:
+        """Print the listing for --json and --yaml: one document for all clusters."""
+        from spritz.presentation.json.envelope import cluster_name
+        from spritz.presentation.json.sinfo import groups_json, show
 
-        partitions, views = self._fetch(controller)
-        selected = {name: view for name, view in views.items() if self._is_meant(view)}
-        show(self._context, self._given["json"], partitions, selected)
+        groups = []
+        for controller in controllers:
+            partitions, views = self._fetch(controller)
+            selected = {name: view for name, view in views.items() if self._is_meant(view)}
+            groups += groups_json(cluster_name(), partitions, selected)
+        show(self._context, self._given["json"], groups)
 
     def _fetch(self, controller: Connection) -> tuple[list[Partition], dict[str, NodeView]]:
         try:

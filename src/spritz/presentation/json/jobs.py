@@ -25,6 +25,7 @@ from spritz.presentation.json.pretty import Printer, Shared, record_of
 from spritz.presentation.json.values import exit_code, moment, number
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from spritz.client.sync import Connection
@@ -47,21 +48,26 @@ class JobsJson:
 
     def show(self, controller: Connection) -> None:
         """Request the jobs and print them."""
+        self.show_all((controller,))
+
+    def show_all(self, controllers: Iterable[Connection]) -> None:
+        """Query the controllers one after the other, and print all jobs as one document."""
         now = 0.0
         request = ListJobs(filter=self._wanted, all=self._all)
-        if version_of(self._version_word) != DEFAULT:
-            jobs: list[Job] = []
+        texts: list[str] = []
+        records: list[Json] = []
+        for controller in controllers:
+            writer, cluster = _Writer(), cluster_name()
             for piece in controller.stream(request, Jobs, timeout=controller.timeout_seconds):
                 now = piece.now
-                jobs += piece.jobs
-            show_records(self._output, self._version_word, now, jobs)
-            return
-        records: list[str] = []
-        writer = _Writer()
-        for piece in controller.stream(request, Jobs, timeout=controller.timeout_seconds):
-            now = piece.now
-            records += map(writer.record, piece.jobs)
-        _show(self._output, self._version_word, now, records)
+                if version_of(self._version_word) == DEFAULT:
+                    texts += map(writer.record, piece.jobs)
+                else:
+                    records += [job_json(job, cluster) for job in piece.jobs]
+        if version_of(self._version_word) == DEFAULT:
+            _show(self._output, self._version_word, now, texts)
+        else:
+            _show_in_version(self._output, self._version_word, now, records)
 
 
 def show_records(output: Output, version_word: str, now: float, jobs: list[Job]) -> None:
@@ -69,10 +75,12 @@ def show_records(output: Output, version_word: str, now: float, jobs: list[Job])
         _show(output, version_word, now, list(map(_Writer().record, jobs)))
         return
     cluster = cluster_name()
-    body = {"jobs": [job_json(job, cluster) for job in jobs]}
-    print_answer(
-        output, version_word, {**body, "last_backfill": moment(0), "last_update": moment(now)}, "GET /slurm/jobs"
-    )
+    _show_in_version(output, version_word, now, [job_json(job, cluster) for job in jobs])
+
+
+def _show_in_version(output: Output, version_word: str, now: float, records: list[Json]) -> None:
+    body = {"jobs": records, "last_backfill": moment(0), "last_update": moment(now)}
+    print_answer(output, version_word, body, "GET /slurm/jobs")
 
 
 def _show(output: Output, version_word: str, now: float, records: list[str]) -> None:

@@ -27,11 +27,16 @@ if TYPE_CHECKING:
 _KEYS = "tcmdwXYZfbGEuH"
 
 
-def show(output: Output, version_word: str, partitions: Sequence[Partition], views: dict[str, NodeView]) -> None:
-    """Print the nodes grouped by partition and state."""
+def show(output: Output, version_word: str, groups: Sequence[Json]) -> None:
+    """Print `groups_json` of the clusters."""
+    show_answer(output, version_word, {"sinfo": groups})
+
+
+def groups_json(cluster: str, partitions: Sequence[Partition], views: dict[str, NodeView]) -> list[Json]:
+    """The nodes of a cluster, grouped by partition and state."""
     keys = [key for key in (LETTERS[letter].key for letter in _KEYS) if key is not None]
     groups = make_groups(partitions, views, keys, by_partition=True, by_node=False, empty=True)
-    show_answer(output, version_word, {"sinfo": [group_json(group, views) for group in groups]})
+    return [{**group_json(group, views), "cluster": cluster} for group in groups]
 
 
 def group_json(group: Group, views: Mapping[str, NodeView]) -> Json:
