@@ -28,11 +28,10 @@ from spritz.model import stored
 from spritz.model.accounting import EventGroup, RegisterCluster
 from spritz.model.cluster import ClusterSettings
 from spritz.model.events.codec import decode_events
-from spritz.model.job import Job
+from spritz.node import stored_job
 from spritz.stepd import record
 
 _images = Decoder(Image)
-_jobs = Decoder(Job)
 
 
 def all_of(directory: Path) -> dict[str, Any]:
@@ -131,7 +130,7 @@ def step(path: Path) -> Any:
     """The record of a step in slurmd's spool."""
     found = record.read(str(path))
     assert found is not None
-    job = stored.decode(found.spec.job, _jobs)
+    job = stored_job.unpack(found.spec)
     spec = msgspec.structs.replace(found.spec, job=b"")
     return plain({"spec": spec, "pids": found.pids, "result": found.result, "job": job})
 

@@ -5,6 +5,7 @@ The values mean nothing. They show that today's code reads each field of what wa
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import msgspec
@@ -31,7 +32,7 @@ def image() -> Any:
 def step() -> tuple[Any, tuple[int, ...], Any]:
     """Spec, process ids and result of a step in slurmd's spool."""
     spec = _sample(SupervisorSpec)
-    return msgspec.structs.replace(spec, job=stored.encode(_sample(Job))), (1, 2), _sample(StepFinished)
+    return msgspec.structs.replace(spec, job=zlib.compress(stored.encode(_sample(Job)))), (1, 2), _sample(StepFinished)
 
 
 def _sample(kind: Any) -> Any:

@@ -18,6 +18,7 @@ from spritz.model import stored
 from spritz.model.ids import STEP_BATCH, step_name
 from spritz.model.job import Job
 from spritz.model.reports import RunningStep, StepFinished
+from spritz.node import stored_job
 from spritz.runtime import disk
 from spritz.runtime.randomness import SystemRandomness
 from spritz.stepd import record, spec
@@ -29,7 +30,6 @@ _PROBE = "probe."
 #: Empty directories kept for later steps: creating inodes is the main cost of a step's files.
 _FREE = "free."
 _FREE_MAX = 8
-_job_decoder = msgspec.msgpack.Decoder(Job)
 
 
 class FoundStep(Struct, frozen=True, kw_only=True):
@@ -212,7 +212,7 @@ class Spool:
             return None  # cut short: the supervisor was never asked for (or the disk has lost it)
         known = found.spec
         try:
-            job = stored.decode(known.job, _job_decoder)
+            job = stored_job.unpack(known)
         except msgspec.DecodeError:
             return None
         return FoundStep(

@@ -172,6 +172,8 @@ class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     oci_directory: str = ""
     #: the Job, a stored value, for the daemon's Epilog after a restart; the supervisor does not look at it
     job: bytes = b""
+    #: `job` is compressed (zlib)
+    job_compressed: bool = False
 
 
 def marker(directory: str) -> bytes:

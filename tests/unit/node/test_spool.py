@@ -16,6 +16,8 @@ from spritz.model import stored
 from spritz.model.errors import SpritzError
 from spritz.model.job import Job, JobSpec
 from spritz.model.reports import RunningStep, StepFinished
+from spritz.model.resources import Allocation, NodeAllocation
+from spritz.node import stored_job
 from spritz.node.leftovers import forget_all
 from spritz.node.main import _need_sockets
 from spritz.node.spool import LeftSteps, Spool, read_record
@@ -136,6 +138,26 @@ def test_a_step_of_an_earlier_release_is_found_with_its_job_and_result(tmp_path:
     path.write_bytes(b"".join(record._entry(kind, msgpack.encode(body)) for kind, body in bodies.items()))
     [found] = spool.scan().found
     assert (found.key, found.job, found.task_ids, found.result) == (KEY, JOB, (0,), result)
+
+
+def test_the_job_of_a_wide_step_is_small_in_each_record_and_read_back(tmp_path: Path) -> None:
+    nodes = tuple(NodeAllocation(node=f"node{number:04}", cpus="ff") for number in range(1000))
+    job = replace(JOB, allocation=Allocation(partition="main", nodes=nodes))
+    packed, compressed = stored_job.pack(job)
+    spool = Spool(str(tmp_path))
+    directory = spool.directory(KEY)
+    spool.create(directory, replace(known(7), job=packed, job_compressed=compressed))
+    assert os.stat(f"{directory}/{spec.RECORD}").st_size < 8192 < len(stored.encode(job))
+    found = spool._look(directory)
+    assert found is not None
+    assert found.job == job
+
+
+def test_a_damaged_job_is_no_step(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path))
+    directory = spool.directory(KEY)
+    spool.create(directory, replace(known(7), job=b"not compressed", job_compressed=True))
+    assert spool.scan() == NOTHING
 
 
 @pytest.mark.parametrize("part", ["spec", "job", "result"])

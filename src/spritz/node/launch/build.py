@@ -18,7 +18,7 @@ from spritz.model.job import ContainerOptions, Job
 from spritz.model.launch import LaunchBatch, LaunchStep
 from spritz.model.resources import GresAllocation, GresCapacity, NodeAllocation, mask_ids, mask_of
 from spritz.model.step import Step
-from spritz.model.stored import encode
+from spritz.node import stored_job
 from spritz.node.container import Container
 from spritz.node.launch import environment, mpi, niceness, streams
 from spritz.node.launch.affinity import Topology, cpu_bind_variables, real_cpus
@@ -36,7 +36,7 @@ _END_SECONDS, _SAVE_SECONDS = 30.0, 1800.0
 #: path of a batch script in its container
 _SCRIPT_INSIDE = "/tmp/slurm_script"
 
-_encoded = for_latest(encode)
+_packed = for_latest(stored_job.pack)
 
 
 class MemoryRule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -217,6 +217,7 @@ def _on_node(
     """The specification with what follows from the job's share of this node and from the node's settings."""
     memory, swap = setup.memory_rule.limits(share.memory_mib)
     denied, given = _devices(share.gres, setup)
+    packed, compressed = _packed(job)
     return structs.replace(
         supervisor,
         memory_limit_mib=memory,
@@ -239,7 +240,8 @@ def _on_node(
         hosts_file=setup.hosts_file,
         end_seconds=_end_seconds(container),
         oci_directory=_oci_directory(job, supervisor.step_id, setup) if _in_runtime(container, setup) else "",
-        job=_encoded(job),
+        job=packed,
+        job_compressed=compressed,
     )
 
 
