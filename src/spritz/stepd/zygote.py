@@ -27,6 +27,9 @@ STEPS_MAX = 100
 IDLE_SECONDS = 10.0
 #: Seconds without a request after which the zygote rehearses: the first step of a new daemon does not wait for that.
 _REHEARSE_SECONDS = 0.5
+#: Objects that a supervisor keeps before its garbage collector looks for cycles. A step of a few tasks has fewer: the
+#: collector writes to what it looks at, and so would copy pages that the supervisor shares with the zygote.
+_COLLECTED_OBJECTS = 10_000
 #: A spool path is never longer (PATH_MAX).
 _MESSAGE_BYTES = 4096
 
@@ -83,6 +86,7 @@ def _fork(directory: str, connection: int, requests: socket.socket) -> None:
         # of subreaper, so that orphaned tasks come to this process and not to init, where no kill would find them.
         os.setsid()
         processes.become_subreaper("slurmstepd")
+        gc.set_threshold(_COLLECTED_OBJECTS)
         gc.enable()
         supervise(directory, socket.socket(fileno=connection))
         status = 0
