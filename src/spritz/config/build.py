@@ -321,6 +321,9 @@ def node_configs(parsed: Parsed, gres: GresFile) -> tuple[NodeConfig, ...]:
             state, reason = common.initial_state, common.reason
             if name in downs:
                 state, reason = downs[name].state, downs[name].reason or reason
+            state = "FAIL" if state == "FAILING" else state
+            if not reason and state in ("DOWN", "DRAIN", "FAIL"):
+                reason = f"{state} in slurm.conf"  # else nothing would say why it gets no jobs
             configs.append(
                 NodeConfig(
                     name=name,
@@ -330,7 +333,7 @@ def node_configs(parsed: Parsed, gres: GresFile) -> tuple[NodeConfig, ...]:
                     capacity=whole,
                     features=common.features,
                     weight=common.weight,
-                    initial_state="FAIL" if state == "FAILING" else state,
+                    initial_state=state,
                     reason=reason,
                     gres_text=common.gres_text,
                     suspend_seconds=common.suspend_seconds,

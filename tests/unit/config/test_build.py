@@ -77,6 +77,12 @@ def test_memory_disk_weight_features_and_state_reach_the_node(tmp_path: Path) ->
     assert (second.initial_state, second.reason) == ("FAIL", "broken fan")
 
 
+def test_nodes_kept_out_by_the_file_say_so(tmp_path: Path) -> None:
+    nodes = "NodeName=n[1-3] State=DRAIN\nDownNodes=n2 State=DOWN\nNodeName=n4\nPartitionName=p Nodes=ALL\n"
+    reasons = [node.reason for node in loaded(tmp_path, nodes=nodes).nodes]
+    assert reasons == ["DRAIN in slurm.conf", "DOWN in slurm.conf", "DRAIN in slurm.conf", ""]
+
+
 def test_ports_and_addresses_have_their_defaults(tmp_path: Path) -> None:
     nodes = "NodeName=n1\nNodeName=n2 NodeHostname=h\nNodeName=n3 NodeAddr=a Port=99\nPartitionName=p Nodes=ALL\n"
     found = loaded(tmp_path, "SlurmdPort=7\n", nodes=nodes).nodes
