@@ -34,25 +34,25 @@ def chosen(text: str, context: Context, *, said: str = "--cluster") -> list[Cont
     """
     from spritz.client.locate import locate_controller, locate_database
 
-    own = locate_controller()
+    this_cluster = locate_controller()
     names = list(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip())) or [""]
     candidates: list[ControllerConfig] = []
-    if names == [own.cluster_name]:
-        return [own]
-    if locate_database(own.path).kind != "slurmdbd":
-        if names == ["all"] or own.cluster_name in names:
-            candidates.append(own)
-        if names not in (["all"], [own.cluster_name]):
+    if names == [this_cluster.cluster_name]:
+        return [this_cluster]
+    if locate_database(this_cluster.path).kind != "slurmdbd":
+        if names == ["all"] or this_cluster.cluster_name in names:
+            candidates.append(this_cluster)
+        if names not in (["all"], [this_cluster.cluster_name]):
             context.error("Problem talking to database")
     else:
-        known = _registered(own.path, said)
+        known = _registered(this_cluster.path, said)
         for name in sorted(known) if names == ["all"] else names:
-            if name == own.cluster_name:
-                candidates.append(own)
+            if name == this_cluster.cluster_name:
+                candidates.append(this_cluster)
             elif name not in known:
                 context.error(f"No cluster '{name}' known by database.")
             elif known[name].port:
-                candidates.append(_config(known[name], own))
+                candidates.append(_config(known[name], this_cluster))
             else:
                 context.error(f"Slurmctld on '{name}' hasn't registered yet.")
     if candidates:
@@ -73,15 +73,19 @@ def federated() -> list[ControllerConfig]:
     from spritz.client.locate import locate_controller, locate_database
     from spritz.model.limits.federations import member_of, members_of
 
-    own = locate_controller()
-    if locate_database(own.path).kind != "slurmdbd":
+    this_cluster = locate_controller()
+    if locate_database(this_cluster.path).kind != "slurmdbd":
         return []
 
-    book = _book(own.path, "--federation")
+    book = _book(this_cluster.path, "--federation")
     rows = {row.name: row for row in book.clusters}
-    members = members_of(book.federation_members, member_of(book, own.cluster_name).federation)
+    members = members_of(book.federation_members, member_of(book, this_cluster.cluster_name).federation)
     configs = [rows[member.cluster] for member in members if member.cluster in rows]
-    return [own if row.name == own.cluster_name else _config(row, own) for row in configs if row.port]
+    return [
+        this_cluster if row.name == this_cluster.cluster_name else _config(row, this_cluster)
+        for row in configs
+        if row.port
+    ]
 
 
 def federated_by_default() -> list[ControllerConfig]:
@@ -106,13 +110,13 @@ def others_of_federation(spec: JobSpec) -> list[ControllerConfig]:
     from spritz.model.federation import viable
     from spritz.model.limits.federations import member_of, members_of
 
-    own = locate_controller()
-    if locate_database(own.path).kind != "slurmdbd":
+    this_cluster = locate_controller()
+    if locate_database(this_cluster.path).kind != "slurmdbd":
         return []
-    book = _book(own.path, "--federation")
-    rows = {row.name: row for row in book.clusters if row.port and row.name != own.cluster_name}
-    members = members_of(book.federation_members, member_of(book, own.cluster_name).federation)
-    return [_config(rows[name], own) for name in viable(members, spec) if name in rows]
+    book = _book(this_cluster.path, "--federation")
+    rows = {row.name: row for row in book.clusters if row.port and row.name != this_cluster.cluster_name}
+    members = members_of(book.federation_members, member_of(book, this_cluster.cluster_name).federation)
+    return [_config(rows[name], this_cluster) for name in viable(members, spec) if name in rows]
 
 
 def origin_of(job_id: int) -> str:
@@ -121,9 +125,9 @@ def origin_of(job_id: int) -> str:
     from spritz.model.federation import origin_number
     from spritz.model.limits.federations import member_of, members_of
 
-    own = locate_controller()
-    book = _book(own.path, "--federation")
-    members = members_of(book.federation_members, member_of(book, own.cluster_name).federation)
+    this_cluster = locate_controller()
+    book = _book(this_cluster.path, "--federation")
+    members = members_of(book.federation_members, member_of(book, this_cluster.cluster_name).federation)
     return next((member.cluster for member in members if member.number == origin_number(job_id)), "")
 
 
@@ -131,11 +135,11 @@ def named(name: str) -> ControllerConfig:
     """How to reach the cluster. Raises SpritzError if slurmdbd does not answer, or does not know where it is."""
     from spritz.client.locate import locate_controller
 
-    own = locate_controller()
-    row = _registered(own.path, "--federation").get(name)
+    this_cluster = locate_controller()
+    row = _registered(this_cluster.path, "--federation").get(name)
     if row is None or not row.port:
         raise SpritzError(f"Slurmctld on '{name}' hasn't registered yet.")
-    return _config(row, own)
+    return _config(row, this_cluster)
 
 
 def of_job(job_id: int) -> ControllerConfig | None:
@@ -149,13 +153,17 @@ def of_job(job_id: int) -> ControllerConfig | None:
     from spritz.model.queries.job_records import Jobs
     from spritz.model.queries.jobs import ListJobs
 
-    own = locate_controller()
-    if not origin_number(job_id) or locate_database(own.path).kind != "slurmdbd":
+    this_cluster = locate_controller()
+    if not origin_number(job_id) or locate_database(this_cluster.path).kind != "slurmdbd":
         return None
-    book = _book(own.path, "--federation")
-    reached = {row.name: _config(row, own) for row in book.clusters if row.port} | {own.cluster_name: own}
-    members = members_of(book.federation_members, member_of(book, own.cluster_name).federation)
-    origin = next((member.cluster for member in members if member.number == origin_number(job_id)), own.cluster_name)
+    book = _book(this_cluster.path, "--federation")
+    reached = {row.name: _config(row, this_cluster) for row in book.clusters if row.port} | {
+        this_cluster.cluster_name: this_cluster
+    }
+    members = members_of(book.federation_members, member_of(book, this_cluster.cluster_name).federation)
+    origin = next(
+        (member.cluster for member in members if member.number == origin_number(job_id)), this_cluster.cluster_name
+    )
     if origin not in reached:
         return None
     asked = ListJobs(filter=JobFilter(targets=(JobTarget(job_id),)), all=True)
@@ -167,10 +175,10 @@ def of_job(job_id: int) -> ControllerConfig | None:
     except ClientError:
         return reached[origin]  # its answer, or its silence, is told when it is asked again
     finally:
-        use(own)
+        use(this_cluster)
     runs_on = next((job.federation.runs_on for job in jobs if job.federation is not None and not job.state.ended), "")
-    config = reached.get(runs_on or origin, own)
-    return None if config.cluster_name == own.cluster_name else config
+    config = reached.get(runs_on or origin, this_cluster)
+    return None if config.cluster_name == this_cluster.cluster_name else config
 
 
 def follow_job(text: str) -> None:
@@ -270,10 +278,10 @@ def _book(path: str, said: str) -> Book:
     )
 
 
-def _config(row: ClusterRow, own: ControllerConfig) -> ControllerConfig:
+def _config(row: ClusterRow, this_cluster: ControllerConfig) -> ControllerConfig:
     """How to reach it. SlurmUser is taken to be the same."""
     from msgspec.structs import replace
 
     return replace(
-        own, cluster_name=row.name, hosts=(row.host,), names=(row.host,), port=row.port, state_save_location=""
+        this_cluster, cluster_name=row.name, hosts=(row.host,), names=(row.host,), port=row.port, state_save_location=""
     )

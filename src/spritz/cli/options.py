@@ -83,7 +83,7 @@ def parse(
     """
     options, by_key = _indexed(rows)
     try:
-        parsed, rest = getopt.parse(argv, options, stop_early=stop_early)
+        parsed, operands = getopt.parse(argv, options, stop_early=stop_early)
     except getopt.GetoptError as error:
         raise UsageError(str(error)) from error
     results = []
@@ -92,7 +92,7 @@ def parse(
         if row.refused:
             raise refusal(row)
         results.append((row.key, value))
-    return results, rest
+    return results, operands
 
 
 _Index = tuple[getopt.Options, dict[str, Row]]

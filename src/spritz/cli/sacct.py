@@ -101,7 +101,7 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context)
     if isinstance(parsed, int):
         return parsed
-    options_given, rest = parsed
+    options_given, operands = parsed
     option_keys = {key for key, _ in options_given}
     if option_keys & {"help", "usage", "version", "helpformat"}:
         return _about(option_keys, context)
@@ -114,8 +114,8 @@ def main(argv: list[str], context: Context) -> int:
     for form in forms[:-1]:
         if form != forms[-1]:
             options.pop(form, None)
-    if rest:
-        for line in ("Unknown arguments:", *(f" {word}" for word in rest)):
+    if operands:
+        for line in ("Unknown arguments:", *(f" {word}" for word in operands)):
             context.error(line)
         return 1
     try:
@@ -237,13 +237,13 @@ def _show(connection: Connection, question: Question, listing: RowListing, *, he
     if header:
         listing.header()
     waiting: set[int] = set()
-    for one, now in answered(connection, question.query):
-        number = one.job.job_id
-        if number >> 26 and one.job.state == "PENDING" and not question.query.duplicates:
+    for record, now in answered(connection, question.query):
+        number = record.job.job_id
+        if number >> 26 and record.job.state == "PENDING" and not question.query.duplicates:
             if number in waiting:
                 continue  # each cluster that may run it has a copy
             waiting.add(number)
-        _show_job(one, now, question, listing)
+        _show_job(record, now, question, listing)
 
 
 def _show_job(job_with_steps: JobWithSteps, now: float, question: Question, listing: RowListing) -> None:

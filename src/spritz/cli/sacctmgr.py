@@ -133,9 +133,9 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context)
     if isinstance(parsed, int):
         return parsed
-    found, words = parsed
-    said = Said(key for key, _ in found)
-    for key, value in found:
+    options_given, words = parsed
+    said = Said(key for key, _ in options_given)
+    for key, value in options_given:
         if key in ("json", "yaml"):
             said.json = ("yaml=" if key == "yaml" else "") + (value or "")
 

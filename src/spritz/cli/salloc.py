@@ -68,7 +68,8 @@ def _main(argv: list[str], context: Context) -> int:
         if filtering is not None:
             weakest = filtering.defaults()
             several = [
-                filtering.before(values.merge(weakest, one), command, offset) for offset, one in enumerate(several)
+                filtering.before(values.merge(weakest, component), command, offset)
+                for offset, component in enumerate(several)
             ]
         holding = Holding(several[0], command, argv, context)
         holding.filters = filtering

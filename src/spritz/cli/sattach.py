@@ -44,14 +44,14 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context)
     if isinstance(parsed, int):
         return parsed
-    options_given, rest = parsed
+    options_given, operands = parsed
     options = values.from_parsed(options_given)
     if options.keys() & {"version", "help", "usage"}:
         return help_text.answer("sattach", _SYNOPSIS, OPTIONS, options, context)
-    if len(rest) != 1:
+    if len(operands) != 1:
         return _usage("too many parameters", context)
     try:
-        found_step = _step(rest[0])
+        found_step = _step(operands[0])
         if found_step is None:
             return _usage("Failed to parse stepid from command line options", context)
         job_id, step_id = found_step

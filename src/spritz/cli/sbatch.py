@@ -56,31 +56,31 @@ def _main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context, stop_early=True, exit_code=255)
     if isinstance(parsed, int):
         return parsed
-    options_given, rest = parsed
+    options_given, operands = parsed
     options = values.from_parsed(options_given)
     parts = [options]
-    if rest[:1] == [":"]:
-        more = components.parse(OPTIONS, rest[1:], context)
+    if operands[:1] == [":"]:
+        more = components.parse(OPTIONS, operands[1:], context)
         if isinstance(more, int):
             return more
         parts += more[0]
-        options, rest = components.command_options(parts), more[1]
+        options, operands = components.command_options(parts), more[1]
     if options.keys() & {"version", "help", "usage"}:
         from spritz.cli.launch import help_text
 
         return help_text.answer("sbatch", _SYNOPSIS, OPTIONS, options, context)
     if "wrap" in options:
-        if rest:
+        if operands:
             raise SpritzError("Script arguments not permitted with --wrap option")
         script = scripts.wrapped(options["wrap"])
     else:
-        script = scripts.read(rest[0] if rest else None, context)
+        script = scripts.read(operands[0] if operands else None, context)
     several = in_force(parts, options, script, context)
     if isinstance(several, int):
         return several
     filtering = filters_of("sbatch", OPTIONS, context)
     if filtering is not None:
-        script_argv = (script.path, *rest[1:])
+        script_argv = (script.path, *operands[1:])
         weakest = filtering.defaults()
         several = [
             filtering.before(values.merge(weakest, component), script_argv, offset)
@@ -97,7 +97,7 @@ def _main(argv: list[str], context: Context) -> int:
 
         return gres_help(context)
     try:
-        arguments = tuple(rest[1:])
+        arguments = tuple(operands[1:])
         request: SubmitJob | SubmitHetJob
         if len(several) > 1:
             request = _components(several, script, arguments, argv, context)
@@ -131,7 +131,7 @@ def in_force(parts: list[Values], options: Values, script: scripts.BatchScript, 
 
 def _script_values(script: scripts.BatchScript, outside: Values, context: Context) -> list[Values] | int:
     """What #SBATCH lines say, component by component."""
-    found: list[Values] = [scripts.foreign_values(script, outside)]
+    components: list[Values] = [scripts.foreign_values(script, outside)]
     for words in scripts.option_words(script):
         line = run_parse(OPTIONS, words, context, stop_early=True, exit_code=255)
         if isinstance(line, int):
@@ -140,20 +140,20 @@ def _script_values(script: scripts.BatchScript, outside: Values, context: Contex
         if stray and stray[0] in ("hetjob", "packjob"):
             if stray[0] == "packjob":
                 context.info(_PACKJOB)
-            found.append({})
+            components.append({})
             continue
         if stray:
             raise SpritzError(f"Invalid directive found in batch script: {stray[0]}", exit_code=255)
         for key, value in options:
-            values.put(found[-1], key, value)
-    return found
+            values.put(components[-1], key, value)
+    return components
 
 
 def _components(
-    found: list[Values], script: scripts.BatchScript, arguments: tuple[str, ...], argv: list[str], context: Context
+    several: list[Values], script: scripts.BatchScript, arguments: tuple[str, ...], argv: list[str], context: Context
 ) -> SubmitHetJob:
     """All components; the first one brings the script."""
-    requests = [_request(merged, script, arguments, argv, context) for merged in found]
+    requests = [_request(merged, script, arguments, argv, context) for merged in several]
     first, *others = requests
     bare = [replace(other, script=b"", environment=(), test_only=False) for other in others]
     return SubmitHetJob(components=(first, *bare))
@@ -192,8 +192,8 @@ def _environment(merged: Values, context: Context) -> dict[str, str]:
     export = merged.get("export")
     environ = request_context.without_enclosing_job(request_context.exported(context, export))
     if "export-file" in merged:
-        own = {name: value for name, value in environ.items() if name.startswith("SLURM_")}
-        environ = {**own, **request_context.environment_file(merged["export-file"])}
+        slurm_variables = {name: value for name, value in environ.items() if name.startswith("SLURM_")}
+        environ = {**slurm_variables, **request_context.environment_file(merged["export-file"])}
     if request_context.needs_login_environment(export) or "get-user-env" in merged:
         timeout, mode = request_context.user_env_option(merged.get("get-user-env", ""))
         environ = {**request_context.login_environment(merged.get("uid"), mode=mode, seconds=timeout), **environ}

@@ -68,17 +68,17 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context)
     if isinstance(parsed, int):
         return parsed
-    options_given, rest = parsed
+    options_given, operands = parsed
     options = values.from_parsed(options_given)
     if options.keys() & {"version", "help", "usage"}:
         return help_text.answer("sbcast", _SYNOPSIS, OPTIONS, options, context)
     options = values.merge(_from_environment(context), options)
-    if len(rest) != 2:
-        context.err(f"Need two file names, have {len(rest)} names\n")
+    if len(operands) != 2:
+        context.err(f"Need two file names, have {len(operands)} names\n")
         context.err('Try "sbcast --help" for more information\n')
         return 1
     try:
-        return _copy(options, rest[0], rest[1], context)
+        return _copy(options, operands[0], operands[1], context)
     except NotationError as error:
         raise SpritzError(str(error)) from error
     except AlreadyReported as silent:

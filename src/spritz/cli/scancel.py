@@ -57,14 +57,14 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context)
     if isinstance(parsed, int):
         return parsed
-    options_given, rest = parsed
+    options_given, operands = parsed
     option_keys = {key for key, _ in options_given}
     if option_keys & {"help", "usage", "version"}:
         return about(option_keys, "scancel", _SYNOPSIS, OPTIONS, USAGE, context)
     from spritz.cli.cancel.run import run
 
     try:
-        return run(options_given, rest, OPTIONS, context)
+        return run(options_given, operands, OPTIONS, context)
     except AlreadyReported as silent:
         return silent.exit_code
 

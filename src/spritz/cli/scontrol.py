@@ -44,7 +44,7 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, _with_flags_apart(argv), context)
     if isinstance(parsed, int):
         return parsed
-    options_given, rest = parsed
+    options_given, operands = parsed
     option_keys = {key for key, _ in options_given}
     if "version" in option_keys:
         context.out(version_text())
@@ -60,12 +60,12 @@ def main(argv: list[str], context: Context) -> int:
     session.local = "clusters" in option_keys or "SLURM_CLUSTERS" in context.environ
     _set_modes(session, options_given)
     try:
-        if not rest:
+        if not operands:
             from spritz.cli.control import interactive
 
             return interactive.run(session)
 
-        return verbs.call(session, rest)
+        return verbs.call(session, operands)
     finally:
         session.close()
 

@@ -72,7 +72,7 @@ _RETRY = "Do you want to retry the edit? (y/n) "
 def main(argv: list[str], context: Context) -> int:
     """0; 1 for a wrong command line, a crontab that is not there, and one that is refused."""
     try:
-        options_given, rest = parse(OPTIONS, argv)
+        options_given, operands = parse(OPTIONS, argv)
     except UsageError:
         context.err(USAGE)
         return 1
@@ -80,7 +80,7 @@ def main(argv: list[str], context: Context) -> int:
     if option_keys & {"help", "usage", "version"}:
         return about(option_keys, "scrontab", _SYNOPSIS, OPTIONS, USAGE, context)
     doing = option_keys & {"e", "l", "r"}
-    if len(rest) > (0 if doing else 1):
+    if len(operands) > (0 if doing else 1):
         context.err(USAGE)
         return 1
     if "e" in option_keys and not context.stdin.isatty():
@@ -93,8 +93,8 @@ def main(argv: list[str], context: Context) -> int:
             return call.remove()
         if "l" in option_keys:
             return call.list()
-        if rest or not (doing or context.stdin.isatty()):
-            return call.write(rest[0] if rest else "-")
+        if operands or not (doing or context.stdin.isatty()):
+            return call.write(operands[0] if operands else "-")
         return call.edit()
 
 

@@ -45,13 +45,13 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context)
     if isinstance(parsed, int):
         return parsed
-    options_given, rest = parsed
+    options_given, operands = parsed
     options = values.from_parsed(options_given)
     if options.keys() & {"version", "help", "usage"}:
         return help_text.answer("sgather", _SYNOPSIS, OPTIONS, options, context)
     options = values.merge(_from_environment(context), options)
-    if len(rest) != 2:
-        context.error(f"Need two file names, have {len(rest)} names")
+    if len(operands) != 2:
+        context.error(f"Need two file names, have {len(operands)} names")
         context.err('Try "sgather --help" for more information\n')
         return 1
     nodes = context.environ.get("SLURM_JOB_NODELIST", "")
@@ -59,7 +59,7 @@ def main(argv: list[str], context: Context) -> int:
         context.error("Command only valid from within a Slurm job")
         return 1
     # Go on after a node that failed: files of the other nodes may be all that the user needs.
-    return max(_gather(node, options, rest[0], rest[1], context) for node in hostlist.expand(nodes))
+    return max(_gather(node, options, operands[0], operands[1], context) for node in hostlist.expand(nodes))
 
 
 def _from_environment(context: Context) -> Values:

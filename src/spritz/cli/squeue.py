@@ -88,7 +88,7 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context)
     if isinstance(parsed, int):
         return parsed
-    options_given, rest = parsed
+    options_given, operands = parsed
     option_keys = {key for key, _ in options_given}
     if option_keys & {"help", "usage", "version"}:
         return about(option_keys, "squeue", _SYNOPSIS, OPTIONS, USAGE, context)
@@ -105,11 +105,11 @@ def main(argv: list[str], context: Context) -> int:
         options.pop("Format", None)
     for option in ("jobs", "steps"):
         # `-j 12`: the list is optional, so that getopt leaves a separate word for the command.
-        if rest and options.get(option) == "":
-            options[option] = rest.pop(0)
+        if operands and options.get(option) == "":
+            options[option] = operands.pop(0)
             conditions.targets(options[option], steps=option == "steps")
-    if rest:
-        context.error(f"Unrecognized option: {rest[0]}")
+    if operands:
+        context.error(f"Unrecognized option: {operands[0]}")
         context.out(USAGE)
         return 1
     try:

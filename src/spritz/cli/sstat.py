@@ -50,7 +50,7 @@ def main(argv: list[str], context: Context) -> int:
     parsed = run_parse(OPTIONS, argv, context)
     if isinstance(parsed, int):
         return parsed
-    options_given, rest = parsed
+    options_given, operands = parsed
     option_keys = {key for key, _ in options_given}
     if "helpformat" in option_keys:
         context.out(help_format(FIELDS))
@@ -58,7 +58,7 @@ def main(argv: list[str], context: Context) -> int:
     if option_keys & {"help", "usage", "version"}:
         return about(option_keys, "sstat", _SYNOPSIS, OPTIONS, USAGE, context)
     options = {key: value or "" for key, value in options_given}
-    jobs = ",".join([value or "" for key, value in options_given if key == "jobs"] + rest)
+    jobs = ",".join([value or "" for key, value in options_given if key == "jobs"] + operands)
     if not jobs:
         context.error("You didn't give me any jobs to stat.")
         return 1

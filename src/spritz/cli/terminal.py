@@ -41,8 +41,8 @@ def in_foreground(descriptor: int) -> bool:
     except (OSError, ValueError, IndexError):
         return True
     # tty_nr has the minor number's upper bits elsewhere; glibc's makedev agrees below 256 and for /dev/pts.
-    own = os.makedev(terminal >> 8 & 0xFFF, (terminal & 0xFF) | (terminal >> 12 & 0xFFF00))
-    return device != own or group == foreground
+    controlling_terminal = os.makedev(terminal >> 8 & 0xFFF, (terminal & 0xFF) | (terminal >> 12 & 0xFFF00))
+    return device != controlling_terminal or group == foreground
 
 
 class TerminalInput(io.RawIOBase):

@@ -109,16 +109,16 @@ class Admission:
         pool = self.pool
         if rank >= Rank.TRUSTED and pool.free(rank):
             return ""
-        mine = pool.held(peer)
+        held = pool.held(peer)
         if rank is Rank.REMOTE:
-            if mine >= self.limits.connections_per_address:
-                return f"{name_of(peer)} has {mine} connections, the limit for each address on another machine"
+            if held >= self.limits.connections_per_address:
+                return f"{name_of(peer)} has {held} connections, the limit for each address on another machine"
             if self._remote >= self.limits.connections // 10:
                 return f"other machines have {self._remote} connections, the limit for all of them"
-        if pool.fits(peer, rank, 1) or (mine == 0 and pool.free(rank)):
+        if pool.fits(peer, rank, 1) or (held == 0 and pool.free(rank)):
             return ""
-        if mine and (free := pool.free(rank)):
-            return f"{name_of(peer)} has {mine} connections, and a user may have no more than are free ({free})"
+        if held and (free := pool.free(rank)):
+            return f"{name_of(peer)} has {held} connections, and a user may have no more than are free ({free})"
         return f"{pool.used} of {pool.total} connections are open, and the rest is kept for administrators and nodes"
 
     def enter(self, peer: Peer, rank: Rank) -> None:

@@ -134,12 +134,12 @@ async def _open_tcp(host: str, port: int, timeout: float, secure: Secure | None)
     async with asyncio.timeout(timeout):
         resolved = await asyncio.get_running_loop().getaddrinfo(plain_name(host), port, type=socket.SOCK_STREAM)
     for family, _, _, _, address in resolved:
-        own = is_own_address(family, address)
-        if not own and secure is None:
+        is_own = is_own_address(family, address)
+        if not is_own and secure is None:
             problem = RemoteHost.of_host(host if host == address[0] else f"{host} ({address[0]})")
             continue
         try:
-            tls = None if own or secure is None else secure.context()
+            tls = None if is_own or secure is None else secure.context()
             return await connect_tcp(str(address[0]), port, timeout=timeout, tls=tls)
         except OSError as error:
             problem = error

@@ -85,8 +85,8 @@ def configuration(config_file: str, conf_server: str, role: str, now: float) -> 
 
 def keep(path: str, membership: Membership | None, files: ConfigurationFiles) -> None:
     """Replace the files fetched before. Raises ClientError."""
-    own = membership.joined.own if membership is not None and membership.joined is not None else {}
-    write_configuration(os.path.dirname(path), files, own)
+    own_files = membership.joined.own if membership is not None and membership.joined is not None else {}
+    write_configuration(os.path.dirname(path), files, own_files)
 
 
 def refresh(path: str, membership: Membership, role: str, servers: Sequence[tuple[str, int]], now: float) -> bool:

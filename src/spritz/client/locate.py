@@ -159,19 +159,19 @@ def database_socket_name(port: int) -> str:
 def locate_database(path: str | None = None) -> DatabaseConfig:
     """slurmdbd by slurm.conf. Raises ClientError as `locate_controller` does."""
     path = path or find_slurm_conf()
-    found = _read(path, _DATABASE_KEYS)
-    port = _last(found, "accountingstorageport", "0")
+    values = _read(path, _DATABASE_KEYS)
+    port = _last(values, "accountingstorageport", "0")
     if not port.isdigit() or int(port) > 65535:
         raise ClientError(f"{path}: invalid AccountingStoragePort {port} (a port, 0 is {DEFAULT_DATABASE_PORT})")
     return DatabaseConfig(
         path=path,
-        cluster_name=_last(found, "clustername", "cluster").lower(),
-        kind=_last(found, "accountingstoragetype", "none").lower().removeprefix("accounting_storage/"),
-        host=_last(found, "accountingstoragehost", "localhost"),
-        backup_host=_last(found, "accountingstoragebackuphost", ""),
+        cluster_name=_last(values, "clustername", "cluster").lower(),
+        kind=_last(values, "accountingstoragetype", "none").lower().removeprefix("accounting_storage/"),
+        host=_last(values, "accountingstoragehost", "localhost"),
+        backup_host=_last(values, "accountingstoragebackuphost", ""),
         port=int(port) or DEFAULT_DATABASE_PORT,
-        slurm_user=_slurm_user(_last(found, "slurmuser", "root")),
-        message_timeout_seconds=_seconds(path, _last(found, "messagetimeout", "")),
+        slurm_user=_slurm_user(_last(values, "slurmuser", "root")),
+        message_timeout_seconds=_seconds(path, _last(values, "messagetimeout", "")),
     )
 
 
@@ -235,15 +235,15 @@ def locate_controller(path: str | None = None) -> ControllerConfig:
     """
     if path is None and _target is not None:
         return _target
-    own = path is None
+    is_default = path is None
     path = path or find_slurm_conf()
-    found = _read(path, _KEYS)
-    if own and os.environ.get(WORKING_CLUSTER):
-        return _working_cluster(_controller(path, found))
+    values = _read(path, _KEYS)
+    if is_default and os.environ.get(WORKING_CLUSTER):
+        return _working_cluster(_controller(path, values))
     known = _known[path, _KEYS]
-    if known.found is found and known.controller is not None:
+    if known.found is values and known.controller is not None:
         return known.controller
-    known.controller = _controller(path, found)
+    known.controller = _controller(path, values)
     return known.controller
 
 
@@ -258,49 +258,49 @@ def working_cluster(controller: ControllerConfig) -> str:
     return f"{controller.cluster_name}:{controller.hosts[0]}:{controller.port}:9728"
 
 
-def _working_cluster(own: ControllerConfig) -> ControllerConfig:
+def _working_cluster(this_cluster: ControllerConfig) -> ControllerConfig:
     """The controller of the surrounding allocation. Raises ClientError for an invalid variable."""
     text = os.environ[WORKING_CLUSTER]
     name, _, rest = text.partition(":")
     host, _, port = rest.rpartition(":")[0].rpartition(":")
-    if name.lower() == own.cluster_name:
-        return own
+    if name.lower() == this_cluster.cluster_name:
+        return this_cluster
     if not (name and host and port.isdigit() and 0 < int(port) < 65536):
         raise ClientError(f"invalid {WORKING_CLUSTER} {text}")
-    return replace(own, cluster_name=name.lower(), hosts=(host,), names=(host,), port=int(port))
+    return replace(this_cluster, cluster_name=name.lower(), hosts=(host,), names=(host,), port=int(port))
 
 
-def _controller(path: str, found: dict[str, list[str]]) -> ControllerConfig:
-    if not found and os.path.getsize(path):  # some other file
+def _controller(path: str, values: dict[str, list[str]]) -> ControllerConfig:
+    if not values and os.path.getsize(path):  # some other file
         raise ClientError(
             f"Unable to process configuration file {path}: ClusterName needs to be specified",
             code="ESLURM_CONFIG_NOT_FOUND",
             hint="is it a slurm.conf? `spritz config check FILE` names every mistake in one",
         )
-    shared = _last(found, "slurmctldaddr", "")
-    given = found.get("slurmctldhost", ())
+    shared = _last(values, "slurmctldaddr", "")
+    given = values.get("slurmctldhost", ())
     hosts = (shared,) if shared else tuple(_host_address(value) for value in given)
     return ControllerConfig(
         path=path,
-        cluster_name=_last(found, "clustername", "cluster").lower(),
+        cluster_name=_last(values, "clustername", "cluster").lower(),
         hosts=hosts or ("localhost",),
         names=hosts if shared else tuple(value.partition("(")[0].strip() for value in given) or ("localhost",),
         hosts_key="SlurmctldAddr" if shared else "SlurmctldHost",
-        port=_port(path, _last(found, "slurmctldport", str(DEFAULT_PORT))),
-        slurm_user=_slurm_user(_last(found, "slurmuser", "root")),
-        state_save_location=_last(found, "statesavelocation", "/var/spool"),
-        message_timeout_seconds=_seconds(path, _last(found, "messagetimeout", "")),
-        lists_federation="fed_display" in _last(found, "federationparameters", "").lower().replace(" ", "").split(","),
+        port=_port(path, _last(values, "slurmctldport", str(DEFAULT_PORT))),
+        slurm_user=_slurm_user(_last(values, "slurmuser", "root")),
+        state_save_location=_last(values, "statesavelocation", "/var/spool"),
+        message_timeout_seconds=_seconds(path, _last(values, "messagetimeout", "")),
+        lists_federation="fed_display" in _last(values, "federationparameters", "").lower().replace(" ", "").split(","),
     )
 
 
 def cli_filters() -> tuple[str, ...]:
     """CliFilterPlugins, without their kind; empty without a slurm.conf: connecting will report that."""
     try:
-        found = _read(find_slurm_conf(), _KEYS)
+        values = _read(find_slurm_conf(), _KEYS)
     except ClientError:
         return ()
-    words = _last(found, "clifilterplugins", "")
+    words = _last(values, "clifilterplugins", "")
     return tuple(word.strip().removeprefix("cli_filter/") for word in words.split(",") if word.strip())
 
 
@@ -402,17 +402,17 @@ def _read(path: str, keys: frozenset[str]) -> dict[str, list[str]]:
                 return known.found
         except OSError:
             pass  # reading it will report the error
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     files: dict[str, tuple[int, ...]] = {}
-    _scan(path, found, 0, keys, files)
+    _scan(path, values, 0, keys, files)
     now = monotonic()
     if known is None or known.files != files:
         if len(_known) >= _KNOWN_MAX:
             _known.clear()
         _known[path, keys] = _Known(files, now)
     elif now - known.since > _REST_SECONDS:
-        known.found = found
-    return found
+        known.found = values
+    return values
 
 
 def _stamp(info: os.stat_result) -> tuple[int, ...]:
@@ -420,7 +420,7 @@ def _stamp(info: os.stat_result) -> tuple[int, ...]:
 
 
 def _scan(
-    path: str, found: dict[str, list[str]], depth: int, keys: frozenset[str], files: dict[str, tuple[int, ...]]
+    path: str, values: dict[str, list[str]], depth: int, keys: frozenset[str], files: dict[str, tuple[int, ...]]
 ) -> None:
     """Collect the values of `keys` from a file and its includes; `files` gets their time stamps."""
     if depth > _INCLUDE_DEPTH_MAX:
@@ -435,9 +435,9 @@ def _scan(
         key, equals, value = line.partition("=")
         name = key.strip().lower()
         if equals and name in keys:
-            found.setdefault(name, []).append(_value(value))
+            values.setdefault(name, []).append(_value(value))
         elif name.startswith("include") and key[: len("include") + 1].strip().lower() == "include":
-            _scan_included(path, line.strip()[len("include") :], found, depth, keys, files)
+            _scan_included(path, line.strip()[len("include") :], values, depth, keys, files)
 
 
 def _value(text: str) -> str:
@@ -453,13 +453,13 @@ def _value(text: str) -> str:
 def _scan_included(
     path: str,
     words: str,
-    found: dict[str, list[str]],
+    values: dict[str, list[str]],
     depth: int,
     keys: frozenset[str],
     files: dict[str, tuple[int, ...]],
 ) -> None:
     name = _value(words)
     if "%c" in name:
-        name = name.replace("%c", _last(found, "clustername", "cluster"))
+        name = name.replace("%c", _last(values, "clustername", "cluster"))
     if name:
-        _scan(os.path.join(os.path.dirname(path), name), found, depth + 1, keys, files)
+        _scan(os.path.join(os.path.dirname(path), name), values, depth + 1, keys, files)

@@ -59,9 +59,9 @@ class Member:
         self._clock = clock
         self._port = port
         known = membership.joined.controllers if membership.joined is not None else ()
-        found = [(host, port) for host in controllers] + [parse_address(text) for text in known]
+        addresses = [(host, port) for host in controllers] + [parse_address(text) for text in known]
         #: addresses of controllers, in order
-        self.addresses: tuple[Address, ...] = tuple(dict.fromkeys(found))
+        self.addresses: tuple[Address, ...] = tuple(dict.fromkeys(addresses))
         #: whether several controllers stand by for each other
         self.has_standby = len(controllers) > 1
 

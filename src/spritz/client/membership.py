@@ -222,9 +222,9 @@ def find_membership(slurm_conf: str) -> Membership | None:
                 f"{path}: {error.strerror}: keys are for daemons alone", code="SLURM_PROTOCOL_AUTHENTICATION_ERROR"
             ) from error
         try:
-            found = read(path, data)
-            found.site = _site_certificates(slurm_conf)
-            return found
+            membership = read(path, data)
+            membership.site = _site_certificates(slurm_conf)
+            return membership
         except (msgspec.MsgspecError, ValueError) as error:
             raise ClientError(f"{path}: {error}", code="SLURM_PROTOCOL_AUTHENTICATION_ERROR") from error
     return None
@@ -234,10 +234,10 @@ def _site_certificates(path: str) -> SiteCertificates | None:
     """Those of slurm.conf or slurmdbd.conf; None if the cluster issues its own."""
     if not os.path.exists(path):
         return None
-    found = read_keys(frozenset(("tlstype", "tlsparameters")), path)
-    if found.get("tlstype", "").lower().removeprefix("tls/") != "s2n":
+    values = read_keys(frozenset(("tlstype", "tlsparameters")), path)
+    if values.get("tlstype", "").lower().removeprefix("tls/") != "s2n":
         return None
-    words = (word.strip().partition("=") for word in found.get("tlsparameters", "").split(","))
+    words = (word.strip().partition("=") for word in values.get("tlsparameters", "").split(","))
     return SiteCertificates(os.path.dirname(os.path.abspath(path)), {name.lower(): value for name, _, value in words})
 
 

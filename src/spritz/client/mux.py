@@ -334,9 +334,9 @@ class Splice(asyncio.Protocol):
     @classmethod
     def pair(cls) -> tuple[Splice, Splice]:
         """Two connected ends: what is written to the protocol at one is received at the other."""
-        one, two = cls(), cls()
-        one.other, two.other = two, one
-        return one, two
+        first, two = cls(), cls()
+        first.other, two.other = two, first
+        return first, two
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]  # always a stream's

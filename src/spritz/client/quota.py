@@ -96,8 +96,10 @@ class Quotas:
         elif not fits:
             unread = self.unread.held(quota.peer)
             reason = f"{name_of(quota.peer)} has {unread} bytes of answers unread; its share is full"
-            mine = (other for other in self._senders if other.peer == quota.peer and other.rank is not Rank.DAEMON)
-            worst = max(mine, key=lambda other: other.unread)
+            of_this_peer = (
+                other for other in self._senders if other.peer == quota.peer and other.rank is not Rank.DAEMON
+            )
+            worst = max(of_this_peer, key=lambda other: other.unread)
             self.count_unread(worst, 0)
             worst.cut(reason)
 

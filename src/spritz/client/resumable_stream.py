@@ -174,8 +174,8 @@ class ResumableStream(asyncio.Protocol):
         near, self._near = self._near, None
         if self.over or near is None:
             return
-        if error is not None and (rest := unread(near)):
-            self.data_received(rest)
+        if error is not None and (unread_bytes := unread(near)):
+            self.data_received(unread_bytes)
         self._ended = True
         self._send(END)
 
@@ -287,12 +287,12 @@ def unread(transport: asyncio.BaseTransport) -> bytes:
     """Bytes that a peer sent before it went away: a failed write ends a transport at once, with these bytes (a task's
     last line) still in its socket.
     """
-    found = transport.get_extra_info("socket")
-    if found is None or transport.get_extra_info("ssl_object") is not None:
+    plain_socket = transport.get_extra_info("socket")
+    if plain_socket is None or transport.get_extra_info("ssl_object") is not None:
         return b""
     pieces = []
     try:
-        while rest := os.read(found.fileno(), _PIECE_BYTES):
+        while rest := os.read(plain_socket.fileno(), _PIECE_BYTES):
             pieces.append(rest)
     except OSError:
         pass  # nothing more

@@ -31,9 +31,9 @@ class CallStatistics:
 
     def note(self, kind: str, uid: int, seconds: float) -> None:
         """Count a request. `kind`: name of its type; `seconds`: time until the answer."""
-        for found in (self.kinds.setdefault(kind, [0, 0.0]), self.users.setdefault(uid, [0, 0.0])):
-            found[0] += 1
-            found[1] += seconds
+        for counts in (self.kinds.setdefault(kind, [0, 0.0]), self.users.setdefault(uid, [0, 0.0])):
+            counts[0] += 1
+            counts[1] += seconds
         if self.heard is not None:
             self.heard(kind, uid, seconds)
 

@@ -354,17 +354,23 @@ def connect_controller(
     "Protocol authentication error" if the server runs neither as root nor as SlurmUser; RemoteHost if every configured
     host is another machine.
     """
-    found = config or locate_controller()
-    timeout = found.message_timeout_seconds if timeout is None else timeout
+    controller = config or locate_controller()
+    timeout = controller.message_timeout_seconds if timeout is None else timeout
     if wait_seconds is None:
         wait_seconds = timeout if config is None else 0.0
-    if found.has_standby and wait_seconds:
+    if controller.has_standby and wait_seconds:
         timeout_to_connect = wait_seconds = max(wait_seconds, TAKE_OVER_SECONDS)
     else:
         timeout_to_connect = timeout
     address: tuple[object, ...] = ()
     if connection_cache is not None:
-        address = (found.socket_name, found.hosts, found.port, found.owners(), environ.get(TOKEN_VARIABLE))
+        address = (
+            controller.socket_name,
+            controller.hosts,
+            controller.port,
+            controller.owners(),
+            environ.get(TOKEN_VARIABLE),
+        )
         kept = connection_cache.take(address)
         if kept is not None:
             kept.timeout_seconds = timeout
@@ -372,12 +378,12 @@ def connect_controller(
     started = monotonic()
     while True:
         problems: list[str] = []
-        if found.has_standby:
-            leading = _try_hosts(found, timeout, address, problems)
+        if controller.has_standby:
+            leading = _try_hosts(controller, timeout, address, problems)
             if leading is not None:
                 return _identified(leading)
         else:
-            connection = _try_controller(found, started + timeout, problems)
+            connection = _try_controller(controller, started + timeout, problems)
             if connection is not None:
                 return _identified(Connection(connection, timeout_seconds=timeout, address=address))
         if monotonic() - started >= min(wait_seconds, timeout_to_connect):

@@ -191,7 +191,7 @@ def _read(path: str, refused_modes: int) -> bytes:
     try:
         with open(path, "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
-            found = file.read(1 << 20)
+            content = file.read(1 << 20)
     except OSError as error:
         raise SpritzError(f"AuthAltParameters: cannot read {path}: {error.strerror}") from error
     if mode & refused_modes:
@@ -199,9 +199,9 @@ def _read(path: str, refused_modes: int) -> bytes:
             f"AuthAltParameters: key file is insecure: '{path}' mode={stat.S_IMODE(mode):#o}",
             hint=f"chmod o-rwx {path}",
         )
-    if not found:
+    if not content:
         raise SpritzError(f"AuthAltParameters: {path} is empty")
-    return found
+    return content
 
 
 def _public_keys(text: bytes, path: str) -> dict[str, Any]:

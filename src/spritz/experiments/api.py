@@ -293,18 +293,20 @@ def submit_array(
     project_settings = settings.read(directory)
     code = submission.freeze(directory, project_settings) if options.pop("snapshot", True) else None
     group, parallel = str(options.pop("group", "")), int(options.pop("parallel", 0))
-    each = list(functions) * len(calls) if len(functions) == 1 else list(functions)
+    functions_of_tasks = list(functions) * len(calls) if len(functions) == 1 else list(functions)
     base = home()
-    given = run_options(options, project_settings, calling.name_of(each[0]))
+    given = run_options(options, project_settings, calling.name_of(functions_of_tasks[0]))
     root = code.root if code else ""
-    contents = [calling.written(function, *call, root=root) for function, call in zip(each, calls, strict=True)]
+    contents = [
+        calling.written(function, *call, root=root) for function, call in zip(functions_of_tasks, calls, strict=True)
+    ]
     environment = submission.Request(command=(), directory=directory, options=given).environment
     around = run_environment.collect(base, directory, environment)
     store = Store(base)
     futures: list[Future[Any]] = []
     try:
-        label = given.name or calling.name_of(each[0])
-        commands = [shown(function) for function in each]
+        label = given.name or calling.name_of(functions_of_tasks[0])
+        commands = [shown(function) for function in functions_of_tasks]
         name = store.reserve_array(label, submission.user(), clock.time(), base / "runs", commands)
         (base / "arrays").mkdir(exist_ok=True)
         requests = [
@@ -322,7 +324,7 @@ def submit_array(
                 files={calling.CALL: content},
                 surroundings=around,
             )
-            for index, (function, line, content) in enumerate(zip(each, commands, contents, strict=True))
+            for index, (function, line, content) in enumerate(zip(functions_of_tasks, commands, contents, strict=True))
         ]
         for first in range(0, len(requests), arrays.TASKS_MAX):
             part = dict(enumerate(requests[first : first + arrays.TASKS_MAX]))
@@ -383,9 +385,9 @@ class Executor:
     """
 
     def __init__(self, **options: Any) -> None:
-        self._options, rest = _split(None, options)
-        if rest:
-            raise ExperimentError(f"no option {next(iter(rest))}")
+        self._options, unknown = _split(None, options)
+        if unknown:
+            raise ExperimentError(f"no option {next(iter(unknown))}")
         self._futures: list[Future[Any]] = []
 
     def submit(self, function: Callable[..., Result], /, *arguments: Any, **named: Any) -> Future[Result]:
@@ -398,11 +400,13 @@ class Executor:
         self, function: Callable[..., Result], *iterables: Iterable[Any], timeout: float | None = None
     ) -> Iterator[Result]:
         """The results in order, from a single job array."""
-        calls: list[tuple[Sequence[Any], Mapping[str, Any]]] = [(each, {}) for each in zip(*iterables, strict=False)]
+        calls: list[tuple[Sequence[Any], Mapping[str, Any]]] = [
+            (arguments, {}) for arguments in zip(*iterables, strict=False)
+        ]
         made = submit_array(calls, [function], dict(self._options))
         self._futures += made
         end = None if timeout is None else clock.monotonic() + timeout
-        return (each.result(None if end is None else max(0.0, end - clock.monotonic())) for each in made)
+        return (future.result(None if end is None else max(0.0, end - clock.monotonic())) for future in made)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Wait for submitted runs, or cancel unfinished ones."""
@@ -439,18 +443,18 @@ def _split(
     return options, {name: value for name, value in named.items() if name not in options}
 
 
-def run_options(options: Mapping[str, Any], found: settings.Settings, name: str) -> RunOptions:
+def run_options(options: Mapping[str, Any], defaults: settings.Settings, name: str) -> RunOptions:
     """The options, which override those of spritz.yaml. Raises ExperimentError."""
     checked: dict[str, Any] = {}
     for key, value in options.items():
         if key == "env":
-            checked[key] = {str(variable): str(each) for variable, each in value.items()}
+            checked[key] = {str(variable): str(text) for variable, text in value.items()}
         elif isinstance(value, list | tuple):
-            checked[key] = tuple(str(each) for each in value)
+            checked[key] = tuple(str(text) for text in value)
         else:
             checked[key] = value if value in (None, "", False) else str(value)
-    if "name" not in found.run:
+    if "name" not in defaults.run:
         checked.setdefault("name", name)
-    merged = settings.merged(found, checked)
+    merged = settings.merged(defaults, checked)
     containers.need_none(merged, "functions and the steps of pipelines")
     return merged

@@ -128,16 +128,16 @@ def less_is_better(metric: str) -> bool:
 
 
 def to_prune(
-    found: list[Checkpoint], *, keep_last: int | None, values: dict[Checkpoint, float], least: bool
+    all_checkpoints: list[Checkpoint], *, keep_last: int | None, values: dict[Checkpoint, float], least: bool
 ) -> list[Checkpoint]:
     """The checkpoints that a policy removes. `checkpoints`: newest first; `values`: of the metric for keeping the best.
 
     Never removes the newest, the target of a link, or a checkpoint that is not one of a series.
     """
-    kept = set(found[: max(1, keep_last if keep_last is not None else 1)])
+    kept = set(all_checkpoints[: max(1, keep_last if keep_last is not None else 1)])
     if values:
         kept.add((min if least else max)(values, key=lambda item: values[item]))
-    return [item for item in found if item not in kept and not item.linked and item.step is not None]
+    return [item for item in all_checkpoints if item not in kept and not item.linked and item.step is not None]
 
 
 def remove(checkpoint: Checkpoint) -> None:

@@ -166,7 +166,7 @@ class AutoExecutor:
 
     def map_array(self, fn: Callable[..., Result], *iterable: Iterable[Any]) -> list[Job[Result]]:
         """Submit an array with a task for each item."""
-        return self._array([fn], [(each, {}) for each in zip(*iterable, strict=False)])
+        return self._array([fn], [(arguments, {}) for arguments in zip(*iterable, strict=False)])
 
     def submit_array(self, fns: Sequence[Callable[[], Result]]) -> list[Job[Result]]:
         """Submit an array with a task for each function."""
@@ -217,7 +217,7 @@ def options_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
         elif name in _PASSED:
             words.append(_word(name.removeprefix("slurm_"), value))
         elif name == "slurm_additional_parameters":
-            words += [_word(key, each) for key, each in value.items()]
+            words += [_word(key, item) for key, item in value.items()]
     if words:
         options["slurm"] = tuple(word for word in words if word)
     return options

@@ -64,11 +64,11 @@ def _lines(call: Call, *words: str) -> list[str]:
     return list(dict.fromkeys(line for line in done.stdout.splitlines() if line)) if done.returncode == 0 else []
 
 
-def _names(what: str, found: list[str], asked: str) -> str:
-    if not found:
+def _names(what: str, names: list[str], asked: str) -> str:
+    if not names:
         return ""
-    near = nearest(asked, found) if asked else ""
-    listed = ", ".join(sorted(dict.fromkeys(found)))
+    near = nearest(asked, names) if asked else ""
+    listed = ", ".join(sorted(dict.fromkeys(names)))
     return f"{what}: {listed}" + (f" (did you mean {near}?)" if near else "")
 
 

@@ -398,7 +398,7 @@ def _keep(store: Path, tree: str, objects: Sequence[Path]) -> None:
     commit = git("commit-tree", "-m", "snapshot", tree).strip()
     if objects:
         # Our repository has the objects of earlier snapshots; the others go into a single pack.
-        revisions = "\n".join([commit, *(f"^{one}" for one in {*ours, *known[:1]})]) + "\n"
+        revisions = "\n".join([commit, *(f"^{revision}" for revision in {*ours, *known[:1]})]) + "\n"
         git("pack-objects", "--revs", "-q", "--window=0", str(store / "objects" / "pack" / "pack"), given=revisions)
     git("update-ref", reference, commit)
 
@@ -433,15 +433,15 @@ class _Git:
 
     def exclude_file(self, scratch: Path, home: Path) -> Path | None:
         """A file with the user's excludes, .spritzignore, and the home of runs if inside; None without the last two."""
-        own = self._cwd / IGNORE_FILE
+        ignore_file = self._cwd / IGNORE_FILE
         root, inside = os.path.realpath(self._cwd), os.path.realpath(home)
         lines = f"/{os.path.relpath(inside, root)}/\n" if inside.startswith(f"{root}{os.sep}") else ""
-        if not own.exists() and not lines:
+        if not ignore_file.exists() and not lines:
             return None
         users = os.fsdecode(_run(self._cwd, ("config", "--path", "core.excludesFile")).stdout).strip()
         default = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "git" / "ignore"
         texts = [os.fsencode(lines)]
-        for path in (Path(users) if users else default, own):
+        for path in (Path(users) if users else default, ignore_file):
             with suppress(OSError):
                 texts.append(path.read_bytes())
         target = scratch / "exclude"

@@ -286,11 +286,11 @@ class Store:
         """Runs and groups by their newest run, newest first. A group's numbers are those of all its runs."""
         newest: dict[str, Entry] = {}
         while True:
-            found = self.find(replace(query, without=tuple(newest)))
-            newest |= {entry.run_group: entry for entry in reversed(found) if entry.run_group}
-            kept = [*newest.values(), *(entry for entry in found if not entry.run_group)]
+            newest_entries = self.find(replace(query, without=tuple(newest)))
+            newest |= {entry.run_group: entry for entry in reversed(newest_entries) if entry.run_group}
+            kept = [*newest.values(), *(entry for entry in newest_entries if not entry.run_group)]
             # Whatever is missing is older than all that was found, as each question leaves out more groups.
-            if not query.limit or len(found) < query.limit or len(kept) >= query.limit:
+            if not query.limit or len(newest_entries) < query.limit or len(kept) >= query.limit:
                 break
         kept.sort(key=lambda entry: (entry.created_at, entry.name), reverse=True)
         kept = kept[: query.limit] if query.limit else kept
@@ -313,15 +313,17 @@ class Store:
             )
         groups = {}
         for entry in newest:
-            own = [row for row in rows if row[0] == entry.run_group]
-            count = sum(row[2] for row in own)
+            rows_of_group = [row for row in rows if row[0] == entry.run_group]
+            count = sum(row[2] for row in rows_of_group)
             if count > 1:
                 groups[entry.run_group] = Group(
                     name=entry.run_group,
                     newest=entry,
-                    states={row[1]: row[2] for row in own},
-                    started_at=min((row[3] for row in own if row[3]), default=None),
-                    ended_at=max(row[4] for row in own) if sum(row[5] for row in own) == count else None,
+                    states={row[1]: row[2] for row in rows_of_group},
+                    started_at=min((row[3] for row in rows_of_group if row[3]), default=None),
+                    ended_at=max(row[4] for row in rows_of_group)
+                    if sum(row[5] for row in rows_of_group) == count
+                    else None,
                 )
         return groups
 
@@ -359,7 +361,7 @@ class Store:
         if not entry.run_group:
             return ""
         attempts = self.find(Query(owner=entry.owner, group=entry.run_group))
-        return next((one.name for one in attempts if one.name.startswith(f"{entry.name}.")), "")
+        return next((attempt.name for attempt in attempts if attempt.name.startswith(f"{entry.name}.")), "")
 
     def trees(self) -> dict[str, str]:
         """Name -> tree of its snapshot, of the runs of all owners."""

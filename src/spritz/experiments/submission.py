@@ -388,10 +388,10 @@ def environment_of(request: Request, hidden: Mapping[int, str]) -> tuple[dict[st
 
 def options_mapping(options: RunOptions) -> dict[str, Any]:
     """The options for a record: those that differ from the defaults, with masked secrets."""
-    found = {name: value for name in RunOptions.__dataclass_fields__ if (value := getattr(options, name))}
-    if "env" in found:
-        found["env"] = secrets.masked_environment(found["env"])
-    return found
+    mapping = {name: value for name in RunOptions.__dataclass_fields__ if (value := getattr(options, name))}
+    if "env" in mapping:
+        mapping["env"] = secrets.masked_environment(mapping["env"])
+    return mapping
 
 
 def code_mapping(code: snapshot.Snapshot | None) -> dict[str, Any]:

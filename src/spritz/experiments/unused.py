@@ -53,11 +53,11 @@ def _unlink(paths: Iterable[Path], before: float) -> None:
 def _read(path: Path) -> dict[str, Any]:
     """The file's mapping; empty if it is gone. Raises ExperimentError for a damaged file: what it uses is not known."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        content = None
+    if not isinstance(content, dict):
         raise ExperimentError(f"{path} is damaged", hint="repair it or move it away, then remove another run")
-    return found
+    return content

@@ -146,7 +146,7 @@ class Agent:
         self._sweeps: set[str] = set()
         self._starting: dict[tuple[str, RunningStep], _Starting] = {}
         self.reporter = Reporter(tasks, clock, log, self._acknowledged)
-        self._nodes = {name: self._node_here(name, one) for name, one in settings.items()}
+        self._nodes = {name: self._node_here(name, node_settings) for name, node_settings in settings.items()}
         self._carriers: dict[type[Struct], Callable[..., None]] = {
             decided.StartSupervisor: self._start,
             decided.SignalStep: self._signal,
@@ -173,14 +173,14 @@ class Agent:
     def configure(self, settings: Mapping[str, NodeSettings], hooks: Hooks) -> None:
         """New settings for existing nodes; running steps keep those that they were started with."""
         self._hooks = hooks
-        for name, one in settings.items():
+        for name, node_settings in settings.items():
             here = self._nodes.get(name)
             if here is not None:
                 # Private directories keep the settings that were checked at the start.
-                here.setup = structs.replace(with_gpus(one.setup, here.gpus), container=here.setup.container)
-                here.machine.has_prolog = _has_prolog(hooks, one.setup)
+                here.setup = structs.replace(with_gpus(node_settings.setup, here.gpus), container=here.setup.container)
+                here.machine.has_prolog = _has_prolog(hooks, node_settings.setup)
                 here.machine.has_epilog = bool(hooks.epilog)
-                here.machine.kill_wait_seconds = one.setup.kill_wait_seconds
+                here.machine.kill_wait_seconds = node_settings.setup.kill_wait_seconds
 
     def renew_supervisors(self) -> None:
         """Give no further step to existing supervisors: new ones must start in the daemon's current state."""
@@ -189,12 +189,12 @@ class Agent:
             timer.cancel()
             self._dismiss(link)
 
-    def know_gpus(self, name: str, found: FoundGpus) -> None:
+    def know_gpus(self, name: str, gpus: FoundGpus) -> None:
         """Record a node's detected GPUs; running steps keep what they were started with."""
         here = self._nodes.get(name)
         if here is not None:
-            here.gpus = found
-            here.setup = with_gpus(here.setup, found)
+            here.gpus = gpus
+            here.setup = with_gpus(here.setup, gpus)
 
     # Orders of the controller
 
@@ -288,7 +288,7 @@ class Agent:
             left = here.spool.scan()
             try:
                 if here.spool.has_booted(boot_id):
-                    here.before_boot = frozenset(found.key for found in left.found)
+                    here.before_boot = frozenset(step.key for step in left.found)
             except OSError as error:  # then the age of the spool's directories tells
                 self._log.error("spool.bootless", node=here.machine.node, error=error)
             for directory, reason in left.unsupported:
@@ -300,22 +300,22 @@ class Agent:
                 # Its end could not be reported, and the controller will start it elsewhere: it must not keep running.
                 self._log.error("step.unreadable", node=here.machine.node, directory=directory)
                 end_and_forget(here.spool, directory)
-            for found in left.found:
-                if not found.begun:
-                    here.spool.remove(found.directory)
+            for step in left.found:
+                if not step.begun:
+                    here.spool.remove(step.directory)
                     continue
                 count += 1
-                here.machine.adopt(found.key, found.job)
-                if found.result is not None:
-                    self._carry_out(here, here.machine.noticed_end(found.key, found.result))
+                here.machine.adopt(step.key, step.job)
+                if step.result is not None:
+                    self._carry_out(here, here.machine.noticed_end(step.key, step.result))
                     continue
-                connection = spools.connect(found.directory)
+                connection = spools.connect(step.directory)
                 if connection is not None:
-                    self._link(here, found.key, found.directory, found.task_ids, connection)
-                elif (written := spools.read_record(found.directory)) is not None and written.result is not None:
-                    self._carry_out(here, here.machine.noticed_end(found.key, written.result))
+                    self._link(here, step.key, step.directory, step.task_ids, connection)
+                elif (written := spools.read_record(step.directory)) is not None and written.result is not None:
+                    self._carry_out(here, here.machine.noticed_end(step.key, written.result))
                 else:
-                    self._carry_out(here, here.machine.noticed_death(found.key))
+                    self._carry_out(here, here.machine.noticed_death(step.key))
             if here.setup.container is not None:
                 here.setup.container.sweep(here.machine.lives)
         return count

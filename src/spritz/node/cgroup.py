@@ -221,18 +221,18 @@ def left_in(directory: str, supervisor_pid: int) -> list[int]:
     if not directory:
         return []
     path = f"{directory}/{group_name(supervisor_pid)}"
-    found = []
+    names = []
     for group in (f"{path}/{TASKS}", f"{path}/{ADOPTED}", path):
         try:
             with open(f"{group}/cgroup.procs") as file:
                 inside = [int(word) for word in file.read().split()]
         except OSError:
             continue
-        found += inside
-        if not found:
+        names += inside
+        if not names:
             with contextlib.suppress(OSError):
                 os.rmdir(group)
-    return found
+    return names
 
 
 def remove(directory: str) -> None:

@@ -371,9 +371,9 @@ class Daemon:
         shape = self._hardware.topology
         gres = configured.gres
         if self._settings.nodes[name].finds_gpus:
-            found = fitted(gres, await self._looks.run(nvml_devices))
-            self._agent.know_gpus(name, found)
-            gres = found.gres
+            gpus = fitted(gres, await self._looks.run(nvml_devices))
+            self._agent.know_gpus(name, gpus)
+            gres = gpus.gres
         return structs.replace(
             configured,
             cpus=self._hardware.cpus if configured.cpus > self._hardware.cpus else configured.cpus,

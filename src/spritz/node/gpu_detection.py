@@ -82,10 +82,10 @@ def _parts(nvml: Any, gpu: Any, kind: str, number: int, minors: Mapping[str, str
     """Parts of a profile are in the order of their places on the GPU, and not in NVML's, which is that of their ids: so
     others that know their places, such as Kubernetes' driver of devices, number them alike.
     """
-    found = list(_found_parts(nvml, gpu, kind, number, minors))
-    types = list(dict.fromkeys(device.type for _instance, device in found))
-    placed = [(types.index(device.type), _place(nvml, gpu, instance), device) for instance, device in found]
-    for _type, _start, device in sorted(placed, key=lambda each: each[:2]):
+    parts = list(_found_parts(nvml, gpu, kind, number, minors))
+    types = list(dict.fromkeys(device.type for _instance, device in parts))
+    placed = [(types.index(device.type), _place(nvml, gpu, instance), device) for instance, device in parts]
+    for _type, _start, device in sorted(placed, key=lambda placement: placement[:2]):
         yield device
 
 
@@ -143,8 +143,8 @@ def by_model(devices: Sequence[Device]) -> tuple[GresCapacity, ...]:
             last = lines.pop()
             lines.append(structs.replace(last, count=last.count + 1, files=(*last.files, device.files)))
         else:
-            one = GresCapacity(name="gpu", type=device.type, count=1, first_index=index, files=(device.files,))
-            lines.append(one)
+            line = GresCapacity(name="gpu", type=device.type, count=1, first_index=index, files=(device.files,))
+            lines.append(line)
     return tuple(lines)
 
 
@@ -173,10 +173,10 @@ def fitted(configured: tuple[GresCapacity, ...], devices: Sequence[Device]) -> F
     return FoundGpus(gres=tuple(present), uuids=uuids)
 
 
-def with_gpus(setup: NodeSetup, found: FoundGpus) -> NodeSetup:
+def with_gpus(setup: NodeSetup, gpus: FoundGpus) -> NodeSetup:
     """The setup of a node with divided GPUs: names of slices for programs, and their device files."""
-    if not found.uuids:
+    if not gpus.uuids:
         return setup
-    local = bool(setup.cgroup_devices) and all(line.files for line in found.gres if line.name == "gpu")
-    facts = structs.replace(setup.facts, gpu_uuids=found.uuids, local_gpus=local)
-    return structs.replace(setup, gres=found.gres, facts=facts)
+    local = bool(setup.cgroup_devices) and all(line.files for line in gpus.gres if line.name == "gpu")
+    facts = structs.replace(setup.facts, gpu_uuids=gpus.uuids, local_gpus=local)
+    return structs.replace(setup, gres=gpus.gres, facts=facts)

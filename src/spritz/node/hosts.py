@@ -26,10 +26,10 @@ def write(spools: list[str], addresses: Mapping[str, str]) -> None:
 def _text(addresses: Mapping[str, str]) -> bytes:
     try:
         with open("/etc/hosts", "rb") as file:
-            own = file.read()
+            hosts = file.read()
     except OSError:
-        own = b"127.0.0.1 localhost\n"
-    lines = [own.rstrip(b"\n"), b"", b"# nodes of this cluster"]
+        hosts = b"127.0.0.1 localhost\n"
+    lines = [hosts.rstrip(b"\n"), b"", b"# nodes of this cluster"]
     by_address: dict[str, list[str]] = {}
     for name, address in addresses.items():
         by_address.setdefault(_numeric(address), []).append(name)

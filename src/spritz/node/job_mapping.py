@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 def gpus_of(node: str, jobs: Iterable[Job]) -> dict[int, list[int]]:
     """Index of each GPU of the node that jobs hold -> their numbers."""
-    found: dict[int, list[int]] = {}
+    jobs_by_gpu: dict[int, list[int]] = {}
     for job in jobs:
         shares = job.allocation.nodes if job.allocation is not None else ()
         for gres in (gres for share in shares if share.node == node for gres in share.gres):
             mask = mask_of(gres.indexes) if gres.name in ("gpu", "shard") else 0
             for index in range(mask.bit_length()):
                 if mask >> index & 1:
-                    found.setdefault(index, []).append(job.id)
-    return found
+                    jobs_by_gpu.setdefault(index, []).append(job.id)
+    return jobs_by_gpu
 
 
 def write_mapping(directory: str, wanted: Mapping[int, list[int]]) -> None:

@@ -31,13 +31,13 @@ class JobUse:
         """`now`: seconds that never go back. Reads /proc: to be called in a thread."""
         sums: dict[tuple[str, int], list[float]] = {}
         seen: dict[tuple[str, RunningStep], tuple[float, float]] = {}
-        for node, step, found in measured:
-            usage = found.usage
+        for node, step, sample in measured:
+            usage = sample.usage
             spent = usage.cpu_user_seconds + usage.cpu_system_seconds
             seen[node, step] = now, spent
             then, before = self._before.get((node, step), (now, spent))
             busy = max(0.0, spent - before) / (now - then) if now > then else 0.0
-            resident = sum(processes.memory_bytes(pid)[1] for pid in found.pids)
+            resident = sum(processes.memory_bytes(pid)[1] for pid in sample.pids)
             total = sums.setdefault((node, step.job_id), [0.0, 0.0, 0.0, 0.0])
             for place, figure in enumerate((busy, resident / _MIB, usage.read_mib, usage.written_mib)):
                 total[place] += figure

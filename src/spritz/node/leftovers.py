@@ -70,11 +70,11 @@ def orphans(zygote_pid: int) -> list[int]:
 
     All of its children are supervisors otherwise; they bear its name until they have taken theirs.
     """
-    found = []
+    pids = []
     for child in processes.children_of(zygote_pid) if zygote_pid else ():
         if not _is_supervisor(child):
-            found += [child, *processes.descendants(child)]
-    return found
+            pids += [child, *processes.descendants(child)]
+    return pids
 
 
 def _is_supervisor(pid: int) -> bool:

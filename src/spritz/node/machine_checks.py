@@ -42,8 +42,8 @@ def log_faults(lines: Iterable[str]) -> list[Fault]:
             xids[xid[1]] = f"Xid {xid[2]} on GPU {xid[1]}" + (f" ({words[:80]})" if words else "")
         elif not disk and (failure := _DISK.search(line)) is not None:
             disk = failure[1]
-    found: list[Fault] = [("gpu-xid", text) for text in xids.values()]
-    return found + ([("disk", disk)] if disk else [])
+    faults: list[Fault] = [("gpu-xid", text) for text in xids.values()]
+    return faults + ([("disk", disk)] if disk else [])
 
 
 def kernel_log(path: str) -> Iterator[str]:
@@ -75,14 +75,14 @@ def kernel_log(path: str) -> Iterator[str]:
 
 def gpu_faults(nvml: Any) -> list[Fault]:
     """What NVML says of each GPU. `nvml`: the module pynvml, initialised."""
-    found: list[Fault] = []
+    faults: list[Fault] = []
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
             gpu = nvml.nvmlDeviceGetHandleByIndex(index)
-            found += [(check, f"GPU {index}: {words}") for check, words in _gpu(nvml, gpu)]
+            faults += [(check, f"GPU {index}: {words}") for check, words in _gpu(nvml, gpu)]
         except nvml.NVMLError as error:
-            found.append(("gpu", f"GPU {index}: {error}"))
-    return found
+            faults.append(("gpu", f"GPU {index}: {error}"))
+    return faults
 
 
 def _gpu(nvml: Any, gpu: Any) -> Iterator[Fault]:
@@ -123,7 +123,7 @@ def nvidia_faults() -> list[Fault]:
 
 def disk_faults(directories: Iterable[str], free_percent: float) -> list[Fault]:
     """Directories that cannot be written, or whose disk is full."""
-    found: list[Fault] = []
+    faults: list[Fault] = []
     for directory in directories:
         probe = os.path.join(directory, f".spritz-health-check-{os.getpid()}")
         try:
@@ -133,20 +133,20 @@ def disk_faults(directories: Iterable[str], free_percent: float) -> list[Fault]:
                 os.fsync(file.fileno())
             space = os.statvfs(directory)
         except OSError as error:
-            found.append(("disk", f"{directory}: {error.strerror}"))
+            faults.append(("disk", f"{directory}: {error.strerror}"))
             continue
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(probe)
         free = 100.0 * space.f_bavail / max(space.f_blocks, 1)
         if free < free_percent:
-            found.append(("disk", f"{directory}: {free:.1f} % free"))
-    return found
+            faults.append(("disk", f"{directory}: {free:.1f} % free"))
+    return faults
 
 
 def link_faults(names: Sequence[str], root: Path = Path("/sys/class")) -> list[Fault]:
     """Network interfaces and InfiniBand devices that are not up."""
-    found: list[Fault] = []
+    faults: list[Fault] = []
     for name in names:
         ports = sorted((root / "infiniband" / name / "ports").glob("*/state"))
         if ports:
@@ -162,5 +162,5 @@ def link_faults(names: Sequence[str], root: Path = Path("/sys/class")) -> list[F
             # Interfaces without a carrier of their own, such as a loopback, say `unknown`.
             up = words in ("up", "unknown")
         if not up:
-            found.append(("network", f"{name}: {words}"))
-    return found
+            faults.append(("network", f"{name}: {words}"))
+    return faults

@@ -126,13 +126,15 @@ def _configuration(options: Options) -> tuple[str, Membership | None, bool]:
                 raise
 
     now = SystemClock().now()
-    found, membership, fetched = configuration(options.config_file, options.conf_server, "node", now)
+    loaded, membership, fetched = configuration(options.config_file, options.conf_server, "node", now)
     if fetched and membership is not None and not options.conf_server:
-        controllers = locate_controller(found)
+        controllers = locate_controller(loaded)
         if not is_here(controllers.hosts) and membership.joined is not None:
             known = [parse_address(text) for text in membership.joined.controllers]
-            refresh(found, membership, "node", [*((host, controllers.port) for host in controllers.hosts), *known], now)
-    return found, membership, fetched
+            refresh(
+                loaded, membership, "node", [*((host, controllers.port) for host in controllers.hosts), *known], now
+            )
+    return loaded, membership, fetched
 
 
 def _need_user(settings: DaemonSettings) -> None:

@@ -183,7 +183,7 @@ class Spool:
 
         Raises OSError if the spool cannot be read.
         """
-        found: list[FoundStep] = []
+        steps: list[FoundStep] = []
         unreadable: list[str] = []
         unsupported: list[tuple[str, str]] = []
         for entry in sorted(os.listdir(self.path)):
@@ -199,18 +199,18 @@ class Spool:
                 unsupported.append((directory, error.message))
                 continue
             if step is not None:
-                found.append(step)
+                steps.append(step)
             elif give_up(directory):
                 self.remove(directory)
             else:
                 unreadable.append(directory)
-        return LeftSteps(found=found, unreadable=unreadable, unsupported=unsupported)
+        return LeftSteps(found=steps, unreadable=unreadable, unsupported=unsupported)
 
     def _look(self, directory: str) -> FoundStep | None:
-        found = record.read(f"{directory}/{spec.RECORD}")
-        if found is None:
+        step_record = record.read(f"{directory}/{spec.RECORD}")
+        if step_record is None:
             return None  # cut short: the supervisor was never asked for (or the disk has lost it)
-        known = found.spec
+        known = step_record.spec
         try:
             job = stored_job.unpack(known)
         except msgspec.DecodeError:
@@ -220,8 +220,8 @@ class Spool:
             job=job,
             directory=directory,
             task_ids=tuple(task.task_id for task in known.tasks),
-            begun=found.result is not None or not give_up(directory),
-            result=found.result,
+            begun=step_record.result is not None or not give_up(directory),
+            result=step_record.result,
         )
 
 

@@ -72,8 +72,8 @@ def _number(field: str) -> Callable[[Row], object]:
 
 
 def _shares(row: Row) -> object:
-    one = row.get("a")
-    return None if one is None else "parent" if one.shares == SHARES_PARENT else one.shares
+    association = row.get("a")
+    return None if association is None else "parent" if association.shares == SHARES_PARENT else association.shares
 
 
 def _qos(row: Row) -> object:
@@ -87,10 +87,10 @@ def _qos_numbers(row: Row) -> object:
 
 
 def _account(row: Row) -> object:
-    one = row.get("a")
-    if one is None:
+    association = row.get("a")
+    if association is None:
         return row["c"].name if row.get("c") is not None else ""
-    return " " * int(row.get("indent", 0)) + one.account
+    return " " * int(row.get("indent", 0)) + association.account
 
 
 #: fields of associations, in the order in which abbreviations are matched

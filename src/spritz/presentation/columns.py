@@ -125,9 +125,9 @@ def parse_letters(text: str, fields: Mapping[str, Field], complain: Callable[[st
     columns: list[Column] = []
     for piece in pieces:
         right = piece.startswith(".")
-        rest = piece[1:] if right else piece
-        digits = len(rest) - len(rest.lstrip("0123456789"))
-        letter, suffix = rest[digits : digits + 1], rest[digits + 1 :]
+        spec = piece[1:] if right else piece
+        digits = len(spec) - len(spec.lstrip("0123456789"))
+        letter, suffix = spec[digits : digits + 1], spec[digits + 1 :]
         if not letter:
             continue  # `%%` is a percent sign; a single % at the end is dropped
         field = fields.get(letter)
@@ -135,7 +135,7 @@ def parse_letters(text: str, fields: Mapping[str, Field], complain: Callable[[st
             complain(letter if field is None else f"{letter}: {field.refused}")
             columns.append(Column(LITERAL, 0, False, f"%{piece}"))
             continue
-        columns.append(Column(field, _width(rest[:digits]), right, suffix))
+        columns.append(Column(field, _width(spec[:digits]), right, suffix))
     if prefix:
         columns.insert(0, Column(LITERAL, 0, False, prefix))
     return columns

@@ -35,8 +35,10 @@ def _event(row: Row) -> NodeEventRecord:
 
 
 def _state(row: Row) -> str:
-    one = _event(row)
-    return state_word([one.state, *_flag_names(one)], compact=True).rstrip("*$^@#%!~-").upper() if one.node else ""
+    event = _event(row)
+    return (
+        state_word([event.state, *_flag_names(event)], compact=True).rstrip("*$^@#%!~-").upper() if event.node else ""
+    )
 
 
 def _flag_names(record: NodeEventRecord) -> list[str]:
@@ -44,23 +46,23 @@ def _flag_names(record: NodeEventRecord) -> list[str]:
 
 
 def _state_raw(row: Row) -> int:
-    one = _event(row)
-    return BASE_STATES.get(one.state, 0) + sum(_FLAGS.get(name, 0) for name in _flag_names(one))
+    event = _event(row)
+    return BASE_STATES.get(event.state, 0) + sum(_FLAGS.get(name, 0) for name in _flag_names(event))
 
 
 def _reason(row: Row) -> str:
-    one = _event(row)
-    return one.reason if one.node else "Cluster Registered TRES"
+    event = _event(row)
+    return event.reason if event.node else "Cluster Registered TRES"
 
 
 def _user(row: Row) -> str:
-    one = _event(row)
-    return f"{name_of(one.reason_uid)}({one.reason_uid})" if one.node else ""
+    event = _event(row)
+    return f"{name_of(event.reason_uid)}({event.reason_uid})" if event.node else ""
 
 
 def _duration(row: Row) -> str:
-    one = _event(row)
-    return format_duration(max(0, int((one.ended_at or row["now"]) - one.started_at)))
+    event = _event(row)
+    return format_duration(max(0, int((event.ended_at or row["now"]) - event.started_at)))
 
 
 #: `show event`

@@ -49,12 +49,12 @@ def _labels(
     jobs: list[int],
     arrays: list[int],
     tasks: list[int | None],
-    rest: list[Plain | None],
+    array_states: list[Plain | None],
     leaders: list[int],
 ) -> list[str]:
-    if not any(arrays) and not any(rest) and not any(leaders):
+    if not any(arrays) and not any(array_states) and not any(leaders):
         return list(map(str, jobs))
-    return [_label(now, *row) for row in zip(jobs, arrays, tasks, rest, leaders, strict=True)]
+    return [_label(now, *row) for row in zip(jobs, arrays, tasks, array_states, leaders, strict=True)]
 
 
 def _partitions(now: float, states: list[str], names: list[str], requested: list[list[str]]) -> list[str]:
@@ -321,7 +321,7 @@ def _exit(now: float, status: int) -> str:
 
 
 def _requests(now: float, requests: list[Any], *more: list[Any]) -> str:
-    return tres_text([*requests, *(one for several in more for one in several)])
+    return tres_text([*requests, *(request for several in more for request in several)])
 
 
 def _per_task(now: float, gpus: list[Any], others: list[Any], cpus: int | None) -> str:
@@ -394,11 +394,11 @@ def _expanded(field: Field) -> Field:
     def render(now: float, *values: Any) -> str:
         from spritz.presentation.job_paths import expanded
 
-        job_id, own, task, array, name, user, allocation, restarts = values[count:]
+        job_id, array_job, task, array, name, user, allocation, restarts = values[count:]
         return expanded(
             field.render(now, *values[:count]),
             job_id=job_id,
-            array_job_id=own or (job_id if array else 0),
+            array_job_id=array_job or (job_id if array else 0),
             task_id=task,
             name=name,
             user=user,

@@ -23,8 +23,8 @@ def times(reservation: Reservation, now: float) -> tuple[float, float]:
 def duration(reservation: Reservation) -> str:
     """`1-02:03:04`; hours always have two digits."""
     total = round(reservation.duration)
-    days, rest = divmod(total, 86_400)
-    clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    days, seconds = divmod(total, 86_400)
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     return f"{days}-{clock}" if days else clock
 
 
@@ -33,8 +33,8 @@ def state(reservation: Reservation, now: float) -> str:
 
 
 def _clock(seconds: int) -> str:
-    days, rest = divmod(seconds, 86_400)
-    clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    days, seconds_left = divmod(seconds, 86_400)
+    clock = f"{seconds_left // 3600:02}:{seconds_left // 60 % 60:02}:{seconds_left % 60:02}"
     return f"{days}-{clock}" if days else clock
 
 

@@ -117,13 +117,13 @@ class Intake:
                 problems.error(place, f"Expected a dictionary but got {_kind(value)}")
                 return {}
             found: Json = {}
-            for name, one in value.items():
+            for name, item in value.items():
                 inner = f"{place}/{str(name)[:_SHOWN]}"
                 member = members.get(name)
                 if member is None:
                     problems.warn(inner, f"Ignoring unknown field {str(name)[:_SHOWN]!r}")
-                elif one is not None:
-                    found[name] = member(one, inner, problems)
+                elif item is not None:
+                    found[name] = member(item, inner, problems)
             return found
 
         return read

@@ -30,10 +30,10 @@ async def name_of(uid: int) -> str:
 
 async def _looked_up(find: object, word: str, code: str, field: str) -> int:
     async with asyncio.timeout(_SECONDS):
-        found: int | None = await asyncio.to_thread(find, word)  # type: ignore[arg-type]
-    if found is None:
+        number: int | None = await asyncio.to_thread(find, word)  # type: ignore[arg-type]
+    if number is None:
         raise Refused(code, source=field)
-    return found
+    return number
 
 
 def _user(word: str) -> int | None:

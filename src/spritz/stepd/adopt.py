@@ -27,7 +27,7 @@ def steps_of(uid: int, spool: str) -> list[tuple[SupervisorSpec, int]]:
 
     Best step for a session first: of the newest job the `extern` step, else the batch script.
     """
-    found = []
+    steps = []
     for path in glob.glob(f"{spool}/job*/{RECORD}") + glob.glob(f"{spool}/*/job*/{RECORD}"):
         try:
             known = record.read(path)
@@ -36,9 +36,9 @@ def steps_of(uid: int, spool: str) -> list[tuple[SupervisorSpec, int]]:
         if known is None or known.result is not None or not known.pids or known.spec.identity.uid != uid:
             continue
         if processes.lives(known.pids[0]):
-            found.append((known.spec, known.pids[0]))
+            steps.append((known.spec, known.pids[0]))
     order = {STEP_EXTERN: 2, STEP_BATCH: 1}
-    return sorted(found, key=lambda step: (step[0].job_id, order.get(step[0].step_id, 0)), reverse=True)
+    return sorted(steps, key=lambda step: (step[0].job_id, order.get(step[0].step_id, 0)), reverse=True)
 
 
 def adopt(pid: int, step: SupervisorSpec, supervisor: int) -> None:

@@ -110,7 +110,7 @@ def inherit_cpuset(path: str) -> None:
 
 def device_numbers(paths: tuple[str, ...]) -> set[str]:
     """`c 195:0` for each path that is a device; other paths are skipped."""
-    found = set()
+    numbers = set()
     for path in paths:
         try:
             seen = os.stat(path)
@@ -118,8 +118,8 @@ def device_numbers(paths: tuple[str, ...]) -> set[str]:
             continue
         kind = "c" if stat.S_ISCHR(seen.st_mode) else "b" if stat.S_ISBLK(seen.st_mode) else ""
         if kind:
-            found.add(f"{kind} {os.major(seen.st_rdev)}:{os.minor(seen.st_rdev)}")
-    return found
+            numbers.add(f"{kind} {os.major(seen.st_rdev)}:{os.minor(seen.st_rdev)}")
+    return numbers
 
 
 def _allow_all(path: str) -> None:

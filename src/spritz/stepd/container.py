@@ -177,31 +177,31 @@ def arguments(
     given = options.get("devices_given", ())
     devices = [path for path in given if not path.startswith("/dev/") and os.path.exists(path)]
     opened = set() if made else _without_place(root, [*devices, *(target for _, target, _ in all_mounts)])
-    found = ["--bind" if made else "--ro-bind", root, "/"] if not opened else _in_parts(root, opened)
+    words = ["--bind" if made else "--ro-bind", root, "/"] if not opened else _in_parts(root, opened)
     if options.get("remap_root"):
-        found += ["--unshare-user", "--uid", "0", "--gid", "0"]
-    found += ["--dev-bind", "/dev", "/dev", "--proc", "/proc"]
+        words += ["--unshare-user", "--uid", "0", "--gid", "0"]
+    words += ["--dev-bind", "/dev", "/dev", "--proc", "/proc"]
     for path in options.get("devices_denied", ()):
         if path.startswith("/dev/") and os.path.exists(path):
-            found += ["--bind", path, path]  # which no device can be opened through (nodev)
+            words += ["--bind", path, path]  # which no device can be opened through (nodev)
     # Targets missing in the image are skipped: a read-only root gets no new directories.
     if made or os.path.isdir(f"{root}/sys"):
-        found += ["--ro-bind", "/sys", "/sys"]
+        words += ["--ro-bind", "/sys", "/sys"]
     for directory in ("/tmp", "/run"):
         if made or os.path.isdir(root + directory):
-            found += ["--tmpfs", directory]
+            words += ["--tmpfs", directory]
     for path in _HOST_FILES:
         if os.path.exists(path) and (made or os.path.exists(root + path)):
-            found += ["--ro-bind", os.path.realpath(path), path]
+            words += ["--ro-bind", os.path.realpath(path), path]
     for path in devices:
-        found += ["--dev-bind", path, path]
+        words += ["--dev-bind", path, path]
     for source, target, read_only in all_mounts:
         if source == _TMPFS:
-            found += ["--tmpfs", target]
+            words += ["--tmpfs", target]
         else:
-            found += ["--ro-bind" if read_only else "--bind", source, target]
-    found += ["--remount-ro", "/"] if opened else []
-    return [*found, "--chdir", _directory(options, root, mounts), "--", *command]
+            words += ["--ro-bind" if read_only else "--bind", source, target]
+    words += ["--remount-ro", "/"] if opened else []
+    return [*words, "--chdir", _directory(options, root, mounts), "--", *command]
 
 
 def _of_mpi(environment: dict[str, str]) -> list[Mount]:
@@ -214,7 +214,7 @@ def _without_place(root: str, targets: list[str]) -> set[str]:
     """Directories of the image in which missing targets must be created. Below the container's own /tmp and /run, and
     the node's /dev, anything can be mounted.
     """
-    found: set[str] = set()
+    missing: set[str] = set()
     for target in targets:
         target = os.path.normpath(target)
         if os.path.lexists(root + target) or target.startswith(("/tmp/", "/run/", "/dev/")):
@@ -225,27 +225,27 @@ def _without_place(root: str, targets: list[str]) -> set[str]:
         while above != "/":
             if os.path.islink(root + above) or not os.path.isdir(root + above):
                 raise Refused(f"couldn't mount {target}: the image's {above} is no directory")
-            found.add(above)
+            missing.add(above)
             above = os.path.dirname(above)
-        found.add("/")
-    return found
+        missing.add("/")
+    return missing
 
 
 def _in_parts(root: str, opened: set[str]) -> list[str]:
     """The image with its `opened` directories rebuilt, so that they can contain more than in the image."""
-    found: list[str] = []
+    words: list[str] = []
     for directory in sorted(opened):
         if directory != "/":
-            found += ["--dir", directory]
+            words += ["--dir", directory]
         for name in sorted(os.listdir(root + directory)):
             path = os.path.join(directory, name)
             if path in opened:
                 continue
             if os.path.islink(root + path):
-                found += ["--symlink", os.readlink(root + path), path]
+                words += ["--symlink", os.readlink(root + path), path]
             else:
-                found += ["--ro-bind", root + path, path]
-    return found
+                words += ["--ro-bind", root + path, path]
+    return words
 
 
 def _directory(options: dict[str, Any], root: str, mounts: list[Mount]) -> str:

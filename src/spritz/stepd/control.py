@@ -128,16 +128,16 @@ class _Splitter:
     def split(self, data: bytes) -> list[bytes]:
         buffer = self._buffer
         buffer += data
-        found: list[bytes] = []
+        parts: list[bytes] = []
         while len(buffer) >= PREFIX_BYTES:
             end = PREFIX_BYTES + int.from_bytes(buffer[:PREFIX_BYTES], "big")
             if end > _MESSAGE_BYTES_MAX:
                 raise ValueError(f"impossible message of {end} bytes")
             if len(buffer) < end:
                 break
-            found.append(bytes(buffer[PREFIX_BYTES:end]))
+            parts.append(bytes(buffer[PREFIX_BYTES:end]))
             del buffer[:end]
-        return found
+        return parts
 
 
 class OrderDecoder(_Splitter):

@@ -88,6 +88,6 @@ def _bpf(command: int, attributes: bytes) -> int:
     call.restype = ctypes.c_long
     done = int(call(ctypes.c_long(number), ctypes.c_int(command), buffer, ctypes.c_uint(len(attributes))))
     if done < 0:
-        found = ctypes.get_errno()
-        raise OSError(found, os.strerror(found))
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
     return done

@@ -36,21 +36,21 @@ class Gpus:
         nvml = self._load()
         if nvml is None:
             return {}
-        found: Usage = {}
+        usage: Usage = {}
         try:
             for index in range(nvml.nvmlDeviceGetCount()):
-                self._read_one(nvml, index, found)
+                self._read_one(nvml, index, usage)
         except nvml.NVMLError:
             self._nvml = None
         else:
             self.known = True
-        return found
+        return usage
 
-    def _read_one(self, nvml: Any, index: int, found: Usage) -> None:
+    def _read_one(self, nvml: Any, index: int, usage: Usage) -> None:
         device = nvml.nvmlDeviceGetHandleByIndex(index)
         for process in nvml.nvmlDeviceGetComputeRunningProcesses(device):
-            percent, size = found.get(process.pid, (0, 0))
-            found[process.pid] = percent, size + (process.usedGpuMemory or 0)
+            percent, size = usage.get(process.pid, (0, 0))
+            usage[process.pid] = percent, size + (process.usedGpuMemory or 0)
         try:
             samples = nvml.nvmlDeviceGetProcessUtilization(device, self._since.get(index, 0))
         except nvml.NVMLError:
@@ -61,8 +61,8 @@ class Gpus:
                 newest[sample.pid] = sample.timeStamp, sample.smUtil
             self._since[index] = max(self._since.get(index, 0), sample.timeStamp)
         for pid, (_, busy) in newest.items():
-            percent, size = found.get(pid, (0, 0))
-            found[pid] = percent + busy, size
+            percent, size = usage.get(pid, (0, 0))
+            usage[pid] = percent + busy, size
 
     def _load(self) -> Any:
         if self._tried:

@@ -91,10 +91,10 @@ def entry_point_of(root: str) -> list[str]:
 def _configuration_of(root: str) -> dict[str, object]:
     try:
         with open(root + _CONFIGURATION, encoding="utf-8") as file:
-            found = json.load(file)
+            configuration = json.load(file)
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return configuration if isinstance(configuration, dict) else {}
 
 
 def copy(root: str, place: str, seconds: float) -> None:
@@ -124,10 +124,10 @@ def replaced(path: str) -> Iterator[IO[str]]:
 
 def program(name: str) -> str:
     """Path of an installed program. Raises Refused, with the program's name and the node's."""
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         raise Refused(f"{name} is needed, and is not installed on {os.uname().nodename}")
-    return found
+    return path
 
 
 def run(words: list[str], image: str, seconds: float, doing: str = "unpack") -> str:

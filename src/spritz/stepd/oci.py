@@ -161,8 +161,8 @@ class Container:
         path = f"{self._task.bundle}/{_CONFIGURATION}"
         try:
             with open(path, "rb") as file:
-                found = json.load(file)
-            root = found["root"]["path"]
+                content = json.load(file)
+            root = content["root"]["path"]
             if not isinstance(root, str):
                 raise TypeError
         except OSError as error:
@@ -172,8 +172,8 @@ class Container:
         except (KeyError, TypeError) as error:
             raise Refused(f"{path}: no root.path is in it") from error
         self._root = os.path.join(self._task.bundle, root)
-        assert isinstance(found, dict)
-        return found
+        assert isinstance(content, dict)
+        return content
 
     def _write(self, configuration: dict[str, Any], environment: dict[str, str]) -> None:
         task = self._task
@@ -213,13 +213,13 @@ class Container:
 
     def _environment(self) -> dict[str, str]:
         """The runtime's own variables."""
-        found = dict(os.environ)
+        variables = dict(os.environ)
         if self._task.runtime_env_exclude:
             excluded = re.compile(self._task.runtime_env_exclude)
-            found = {name: value for name, value in found.items() if not excluded.search(f"{name}={value}")}
-        places = [place for place in found.get("PATH", "").split(":") if place]
-        found["PATH"] = ":".join(dict.fromkeys((*places, *_STANDARD_PATH)))
-        return found
+            variables = {name: value for name, value in variables.items() if not excluded.search(f"{name}={value}")}
+        places = [place for place in variables.get("PATH", "").split(":") if place]
+        variables["PATH"] = ":".join(dict.fromkeys((*places, *_STANDARD_PATH)))
+        return variables
 
     # Without RunTimeRun
 
@@ -312,10 +312,10 @@ class Container:
         """The answer of RunTimeQuery; None if it knows no such container."""
         said = self._shell("RunTimeQuery", self._task.query)
         try:
-            found = json.loads(said)
+            state = json.loads(said)
         except ValueError:
             return None
-        return found if isinstance(found, dict) and found.get("status") else None
+        return state if isinstance(state, dict) and state.get("status") else None
 
     def _shell(self, name: str, pattern: str) -> bytes:
         """Standard output of a command that may fail; b"" if it does."""
@@ -361,7 +361,7 @@ class Container:
             "u": task.user,
             "U": str(task.uid),
         }
-        return re.sub("%(.)", lambda found: known.get(found[1], found[0]), pattern)
+        return re.sub("%(.)", lambda match: known.get(match[1], match[0]), pattern)
 
 
 def _variables_of(configuration: dict[str, Any]) -> dict[str, str]:

@@ -42,10 +42,10 @@ class Decoder:
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         words = [word.partition(b"=") for word in line.split()]
-        found = {name: value for name, equals, value in words if equals}
-        if b"mcmd" in found:  # several lines follow, to `endcmd`
-            found[b"cmd"] = found.pop(b"mcmd")
-        return found
+        values = {name: value for name, equals, value in words if equals}
+        if b"mcmd" in values:  # several lines follow, to `endcmd`
+            values[b"cmd"] = values.pop(b"mcmd")
+        return values
 
     def _next_framed(self) -> Fields | None:
         if len(self._buffer) < _LENGTH_BYTES:

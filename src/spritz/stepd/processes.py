@@ -29,18 +29,18 @@ def name_process(name: str) -> None:
 
 def children_of(pid: int) -> list[int]:
     """Children of all threads of a process; none if it is gone."""
-    found: list[int] = []
+    pids: list[int] = []
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
-        return found
+        return pids
     for thread in threads:
         try:
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
-                found.extend(map(int, file.read().split()))
+                pids.extend(map(int, file.read().split()))
         except OSError:
             continue
-    return found
+    return pids
 
 
 def parent_of(pid: int) -> int:
@@ -54,15 +54,15 @@ def descendants(pid: int) -> list[int]:
 
     Processes forked meanwhile may be missed: call it again.
     """
-    found: list[int] = []
+    pids: list[int] = []
     queue = [child for child in children_of(pid) if child not in spared]
     seen = set(queue)
     while queue:
-        found.extend(queue)
+        pids.extend(queue)
         below = [child for parent in queue for child in children_of(parent) if child not in seen]
         seen.update(below)
         queue = below
-    return found
+    return pids
 
 
 def send(pids: list[int], number: int) -> None:
@@ -87,15 +87,15 @@ def minds(pid: int, number: int) -> bool:
 
 def kill_descendants(pid: int) -> int:
     """SIGKILL everything below `pid`. Stopped first, so that none can fork on. Returns how many were found."""
-    found = descendants(pid)
+    pids = descendants(pid)
     # A list of processes is old as soon as it is read: a fork may add one to it. Stopped processes cannot fork, so
     # after SIGSTOP the second list misses at most children of what was not in the first; callers repeat until none is
     # left.
-    if len(found) > 1:
-        send(found, signal.SIGSTOP)
-        found = descendants(pid)
-    send(found, signal.SIGKILL)
-    return len(found)
+    if len(pids) > 1:
+        send(pids, signal.SIGSTOP)
+        pids = descendants(pid)
+    send(pids, signal.SIGKILL)
+    return len(pids)
 
 
 def lives(pid: int) -> bool:
@@ -112,30 +112,30 @@ def marked(marker: bytes) -> list[int]:
 
     Slow (reads all of /proc): only for cleaning up after a supervisor that was killed.
     """
-    found = []
+    pids = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
         try:
             with open(f"/proc/{entry}/environ", "rb") as file:
                 if marker in file.read().split(b"\0"):
-                    found.append(int(entry))
+                    pids.append(int(entry))
         except OSError:
             continue
-    return found
+    return pids
 
 
 def in_sessions(sessions: set[int]) -> list[int]:
     """All processes whose session is one of these: tasks lead sessions of their own."""
-    found = []
+    pids = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
                 if os.getsid(int(entry)) in sessions:
-                    found.append(int(entry))
+                    pids.append(int(entry))
             except OSError:
                 continue
-    return found
+    return pids
 
 
 def memory_bytes(pid: int) -> tuple[int, int, int]:

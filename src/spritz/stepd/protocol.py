@@ -272,7 +272,7 @@ class Decoder:
         buffer += data
         end = len(buffer)
         at = 0
-        found: list[tuple[int, int, bytes]] = []
+        frames: list[tuple[int, int, bytes]] = []
         while end - at >= HEADER_BYTES:
             kind, task, size = _HEADER.unpack_from(buffer, at)
             if kind not in KINDS or size > (_VIA_BYTES_MAX if kind == VIA else PAYLOAD_BYTES_MAX):
@@ -281,25 +281,25 @@ class Decoder:
             if end - start < size:
                 break
             at = start + size
-            found.append((kind, task, bytes(buffer[start:at])))
+            frames.append((kind, task, bytes(buffer[start:at])))
         if at:
             del buffer[:at]
-        return found
+        return frames
 
 
 def via(node_index: int, data: bytes) -> bytes:
     """VIA frames for whole frames of any length in all. Each has as many as it can hold."""
     if len(data) <= _VIA_BYTES_MAX:
         return _HEADER.pack(VIA, node_index, len(data)) + data
-    found, begin, at = [], 0, 0
+    frames, begin, at = [], 0, 0
     while at < len(data):
         end = at + HEADER_BYTES + _HEADER.unpack_from(data, at)[2]
         if end - begin > _VIA_BYTES_MAX:
-            found.append(_HEADER.pack(VIA, node_index, at - begin) + data[begin:at])
+            frames.append(_HEADER.pack(VIA, node_index, at - begin) + data[begin:at])
             begin = at
         at = end
-    found.append(_HEADER.pack(VIA, node_index, at - begin) + data[begin:at])
-    return b"".join(found)
+    frames.append(_HEADER.pack(VIA, node_index, at - begin) + data[begin:at])
+    return b"".join(frames)
 
 
 def elsewhere(text: str) -> tuple[str, str, str] | None:

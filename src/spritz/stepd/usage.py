@@ -153,14 +153,14 @@ class StepUsage:
         return self._gpus is not None and self._gpus.known
 
     def _metrics(self) -> tuple[Metric, ...]:
-        found = []
+        metrics = []
         for name, measure in _MEASURES:
             values = sorted((measure(use), task_id) for task_id, use in self._tasks.items())
             largest, least = values[-1][0], values[0][0]
             if largest or name in ("cpu", "mem") or (self._gpus_known and name.startswith("gres/gpu")):
                 which = min(task_id for value, task_id in values if value == largest)
-                found.append(Metric(name, sum(value for value, _ in values), largest, which, least, values[0][1]))
-        return tuple(found)
+                metrics.append(Metric(name, sum(value for value, _ in values), largest, which, least, values[0][1]))
+        return tuple(metrics)
 
 
 _MEASURES: tuple[tuple[str, Callable[[_TaskUse], int]], ...] = (

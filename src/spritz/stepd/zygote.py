@@ -149,10 +149,10 @@ def _next_directory(connection: socket.socket) -> str:
 
 def _receive(connection: socket.socket, size: int) -> bytes:
     """Read exactly this many bytes: what follows, perhaps an order to end the step, is for the step's own link."""
-    found = b""
-    while len(found) < size:
-        data = connection.recv(size - len(found))
+    received = b""
+    while len(received) < size:
+        data = connection.recv(size - len(received))
         if not data:
             return b""
-        found += data
-    return found
+        received += data
+    return received

@@ -43,8 +43,8 @@ def _figure(unit: str, *curves: tuple[str, list[float], list[float]]) -> dict[st
 
 
 def _curve(name: str, rows: Sequence[T], value: Callable[[T], float | None]) -> tuple[str, list[float], list[float]]:
-    known = [(row.at, found) for row in rows if (found := value(row)) is not None]  # type: ignore[attr-defined]  # a sample
-    return name, [at for at, _ in known], [found for _, found in known]
+    known = [(row.at, figure) for row in rows if (figure := value(row)) is not None]  # type: ignore[attr-defined]  # a sample
+    return name, [at for at, _ in known], [figure for _, figure in known]
 
 
 def of_job(job: Job, rows: Sequence[JobSample]) -> list[dict[str, Any]]:

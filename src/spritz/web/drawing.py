@@ -124,13 +124,13 @@ def capacities(picture: Picture) -> list[Capacity]:
         used = {kind: count for kind, count, _ in node.gpus_used}
         for line in node.gpus:
             types_of[node.name] = line.type
-            one = by_type.setdefault(line.type, Capacity(line.type or "GPU"))
+            capacity = by_type.setdefault(line.type, Capacity(line.type or "GPU"))
             in_use = min(line.count, used.get(line.type, 0))
             used[line.type] = used.get(line.type, 0) - in_use
-            one.total += line.count
-            one.used += in_use
+            capacity.total += line.count
+            capacity.used += in_use
             if not node.takes_jobs:
-                one.unavailable += line.count - in_use
+                capacity.unavailable += line.count - in_use
     for job in picture.jobs.values():
         if job.raw_state != "RUNNING" or not job.ends_at:
             continue

@@ -24,12 +24,12 @@ def answered(connection: Connection, query: SelectJobs) -> Iterator[tuple[JobWit
         return
     seen: set[tuple[str, int, int, int]] = set()
     for picks in portions(query.picks):
-        for one, now in _answered(connection, replace(query, picks=picks)):
-            job = one.job
+        for record, now in _answered(connection, replace(query, picks=picks)):
+            job = record.job
             key = (job.cluster, job.number, job.job_id, job.restart_count)
             if key not in seen:
                 seen.add(key)
-                yield one, now
+                yield record, now
 
 
 def portions(picks: tuple[JobPick, ...]) -> Iterator[tuple[JobPick, ...]]:
@@ -50,8 +50,8 @@ def _answered(connection: Connection, query: SelectJobs) -> Iterator[tuple[JobWi
                 from spritz.cli.acct.live import Live
 
                 live = Live(query, ours)
-        for one in piece.jobs:
-            yield (one if live is None else live.newer(one)), now
+        for record in piece.jobs:
+            yield (record if live is None else live.newer(record)), now
     if live is not None:
-        for one in live.rest():
-            yield one, now
+        for record in live.rest():
+            yield record, now

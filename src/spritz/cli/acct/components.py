@@ -24,7 +24,9 @@ def picked(connection: Connection, query: SelectJobs, text: str) -> SelectJobs:
     if not query.picks:
         return query
     # As asked: which of the numbers are of components, and of which jobs?
-    whole_of = {one.job.job_id: one.job.het_job_id for one, _now in answered(connection, replace(query, steps=False))}
+    whole_of = {
+        record.job.job_id: record.job.het_job_id for record, _now in answered(connection, replace(query, steps=False))
+    }
     picks: dict[JobPick, None] = {}
     for pick in query.picks:
         whole = whole_of.get(pick.job_id + (pick.het_offset or 0), 0)

@@ -91,8 +91,8 @@ def _where_they_are(
         return cancelled(job_filter)
     from spritz.client.locate import locate_controller
 
-    own = locate_controller()
-    places = [clusters.of_job(target.job_id) or own for target in job_filter.targets]
+    this_cluster = locate_controller()
+    places = [clusters.of_job(target.job_id) or this_cluster for target in job_filter.targets]
 
     def there(cluster: ControllerConfig) -> int:
         targets = (target for target, place in zip(job_filter.targets, places, strict=True) if place == cluster)
@@ -271,11 +271,11 @@ class _Cancelling:
         """The jobs that the user confirms."""
         chosen = []
         for row in self._rows(job_filter):
-            number, own, task, array, name, partition, whole = row
+            number, array_job, task, array, name, partition, whole = row
             steps = [target for target in job_filter.targets if target.job_id == number and target.step_id is not None]
             asked = [(f"step_id={_label(step)}", step) for step in steps]
             if not asked:
-                label = job_label(number, own, task, array, het_job_id=whole)  # type: ignore[arg-type]  # as asked
+                label = job_label(number, array_job, task, array, het_job_id=whole)  # type: ignore[arg-type]  # as asked
                 asked = [(f"job_id={label}", _target(row))]
             for what, target in asked:
                 self._context.out(f"Cancel {what} name={name} partition={partition} [y/n]? ")
@@ -286,11 +286,11 @@ class _Cancelling:
 
 
 def _target(row: tuple[object, ...]) -> JobTarget:
-    number, own, task, array = row[:4]
+    number, array_job, task, array = row[:4]
     if isinstance(array, dict):
         return JobTarget(int(str(number)), str(array["pending"]))
-    if own and task is not None:
-        return JobTarget(int(str(own)), format(1 << int(str(task)), "x"))
+    if array_job and task is not None:
+        return JobTarget(int(str(array_job)), format(1 << int(str(task)), "x"))
     return JobTarget(int(str(number)))
 
 

@@ -29,7 +29,7 @@ def show(session: Session, words: list[str]) -> int:
     conditions: dict[str, tuple[str, ...]] = {}
     for word in words:
         key, equals, value = word.partition("=")
-        name = next((one for one in _FILTERS if key and one.startswith(key.lower())), None)
+        name = next((known for known in _FILTERS if key and known.startswith(key.lower())), None)
         if not equals:
             session.say(f"No value given for option {key}")
             return 1
@@ -39,7 +39,7 @@ def show(session: Session, words: list[str]) -> int:
         conditions[name] = tuple(item for item in value.split(",") if item)
     kinds = []
     for flag in conditions.pop("flags", ()):
-        kind = next((one for one in KINDS if one.startswith(flag.lower())), None)
+        kind = next((known for known in KINDS if known.startswith(flag.lower())), None)
         if kind is None:
             session.say(f"invalid flag '{flag}', valid options are 'Assoc, QOS, and/or Users'")
             return 1
@@ -98,58 +98,60 @@ class _Page:
         """Limits of each account or user of a QOS."""
         kind = title.partition(" ")[0] + "s"
         if self.oneliner:
-            each = [f" {name}={{{' '.join(lines)}}}" for name, lines in rows]
-            return f"{title}=" + ("".join(each) or f"No {kind}")
-        each = [f"\n      {name}" + "".join(f"\n        {line}" for line in lines) for name, lines in rows]
-        return title + ("".join(each) or f"\n        No {kind}")
+            sections = [f" {name}={{{' '.join(lines)}}}" for name, lines in rows]
+            return f"{title}=" + ("".join(sections) or f"No {kind}")
+        sections = [f"\n      {name}" + "".join(f"\n        {line}" for line in lines) for name, lines in rows]
+        return title + ("".join(sections) or f"\n        No {kind}")
 
 
 def _association(page: _Page, cluster: str, assoc_standing: AssocStanding) -> list[str]:
-    own, use = assoc_standing.record, assoc_standing.standing
-    user = f"{own.user}({_uid(own.user)})" if own.user else ""
-    parent = f"{own.parent}({assoc_standing.parent_id})" if own.parent and not own.user else ""
-    jobs = "" if own.max_jobs is None else f"{own.max_jobs}({use.jobs})"
-    accruing = "" if own.max_jobs_accrue is None else f"{own.max_jobs_accrue}({use.accruing})"
-    submitted = "" if own.max_submit is None else f"{own.max_submit}({use.submitted})"
+    record, use = assoc_standing.record, assoc_standing.standing
+    user = f"{record.user}({_uid(record.user)})" if record.user else ""
+    parent = f"{record.parent}({assoc_standing.parent_id})" if record.parent and not record.user else ""
+    jobs = "" if record.max_jobs is None else f"{record.max_jobs}({use.jobs})"
+    accruing = "" if record.max_jobs_accrue is None else f"{record.max_jobs_accrue}({use.accruing})"
+    submitted = "" if record.max_submit is None else f"{record.max_submit}({use.submitted})"
     return [
-        f"ClusterName={cluster} Account={own.account} UserName={user} Partition={own.partition} "
-        f"Priority={own.priority or 0} ID={own.id}",
-        f"SharesRaw/Norm/Level/Factor={own.shares}/{assoc_standing.norm_shares:.2f}/{assoc_standing.siblings}/{assoc_standing.factor:.2f}",
+        f"ClusterName={cluster} Account={record.account} UserName={user} Partition={record.partition} "
+        f"Priority={record.priority or 0} ID={record.id}",
+        f"SharesRaw/Norm/Level/Factor={record.shares}/{assoc_standing.norm_shares:.2f}/{assoc_standing.siblings}/{assoc_standing.factor:.2f}",
         f"UsageRaw/Norm/Efctv={use.usage:.2f}/{assoc_standing.norm_usage:.2f}/{assoc_standing.effective_usage:.2f}",
-        f"ParentAccount={parent} Lft={assoc_standing.left} DefAssoc={'Yes' if own.is_default else 'No'}",
-        f"GrpJobs={_or_n(own.grp_jobs)}({use.jobs}) GrpJobsAccrue={_or_n(own.grp_jobs_accrue)}({use.accruing})",
-        f"GrpSubmitJobs={_or_n(own.grp_submit)}({use.submitted}) GrpWall={_or_n(own.grp_wall)}({use.wall / 60:.2f})",
-        *_group(page, own.grp_tres, own.grp_tres_mins, own.grp_tres_run_mins, use),
-        f"MaxJobs={jobs} MaxJobsAccrue={accruing} MaxSubmitJobs={submitted} MaxWallPJ={_or_blank(own.max_wall)}",
-        f"MaxTRESPJ={_plain(own.max_tres)}",
-        f"MaxTRESPN={_plain(own.max_tres_per_node)}",
-        f"MaxTRESMinsPJ={_plain(own.max_tres_mins)}",
-        f"MinPrioThresh={_or_blank(own.min_prio_threshold)}",
+        f"ParentAccount={parent} Lft={assoc_standing.left} DefAssoc={'Yes' if record.is_default else 'No'}",
+        f"GrpJobs={_or_n(record.grp_jobs)}({use.jobs}) GrpJobsAccrue={_or_n(record.grp_jobs_accrue)}({use.accruing})",
+        f"GrpSubmitJobs={_or_n(record.grp_submit)}({use.submitted}) "
+        f"GrpWall={_or_n(record.grp_wall)}({use.wall / 60:.2f})",
+        *_group(page, record.grp_tres, record.grp_tres_mins, record.grp_tres_run_mins, use),
+        f"MaxJobs={jobs} MaxJobsAccrue={accruing} MaxSubmitJobs={submitted} MaxWallPJ={_or_blank(record.max_wall)}",
+        f"MaxTRESPJ={_plain(record.max_tres)}",
+        f"MaxTRESPN={_plain(record.max_tres_per_node)}",
+        f"MaxTRESMinsPJ={_plain(record.max_tres_mins)}",
+        f"MinPrioThresh={_or_blank(record.min_prio_threshold)}",
     ]
 
 
 def _qos(page: _Page, qos_standing: QosStanding) -> list[str]:
-    own, use = qos_standing.record, qos_standing.standing
-    mode = "OFF" if own.preempt_mode.lower() in _CLUSTERS_MODE else own.preempt_mode.upper()
+    record, use = qos_standing.record, qos_standing.standing
+    mode = "OFF" if record.preempt_mode.lower() in _CLUSTERS_MODE else record.preempt_mode.upper()
     limits_of: tuple[tuple[str, int | None, int | None, int | None, str], ...] = (
-        ("PA", own.max_jobs_pa, own.max_jobs_accrue_pa, own.max_submit_pa, own.max_tres_pa),
-        ("PU", own.max_jobs_pu, own.max_jobs_accrue_pu, own.max_submit_pu, own.max_tres_pu),
+        ("PA", record.max_jobs_pa, record.max_jobs_accrue_pa, record.max_submit_pa, record.max_tres_pa),
+        ("PU", record.max_jobs_pu, record.max_jobs_accrue_pu, record.max_submit_pu, record.max_tres_pu),
     )
     account, user = (_each(page, *limits) for limits in limits_of)
     return [
-        f"QOS={own.name}({own.id})",
+        f"QOS={record.name}({record.id})",
         f"UsageRaw={use.usage:.6f}",
-        f"GrpJobs={_or_n(own.grp_jobs)}({use.jobs}) GrpJobsAccrue={_or_n(own.grp_jobs_accrue)}({use.accruing}) "
-        f"GrpSubmitJobs={_or_n(own.grp_submit)}({use.submitted}) GrpWall={_or_n(own.grp_wall)}({use.wall / 60:.2f})",
-        *_group(page, own.grp_tres, own.grp_tres_mins, own.grp_tres_run_mins, use),
-        f"MaxWallPJ={_or_blank(own.max_wall)}",
-        f"MaxTRESPJ={_plain(own.max_tres_pj)}",
-        f"MaxTRESPN={_plain(own.max_tres_pn)}",
-        f"MaxTRESMinsPJ={_plain(own.max_tres_mins_pj)}",
-        f"MinPrioThresh={_or_blank(own.min_prio_threshold)} ",
-        f"MinTRESPJ={_plain(own.min_tres_pj)}",
+        f"GrpJobs={_or_n(record.grp_jobs)}({use.jobs}) GrpJobsAccrue={_or_n(record.grp_jobs_accrue)}({use.accruing}) "
+        f"GrpSubmitJobs={_or_n(record.grp_submit)}({use.submitted}) "
+        f"GrpWall={_or_n(record.grp_wall)}({use.wall / 60:.2f})",
+        *_group(page, record.grp_tres, record.grp_tres_mins, record.grp_tres_run_mins, use),
+        f"MaxWallPJ={_or_blank(record.max_wall)}",
+        f"MaxTRESPJ={_plain(record.max_tres_pj)}",
+        f"MaxTRESPN={_plain(record.max_tres_pn)}",
+        f"MaxTRESMinsPJ={_plain(record.max_tres_mins_pj)}",
+        f"MinPrioThresh={_or_blank(record.min_prio_threshold)} ",
+        f"MinTRESPJ={_plain(record.min_tres_pj)}",
         f"PreemptMode={mode}",
-        f"Priority={own.priority}",
+        f"Priority={record.priority}",
         page.shares("Account Limits", [(name, account(counts)) for name, counts in qos_standing.accounts]),
         page.shares("User Limits", [(str(_uid(name)), user(counts)) for name, counts in qos_standing.users]),
     ]

@@ -18,17 +18,19 @@ def show(session: Session, words: list[str]) -> int:
     """show federation: this cluster first. Nothing for a cluster that is in none."""
     if locate_database().kind != "slurmdbd":
         return 0
-    connection, own = connected(session.context)
+    connection, this_cluster = connected(session.context)
     with connection:
         book = connection.call(GetBook(), Book)
-    name = member_of(book, own).federation
+    name = member_of(book, this_cluster).federation
     if not name:
         return 0
     rows = {row.name: row for row in book.clusters}
     lines = [f"Federation: {name}"]
-    for member in sorted(members_of(book.federation_members, name), key=lambda one: one.cluster != own):
+    for member in sorted(
+        members_of(book.federation_members, name), key=lambda member_row: member_row.cluster != this_cluster
+    ):
         row = rows.get(member.cluster)
-        if member.cluster == own:
+        if member.cluster == this_cluster:
             lines.append(f"{'Self:':<12}{_described(member, row)}")
         else:
             # Controllers keep no connections to each other: every command asks each of them.

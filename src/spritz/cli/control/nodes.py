@@ -59,10 +59,10 @@ def _expanded(session: Session, text: str) -> tuple[str, ...] | None:
 def reboot(session: Session, words: list[str]) -> int:
     """`reboot [ASAP] [nextstate=RESUME|DOWN] [reason=TEXT] ALL|NODES`: reboot nodes when they are idle."""
     asap, next_state, reason = False, "", ""
-    rest = list(words)
-    while rest:
-        key, value = split(rest[0])
-        if rest[0].lower() == "asap":
+    remaining = list(words)
+    while remaining:
+        key, value = split(remaining[0])
+        if remaining[0].lower() == "asap":
             asap = True
         elif key.lower() == "nextstate":
             if value.upper() not in ("RESUME", "DOWN"):
@@ -73,11 +73,13 @@ def reboot(session: Session, words: list[str]) -> int:
             reason = unquoted(value)
         else:
             break
-        rest.pop(0)
-    if len(rest) != 1:
-        session.say("Missing node list. Specify ALL|<NodeList>" if not rest else f"too many arguments: {rest[1]}")
+        remaining.pop(0)
+    if len(remaining) != 1:
+        session.say(
+            "Missing node list. Specify ALL|<NodeList>" if not remaining else f"too many arguments: {remaining[1]}"
+        )
         return 1
-    names = () if rest[0].upper() == "ALL" else _expanded(session, rest[0])
+    names = () if remaining[0].upper() == "ALL" else _expanded(session, remaining[0])
     if names is None:
         return 1
     try:

@@ -58,14 +58,19 @@ _KEYS = {"jobid": "jobs", "partitionname": "partitions", "reservationname": "res
 def run(session: Session, words: list[str]) -> int:
     """`scontrol show ENTITY [ID]`, where `ENTITY=ID` means the same. Returns the exit status."""
     name, equals, value = words[0].partition("=")  # `show job=7` is `show job 7`
-    rest = [value, *words[1:]] if equals else words[1:]
+    operands = [value, *words[1:]] if equals else words[1:]
     lower = name.lower()
     # What a record calls itself names its kind too: `show ReservationName=r1`.
     lower = _KEYS.get(lower, lower)
     entity = ENTITIES.get(lower) or ENTITIES.get(lower + "s")
     if entity is None:
         entity = next(
-            (one for known, one in ENTITIES.items() if len(lower) >= one.least and known.startswith(lower)), None
+            (
+                candidate
+                for known, candidate in ENTITIES.items()
+                if len(lower) >= candidate.least and known.startswith(lower)
+            ),
+            None,
         )
     if entity is None:
         session.say(f"invalid entity:{name} for keyword:show ")
@@ -82,4 +87,4 @@ def run(session: Session, words: list[str]) -> int:
         return 1
     module, _, function = entity.at.partition(":")
     show: Callable[[Session, list[str]], int] = getattr(import_module(f"spritz.cli.control.{module}"), function)
-    return show(session, rest)
+    return show(session, operands)

@@ -71,20 +71,22 @@ def _owner(pid: int) -> tuple[int, list[int]]:
 
 def _user_line(uid: int) -> list[str]:
     try:
-        one = pwd.getpwuid(uid)
+        user = pwd.getpwuid(uid)
     except (KeyError, OverflowError):
         return [f":x:{uid}::::"] if uid >= 0 else []
-    return [f"{one.pw_name}:{one.pw_passwd}:{one.pw_uid}:{one.pw_gid}:{one.pw_gecos}:{one.pw_dir}:{one.pw_shell}"]
+    return [
+        f"{user.pw_name}:{user.pw_passwd}:{user.pw_uid}:{user.pw_gid}:{user.pw_gecos}:{user.pw_dir}:{user.pw_shell}"
+    ]
 
 
 def _group_lines(uid: int, groups: Sequence[int]) -> list[str]:
     lines = []
     for gid in groups:
         try:
-            one = grp.getgrgid(gid)
+            group = grp.getgrgid(gid)
         except KeyError:
             continue
-        lines.append(f"{one.gr_name}:{one.gr_passwd}:{one.gr_gid}:{name_of(uid)}")
+        lines.append(f"{group.gr_name}:{group.gr_passwd}:{group.gr_gid}:{name_of(uid)}")
     return lines
 
 

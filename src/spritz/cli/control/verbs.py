@@ -194,7 +194,7 @@ def find(word: str) -> Verb | None:
 
 def call(session: Session, words: list[str]) -> int:
     """Carry out one line; the status. Errors are printed here. Raises nothing that a user could cause."""
-    word, *rest = words
+    word, *operands = words
     verb = find(word)
     if verb is None:
         session.say(f"invalid keyword: {word}")
@@ -202,32 +202,32 @@ def call(session: Session, words: list[str]) -> int:
     if verb.refused:
         session.context.error(f"{verb.name} is not supported by Spritz: {verb.refused}")
         return 1
-    if not rest and verb.name == "errnumstr":
+    if not operands and verb.name == "errnumstr":
         session.say("one arguments required for keyword:errnumstr")
         return 1
-    if len(rest) < verb.few:
+    if len(operands) < verb.few:
         session.say(
             f"too few arguments for {word} keyword"
             if verb.name in _OTHER_WORDING
             else f"too few arguments for keyword:{word}"
         )
         return 1
-    if len(rest) > verb.many:
+    if len(operands) > verb.many:
         session.say(f"too many arguments for keyword:{word}")
         return 1
     module, _, name = verb.at.partition(":")
     run: Callable[[Session, list[str]], int] = getattr(import_module(f"spritz.cli.control.{module}"), name)
     try:
-        away = None if session.local else _other_cluster(verb.name, rest)
+        away = None if session.local else _other_cluster(verb.name, operands)
         if away is None:
-            return run(session, rest)
-        return _at(away, session, lambda: run(session, rest))
+            return run(session, operands)
+        return _at(away, session, lambda: run(session, operands))
     except AlreadyReported as silent:
         return silent.exit_code
     except SpritzError as error:
         session.hint(error.hint)
         if _is_of_controller(error):
-            session.say(f"{_caller(verb.name, rest)} error: {error.message}")
+            session.say(f"{_caller(verb.name, operands)} error: {error.message}")
             return 1
         session.context.error(error.message)
         return error.exit_code
@@ -267,14 +267,14 @@ def _at(cluster: ControllerConfig, session: Session, run: Callable[[], int]) -> 
     from spritz.cli import clusters
     from spritz.client.locate import locate_controller
 
-    own = locate_controller()
+    this_cluster = locate_controller()
     session.close()
     clusters.use(cluster)
     try:
         return run()
     finally:
         session.close()
-        clusters.use(own)
+        clusters.use(this_cluster)
 
 
 def _is_of_controller(error: SpritzError) -> bool:
@@ -293,10 +293,10 @@ _LOADERS = {
 }
 
 
-def _caller(name: str, rest: list[str]) -> str:
+def _caller(name: str, operands: list[str]) -> str:
     """The function of Slurm's library that messages about a failed request begin with."""
     if name == "show":
-        entity = rest[0].lower()
+        entity = operands[0].lower()
         return next((loader for start, loader in _LOADERS.items() if entity.startswith(start)), "slurm_load")
     return {
         "reconfigure": "slurm_reconfigure",

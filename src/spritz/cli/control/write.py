@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 def run(session: Session, words: list[str]) -> int:
     """`scontrol write batch_script|config …`. Returns the exit status."""
-    what, *rest = words
+    what, *operands = words
     if len(what) >= 5 and "batch_script".startswith(what.lower()):
-        return batch_script(session, rest)
+        return batch_script(session, operands)
     if len(what) >= 3 and "config".startswith(what.lower()):
-        return write_config(session, rest)
+        return write_config(session, operands)
     session.say(f"invalid write argument:{what}")
     return 1
 

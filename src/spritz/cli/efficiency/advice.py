@@ -48,7 +48,7 @@ def _cpus(jobs: list[Efficiency]) -> Advice | None:
     if not long:
         return None
     # The job that needs the largest part of its allocation counts.
-    job = max(long, key=lambda one: one.cpus_busy / max(1, one.cpus))
+    job = max(long, key=lambda usage: usage.cpus_busy / max(1, usage.cpus))
     busy = job.cpus_busy
     if busy >= 0.95 * job.cpus:
         return Advice("", f"{_number(busy)} of {job.cpus} CPUs were busy on average: more could make it quicker")
@@ -70,7 +70,7 @@ def _memory(jobs: list[Efficiency]) -> Advice | None:
         jobs = [job for job in jobs if job.running or job.state in ("COMPLETED", "TIMEOUT")]
         if not jobs:
             return None
-    job = max(jobs, key=lambda one: (one.out_of_memory, one.memory_mib))
+    job = max(jobs, key=lambda usage: (usage.out_of_memory, usage.memory_mib))
     asked = job.memory_asked_per_node_mib
     if job.out_of_memory:
         if asked is None:

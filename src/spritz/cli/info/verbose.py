@@ -93,5 +93,5 @@ def text(options: Mapping[str, str], shown: Sequence[Column], times: int) -> str
     lines.append(f"all_flag        = {word('all' in options or 'partition' in options)}")
     for title, letters, names in _FLAGS:
         meant = [*(LETTERS[letter] for letter in letters), *(NAMES[name] for name in names)]
-        lines.append(title + word(any(field is one for field in fields for one in meant)))
+        lines.append(title + word(any(field is wanted for field in fields for wanted in meant)))
     return "\n".join([*lines, rule]) + "\n\n"

@@ -47,11 +47,11 @@ def _bwrap() -> Iterator[Finding]:
         return
     pullers, broken = [], []
     for name in _PULLERS:
-        found = shutil.which(name)
-        problem = _tried([found, "--version"]) if found else ""
+        path = shutil.which(name)
+        problem = _tried([path, "--version"]) if path else ""
         if problem:
             broken.append(f"{name}: {problem}")
-        elif found:
+        elif path:
             pullers.append(name)
     by = f"by name ({pullers[0]})" if pullers else "no names (podman, enroot and apptainer are missing)"
     squashed = ".sqsh" if shutil.which("unsquashfs") else "no .sqsh (unsquashfs is missing)"
@@ -66,8 +66,8 @@ def _runtime(oci_conf: str) -> Iterator[Finding]:
     if not words:
         yield Finding(WRONG, f"{oci_conf}: {wrong[0].text if wrong else 'cannot be read'}", "oci.conf(5)")
         return
-    found = read(Files(os.path.dirname(oci_conf), Diagnostics()).lines(oci_conf), oci_conf, Diagnostics())
-    name = ((found.run or found.create).split() or [""])[0]
+    oci = read(Files(os.path.dirname(oci_conf), Diagnostics()).lines(oci_conf), oci_conf, Diagnostics())
+    name = ((oci.run or oci.create).split() or [""])[0]
     runtime = shutil.which(name, path=f"{os.environ.get('PATH', '')}:{_ADMINISTRATORS}")
     if runtime is None:
         yield Finding(WRONG, f"no --container here: {name or 'the command'} of oci.conf is not installed", "install it")

@@ -282,13 +282,13 @@ def wait_for_nodes(paths: ClusterPaths) -> list[NodeView]:
     """Wait until every node is usable and the controller knows the user's account. Raises SpritzError naming the nodes
     that are not. The wait for the account is short, because the cluster works without slurmdbd.
     """
-    own = frozenset(expand(_own_nodes(paths)))
+    node_names = frozenset(expand(_own_nodes(paths)))
     began = time.monotonic()
     deadline = began + REGISTRATION_SECONDS
     with connect_controller(locate_controller(paths.slurm_conf)) as controller:
         while True:
             views = controller.call(ListNodes(), Nodes).nodes
-            missing = [view.node.name for view in views if view.node.name in own and not view.node.registered_at]
+            missing = [view.node.name for view in views if view.node.name in node_names and not view.node.registered_at]
             if not missing:
                 counters = controller.call(Statistics(), Counters).values
                 known = bool(counters.get("outbox.connected", 1.0))

@@ -111,7 +111,7 @@ def taken_elsewhere(
 
     if refusal.code not in CANNOT_HOLD or not isinstance(request, SubmitJob):
         raise refusal
-    own = locate_controller()
+    this_cluster = locate_controller()
     try:
         others = clusters.others_of_federation(request.spec)
     except SpritzError:
@@ -123,7 +123,7 @@ def taken_elsewhere(
         except ClientError as error:
             if UNKNOWN in error.details:
                 raise
-    clusters.use(own)
+    clusters.use(this_cluster)
     raise refusal
 
 

@@ -45,24 +45,24 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         roots.append(Path(known.options["checkpoint_dir"]))
     if not known.code:
         roots.append(Path(known.surroundings.get("variables", {}).get("PWD", directory)))
-    found = checkpoints.find(roots, tracked=_tracked(base, directory, known), since=known.created_at)
+    listed = checkpoints.find(roots, tracked=_tracked(base, directory, known), since=known.created_at)
     metric, colon, direction = (arguments.keep_best or "").partition(":")
     if direction not in ("", "min", "max") or (colon and not direction):
         raise ExperimentError(f"--keep-best {arguments.keep_best}: METRIC, METRIC:min or METRIC:max", exit_code=2)
     values: dict[Checkpoint, float] = {}
     if metric:
         points = metrics.history(base, entry.name, directory)
-        values = {item: value for item in found if (value := checkpoints.value_of(item, metric, points)) is not None}
-        if found and not values:
+        values = {item: value for item in listed if (value := checkpoints.value_of(item, metric, points)) is not None}
+        if listed and not values:
             raise ExperimentError(f"no checkpoint of {entry.name} has a value of {metric}", hint="nothing was removed")
     least = direction == "min" or (not direction and checkpoints.less_is_better(metric))
-    surplus = checkpoints.to_prune(found, keep_last=arguments.keep_last, values=values, least=least) if policy else []
+    surplus = checkpoints.to_prune(listed, keep_last=arguments.keep_last, values=values, least=least) if policy else []
     if arguments.json:
-        terminal.out(json.dumps({"checkpoints": [_row(item, values, surplus) for item in found]}, indent=1) + "\n")
-    elif not found:
+        terminal.out(json.dumps({"checkpoints": [_row(item, values, surplus) for item in listed]}, indent=1) + "\n")
+    elif not listed:
         terminal.err(f"No checkpoints of {entry.name}: none in {', '.join(map(str, roots))}.\n")
     else:
-        terminal.out(_table(found, values, surplus, directory, metric))
+        terminal.out(_table(listed, values, surplus, directory, metric))
     freed = sum(item.size for item in surplus)
     if surplus and not arguments.prune:
         terminal.err(f"--prune would remove {len(surplus)} and free {size(freed)}.\n")
@@ -95,10 +95,10 @@ def _row(item: Checkpoint, values: dict[Checkpoint, float], surplus: list[Checkp
 
 
 def _table(
-    found: list[Checkpoint], values: dict[Checkpoint, float], surplus: list[Checkpoint], directory: Path, metric: str
+    listed: list[Checkpoint], values: dict[Checkpoint, float], surplus: list[Checkpoint], directory: Path, metric: str
 ) -> str:
     rows = [("WRITTEN", "STEP", "SIZE", metric.upper() or "", "", "PATH")]
-    for item in found:
+    for item in listed:
         path = item.paths[0]
         shown = str(path.relative_to(directory)) if directory in path.parents else str(path)
         rows.append(

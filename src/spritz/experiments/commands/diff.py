@@ -88,7 +88,7 @@ def _flat(options: dict[str, Any]) -> dict[str, str]:
 def _environment(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
     packages = [
         dict(package.split("==", 1) for package in side.get("python", {}).get("packages", []))
-        | {f"conda {name}": rest for name, rest in map(_conda, side.get("conda", {}).get("explicit", []))}
+        | {f"conda {name}": version for name, version in map(_conda, side.get("conda", {}).get("explicit", []))}
         for side in (old, new)
     ]
     variables = [

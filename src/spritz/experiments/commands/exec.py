@@ -35,11 +35,11 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
     """Run a command in a step of the run's job. Returns the command's exit status."""
     name, *words = arguments.words or [""]
     # Parse options between RUN and the command, which argparse leaves with the command.
-    rest = ArgumentParser(prog="spritz exec", add_help=False)
-    add_options(rest)
+    parser = ArgumentParser(prog="spritz exec", add_help=False)
+    add_options(parser)
     if "--" in words:
         place = words.index("--")
-        rest.parse_args(words[:place], arguments)
+        parser.parse_args(words[:place], arguments)
         words = words[place + 1 :]
     if not name or not words:
         raise ExperimentError("no run or no command given", hint="spritz exec RUN -- nvidia-smi", exit_code=2)

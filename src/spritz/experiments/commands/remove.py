@@ -94,7 +94,7 @@ def _old(store: Store, before: float) -> list[tuple[str, list[Entry]]]:
             groups.append(("", [entry]))
         elif group and all(group != known for known, _ in groups):
             every = store.find(Query(owner=entry.owner, group=group))
-            if all(_over(each) and each.created_at < before for each in every):
+            if all(_over(run) and run.created_at < before for run in every):
                 groups.append((group, every))
     return groups
 

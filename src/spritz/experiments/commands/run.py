@@ -130,7 +130,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND …")
 
 
-def options_of(arguments: Namespace, found: settings.Settings) -> settings.RunOptions:
+def options_of(arguments: Namespace, defaults: settings.Settings) -> settings.RunOptions:
     """The options of the command line, which override those of spritz.yaml. Raises ExperimentError."""
     env: dict[str, str] = {}
     for item in arguments.env:
@@ -142,7 +142,7 @@ def options_of(arguments: Namespace, found: settings.Settings) -> settings.RunOp
         env[name] = value if equals else os.environ[name]
     options = {name: getattr(arguments, name) for name in (*_GIVEN, *resuming.OPTIONS)}
     options |= {name: tuple(getattr(arguments, name)) for name in ("slurm", "tags", "data")}
-    return settings.merged(found, options | {"env": env})
+    return settings.merged(defaults, options | {"env": env})
 
 
 @reporting

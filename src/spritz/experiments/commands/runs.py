@@ -82,14 +82,14 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         limit=limit + 1 if limit else 0,
     )
     single = arguments.all or arguments.json or bool(query.text or wanted or query.group or metrics)
-    found: Sequence[Entry | Group] = store.find(query) if single else store.find_folded(query)
-    more = bool(limit) and len(found) > limit
-    found = found[:limit] if more else found
+    entries: Sequence[Entry | Group] = store.find(query) if single else store.find_folded(query)
+    more = bool(limit) and len(entries) > limit
+    entries = entries[:limit] if more else entries
     if arguments.json:
-        terminal.out(json.dumps({"runs": [asdict(entry) for entry in found]}, indent=1) + "\n")
-    elif found:
-        groups = {group.name: _described(store, group) for group in found if isinstance(group, Group)}
-        terminal.out(table(found, [name for name, _, _ in metrics], groups))
+        terminal.out(json.dumps({"runs": [asdict(entry) for entry in entries]}, indent=1) + "\n")
+    elif entries:
+        groups = {group.name: _described(store, group) for group in entries if isinstance(group, Group)}
+        terminal.out(table(entries, [name for name, _, _ in metrics], groups))
         if groups:
             terminal.err(f"`spritz runs --group {next(iter(groups))}` lists the runs of a group; -a lists all.\n")
     elif store.find(Query(owner=owner, limit=1)):
@@ -175,7 +175,7 @@ def _state(states: Mapping[str, int]) -> str:
 
 
 def table(
-    found: Sequence[Entry | Group],
+    entries: Sequence[Entry | Group],
     wanted: Sequence[str] = (),
     groups: Mapping[str, tuple[str, str, str]] | None = None,
 ) -> str:
@@ -184,7 +184,7 @@ def table(
     `groups` are (state, metrics, command) by name. On a terminal the command is cut, so that a run takes one line.
     """
     rows: list[tuple[str, ...]] = [("RUN", "STATE", "JOB", "STARTED", "TIME", "CODE", "METRICS", "COMMAND")]
-    for item in found:
+    for item in entries:
         if isinstance(item, Group):
             entry, name = item.newest, item.name
             state, metrics, command = (groups or {})[item.name]

@@ -157,7 +157,7 @@ def _groups(pipeline: Pipeline, jobs: _Jobs, step: StepRecord, retry: bool) -> l
         if dependencies is None:
             return []
         waits[source] = dependencies
-    ids = list(dict.fromkeys(each for dependencies in waits.values() for each in dependencies))
+    ids = list(dict.fromkeys(job_id for dependencies in waits.values() for job_id in dependencies))
     first = f"afterok:{':'.join(ids)}" if ids else ""
     groups: dict[tuple[int, str], list[Unit]] = {}
     for unit in ready:
@@ -170,7 +170,7 @@ def _groups(pipeline: Pipeline, jobs: _Jobs, step: StepRecord, retry: bool) -> l
         elif not parts and cache.take(pipeline, step, unit):
             continue
         groups.setdefault(((unit or 0) // arrays.TASKS_MAX, ",".join(parts)), []).append(unit)
-    return [(each, dependency) for (_, dependency), each in groups.items()]
+    return [(job_id, dependency) for (_, dependency), job_id in groups.items()]
 
 
 def _waits(pipeline: Pipeline, jobs: _Jobs, source: str) -> list[str] | None:

@@ -123,9 +123,9 @@ def filled(value: Any, step_value: Callable[[str], Any], item: Any = None) -> An
             return "".join(
                 part if isinstance(part, str) else word(filled(part, step_value, item)) for part in value["$text"]
             )
-        return {key: filled(each, step_value, item) for key, each in value.items()}
+        return {key: filled(item_value, step_value, item) for key, item_value in value.items()}
     if isinstance(value, list):
-        return [filled(each, step_value, item) for each in value]
+        return [filled(item_value, step_value, item) for item_value in value]
     return value
 
 
@@ -217,8 +217,10 @@ class _Trace:
             name=self.free_name(function.__name__),
             function=function.__name__,
             source=textwrap.dedent(inspect.getsource(function)),
-            arguments=[_plain(each, f"{function.__name__}: argument {at + 1}") for at, each in enumerate(arguments)],
-            named={key: _plain(each, f"{function.__name__}: argument {key}") for key, each in named.items()},
+            arguments=[
+                _plain(argument, f"{function.__name__}: argument {at + 1}") for at, argument in enumerate(arguments)
+            ],
+            named={key: _plain(argument, f"{function.__name__}: argument {key}") for key, argument in named.items()},
             over=None if over is None else _plain(over, f"{function.__name__}: what is mapped over"),
         )
         return self.complete(record, made.options, after)
@@ -228,13 +230,13 @@ class _Trace:
             raise ExperimentError(f"step {name!r}: a name has letters, digits, _ and -")
         record = StepRecord(
             name=self.free_name(name),
-            arguments=[_plain(each, f"{name}: command") for each in words],
+            arguments=[_plain(word, f"{name}: command") for word in words],
             over=None if over is None else _plain(over, f"{name}: what is mapped over"),
         )
         return self.complete(record, options, after)
 
     def complete(self, record: StepRecord, options: Mapping[str, Any], after: Any) -> Ref:
-        record.after = [each.name for each in (after if isinstance(after, list | tuple) else [after])]
+        record.after = [dependency.name for dependency in (after if isinstance(after, list | tuple) else [after])]
         set_options(record, options, f"{self.file}: step {record.name}")
         words = [argument for argument in record.arguments if isinstance(argument, str)]
         if not record.function and secrets.split_arguments(words)[1]:
@@ -272,7 +274,7 @@ def _plain(value: Any, where: str) -> Any:
 def need_open(text: str, where: str, name: str = "") -> None:
     """Raises ExperimentError if the text, or a value of this name, is a secret: the record is a file."""
     known = secrets.secret_values(os.environ)
-    if secrets.is_secret_name(name) or secrets.masked_text(text) != text or any(each in text for each in known):
+    if secrets.is_secret_name(name) or secrets.masked_text(text) != text or any(secret in text for secret in known):
         raise ExperimentError(
             f"{where}: a secret would be written down",
             hint="the steps have your environment variables: read it from there, inside the step",
@@ -283,14 +285,14 @@ def set_options(record: StepRecord, options: Mapping[str, Any], where: str) -> N
     """Options of a step, checked. Raises ExperimentError."""
     for key, value in options.items():
         if key == "files":
-            record.files = [str(each) for each in ([value] if isinstance(value, str) else value)]
+            record.files = [str(path) for path in ([value] if isinstance(value, str) else value)]
         elif key == "cache":
             record.cache = bool(value)
         elif key == "template" and (why := _unfit(record, str(value))):
             raise ExperimentError(f"{where}: template: {value}: {why}")
         elif key in _OPTIONS:
-            for name, each in value.items() if key == "env" else ():
-                need_open(str(each), f"{where}: env: {name}", str(name))
+            for name, text in value.items() if key == "env" else ():
+                need_open(str(text), f"{where}: env: {name}", str(name))
             record.options[key] = list(value) if isinstance(value, tuple) else value
         else:
             near = nearest(key, (*_OPTIONS, "files", "cache"))
@@ -419,22 +421,22 @@ def _yaml_step(name: str, given: Any, names: Mapping[str, Any], values: Mapping[
     words = given["command"]
     record = StepRecord(name=name)
     over, needs = given.get("map"), given.get("needs") or []
-    record.after = [str(each) for each in (needs if isinstance(needs, list) else [needs])]
+    record.after = [str(step_name) for step_name in (needs if isinstance(needs, list) else [needs])]
     if isinstance(over, str):
         record.over = {"$step": over}
     elif over is not None:
         record.over = _plain(over, f"{where}: map")
-    for each in [*record.after, *references(record.over)]:
-        if each not in names:
-            near = nearest(each, tuple(map(str, names)))
-            raise ExperimentError(f"{where}: no step {each}" + (f" (did you mean {near}?)" if near else ""))
+    for step_name in [*record.after, *references(record.over)]:
+        if step_name not in names:
+            near = nearest(step_name, tuple(map(str, names)))
+            raise ExperimentError(f"{where}: no step {step_name}" + (f" (did you mean {near}?)" if near else ""))
     line = isinstance(words, str)
-    given_words = [words] if line else [str(each) for each in words]
-    record.arguments = [_template(each, names, values, quote=line) for each in given_words]
+    given_words = [words] if line else [str(word) for word in words]
+    record.arguments = [_template(word, names, values, quote=line) for word in given_words]
     if line:
         record.arguments = ["bash", "-c", *record.arguments]
-    for each in record.arguments:
-        _plain(each, f"{where}: command")
+    for argument in record.arguments:
+        _plain(argument, f"{where}: command")
     if secrets.split_arguments(given_words)[1]:
         need_open("", f"{where}: command", "secret")
     set_options(

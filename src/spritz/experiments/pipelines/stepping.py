@@ -111,7 +111,7 @@ def _call(pipeline: Pipeline, step: StepRecord, unit: Unit) -> Any:
 
 def _command(pipeline: Pipeline, step: StepRecord, unit: Unit, output: str) -> int:
     item = pipeline.item(step, unit)
-    words = [word(each) for each in filled(step.arguments, pipeline.value, item)]
+    words = [word(argument) for argument in filled(step.arguments, pipeline.value, item)]
     options = api.run_options(
         {key: value for key, value in step.options.items() if key != "name"},
         settings.Settings(run={key: value for key, value in pipeline.defaults.items() if key != "name"}),

@@ -91,8 +91,8 @@ def of_hydra(command: Sequence[str], directory: Path) -> tuple[Plan | None, str]
         return None, f"-m is {command[script]}'s own; `spritz run -m {shown} -- …` would run a sweep"
     if any("interval(" in word or "glob(" in word or "hydra/" in word for word in after):
         return None, "this Hydra multirun has a sweeper of its own: it runs as it is, in one job"
-    rest = [word for word in after if word not in several]
-    made = plan([*command[: script + 1], *rest], several, "hydra")
+    remaining = [word for word in after if word not in several]
+    made = plan([*command[: script + 1], *remaining], several, "hydra")
     return made, "Hydra's -m: each combination is a trial of a sweep (--no-sweep runs them in one job)"
 
 

@@ -227,9 +227,9 @@ def sample_of_grid(parameters: Sequence[Parameter], number: int, seed: int) -> l
     points = []
     for place in places:
         point: dict[str, Value] = {}
-        rest = place
+        remainder = place
         for parameter, axis in zip(reversed(parameters), reversed(axes), strict=True):
-            rest, at = divmod(rest, len(axis))
+            remainder, at = divmod(remainder, len(axis))
             point[parameter.name] = axis[at]
         points.append({parameter.name: point[parameter.name] for parameter in parameters})
     return points

@@ -86,7 +86,7 @@ def summary(sweep: Sweep) -> tuple[str, str]:
     values = [(trial.value, trial) for trial in trials if trial.state == "COMPLETED" and trial.value is not None]
     if values:
         value, best = (max if sweep.plan.maximize else min)(values, key=lambda item: item[0])
-        point = " ".join(f"{name}={space.written(each)}" for name, each in best.parameters.items())
+        point = " ".join(f"{name}={space.written(setting)}" for name, setting in best.parameters.items())
         lines.append(f"best: {best.directory.name}  {sweep.plan.metric} {value:g}  {point}")
     lines.append(f"spritz sweep --status {sweep.name}")
     return f"{sweep.name} ended", "\n".join(lines)

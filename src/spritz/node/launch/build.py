@@ -288,8 +288,8 @@ def _sample_seconds(job: Job, step: Step, setup: NodeSetup) -> float:
 
 def _gpu_bind(job: Job, step: Step) -> str:
     """--gpu-bind; --ntasks-per-gpu=N stands for `single:N`. Source: srun(1) --ntasks-per-gpu."""
-    each = step.spec.tasks_per_gpu or job.spec.tasks_per_gpu
-    return step.spec.gpu_bind or job.spec.gpu_bind or (f"single:{each}" if each else "")
+    tasks_per_gpu = step.spec.tasks_per_gpu or job.spec.tasks_per_gpu
+    return step.spec.gpu_bind or job.spec.gpu_bind or (f"single:{tasks_per_gpu}" if tasks_per_gpu else "")
 
 
 def _contained(

@@ -129,11 +129,11 @@ def _size_variables(job: Job) -> Variables:
     variables = request_variables(spec)
     if spec.segment is not None:
         variables["SLURM_JOB_SEGMENT_SIZE"] = str(spec.segment)
-    each = [f"cpu={spec.cpus_per_task}"] if spec.cpus_per_task else []
-    for one in (*spec.gpus_per_task, *spec.gres_per_task):
-        each.append(f"gres/{one.name}{':' * bool(one.type)}{one.type}={one.count}")
-    if each:
-        variables["SLURM_TRES_PER_TASK"] = ",".join(each)
+    words = [f"cpu={spec.cpus_per_task}"] if spec.cpus_per_task else []
+    for request in (*spec.gpus_per_task, *spec.gres_per_task):
+        words.append(f"gres/{request.name}{':' * bool(request.type)}{request.type}={request.count}")
+    if words:
+        variables["SLURM_TRES_PER_TASK"] = ",".join(words)
     if "allow-task-sharing" in spec.gres_flags:
         # The steps of the job read it.
         variables["SLURM_GRES_FLAGS"] = "allow-task-sharing"
@@ -194,8 +194,8 @@ def step_variables(
     count, rank = len(step.nodes), node_index
     if job.het_job_id and components:
         spanned = [components[number] for number in step.het.groups] if step.het is not None else []
-        mine = components[job.het_offset]
-        variables |= het.variables(components) | het.together(tuple(spanned) or (mine,))
+        component = components[job.het_offset]
+        variables |= het.variables(components) | het.together(tuple(spanned) or (component,))
     if step.het is not None:
         count, rank = len(step.het.names), step.het.node_offset + node_index
     nodes, tasks, counts = str(count), str(sum(task_counts)), _counted(task_counts)

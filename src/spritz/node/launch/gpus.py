@@ -134,8 +134,10 @@ def bound_gpus(bind: str, mask: int, local_id: int, tasks: int) -> int:
         per_device = max(1, int(value or 1))
         return 1 << devices[(local_id // per_device) % len(devices)]
     if kind == "per_task":
-        each = max(1, int(value or 1))
-        chosen = [devices[(local_id * each + number) % len(devices)] for number in range(min(each, len(devices)))]
+        per_task = max(1, int(value or 1))
+        chosen = [
+            devices[(local_id * per_task + number) % len(devices)] for number in range(min(per_task, len(devices)))
+        ]
         return sum(1 << device for device in set(chosen))
     entries = _entries(value)
     entry = entries[local_id % len(entries)] if entries else ""

@@ -63,38 +63,38 @@ class View:
 
     def account(self, row: Row) -> Json:
         """Only direct coordinators, not those of parent accounts."""
-        one = row["c"]
-        direct = {coordinator.user for coordinator in self._book.coordinators if coordinator.account == one.name}
+        account = row["c"]
+        direct = {coordinator.user for coordinator in self._book.coordinators if coordinator.account == account.name}
         return {
-            "associations": self._associations(lambda each: each.account == one.name),
+            "associations": self._associations(lambda association: association.account == account.name),
             "coordinators": [{"name": name, "direct": name in direct} for name in _words(row["coordinators"])],
-            "description": one.description,
-            "name": one.name,
-            "organization": one.organization,
-            "flags": self._flags(one),
+            "description": account.description,
+            "name": account.name,
+            "organization": account.organization,
+            "flags": self._flags(account),
         }
 
     def user(self, row: Row) -> Json:
         """`coordinators`: the accounts that the user coordinates."""
-        one = row["u"]
+        user = row["u"]
         return {
-            "administrator_level": [one.admin],
+            "administrator_level": [user.admin],
             "old_name": "",
-            "associations": self._associations(lambda each: each.user == one.name),
+            "associations": self._associations(lambda association: association.user == user.name),
             "coordinators": [{"name": name, "direct": True} for name in _words(row["coordinators"])],
-            "default": {"account": row["default_account"], "wckey": one.default_wckey},
-            "flags": self._flags(one),
-            "name": one.name,
-            "wckeys": [self.wckey({"w": wckey}) for wckey in self._book.wckeys if wckey.user == one.name],
+            "default": {"account": row["default_account"], "wckey": user.default_wckey},
+            "flags": self._flags(user),
+            "name": user.name,
+            "wckeys": [self.wckey({"w": wckey}) for wckey in self._book.wckeys if wckey.user == user.name],
         }
 
     def cluster(self, row: Row) -> Json:
         """The cluster with its controller's registration."""
-        one, root = row["k"], row.get("a")
+        cluster, root = row["k"], row.get("a")
         return {
-            "controller": {"host": one.host, "port": one.port},
-            "flags": self._flags(one),
-            "name": one.name,
+            "controller": {"host": cluster.host, "port": cluster.port},
+            "flags": self._flags(cluster),
+            "name": cluster.name,
             "nodes": "",
             "select_plugin": "",
             "associations": {"root": _short(root) if root is not None else {}},
@@ -104,24 +104,24 @@ class View:
 
     def wckey(self, row: Row) -> Json:
         """The record of a wckey; its id is 0, since wckeys have no numbers here."""
-        one = row["w"]
+        wckey = row["w"]
         return {
             "accounting": [],
-            "cluster": one.cluster,
+            "cluster": wckey.cluster,
             "id": 0,
-            "name": one.name,
-            "user": one.user,
-            "flags": self._flags(one),
+            "name": wckey.name,
+            "user": wckey.user,
+            "flags": self._flags(wckey),
         }
 
     def association(self, row: Row) -> Json:
         """Max* limits and QOS in force, inherited ones included."""
-        one, bounds = row["a"], row["b"]
+        association, bounds = row["a"], row["b"]
         jobs = {
             "per": {
-                "count": number(one.grp_jobs),
-                "accruing": number(one.grp_jobs_accrue),
-                "submitted": number(one.grp_submit),
+                "count": number(association.grp_jobs),
+                "accruing": number(association.grp_jobs_accrue),
+                "submitted": number(association.grp_submit),
                 "wall_clock": number(bounds.max_wall),
             },
             "active": number(bounds.max_jobs),
@@ -129,77 +129,80 @@ class View:
             "total": number(bounds.max_submit),
         }
         tres = {
-            "total": self._tres(one.grp_tres),
-            "group": {"minutes": self._tres(one.grp_tres_mins), "active": self._tres(one.grp_tres_run_mins)},
+            "total": self._tres(association.grp_tres),
+            "group": {
+                "minutes": self._tres(association.grp_tres_mins),
+                "active": self._tres(association.grp_tres_run_mins),
+            },
             "minutes": {"total": [], "per": {"job": self._tres(bounds.mins_per_job)}},
             "per": {"job": self._tres(bounds.per_job), "node": self._tres(bounds.per_node)},
         }
         return {
             "accounting": [],
-            **_short(one),
+            **_short(association),
             "comment": "",
             "default": {"qos": bounds.default_qos},
-            "flags": self._flags(one),
-            "max": {"jobs": jobs, "tres": tres, "per": {"account": {"wall_clock": number(one.grp_wall)}}},
-            "is_default": one.is_default,
+            "flags": self._flags(association),
+            "max": {"jobs": jobs, "tres": tres, "per": {"account": {"wall_clock": number(association.grp_wall)}}},
+            "is_default": association.is_default,
             "min": {"priority_threshold": number(bounds.min_prio_threshold)},
-            "parent_account": one.parent,
-            "priority": number(one.priority),
+            "parent_account": association.parent,
+            "priority": number(association.priority),
             "qos": sorted(bounds.qos),
-            "shares_raw": one.shares,
+            "shares_raw": association.shares,
         }
 
     def qos(self, row: Row) -> Json:
         """A QOS in the form of `v0.0.43_qos`; its limits are grouped by their scope."""
-        one: Qos = row["q"]
+        qos: Qos = row["q"]
         minutes = {
-            "total": self._tres(one.grp_tres_mins),
+            "total": self._tres(qos.grp_tres_mins),
             "per": {
-                "qos": self._tres(one.grp_tres_run_mins),
-                "job": self._tres(one.max_tres_mins_pj),
-                "account": self._tres(one.max_tres_run_mins_pa),
-                "user": self._tres(one.max_tres_run_mins_pu),
+                "qos": self._tres(qos.grp_tres_run_mins),
+                "job": self._tres(qos.max_tres_mins_pj),
+                "account": self._tres(qos.max_tres_run_mins_pa),
+                "user": self._tres(qos.max_tres_run_mins_pu),
             },
         }
         per = {
-            "account": self._tres(one.max_tres_pa),
-            "job": self._tres(one.max_tres_pj),
-            "node": self._tres(one.max_tres_pn),
-            "user": self._tres(one.max_tres_pu),
+            "account": self._tres(qos.max_tres_pa),
+            "job": self._tres(qos.max_tres_pj),
+            "node": self._tres(qos.max_tres_pn),
+            "user": self._tres(qos.max_tres_pu),
         }
         most = {
-            "active_jobs": {"accruing": number(one.grp_jobs_accrue), "count": number(one.grp_jobs)},
+            "active_jobs": {"accruing": number(qos.grp_jobs_accrue), "count": number(qos.grp_jobs)},
             "jobs": {
-                "active_jobs": {"per": {"account": number(one.max_jobs_pa), "user": number(one.max_jobs_pu)}},
-                "per": {"account": number(one.max_submit_pa), "user": number(one.max_submit_pu)},
-                "count": number(one.grp_submit),
+                "active_jobs": {"per": {"account": number(qos.max_jobs_pa), "user": number(qos.max_jobs_pu)}},
+                "per": {"account": number(qos.max_submit_pa), "user": number(qos.max_submit_pu)},
+                "count": number(qos.grp_submit),
             },
-            "tres": {"total": self._tres(one.grp_tres), "minutes": minutes, "per": per},
-            "wall_clock": {"per": {"qos": number(one.grp_wall), "job": number(one.max_wall)}},
-            "accruing": {"per": {"account": number(one.max_jobs_accrue_pa), "user": number(one.max_jobs_accrue_pu)}},
+            "tres": {"total": self._tres(qos.grp_tres), "minutes": minutes, "per": per},
+            "wall_clock": {"per": {"qos": number(qos.grp_wall), "job": number(qos.max_wall)}},
+            "accruing": {"per": {"account": number(qos.max_jobs_accrue_pa), "user": number(qos.max_jobs_accrue_pu)}},
         }
         return {
-            "description": one.description,
-            "flags": self._flags(one, [QOS_FLAGS[name] for name in _words(one.flags)]),
-            "id": one.id,
+            "description": qos.description,
+            "flags": self._flags(qos, [QOS_FLAGS[name] for name in _words(qos.flags)]),
+            "id": qos.id,
             "limits": {
-                "grace_time": one.grace_seconds,
+                "grace_time": qos.grace_seconds,
                 "max": most,
-                "factor": number(one.limit_factor),
+                "factor": number(qos.limit_factor),
                 "min": {
-                    "priority_threshold": number(one.min_prio_threshold),
-                    "tres": {"per": {"job": self._tres(one.min_tres_pj)}},
+                    "priority_threshold": number(qos.min_prio_threshold),
+                    "tres": {"per": {"job": self._tres(qos.min_tres_pj)}},
                 },
             },
-            "name": one.name,
+            "name": qos.name,
             "preempt": {
-                "exempt_time": number(one.preempt_exempt_seconds),
-                "list": _words(one.preempt),
-                "mode": _words(one.preempt_mode.upper()) or ["DISABLED"],
+                "exempt_time": number(qos.preempt_exempt_seconds),
+                "list": _words(qos.preempt),
+                "mode": _words(qos.preempt_mode.upper()) or ["DISABLED"],
             },
-            "priority": number(one.priority),
-            "usage_factor": number(one.usage_factor),
-            "usage_threshold": number(one.usage_threshold),
+            "priority": number(qos.priority),
+            "usage_factor": number(qos.usage_factor),
+            "usage_threshold": number(qos.usage_threshold),
         }
 
     def _associations(self, wanted: Callable[[Association], bool]) -> list[Json]:

@@ -85,8 +85,8 @@ def _operation(version: str, path: str, method: str, details: Json) -> Operation
         path=path,
         version=version,
         parameters=tuple(
-            Parameter(name=one["name"], place=one["in"], schema=one.get("schema", {}))
-            for one in details.get("parameters", ())
+            Parameter(name=parameter["name"], place=parameter["in"], schema=parameter.get("schema", {}))
+            for parameter in details.get("parameters", ())
         ),
         body=body["content"]["application/json"]["schema"] if body else None,
         answer=details["responses"]["200"]["content"]["application/json"]["schema"],

@@ -91,14 +91,14 @@ def show(output: Output, version_word: str, body: dict[str, Any], operation: str
     output.out(_printable(text))
 
 
-def show_records(output: Output, version_word: str, name: str, records: list[str], rest: dict[str, Any]) -> None:
+def show_records(output: Output, version_word: str, name: str, records: list[str], other_keys: dict[str, Any]) -> None:
     """The same for an answer whose first list, `name`, has records that are text already (see `pretty`)."""
     if version_word.startswith(YAML) or version_word == "list":
-        show(output, version_word, {name: [Raw(record.encode()) for record in records], **rest})
+        show(output, version_word, {name: [Raw(record.encode()) for record in records], **other_keys})
         return
 
     before, behind = around(
-        name, {**rest, "meta": meta(output, version_of(version_word)), "errors": [], "warnings": []}
+        name, {**other_keys, "meta": meta(output, version_of(version_word)), "errors": [], "warnings": []}
     )
     output.out(before)
     for start in range(0, len(records), _RECORDS_PER_WRITE):

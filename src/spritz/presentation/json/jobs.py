@@ -136,12 +136,12 @@ class _Writer:
             lines = self._own.lines(_own_values(whole)) + self._kind.lines(_kind_values(whole))
         else:
             kind = kind_of(job)
-            found = self._kinds.get(kind)
-            if found is None:
+            lines_of_kind = self._kinds.get(kind)
+            if lines_of_kind is None:
                 if len(self._kinds) >= _KINDS_MAX:
                     self._kinds.clear()
-                found = self._kinds[kind] = self._kind.lines(_kind_values(job_json(job, cluster)))
-            lines = self._own.lines(_own_values(own_json(job, cluster))) + found
+                lines_of_kind = self._kinds[kind] = self._kind.lines(_kind_values(job_json(job, cluster)))
+            lines = self._own.lines(_own_values(own_json(job, cluster))) + lines_of_kind
         return record_of([lines[place] for place in _PLACES])
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from spritz.presentation.json.envelope import Output
 
 
-def show(output: Output, version_word: str, found: Sequence[tuple[str, Pong | None, int]]) -> None:
+def show(output: Output, version_word: str, answers: Sequence[tuple[str, Pong | None, int]]) -> None:
     """Print the controllers in the order of slurm.conf: host, answer, latency in microseconds."""
     pings = [
         {
@@ -26,7 +26,7 @@ def show(output: Output, version_word: str, found: Sequence[tuple[str, Pong | No
             "primary": index == 0,
             "status": "No error" if answer is not None else "Unable to contact slurm controller (connect failure)",
         }
-        for index, (host, answer, microseconds) in enumerate(found)
+        for index, (host, answer, microseconds) in enumerate(answers)
     ]
     if version_of(version_word) == DEFAULT:
         for ping in pings:

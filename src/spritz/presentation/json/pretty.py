@@ -69,9 +69,9 @@ def record_of(lines: Iterable[str]) -> str:
     return "    {\n" + ",\n".join(lines) + "\n    }"
 
 
-def around(name: str, rest: Json) -> tuple[str, str]:
+def around(name: str, other_keys: Json) -> tuple[str, str]:
     """The text before and after the records of the answer's first list: `{"name": [` and `], …rest}`."""
-    others = json.format(encoded(rest), indent=2).decode()
+    others = json.format(encoded(other_keys), indent=2).decode()
     return f'{{\n  "{name}": [', f"],{others[1:]}"
 
 

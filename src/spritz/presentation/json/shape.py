@@ -45,7 +45,7 @@ class Shapes:
         """For each key, the conversion in members of the list `name` of an answer."""
         listed = resolve(self._version, resolve(self._version, answer)["properties"][name])
         properties = resolve(self._version, listed["items"])["properties"]
-        return {key: self.of(one) for key, one in properties.items()}
+        return {key: self.of(schema) for key, schema in properties.items()}
 
     def value(self, answer: Json, name: str) -> Convert:
         """The conversion of the value under one key of an answer."""
@@ -74,7 +74,7 @@ class Shapes:
         if properties.keys() == _UNSET.keys():
             is_whole = resolve(self._version, properties["number"]).get("type") == "integer"
             return _maybe_whole if is_whole else _maybe_number
-        members = [(name, self.of(one)) for name, one in properties.items()]
+        members = [(name, self.of(member_schema)) for name, member_schema in properties.items()]
 
         def convert(value: Any) -> Json:
             if not isinstance(value, dict):
@@ -90,10 +90,10 @@ class Shapes:
         item = self.of(items)
 
         def chosen(value: Any) -> list[Any]:
-            return [one for one in _listed(value) if one in choices]
+            return [item_value for item_value in _listed(value) if item_value in choices]
 
         def convert(value: Any) -> list[Any]:
-            return [item(one) for one in _listed(value)]
+            return [item(item_value) for item_value in _listed(value)]
 
         return chosen if choices else convert
 

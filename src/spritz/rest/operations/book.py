@@ -424,11 +424,11 @@ async def post_wckeys(ask: Ask) -> Result:
     def make(book: Book) -> Edit:
         there = {(wckey.cluster, wckey.name, wckey.user) for wckey in book.wckeys}
         made = [
-            WcKey(cluster=cluster, name=one.get("name") or "", user=one.get("user") or "")
-            for one in given
-            for cluster in ([one["cluster"]] if one.get("cluster") else [k.name for k in book.clusters])
+            WcKey(cluster=cluster, name=entry.get("name") or "", user=entry.get("user") or "")
+            for entry in given
+            for cluster in ([entry["cluster"]] if entry.get("cluster") else [k.name for k in book.clusters])
         ]
-        return [one for one in made if (one.cluster, one.name, one.user) not in there], [], None
+        return [entry for entry in made if (entry.cluster, entry.name, entry.user) not in there], [], None
 
     await change(ask, make)
     return Answer()
@@ -443,7 +443,7 @@ async def delete_wckey(ask: Ask) -> Result:
         doomed = [wckey for wckey in book.wckeys if str(wckey.id) == word]
         if not doomed:
             raise Refused("ESLURM_REST_EMPTY_RESULT", f"no wckey {word[:80]}", "id")
-        return [], list[Record](doomed), [one.name for one in doomed]
+        return [], list[Record](doomed), [entry.name for entry in doomed]
 
     return Answer(body={"deleted_wckeys": await change(ask, make)})
 
@@ -487,7 +487,7 @@ async def get_config(ask: Ask) -> Result:
             "tres": view.body("tres", tres)["TRES"],
             **view.body("account", _account_rows(book)),
             **view.body("user", _user_rows(book)),
-            **view.body("qos", [{"q": one} for one in book.qos]),
+            **view.body("qos", [{"q": qos} for qos in book.qos]),
             **view.body("wckey", [{"w": wckey} for wckey in book.wckeys]),
             **view.body("association", _association_rows(book, book.associations, alone=True)),
         }
@@ -507,7 +507,7 @@ async def post_config(ask: Ask) -> Result:
             ("users", requests.users),
             ("associations", requests.associations),
         )
-        names = [(one.get("name") or "").lower() for one in given.get("clusters") or ()]
+        names = [(entry.get("name") or "").lower() for entry in given.get("clusters") or ()]
         for puts_of, value in (
             (requests.clusters, [name for name in names if name]),
             *((step, given.get(name) or []) for name, step in steps),

@@ -124,16 +124,16 @@ def _at(given: Given, path: str) -> Any:
 
 def _limits(given: Given, numbers: dict[str, str], tres: dict[str, str]) -> Given:
     """The limits that REST's record contains, by field. Infinity becomes None, which removes the limit."""
-    found: Given = {}
+    limits: Given = {}
     for path, field in numbers.items():
         value = _at(given, path)
         if value is not None:
-            found[field] = None if value >= INFINITE else _small(path, value)
+            limits[field] = None if value >= INFINITE else _small(path, value)
     for path, field in tres.items():
         value = _at(given, path)
         if value:
-            found[field] = tres_of(path, value)
-    return found
+            limits[field] = tres_of(path, value)
+    return limits
 
 
 def _small(path: str, value: Any) -> int:
@@ -192,20 +192,20 @@ def accounts(book: Book, given: list[Given]) -> list[Record]:
     """Records of accounts and of their coordinators."""
     known = {account.name: account for account in book.accounts}
     puts: list[Record] = []
-    for one in given:
-        name = (one.get("name") or "").lower()
+    for entry in given:
+        name = (entry.get("name") or "").lower()
         if not name:
             raise bad("accounts/name", "an account has no name", "ESLURM_REST_INVALID_QUERY")
         old = known.get(name) or Account(name=name, description=name, organization=name)
         new = replace(
             old,
-            description=one.get("description") or old.description,
-            organization=one.get("organization") or old.organization,
+            description=entry.get("description") or old.description,
+            organization=entry.get("organization") or old.organization,
         )
         if known.get(name) != new:
             puts.append(new)
         there = {coordinator.user for coordinator in book.coordinators if coordinator.account == name}
-        for each in one.get("coordinators") or ():
+        for each in entry.get("coordinators") or ():
             user = each.get("name") or ""
             if user and each.get("direct", True) and user not in there:
                 puts.append(Coordinator(account=name, user=user))
@@ -216,24 +216,24 @@ def users(book: Book, given: list[Given]) -> list[Record]:
     """Records of users, of the accounts that they coordinate, and of their default accounts."""
     known = {user.name: user for user in book.users}
     puts: list[Record] = []
-    for one in given:
-        name = one.get("name") or ""
+    for entry in given:
+        name = entry.get("name") or ""
         if not name:
             raise bad("users/name", "a user has no name", "ESLURM_REST_INVALID_QUERY")
-        if one.get("old_name") and one["old_name"] != name:
+        if entry.get("old_name") and entry["old_name"] != name:
             raise bad("users/old_name", "users are not renamed", "ESLURM_NOT_SUPPORTED")
         old = known.get(name) or User(name=name)
-        level = [word for word in one.get("administrator_level") or () if word != "Not Set"]
-        key = _at(one, "default/wckey")
+        level = [word for word in entry.get("administrator_level") or () if word != "Not Set"]
+        key = _at(entry, "default/wckey")
         new = replace(old, admin=level[0] if level else old.admin, default_wckey=key or old.default_wckey)
         if known.get(name) != new:
             puts.append(new)
         there = {coordinator.account for coordinator in book.coordinators if coordinator.user == name}
-        for each in one.get("coordinators") or ():
+        for each in entry.get("coordinators") or ():
             account = (each.get("name") or "").lower()
             if account and each.get("direct", True) and account not in there:
                 puts.append(Coordinator(account=account, user=name))
-        account = (_at(one, "default/account") or "").lower()
+        account = (_at(entry, "default/account") or "").lower()
         if account:
             puts += _default_account(book, name, account)
     return puts
@@ -252,30 +252,30 @@ def _default_account(book: Book, user: str, account: str) -> list[Record]:
 def associations(book: Book, given: list[Given]) -> list[Record]:
     """Records of associations of accounts and users."""
     puts: list[Record] = []
-    for number, one in enumerate(given, 1):
-        cluster, account = (one.get("cluster") or "").lower(), (one.get("account") or "").lower()
-        user, partition = one.get("user") or "", one.get("partition") or ""
+    for number, entry in enumerate(given, 1):
+        cluster, account = (entry.get("cluster") or "").lower(), (entry.get("account") or "").lower()
+        user, partition = entry.get("user") or "", entry.get("partition") or ""
         if not account or not cluster:
             raise bad("associations", "an association has no cluster or account", "ESLURM_REST_INVALID_QUERY")
         key = (cluster, account, user, partition)
         old = next((a for a in book.associations if (a.cluster, a.account, a.user, a.partition) == key), None)
         if old is None:
-            parent = "" if user or account == "root" else (one.get("parent_account") or "root").lower()
+            parent = "" if user or account == "root" else (entry.get("parent_account") or "root").lower()
             old = Association(id=-number, cluster=cluster, account=account, user=user, partition=partition)
             first = bool(user) and not any(
                 a.cluster == cluster and a.user == user and a.is_default for a in (*book.associations, *_made(puts))
             )
             old = replace(old, parent=parent, is_default=first)
-        fields = _limits(one, _LIMITS, _TRES_LIMITS)
-        if one.get("shares_raw"):
-            fields["shares"] = one["shares_raw"]
-        if one.get("qos"):
-            fields["qos"] = ",".join(sorted(one["qos"]))
-        if _at(one, "default/qos"):
-            fields["default_qos"] = _at(one, "default/qos")
-        if one.get("parent_account") and not user and account != "root":
-            fields["parent"] = one["parent_account"].lower()
-        if one.get("is_default"):
+        fields = _limits(entry, _LIMITS, _TRES_LIMITS)
+        if entry.get("shares_raw"):
+            fields["shares"] = entry["shares_raw"]
+        if entry.get("qos"):
+            fields["qos"] = ",".join(sorted(entry["qos"]))
+        if _at(entry, "default/qos"):
+            fields["default_qos"] = _at(entry, "default/qos")
+        if entry.get("parent_account") and not user and account != "root":
+            fields["parent"] = entry["parent_account"].lower()
+        if entry.get("is_default"):
             fields["is_default"] = True
         new = replace(old, **fields)
         if new != old or old.id < 0:
@@ -292,31 +292,31 @@ def qos(book: Book, given: list[Given]) -> list[Record]:
     known = {record.name: record for record in book.qos}
     by_number = {str(record.id): record.name for record in book.qos}
     puts: list[Record] = []
-    for one in given:
-        name = (one.get("name") or by_number.get(str(one.get("id")), "")).lower()
+    for entry in given:
+        name = (entry.get("name") or by_number.get(str(entry.get("id")), "")).lower()
         if not name:
             raise bad("qos/name", "a QOS has no name", "ESLURM_REST_INVALID_QUERY")
         old = known.get(name) or Qos(name=name, description=name)
-        fields = _limits(one, _QOS_LIMITS, _QOS_TRES)
-        if one.get("description"):
-            fields["description"] = one["description"]
-        if one.get("priority") is not None:
-            fields["priority"] = _small("priority", one["priority"])
-        if _at(one, "limits/grace_time"):
-            fields["grace_seconds"] = _small("limits/grace_time", _at(one, "limits/grace_time"))
+        fields = _limits(entry, _QOS_LIMITS, _QOS_TRES)
+        if entry.get("description"):
+            fields["description"] = entry["description"]
+        if entry.get("priority") is not None:
+            fields["priority"] = _small("priority", entry["priority"])
+        if _at(entry, "limits/grace_time"):
+            fields["grace_seconds"] = _small("limits/grace_time", _at(entry, "limits/grace_time"))
         for path, field in (
             ("usage_factor", "usage_factor"),
             ("usage_threshold", "usage_threshold"),
             ("limits/factor", "limit_factor"),
         ):
-            if _at(one, path) is not None:
-                fields[field] = float(_at(one, path))
-        flags = [word for word in one.get("flags") or () if word not in ("NOT_SET", "DELETED")]
+            if _at(entry, path) is not None:
+                fields[field] = float(_at(entry, path))
+        flags = [word for word in entry.get("flags") or () if word not in ("NOT_SET", "DELETED")]
         if flags:
             fields["flags"] = ",".join(sorted(map(_qos_flag, flags)))
-        if _at(one, "preempt/list"):
-            fields["preempt"] = ",".join(_at(one, "preempt/list"))
-        modes = [word for word in _at(one, "preempt/mode") or () if word != "DISABLED"]
+        if _at(entry, "preempt/list"):
+            fields["preempt"] = ",".join(_at(entry, "preempt/list"))
+        modes = [word for word in _at(entry, "preempt/mode") or () if word != "DISABLED"]
         if modes:
             fields["preempt_mode"] = ",".join(modes).lower()
         new = replace(old, **fields)

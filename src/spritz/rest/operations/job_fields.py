@@ -161,10 +161,10 @@ def _requests(text: str) -> tuple[GresRequest, ...]:
 
 
 def _gpus(name: str, text: str) -> tuple[GresRequest, ...]:
-    found = _requests(text)
-    if any(request.name != "gpu" for request in found):
+    gpus = _requests(text)
+    if any(request.name != "gpu" for request in gpus):
         raise bad(name, "only gres/gpu is supported by Spritz here", code="ESLURM_INVALID_GRES")
-    return found
+    return gpus
 
 
 def _container(fields: Fields, bundle: str) -> None:
@@ -201,10 +201,10 @@ def _per_gpu(name: str, field: str) -> Callable[[Fields, Any], None]:
     def put(fields: Fields, text: Any) -> None:
         if not text:
             return
-        found = _gpus(name, text)
-        if len(found) != 1 or found[0].type:
+        gpus = _gpus(name, text)
+        if len(gpus) != 1 or gpus[0].type:
             raise bad(name, "gres/gpu:COUNT is accepted")
-        fields[field] = found[0].count
+        fields[field] = gpus[0].count
 
     return put
 
@@ -247,7 +247,7 @@ def _memory_binding_type(fields: Fields, words: list[str]) -> None:
 def _dependencies(fields: Fields, text: str) -> None:
     parsed, mode = dependency.parse(text) if text else ((), "all")
     fields["dependencies"] = tuple(
-        Dependency(kind=one.kind, job_id=one.job_id, task_id=one.task_id, minutes=one.minutes) for one in parsed
+        Dependency(kind=item.kind, job_id=item.job_id, task_id=item.task_id, minutes=item.minutes) for item in parsed
     )
     fields["dependency_mode"] = mode
 

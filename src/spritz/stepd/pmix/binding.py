@@ -61,23 +61,23 @@ def strings(address: int | None) -> tuple[bytes, ...]:
     """The strings of a `char **` that ends with NULL; () for a null address."""
     if not address:
         return ()
-    found = ctypes.cast(address, ctypes.POINTER(c_char_p))
+    array = ctypes.cast(address, ctypes.POINTER(c_char_p))
     texts: list[bytes] = []
-    while (text := found[len(texts)]) is not None:
+    while (text := array[len(texts)]) is not None:
         texts.append(text)
     return tuple(texts)
 
 
 def options(address: int | None, count: int) -> dict[bytes, int | bool]:
     """Those that are plain numbers, or yes and no."""
-    found: dict[bytes, int | bool] = {}
+    values: dict[bytes, int | bool] = {}
     for info in (Info * count).from_address(address) if address else ():
         first: int = info.value.data[0]
         if info.value.type == BOOL:
-            found[info.key] = first & 0xFF != 0
+            values[info.key] = first & 0xFF != 0
         elif info.value.type == INT:
-            found[info.key] = c_int(first & 0xFFFFFFFF).value
-    return found
+            values[info.key] = c_int(first & 0xFFFFFFFF).value
+    return values
 
 
 class PmixError(Exception):

@@ -133,9 +133,9 @@ def decode_body(body: bytes) -> Body:
         raise protocol.ProtocolError(f"bad question: {error}") from error
 
 
-def encode_published(found: Published) -> bytes:
+def encode_published(entries: Published) -> bytes:
     """Data of the answer to a `Lookup`."""
-    return _encode(found)
+    return _encode(entries)
 
 
 def decode_published(data: bytes) -> Published:

@@ -66,13 +66,13 @@ def receive_ready(connection: socket.socket) -> Ready:
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:
-    found = b""
-    while len(found) < size:
-        data = connection.recv(size - len(found))
+    received = b""
+    while len(received) < size:
+        data = connection.recv(size - len(received))
         if not data:
             raise EOFError("the PMIx server died")
-        found += data
-    return found
+        received += data
+    return received
 
 
 def run(about: Pmix, spec: SupervisorSpec, directory: str, connection: socket.socket, errors: int) -> NoReturn:

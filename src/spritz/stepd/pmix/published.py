@@ -30,21 +30,21 @@ class Board:
         self._entries.update({key: (rank, value) for key, value in entries})
         reply(SUCCESS, b"")
         waiting, self._waiting = self._waiting, []
-        for keys, wanted, one in waiting:
-            self.look_up(keys, wanted, one)
+        for keys, wanted, waiter in waiting:
+            self.look_up(keys, wanted, waiter)
 
     def look_up(self, keys: tuple[bytes, ...], wait: int, reply: Reply) -> None:
         """Answer with those that are there: at once, or when there are `wait` of them."""
-        found: Published = []
+        entries: Published = []
         for key in keys:
             if key in self._entries:
                 rank, value = self._entries[key]
-                found.append((rank, key, value))
-        if len(found) < min(wait, len(keys)):
+                entries.append((rank, key, value))
+        if len(entries) < min(wait, len(keys)):
             self._waiting.append((keys, wait, reply))
             return
-        status = ERR_NOT_FOUND if not found else SUCCESS if len(found) == len(keys) else ERR_PARTIAL_SUCCESS
-        reply(status, messages.encode_published(found))
+        status = ERR_NOT_FOUND if not entries else SUCCESS if len(entries) == len(keys) else ERR_PARTIAL_SUCCESS
+        reply(status, messages.encode_published(entries))
 
     def unpublish(self, rank: int, keys: tuple[bytes, ...], reply: Reply) -> None:
         """Remove these entries of a task, or all of its own."""

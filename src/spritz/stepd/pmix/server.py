@@ -290,9 +290,9 @@ class Server:
     def _unpacked(self, data: bytes) -> ctypes.Array[Published]:
         """Inverse of `_packed`, for a list. What it allocates is not given back: a process serves one step."""
         listed = messages.decode_published(data)
-        found = (Published * len(listed))()
-        for one, (rank, key, packed) in zip(found, listed, strict=True):
-            one.proc.namespace, one.proc.rank, one.key = self._about.namespace.encode(), rank, key
+        entries = (Published * len(listed))()
+        for entry, (rank, key, packed) in zip(entries, listed, strict=True):
+            entry.proc.namespace, entry.proc.rank, entry.key = self._about.namespace.encode(), rank, key
             memory = ctypes.create_string_buffer(packed, len(packed))
             base = ctypes.addressof(memory)
             buffer = DataBuffer(base, base + len(packed), base, len(packed), len(packed))
@@ -301,24 +301,24 @@ class Server:
                 "PMIx_Data_unpack",
                 None,
                 ctypes.byref(buffer),
-                ctypes.byref(one.value),
+                ctypes.byref(entry.value),
                 ctypes.byref(c_int(1)),
                 c_uint16(VALUE),
             )
-        return found
+        return entries
 
     def _ranks(self, address: int, count: int) -> tuple[int, ...] | None:
         """Ranks of an array of processes; None if some are not of this step."""
         own = self._about.namespace.encode()
-        found: set[int] = set()
+        ranks: set[int] = set()
         for proc in (Proc * count).from_address(address):
             if proc.namespace != own:
                 return None
             if proc.rank == LOCAL_NODE:
-                found.update(self._about.ranks[self._about.node])
+                ranks.update(self._about.ranks[self._about.node])
             else:
-                found.add(proc.rank)
-        return (WILDCARD,) if WILDCARD in found else tuple(sorted(found))
+                ranks.add(proc.rank)
+        return (WILDCARD,) if WILDCARD in ranks else tuple(sorted(ranks))
 
     def _data_reply(self, done: int, token: int) -> Reply:
         def reply(status: int, data: bytes) -> None:

@@ -78,9 +78,9 @@ async def _create(server: KubeServer, obj: dict[str, Any]) -> None:
 async def _tell(nodes: Nodes) -> None:
     """The configuration of the first cluster, as soon as there is one."""
     pattern = "*/*-controller-0/etc/slurm.conf"
-    while not (found := sorted(nodes.root.glob(pattern))):  # noqa: ASYNC110  # nothing tells of a file
+    while not (paths := sorted(nodes.root.glob(pattern))):  # noqa: ASYNC110  # nothing tells of a file
         await asyncio.sleep(0.1)
-    print(f"export SLURM_CONF={found[0]}", flush=True)
+    print(f"export SLURM_CONF={paths[0]}", flush=True)
 
 
 def _say(event: str, **fields: Any) -> None:

@@ -642,10 +642,11 @@ def _check_finalizers(kind: Kind, name: str, new: Object, old: Object) -> None:
 def _same(new: Object, old: Object) -> bool:
     """Whether a write changes nothing: then it makes no new version and no event."""
     left, right = dict(new["metadata"]), dict(old["metadata"])
-    for each in (left, right):
-        each.pop("resourceVersion", None)
+    for metadata in (left, right):
+        metadata.pop("resourceVersion", None)
         # A changed time of an entry does not count.
-        each["managedFields"] = [
-            {key: value for key, value in entry.items() if key != "time"} for entry in each.get("managedFields") or ()
+        metadata["managedFields"] = [
+            {key: value for key, value in entry.items() if key != "time"}
+            for entry in metadata.get("managedFields") or ()
         ]
     return left == right and {**new, "metadata": None} == {**old, "metadata": None}

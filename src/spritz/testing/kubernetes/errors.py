@@ -70,7 +70,7 @@ def forbidden_field(field: str, text: str) -> Cause:
 
 
 def unsupported(field: str, value: Any, allowed: list[Any]) -> Cause:
-    listed = ", ".join(shown(each) for each in allowed)
+    listed = ", ".join(shown(value_allowed) for value_allowed in allowed)
     return Cause(field, "FieldValueNotSupported", f"Unsupported value: {shown(value)}: supported values: {listed}")
 
 

@@ -188,29 +188,29 @@ class Kind:
 @cache
 def built_in() -> tuple[Kind, ...]:
     """The kinds of Kubernetes itself, from lightkube's generated resources."""
-    found: dict[tuple[str, str], tuple[Any, Any]] = {}
+    resources: dict[tuple[str, str], tuple[Any, Any]] = {}
     subresources: dict[tuple[str, str], set[str]] = {}
     for name in _MODULES:
         module = importlib.import_module(f"lightkube.resources.{name}")
-        for each in vars(module).values():
-            if not (inspect.isclass(each) and each.__module__ == module.__name__ and hasattr(each, "_api_info")):
+        for member in vars(module).values():
+            if not (inspect.isclass(member) and member.__module__ == module.__name__ and hasattr(member, "_api_info")):
                 continue
-            info = each._api_info
+            info = member._api_info
             if info.action is not None:
                 parent = info.parent or info.resource
                 subresources.setdefault((parent.group, info.plural), set()).add(info.action)
             elif "list" in info.verbs:
-                found[(info.resource.group, info.plural)] = (info, each)
+                resources[(info.resource.group, info.plural)] = (info, member)
     kinds: list[Kind] = []
-    for (group, plural), (info, each) in found.items():
+    for (group, plural), (info, member) in resources.items():
         kinds.append(
             Kind(
                 group,
                 info.resource.version,
                 info.resource.kind,
                 plural,
-                namespaced=issubclass(each, lightkube_resource.NamespacedResource),
-                schema=of_model(each),
+                namespaced=issubclass(member, lightkube_resource.NamespacedResource),
+                schema=of_model(member),
                 subresources=frozenset(subresources.get((group, plural), ())),
                 short=_SHORT.get(plural, ()),
                 categories=("all",) if plural in _ALL else (),
@@ -248,7 +248,7 @@ def of_custom_resource(definition: Object) -> list[Kind]:
                 singular=names.get("singular") or names["kind"].lower(),
                 short=tuple(names.get("shortNames") or ()),
                 categories=tuple(names.get("categories") or ()),
-                fields=tuple(each["jsonPath"].lstrip(".") for each in version.get("selectableFields") or ()),
+                fields=tuple(field["jsonPath"].lstrip(".") for field in version.get("selectableFields") or ()),
                 generation=True,
                 columns=tuple(version.get("additionalPrinterColumns") or ()),
                 scale_paths=subresources.get("scale"),

@@ -155,8 +155,8 @@ class Nodes:
         self._cluster.listeners.remove(self._heard)
         self._tasks.cancel_all()
         await self._tasks.__aexit__(kind, error, trace)
-        for found in list(self.running.values()):
-            await self._end(found)
+        for running in list(self.running.values()):
+            await self._end(running)
         for servers in self._proxies.values():
             for server in servers:
                 server.close()
@@ -213,10 +213,10 @@ class Nodes:
     async def down(self, name: str) -> None:
         """The machine loses power: what runs there ends, and its node is not Ready."""
         self._down.add(name)
-        for uid, found in list(self.running.items()):
-            if found.node == name:
+        for uid, running in list(self.running.items()):
+            if running.node == name:
                 del self.running[uid]
-                await self._end(found, at_once=True)
+                await self._end(running, at_once=True)
         await self.fault(name, "Ready", "Unknown", "NodeStatusUnknown")
 
     async def up(self, name: str) -> None:
@@ -238,10 +238,10 @@ class Nodes:
 
     async def kill(self, namespace: str, pod: str) -> None:
         """The processes of a pod get SIGKILL; its kubelet starts them again after a while, as the pod's policy says."""
-        for found in self.running.values():
-            if (found.namespace, found.name) == (namespace, pod):
+        for running in self.running.values():
+            if (running.namespace, running.name) == (namespace, pod):
                 self._back_off[namespace, pod] = _KILLED_SECONDS
-                for process in found.processes.values():
+                for process in running.processes.values():
                     if process.returncode is None:
                         process.kill()
 
@@ -290,10 +290,10 @@ class Nodes:
     async def _look(self, namespace: str, name: str) -> None:
         pod = self._cluster._find("pods", namespace, name)
         if pod is None:
-            for uid, found in list(self.running.items()):
-                if (found.namespace, found.name) == (namespace, name) and self._cluster.by_uid(uid) is None:
+            for uid, running in list(self.running.items()):
+                if (running.namespace, running.name) == (namespace, name) and self._cluster.by_uid(uid) is None:
                     del self.running[uid]
-                    await self._end(found, at_once=True)
+                    await self._end(running, at_once=True)
             return
         uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
         phase = (pod.get("status") or {}).get("phase", "Pending")
@@ -369,17 +369,19 @@ class Nodes:
             return "node(s) didn't match Pod's node affinity/selector"
         given = node["status"]["allocatable"]
         asked = _requests(pod)
-        for each in self._cluster.among("pods"):
-            over = (each.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-            if each["spec"].get("nodeName") == name and not over:
-                for resource, value in _requests(each).items():
+        for other in self._cluster.among("pods"):
+            over = (other.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+            if other["spec"].get("nodeName") == name and not over:
+                for resource, value in _requests(other).items():
                     if resource in asked:
                         asked[resource] += value
         short = sorted(resource for resource, value in asked.items() if value > _amount(given.get(resource, "0")))
         return f"Insufficient {short[0]}" if short else ""
 
     def _not_ready(self, node: Object) -> list[Object]:
-        ready = [each["status"] for each in node["status"].get("conditions") or () if each["type"] == "Ready"]
+        ready = [
+            condition["status"] for condition in node["status"].get("conditions") or () if condition["type"] == "Ready"
+        ]
         return [] if ready == ["True"] else [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
 
     # The kubelets
@@ -397,7 +399,7 @@ class Nodes:
             await self._wait(pod, "ImagePullBackOff", f'Back-off pulling image "{spec["containers"][0]["image"]}"')
             asyncio.get_running_loop().call_later(0.2, self._mark, (metadata["namespace"], metadata["name"]))
             return
-        found = _Running(metadata["name"], metadata["namespace"], spec["nodeName"], [], {}, {})
+        running = _Running(metadata["name"], metadata["namespace"], spec["nodeName"], [], {}, {})
         if self._commands:
             try:
                 self._fill(pod)
@@ -405,19 +407,19 @@ class Nodes:
                 await self._wait(pod, "CreateContainerConfigError", f"{missing.args[0]} not found")
                 asyncio.get_running_loop().call_later(0.2, self._mark, (metadata["namespace"], metadata["name"]))
                 return
-            self.running[metadata["uid"]] = found
+            self.running[metadata["uid"]] = running
             if self._has_siblings(pod):
                 await self._serve(pod)
             for container in spec["containers"]:
-                work = self._container(pod, container, found)
-                found.tasks.append(self._tasks.spawn_contained(work, name=f"{metadata['name']}/{container['name']}"))
+                work = self._container(pod, container, running)
+                running.tasks.append(self._tasks.spawn_contained(work, name=f"{metadata['name']}/{container['name']}"))
         else:
-            self.running[metadata["uid"]] = found
+            self.running[metadata["uid"]] = running
         address = self._address("pod", metadata["namespace"], metadata["name"])
 
-        def change(each: Object) -> Object:
+        def change(obj: Object) -> Object:
             now = self._cluster.timestamp()
-            status = each.setdefault("status", {})
+            status = obj.setdefault("status", {})
             state = {"running": {"startedAt": now}}
             status.update(
                 phase="Running",
@@ -427,32 +429,32 @@ class Nodes:
                 containerStatuses=[_container_status(container, state, ready=True) for container in spec["containers"]],
             )
             for kind in ("Initialized", "ContainersReady", "Ready"):
-                set_condition(each, kind, "True", now)
-            return each
+                set_condition(obj, kind, "True", now)
+            return obj
 
         await self._modify(pod, change)
 
     async def _wait(self, pod: Object, reason: str, message: str) -> None:
-        def change(each: Object) -> Object:
+        def change(obj: Object) -> Object:
             state = {"waiting": {"reason": reason, "message": message}}
-            each.setdefault("status", {})["containerStatuses"] = [
-                _container_status(container, state, ready=False) for container in each["spec"]["containers"]
+            obj.setdefault("status", {})["containerStatuses"] = [
+                _container_status(container, state, ready=False) for container in obj["spec"]["containers"]
             ]
-            return each
+            return obj
 
         await self._modify(pod, change)
 
-    async def _container(self, pod: Object, container: Object, found: _Running) -> None:
+    async def _container(self, pod: Object, container: Object, running: _Running) -> None:
         """Run it, and again as its pod's policy has it."""
         name, policy = container["name"], pod["spec"].get("restartPolicy", "Always")
         words, env, directory = self._command(pod, container)
         if pod["spec"].get("hostPID") and words[-1:] == ["reboot"]:
-            await self._report_end(pod, found, name, 0)
-            self._tasks.spawn_contained(self.reboot(found.node), name="reboot")
+            await self._report_end(pod, running, name, 0)
+            self._tasks.spawn_contained(self.reboot(running.node), name="reboot")
             return
         back_off = _BACK_OFF_SECONDS
         while True:
-            log = self.root / found.namespace / f"{found.name}.log"
+            log = self.root / running.namespace / f"{running.name}.log"
             with log.open("ab") as file:
                 try:
                     process = await asyncio.create_subprocess_exec(
@@ -462,57 +464,57 @@ class Nodes:
                     file.write(f"{words[0]}: {error.strerror}\n".encode())
                     code = 127
                 else:
-                    found.processes[name] = process
+                    running.processes[name] = process
                     code = await process.wait()
             if policy == "Never" or (policy == "OnFailure" and code == 0):
-                await self._report_end(pod, found, name, code)
+                await self._report_end(pod, running, name, code)
                 return
             await self._restarted(pod, name)
-            await asyncio.sleep(self._back_off.pop((found.namespace, found.name), back_off))
+            await asyncio.sleep(self._back_off.pop((running.namespace, running.name), back_off))
             back_off = min(2 * back_off, _BACK_OFF_SECONDS_MAX)
 
     async def _restarted(self, pod: Object, container: str) -> None:
-        def change(each: Object) -> Object:
-            for status in each.setdefault("status", {}).get("containerStatuses") or ():
+        def change(obj: Object) -> Object:
+            for status in obj.setdefault("status", {}).get("containerStatuses") or ():
                 if status["name"] == container:
                     status["restartCount"] += 1
-            return each
+            return obj
 
         await self._modify(pod, change)
 
-    async def _report_end(self, pod: Object, found: _Running, container: str, code: int) -> None:
-        found.codes[container] = code
-        codes = dict(found.codes)
+    async def _report_end(self, pod: Object, running: _Running, container: str, code: int) -> None:
+        running.codes[container] = code
+        codes = dict(running.codes)
 
-        def change(each: Object) -> Object:
+        def change(obj: Object) -> Object:
             now = self._cluster.timestamp()
-            for status in each.setdefault("status", {}).get("containerStatuses") or ():
+            for status in obj.setdefault("status", {}).get("containerStatuses") or ():
                 if status["name"] in codes:
                     reason = "Error" if codes[status["name"]] else "Completed"
                     ended = {"exitCode": codes[status["name"]], "finishedAt": now, "reason": reason}
                     status["state"] = {"terminated": ended}
                     status["ready"] = False
-            if len(codes) == len(each["spec"]["containers"]):
-                each["status"]["phase"] = "Failed" if any(codes.values()) else "Succeeded"
+            if len(codes) == len(obj["spec"]["containers"]):
+                obj["status"]["phase"] = "Failed" if any(codes.values()) else "Succeeded"
                 for kind in ("ContainersReady", "Ready"):
-                    set_condition(each, kind, "False", now, reason="PodCompleted")
-            return each
+                    set_condition(obj, kind, "False", now, reason="PodCompleted")
+            return obj
 
         await self._modify(pod, change)
 
-    async def _end(self, found: _Running, *, at_once: bool = False) -> None:
+    async def _end(self, running: _Running, *, at_once: bool = False) -> None:
         """What a container's first process started ends with it."""
-        for task in found.tasks:
+        for task in running.tasks:
             task.cancel()
         started: list[psutil.Process] = []
-        for process in found.processes.values():
+        for process in running.processes.values():
             if process.returncode is not None:
                 continue
             with contextlib.suppress(psutil.NoSuchProcess):
                 started += psutil.Process(process.pid).children(recursive=True)
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGKILL if at_once else signal.SIGTERM)
-        for process in found.processes.values():
+        for process in running.processes.values():
             try:
                 await asyncio.wait_for(process.wait(), _GRACE_SECONDS)
             except TimeoutError:
@@ -537,10 +539,10 @@ class Nodes:
         env = {key: text for key, text in os.environ.items() if not key.startswith(("SLURM", "SPRITZ"))}
         env["PATH"] = f"{self._programs}:{env.get('PATH', '')}"
         own: dict[str, str] = {}
-        for each in container.get("env") or ():
-            value = each["value"] if "value" in each else self._value_from(pod, each.get("valueFrom") or {})
+        for variable in container.get("env") or ():
+            value = variable["value"] if "value" in variable else self._value_from(pod, variable.get("valueFrom") or {})
             if value is not None:
-                own[each["name"]] = self._here(value, pod)
+                own[variable["name"]] = self._here(value, pod)
         for place in self._paths(pod).values():
             if os.path.exists(f"{place}/slurm.conf"):
                 own.setdefault("SLURM_CONF", f"{place}/slurm.conf")
@@ -549,7 +551,9 @@ class Nodes:
             words.append(self._here(re.sub(r"\$\((\w+)\)", lambda match: own.get(match[1], match[0]), word), pod))
         if "--conf" in words:
             words[words.index("--conf") + 1] += f" NodeAddr={self._address('pod', namespace, name)}"
-        for port in [each["containerPort"] for each in container.get("ports") or () if each["containerPort"] < 1024]:
+        for port in [
+            variable["containerPort"] for variable in container.get("ports") or () if variable["containerPort"] < 1024
+        ]:
             other = self.own_ports.setdefault((namespace, name, port), _free_port())
             words = [str(other) if word == str(port) else word for word in words]
         if words and "/" not in words[0]:
@@ -584,17 +588,17 @@ class Nodes:
     def _places(self, pod: Object) -> dict[str, Path]:
         """The directories of its volumes."""
         metadata = pod["metadata"]
-        found: dict[str, Path] = {}
+        places: dict[str, Path] = {}
         for volume in pod["spec"].get("volumes") or ():
             name = volume["name"]
             if "persistentVolumeClaim" in volume:
                 claim = volume["persistentVolumeClaim"]["claimName"]
-                found[name] = self.root / metadata["namespace"] / f"claim-{claim}"
+                places[name] = self.root / metadata["namespace"] / f"claim-{claim}"
             elif "hostPath" in volume:
-                found[name] = Path(volume["hostPath"]["path"])
+                places[name] = Path(volume["hostPath"]["path"])
             else:
-                found[name] = self.root / metadata["namespace"] / metadata["name"] / name
-        return found
+                places[name] = self.root / metadata["namespace"] / metadata["name"] / name
+        return places
 
     def _fill(self, pod: Object) -> dict[str, Path]:
         """Make its volumes, with what they are to have. Raises KeyError with what is not there."""
@@ -637,7 +641,7 @@ class Nodes:
         if self._has_siblings(pod):
             text = text.replace("0.0.0.0", self._address("pod", metadata["namespace"], metadata["name"]))
         for service in self._cluster.among("services"):
-            for port in [each["port"] for each in service["spec"].get("ports") or () if each["port"] >= 1024]:
+            for port in [entry["port"] for entry in service["spec"].get("ports") or () if entry["port"] >= 1024]:
                 other = self.ports.setdefault(port, _free_port())
                 text = re.sub(rf"(?<![\d.]){port}(?![\d.])", str(other), text)
         text = _NAME.sub(self._resolved, text)
@@ -673,8 +677,8 @@ class Nodes:
     def _has_siblings(self, pod: Object) -> bool:
         for owner in pod["metadata"].get("ownerReferences") or ():
             if owner["kind"] in ("StatefulSet", "ReplicaSet"):
-                found = self._cluster.by_uid(owner["uid"])
-                return found is not None and int(found["spec"].get("replicas", 1)) > 1
+                owner_object = self._cluster.by_uid(owner["uid"])
+                return owner_object is not None and int(owner_object["spec"].get("replicas", 1)) > 1
         return False
 
     async def _serve(self, pod: Object) -> None:
@@ -687,7 +691,7 @@ class Nodes:
             if service["spec"].get("clusterIP") == "None" or (namespace, name) in self._proxies:
                 continue
             servers = self._proxies[namespace, name] = []
-            for port in [each["port"] for each in service["spec"].get("ports") or () if each["port"] >= 1024]:
+            for port in [entry["port"] for entry in service["spec"].get("ports") or () if entry["port"] >= 1024]:
                 here = self.ports.setdefault(port, _free_port())
                 forward = partial(self._forward, namespace, selector, here)
                 servers.append(await asyncio.start_server(forward, self._address("service", namespace, name), here))
@@ -747,12 +751,12 @@ def _tolerates(toleration: Object, taint: Object) -> bool:
 
 
 def _requests(pod: Object) -> dict[str, float]:
-    found: dict[str, float] = {"pods": 1.0}
+    requests: dict[str, float] = {"pods": 1.0}
     for container in pod["spec"]["containers"]:
         resources = container.get("resources") or {}
         for name, value in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}.items():
-            found[name] = found.get(name, 0.0) + _amount(value)
-    return found
+            requests[name] = requests.get(name, 0.0) + _amount(value)
+    return requests
 
 
 _UNITS: Final = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
@@ -776,6 +780,6 @@ def _container_status(container: Object, state: Object, *, ready: bool) -> Objec
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

@@ -257,7 +257,7 @@ def of_definition(text: Object) -> Schema:
     if "default" in text:
         schema.has_default, schema.default = True, text["default"]
     if "properties" in text:
-        schema.properties = {name: of_definition(each) for name, each in text["properties"].items()}
+        schema.properties = {name: of_definition(property_text) for name, property_text in text["properties"].items()}
     additional = text.get("additionalProperties")
     if isinstance(additional, dict):
         schema.additional = of_definition(additional)
@@ -352,8 +352,8 @@ def rule_errors(text: Object, path: str) -> list[Cause]:
             causes.append(
                 invalid(f"{path}.x-kubernetes-validations[{index}].rule", rule, f"compilation failed: {error}")
             )
-    for name, each in (text.get("properties") or {}).items():
-        causes += rule_errors(each, f"{path}.properties[{name}]")
+    for name, property_text in (text.get("properties") or {}).items():
+        causes += rule_errors(property_text, f"{path}.properties[{name}]")
     for name in ("items", "additionalProperties"):
         if isinstance(text.get(name), dict):
             causes += rule_errors(text[name], f"{path}.{name}")
@@ -419,12 +419,12 @@ def validate(value: Any, schema: Schema, path: str, causes: list[Cause], old: An
         return
     kind = schema.kind
     if kind != "any" and not _is(value, kind):
-        found = _type_name(value)
+        type_found = _type_name(value)
         causes.append(
             Cause(
                 path,
                 "FieldValueTypeInvalid",
-                f'Invalid value: "{found}": {path} in body must be of type {_wanted(kind)}: "{found}"',
+                f'Invalid value: "{type_found}": {path} in body must be of type {_wanted(kind)}: "{type_found}"',
             )
         )
         return
@@ -561,7 +561,7 @@ def _combine(value: Any, limits: Object, path: str, causes: list[Cause]) -> None
         return not wrong
 
     for name, most in (("anyOf", None), ("oneOf", 1)):
-        holding = sum(holds(each) for each in limits.get(name) or ())
+        holding = sum(holds(limit) for limit in limits.get(name) or ())
         if name in limits and (not holding or (most is not None and holding > most)):
             causes.append(
                 Cause(
@@ -571,8 +571,8 @@ def _combine(value: Any, limits: Object, path: str, causes: list[Cause]) -> None
                     + ("at least one schema (anyOf)" if name == "anyOf" else "one and only one schema (oneOf)"),
                 )
             )
-    for each in limits.get("allOf") or ():
-        validate(value, of_definition(each), path, causes)
+    for limit in limits.get("allOf") or ():
+        validate(value, of_definition(limit), path, causes)
     if "not" in limits and holds(limits["not"]):
         causes.append(
             Cause(

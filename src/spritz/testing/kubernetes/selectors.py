@@ -23,8 +23,8 @@ def labels(text: str) -> Matches | None:
     tests = [_requirement(clause) for clause in _clauses(text)]
 
     def matches(obj: Object) -> bool:
-        found = obj["metadata"].get("labels") or {}
-        return all(test(found) for test in tests)
+        labels_of_object = obj["metadata"].get("labels") or {}
+        return all(test(labels_of_object) for test in tests)
 
     return matches
 
@@ -57,10 +57,10 @@ def fields(text: str, allowed: Iterable[str]) -> Matches | None:
     tests: list[tuple[tuple[str, ...], str, bool]] = []
     known = frozenset(allowed)
     for clause in text.split(","):
-        found = re.fullmatch(r"\s*([^=!\s]+)\s*(!=|==|=)\s*(.*?)\s*", clause)
-        if found is None:
+        match = re.fullmatch(r"\s*([^=!\s]+)\s*(!=|==|=)\s*(.*?)\s*", clause)
+        if match is None:
             raise bad_request(f"invalid selector: '{clause}'; can't understand '{clause}'")
-        path, operator, value = found.groups()
+        path, operator, value = match.groups()
         if path not in known:
             raise bad_request(f"field label not supported: {path}")
         tests.append((tuple(path.split(".")), value, operator != "!="))

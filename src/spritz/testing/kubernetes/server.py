@@ -254,7 +254,7 @@ class KubeServer:
 
     def writes(self) -> int:
         """Number of writing requests so far."""
-        return sum(each.verb not in ("get", "list", "watch") for each in self.log)
+        return sum(request.verb not in ("get", "list", "watch") for request in self.log)
 
     # Requests
 
@@ -480,7 +480,7 @@ class KubeServer:
             if query.get("resourceVersionMatch") == "Exact" and int(version_text) < self.cluster.compacted:
                 raise errors.gone(f"The provided resource version {version_text} is too old")
         limit = query.get("limit", "0")
-        version, found, token, more = self.cluster.list(
+        version, listed, token, more = self.cluster.list(
             kind,
             namespace,
             labels=query.get("labelSelector", ""),
@@ -490,7 +490,7 @@ class KubeServer:
         )
         if wants_table:
             return msgspec.json.encode(
-                tables.of(kind, [stored.obj for stored in found], str(version), self.cluster.now(), token)
+                tables.of(kind, [stored.obj for stored in listed], str(version), self.cluster.now(), token)
             )
         metadata: Object = {"resourceVersion": str(version)}
         if token:
@@ -498,7 +498,7 @@ class KubeServer:
         if more:
             metadata["remainingItemCount"] = more
         head = msgspec.json.encode({"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata})
-        return head[:-1] + b',"items":[' + b",".join(_encoded(kind, stored) for stored in found) + b"]}"
+        return head[:-1] + b',"items":[' + b",".join(_encoded(kind, stored) for stored in listed) + b"]}"
 
     async def _subresource(
         self, kind: Kind, asked: AccessAttributes, incoming: Incoming, request: Request
@@ -609,10 +609,10 @@ class KubeServer:
         if asked.resource == "selfsubjectreviews":
             return result | {"status": {"userInfo": user.info()}}
         if asked.resource == "selfsubjectrulesreviews":
-            found = list(self.cluster.rules.rules_of(user, spec.get("namespace", "")))
+            rules = list(self.cluster.rules.rules_of(user, spec.get("namespace", "")))
             return result | {
                 "status": {
-                    "resourceRules": [rule for rule in found if rule.get("resources")],
+                    "resourceRules": [rule for rule in rules if rule.get("resources")],
                     "nonResourceRules": [],
                     "incomplete": False,
                 }

@@ -607,7 +607,9 @@ def _pod_update(new: Object, old: Object) -> list[Cause]:
             spec.pop(name, None)
         for group in ("containers", "initContainers"):
             if group in spec:
-                spec[group] = [{key: value for key, value in each.items() if key != "image"} for each in spec[group]]
+                spec[group] = [
+                    {key: value for key, value in container.items() if key != "image"} for container in spec[group]
+                ]
         if gates_before:
             # A gated pod's constraints may become narrower.
             spec.pop("nodeSelector", None)

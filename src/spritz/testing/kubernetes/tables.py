@@ -59,7 +59,9 @@ def _pod(obj: Object) -> list[Any]:
 
 
 def _node(obj: Object) -> list[Any]:
-    conditions = {each["type"]: each["status"] for each in (obj.get("status") or {}).get("conditions") or ()}
+    conditions = {
+        condition["type"]: condition["status"] for condition in (obj.get("status") or {}).get("conditions") or ()
+    }
     ready = {"True": "Ready", "False": "NotReady"}.get(conditions.get("Ready", ""), "Unknown")
     if conditions.get("Ready") == "Unknown":
         ready = "NotReady"
@@ -83,7 +85,7 @@ def _deployment(obj: Object) -> list[Any]:
 
 def _job(obj: Object) -> list[Any]:
     status = obj.get("status") or {}
-    conditions = {each["type"] for each in status.get("conditions") or () if each["status"] == "True"}
+    conditions = {condition["type"] for condition in status.get("conditions") or () if condition["status"] == "True"}
     state = (
         "Complete"
         if "Complete" in conditions
@@ -221,10 +223,14 @@ def at_path(obj: Any, path: str) -> Any:
     for part in re.findall(r"\[\?\([^\]]*\)\]|\[\d+\]|\[\*\]|\[\'[^\']+\'\]|(?:\\\.|[^.\[])+", path):
         if obj is None:
             return None
-        found = _FILTER.fullmatch(part)
-        if found is not None:
-            field, value = found.groups()
-            obj = next((each for each in obj if str(each.get(field)) == value), None) if isinstance(obj, list) else None
+        match = _FILTER.fullmatch(part)
+        if match is not None:
+            field, value = match.groups()
+            obj = (
+                next((member for member in obj if str(member.get(field)) == value), None)
+                if isinstance(obj, list)
+                else None
+            )
         elif part == "[*]":
             obj = obj[0] if isinstance(obj, list) and obj else None
         elif re.fullmatch(r"\[\d+\]", part):

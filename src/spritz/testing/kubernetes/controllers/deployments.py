@@ -68,7 +68,7 @@ def _report(obj: Object, deployment: Object, sets: list[Object], current: str, n
     statuses = {replica_set["metadata"]["name"]: replica_set.get("status") or {} for replica_set in sets}
 
     def total(field: str) -> int:
-        return sum(each.get(field, 0) for each in statuses.values())
+        return sum(status_of_set.get(field, 0) for status_of_set in statuses.values())
 
     available = total("availableReplicas")
     set_counts(
