@@ -4,7 +4,7 @@
 
 Prints the seconds of each srun, and the processor seconds of each part of the system: the figure to compare on a
 machine that others use. With a writable cgroup controller cpuacct of version 1 (root), `steps` are all supervisors and
-tasks, and `srun` includes its command server; otherwise `steps` leave out supervisors that have ended.
+tasks, and `srun` includes a command server that it starts; otherwise `steps` leave out supervisors that have ended.
 """
 
 from __future__ import annotations
