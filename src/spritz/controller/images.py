@@ -59,6 +59,9 @@ class ImageKeeper:
 
     def _begin(self) -> None:
         context = self._context
+        # The fork copies the state at this number. Its last events may not be on disk yet, and an image of events that
+        # a crash then undoes would be a state that never was: so the child writes only after `go`, when they are
+        # durable.
         sequence, machine, journal = context.writer.last_sequence, context.machine, context.journal
 
         def work() -> bytes:

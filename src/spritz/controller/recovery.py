@@ -96,6 +96,7 @@ def _replay(journal: Reading, machine: Machine, after: int) -> int:
         if group.first > at + 1:
             raise JournalCorrupt(f"events {at + 1} to {group.first - 1} are missing from the journal")
         for number, event in enumerate(decode_group(group), group.first):
+            # An image may end in the middle of a group: it holds the first events of that group already.
             if number > at:
                 try:
                     machine.apply(event)

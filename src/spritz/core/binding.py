@@ -121,6 +121,8 @@ def _dealt(tasks: int, cpus: int, per_task: int, hardware: Hardware, distributed
     method = distribution.parse(distributed).sockets if distributed else ""
     if method == "block" or len(hardware.sockets) == 1:
         return _filled(tasks, cpus, per_task)
+    # fcyclic deals single CPUs over the sockets, so a task of several CPUs lies on several sockets. cyclic deals whole
+    # tasks: all CPUs of one on the next socket that has them, or else what that has and the others add.
     free = [cpus & socket for socket in hardware.sockets]
     masks = []
     turn = 0

@@ -99,6 +99,7 @@ def _job_breaches(state: State, job: Job) -> Iterator[str]:
             yield f"{subject}: pending with start or end"
     if job.array is not None and job.array_task_id is not None:
         yield f"{subject}: array and array task at once"
+    # The record and `uses` say the same in two ways: which nodes a job holds, and which jobs a node has.
     held = {share.node for share in state.held_shares(job)}
     indexed = {name for name, use in state.uses.items() if job.id in use.jobs}
     if held & state.uses.keys() != indexed:
@@ -125,6 +126,8 @@ def _node_breaches(state: State, name: str) -> Iterator[str]:
                     yield f"node {name}: {gres.name} {gres.indexes} is given twice"
                 devices[gres.name] = devices.get(gres.name, 0) | mask
         partition = state.partitions.get(job.partition)
+        # Two kinds of jobs may have a CPU in common with another: suspended ones, and those that OverSubscribe lets
+        # share.
         if job_id in use.suspended or (partition and jobs_per_cpu(partition, job.spec) > 1):
             continue
         if seen & mask_of(share.cpus):

@@ -230,6 +230,7 @@ class State:
             self._unindex_dependencies(old)
         if job.dependencies:
             self._index_dependencies(job)
+        # A charge is looked up in the tree of associations: spare that where nothing that it depends on has changed.
         if self.rules.known and (old is None or not same_charge(old, job)):
             self.charge(job_id, job)
         self.deadlines.set(job_id, job_deadline(self, job))

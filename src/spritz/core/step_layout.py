@@ -216,6 +216,7 @@ def _choose(request: StepRequest, candidates: list[JobNode], capacities: dict[st
     lacking = [job_node for job_node in order if capacities[job_node.name] < 1]
     if lacking or len(order) < request.nodes:
         raise Refused(_lack(request, candidates))
+    # As few nodes as asked for; then, up to the most, as many as the tasks need; and last, of that number the largest.
     fewest = max(request.nodes, len(named))
     chosen = order[:fewest]
     while (

@@ -105,6 +105,8 @@ def _is_adopted(state: State, node: Node) -> bool:
 def _state_after(
     state: State, node: Node, report: RegisterNode, shortage: str, *, rebooted: bool
 ) -> tuple[NodeState, int, str]:
+    # In this order: what the node is (a reboot that was ordered, power) before what it lacks, and only a node that
+    # lacks nothing may return to service.
     base, flags, reason = after_reboot(node, report)
     flags &= ~NodeFlag.NOT_RESPONDING
     if node.flags & REBOOTS and not flags & REBOOTS and base is NodeState.DOWN:
@@ -183,8 +185,8 @@ def _settle(context: DecisionContext, report: RegisterNode, *, lost: bool, forgo
     nodes_came_up(context, name)
     for job in holders(context.state, name):
         if job.flags & POWER_UP_NODE and not lost:
-            # (Its nodes boot for it: a boot is what it waits for, and no failure.)
-            continue  # nothing was sent yet, here or elsewhere
+            # The node has booted for this job: that is what it waits for, and no failure. Nothing was sent to it yet.
+            continue
         if job.flags & COMPLETING:
             if lost:
                 node_gone(context, job, name, lost=True)

@@ -72,6 +72,8 @@ def _settled_origin(context: DecisionContext, job: Job) -> Job:
     if job.state.ended and job.flags & JobFlag.REVOKED:
         job = replace(job, flags=int(job.flags & ~JobFlag.REVOKED))  # cancelled while another cluster ran it
     clusters = _wanted(context.state, job, tie)
+    # A copy that is no longer wanted is LEAVING until its cluster has confirmed that it is gone. The entry of a cluster
+    # that refused the job stays while it could be asked again, so that it is not.
     entries: list[Sibling] = []
     for sibling in tie.siblings:
         if sibling.state is SiblingState.REFUSED:
@@ -97,6 +99,7 @@ def _wanted(state: State, job: Job, tie: Federated) -> list[str]:
     if not may_have_copies(job):
         return []
     federation, cluster = state.rules.federation, state.settings.cluster_name
+    # While a copy has the lock, no further ones are made. Those that exist stay: the lock may be returned.
     new = () if tie.lock else viable(federation, job.spec)
     keeping = {sibling.cluster for sibling in tie.siblings if may_keep(member(federation, sibling.cluster), job.spec)}
     return [

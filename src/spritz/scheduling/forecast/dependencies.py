@@ -193,6 +193,7 @@ class _Name:
         self._end_at[whole] = max(self._end_at.get(whole, 0.0), end_at)
         if not record.pending:
             self._since = max(self._since, end_at)
+        # Two suffice: whichever job or array asks, the latest end of all *others* is the first or the second of them.
         others = [entry for entry in self._latest if entry[0] != whole]
         self._latest = sorted([*others, (whole, self._end_at[whole])], key=lambda entry: -entry[1])[:2]
 

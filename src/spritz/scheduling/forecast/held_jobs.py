@@ -449,6 +449,7 @@ class HeldJobs:
         while len(times) < tasks:
             left = tasks - len(times)
             if self._placements >= PLACEMENTS:
+                # The budget is used up: a time from which they may start, and no nodes, is all that is said.
                 times += [max([since, *times[-1:]])] * left
                 nodes += [()] * left
                 break

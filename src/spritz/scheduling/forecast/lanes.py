@@ -116,6 +116,8 @@ class Lanes:
         chosen, at = kernel.soonest(
             self.free_at, need.lanes, need.whole, self._cpus, self._up, group.pool, since, node_count
         )
+        # All nodes outside of the pool are free at `limit` at the earliest. If the last node chosen is free later than
+        # that, one outside may be free sooner, and the pool must be chosen again.
         if at[-1] > max(group.limit, since) and not any_limit:
             return None
         return chosen.reshape(-1, size), at.reshape(-1, size).max(axis=1)
@@ -124,6 +126,7 @@ class Lanes:
         """Choose the pool again; False if too few nodes will ever serve."""
         request, nodes = group.request, group.nodes
         most = min(len(nodes), request.nodes_max or len(nodes))
+        # With more nodes each has to give less. Sizes are doubled, since this is an estimate.
         size = request.nodes_min
         while size <= most:
             need = _need(request, size, self._memory_max)

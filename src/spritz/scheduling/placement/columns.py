@@ -108,11 +108,11 @@ def least_counts(table: NodeTable, request: Request, tasks: int) -> dict[int, in
     memory = request.memory_per_node or 0
     if request.memory_per_node == 0 and request.memory_counts and len(table.memory_total):
         memory = int(table.memory_total[0])  # all of it
-    gpus_node, gpus_task = gpus_asked(request)
-    if request.tasks_per_gpu and gpus_node and gpus_node * request.tasks_per_gpu < tasks:
-        return None
-    if request.memory_per_gpu and (gpus_node or gpus_task):
-        memory = max(memory, (gpus_node + gpus_task * tasks) * request.memory_per_gpu)
+    if request.tasks_per_gpu or request.memory_per_gpu:
+        gpus_node, gpus_task = gpus_asked(request)
+        if request.tasks_per_gpu and gpus_node and gpus_node * request.tasks_per_gpu < tasks:
+            return None
+        memory = max(memory, (gpus_node + gpus_task * tasks) * (request.memory_per_gpu or 0))
     if request.gres_total is not None:
         # The node need hold only one of the job's devices; how many of them it takes is decided in placement.
         cores = max(cores, -(-(request.cpus_per_gpu or 0) // threads))
@@ -144,9 +144,11 @@ def _needs_alike(table: NodeTable, request: Request, tasks: int) -> bool:
 
 def _least_gres(table: NodeTable, request: Request, tasks: int) -> dict[int, int] | None:
     """The GRES part of `least_counts`; None if no node of the table has some GRES of the request."""
-    kinds = {kind: place for place, kind in enumerate(table.gres, 4)}
     total = request.gres_total
     needs = (*request.gres_node, *request.gres_task, *((total,) if total is not None else ()))
+    if not needs:
+        return {}
+    kinds = {kind: place for place, kind in enumerate(table.gres, 4)}
     if any((need.name, need.type) not in kinds for need in needs):
         return None
     least = {kinds[kind]: count for kind, count in request.node_needs.items()}

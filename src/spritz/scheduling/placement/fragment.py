@@ -98,6 +98,8 @@ class Workload:
         """How good each of `nodes` is for a job of this request: int64[len(nodes)], 0 to 100; 50 leaves fragments
         unchanged. Whole points, as in the study, so that nearly equal nodes are packed one after another.
         """
+        # Clusters have few distinct node states, which come back all the time. So a state is packed into one number,
+        # and its points, which are dear to compute, are kept: a sorted array of states, searched for all nodes at once.
         part = part_of(request, self._shares)[:3]
         whole = table.gres.get(("gpu", ""))
         state = (table.cpus[nodes] << _GPU_BITS) + (0 if whole is None else whole[nodes])
@@ -146,6 +148,8 @@ class Workload:
         else:
             cpu_after, after = np.maximum(cpu_free - cpus, 0), _after(free, gpus, milli)
         gain = fragments(cpu_free, free, model, typical) - fragments(cpu_after, after, model, typical)
+        # A sigmoid of the gain in whole GPUs, as in FGD's scheduler plugin: 50 if the fragment neither grows nor
+        # shrinks.
         rank: Ints = (100.0 / (1.0 + np.exp(-gain / WHOLE_GPU))).astype(np.int64)
         return rank
 

@@ -139,15 +139,7 @@ def _place_on(
         elif final:
             return None
     workload = workload_of(eligibility, table)
-    # Bounds by columns first, over all nodes at once; rows are then looked at only on nodes that may serve.
-    able = table.up[choice.nodes]
-    for column, least in needed(table, request):
-        able &= column[choice.nodes] >= least
-    if request.segment_alone:
-        able &= empty_leaves(table, eligibility.fabrics.get(request.partition))[choice.nodes]
-    if choice.boots is not None:
-        able &= table.idle[choice.nodes] | ~choice.boots
-    choice = choice.only(able)
+    choice = _narrowed(table, request, choice, eligibility)
     tasks, gpus = capacity_columns(table, request, choice.nodes)
     exact = counts_suffice(table, request)
     if exact and (exclusive := table.exclusive):
@@ -177,6 +169,19 @@ def _place_on(
             return None
     candidates = _candidates(table, request, choice, tasks, gpus, weights, exact)
     return _place_grouped(table, request, choice, candidates, required, prefer)
+
+
+def _narrowed(table: NodeTable, request: Request, choice: Choice, eligibility: Eligibility) -> Choice:
+    """The choice without nodes that cannot serve now, by single columns."""
+    # Bounds by columns first, over all nodes at once; rows are then looked at only on nodes that may serve.
+    able = table.up[choice.nodes]
+    for column, least in needed(table, request):
+        able &= column[choice.nodes] >= least
+    if request.segment_alone:
+        able &= empty_leaves(table, eligibility.fabrics.get(request.partition))[choice.nodes]
+    if choice.boots is not None:
+        able &= table.idle[choice.nodes] | ~choice.boots
+    return choice.only(able)
 
 
 def _choose(

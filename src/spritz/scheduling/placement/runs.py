@@ -53,6 +53,7 @@ def select_columns(
 def _in_order(nodes: Ints, tasks: Ints, gpus: Ints, weights: Ints, target: Target) -> list[int] | None:
     """Positions of the nodes taken; None if they do not suffice."""
     chosen: list[int] = []
+    #: nodes, tasks and GPUs that are still wanted
     missing = [target.nodes_wanted, target.tasks or 0, target.gpus]
     lowest, highest = int(weights.min()), int(weights.max())
     for weight in [lowest] if lowest == highest else np.unique(weights).tolist():
@@ -68,6 +69,8 @@ def _take_runs(
     members: Ints, nodes: Ints, tasks: Ints, gpus: Ints, target: Target, missing: list[int], chosen: list[int]
 ) -> None:
     """Take runs of neighbours among nodes of one weight: the smallest that suffices, else the largest, and so on."""
+    # A run begins where the index jumps by more than one; `reduceat` sums tasks and GPUs from each beginning to the
+    # next.
     starts = np.concatenate(([0], (np.diff(nodes) != 1).nonzero()[0] + 1))
     lengths = np.diff(np.append(starts, len(nodes)))
     run_tasks, run_gpus = np.add.reduceat(tasks, starts), np.add.reduceat(gpus, starts)

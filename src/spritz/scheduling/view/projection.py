@@ -210,6 +210,8 @@ class Projection:
         if not parameters_of(self.settings).by_fragment:
             self.eligibility.workload = None
             return
+        # Sampled again once a minute, or when the number of jobs has changed by a quarter: in between, the points that
+        # are kept for node states (`placement.fragment`) stay valid.
         count = len(self.records)
         changed = not 0.8 * count <= self._workload_jobs <= 1.25 * count
         if self.eligibility.workload is None or changed or not 0 <= now - self._workload_at < WORKLOAD_SECONDS:
