@@ -11,7 +11,7 @@ import struct
 from typing import Any
 
 import msgspec
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.fuzz.guard import guard
 
@@ -170,6 +170,8 @@ def test_branches_of_any_depths_are_taken_apart(depths: list[int]) -> None:
 
 
 @given(st.text(max_size=120))
+@example("host:\u00b9")  # a digit, but no number
+@example("host:" + "9" * 5000)
 def test_tokens_and_addresses(text: str) -> None:
     for read in (_parts, parse_address):
         for one in (text, f"spz{text}"):

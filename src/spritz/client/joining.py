@@ -45,7 +45,7 @@ def parse_address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or "]" in port or (":" in host and not host.startswith("[")):
         host, port = text, str(DEFAULT_PORT)
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if not host or not (port.isascii() and port.isdigit() and len(port) < 6) or not 0 < int(port) < 65536:
         raise ClientError(f"not an address: {text!r} (HOST or HOST:PORT)")
     return host.strip("[]"), int(port)
 
