@@ -26,8 +26,9 @@ class Federation:
         accounted.start()
         self.first, self.second = accounted.cluster, accounted.another()
         self.second.partition_lines += "\nPartitionName=large Nodes=ALL State=UP"
-        self.second.write_conf()
         for cluster in (self.first, self.second):
+            cluster.extra += "\nPriorityType=priority/multifactor"
+            cluster.write_conf()
             cluster.start()
         accounted.sacct("-j", "1")
         names = {self.first.name, self.second.name}
@@ -143,6 +144,11 @@ def _listings_show_the_federation_by_default(federation: Federation, *numbers: i
         assert set(federation.said("sinfo", "-h", "-O", "Cluster").split()) == {first.name, second.name}
         rows = federation.accounted.sacct("-X", "-S", "now-1hour", "-o", "jobid,cluster")
         assert [jobs[1], second.name] in rows
+        # What could start, once, or the copy of every cluster; what runs on another cluster is in neither.
+        assert federation.said("sprio", "-h", "-o", "%i").split() == [jobs[2]]
+        copies = [line.split() for line in federation.said("sprio", "-h", "--sibling", "-o", "%i %c").splitlines()]
+        assert [name for job, name in copies if job == jobs[2]] == [first.name, second.name]
+        assert jobs[1] not in {job for job, _ in copies}
         told = federation.said("sreport", "-nP", "cluster", "utilization", "start=now-1hour", "format=cluster")
         assert set(told.split()) <= {first.name, second.name}
     finally:

@@ -55,8 +55,9 @@ def test_a_job_of_a_federation_is_shown_once_or_with_every_copy() -> None:
         return [line.split() for line in out.getvalue().splitlines()[1:]]
 
     assert lines(format="%i %c %A") == [["3", "one", "250"], ["7", "one", "500"]]
-    # Each with the weights of its own cluster, whose name comes last.
-    assert lines(format="%i %A", sibling="") == [["3", "250", "one"], ["7", "500", "one"], ["7", "5", "two"]]
+    # Each with the weights of its own cluster.
+    assert lines(format="%i %c %A", sibling="") == [["3", "one", "250"], ["7", "one", "500"], ["7", "two", "5"]]
+    assert [row[:3] for row in lines(sibling="")] == [["3", "main", "one"], ["7", "main", "one"], ["7", "main", "two"]]
 
 
 def test_there_is_a_column_for_each_factor_that_weighs_anything() -> None:

@@ -41,6 +41,8 @@ def default_format(options: Mapping[str, str], weights: PriorityWeights) -> str:
     """As sprio has it: a column for each factor that weighs anything, with --long for every one."""
     every, norm = "long" in options, "norm" in options
     text = "%.15i %9r"
+    if "sibling" in options:
+        text += " %.8c"
     if every or "user" in options:
         text += " %.8u"
     text += " %10y" if norm else " %.10Y %.10S"
@@ -82,8 +84,6 @@ class PriorityListing:
             context.error(f"Invalid job format specification: {what}")
 
         text = options.get("format") or default_format(options, weights)
-        if "sibling" in options and any(answers):
-            text += " %10c"
         # An unknown letter goes with the text that follows it; squeue and sinfo print both.
         chosen = [
             column

@@ -10,6 +10,7 @@ from spritz.controller.api.jobs import visible_jobs
 from spritz.core.rights import operates
 from spritz.model.queries.priorities import ListPriorities, Priorities
 from spritz.model.rejection import Rejection
+from spritz.model.states import JobFlag
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -33,6 +34,7 @@ class PriorityQueries:
         caller = context.identity.caller(call)
         matching = matching_jobs(context.machine.state, request.filter)
         jobs = [] if isinstance(matching, Rejection) else matching
+        jobs = [job for job in jobs if not job.flags & JobFlag.REVOKED]  # another cluster of the federation runs it
         if not operates(context.machine.state, caller):
             jobs = visible_jobs(context.machine.state, jobs, caller)
         context.shares.refresh()
