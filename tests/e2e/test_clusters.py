@@ -743,12 +743,49 @@ def test_a_node_whose_pod_goes_at_any_step_comes_back() -> None:
     asyncio.run(journey())
 
 
+#: NVML with two GPUs, for slurmd.
+_NVML = """\
+from tests.unit.node.test_autodetect import FakeNvml
+import sys
+sys.modules["pynvml"] = FakeNvml("NVIDIA L4", "NVIDIA L4")
+"""
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_jobs_on_a_node_set_share_its_gpus(scaled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pynvml.py").write_text(_NVML)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    more = {"autoscaling": {"maxReplicas": 1}} if scaled else {"replicas": 1}
+
+    async def journey() -> None:
+        async with kubernetes([Machine("m0", resources={"nvidia.com/gpu": "2"})]) as kube:
+            await ask(kube.api, "POST", f"{SPACE}/spritzclusters", cluster(healthCheck={"program": ""}))
+            await ask(kube.api, "POST", f"{SPACE}/nodesets", node_set("gpu", cpus=4, gpus=2, shards=8, **more))
+
+            async def known() -> bool:
+                return kube.slurm_conf.exists() and "shard:8" in await kube.command("sinfo", "-h", "-o", "%G")
+
+            await until(known, "the node is known with its shards")
+            shown = "echo $SLURM_SHARDS_ON_NODE $CUDA_VISIBLE_DEVICES"
+            assert (await kube.command("srun", "--gres=shard:3", "sh", "-c", shown)).split()[0] == "3"
+            # Seven of eight shards are taken: no GPU is left as a whole, and not two shards on one.
+            await kube.command("sbatch", "--gres=shard:4", "-o", "/dev/null", "--wrap", "sleep 600")
+            await kube.command("sbatch", "--gres=shard:3", "-o", "/dev/null", "--wrap", "sleep 600")
+            await kube.running(2)
+            await kube.command("sbatch", "--gres=gpu:1", "-o", "/dev/null", "--wrap", "true")
+            await kube.command("srun", "--gres=shard:1", "true")
+            assert (await kube.command("squeue", "-h", "-t", "PD", "-o", "%T")).strip() == "PENDING"
+
+    asyncio.run(journey())
+
+
 def test_bad_resources_are_refused_with_the_field() -> None:
     async def journey() -> None:
         async with KubeServer() as server, Api.connect(server.kubeconfig) as api:
             await define(api)
             two = [{"name": "a", "default": True}, {"name": "b", "default": True}]
             for path, body, words in (
+                ("nodesets", node_set("n", gpus=2, shards=3), "shards are shares of gpus"),
                 ("nodesets", node_set("n", cpus=0), "spec.cpus"),
                 ("nodesets", node_set("n", memory="much"), "spec.memory"),
                 ("spritzclusters", cluster(partitions=two), "only one partition is the default"),

@@ -46,8 +46,8 @@ CONTROLLER_PORT, ACCOUNTING_PORT, REST_PORT, DASHBOARD_PORT = 6817, 6819, 6820, 
 STARTED: Final = f"{PREFIX}started"
 REVISION: Final = f"{PREFIX}config"
 
-#: In extraConfig: joined with the operator's own parameters.
-_PARAMETERS: Final = re.compile(r"\s*SlurmctldParameters\s*=\s*(\S*)\s*", re.IGNORECASE)
+#: In extraConfig: joined with the operator's own words.
+_JOINED: Final = re.compile(r"\s*(SlurmctldParameters|GresTypes)\s*=\s*(\S*)\s*", re.IGNORECASE)
 
 #: Directories of slurm.conf and the keys, and of a daemon's data, in every pod.
 ETC: Final = "/etc/slurm"
@@ -224,11 +224,13 @@ def slurm_conf(cluster: Cluster, nodes: Sequence[str] = (), revision: str = "") 
     parameters = ["enable_configless"]
     if _journal(spec):
         parameters.append(f"journal={_journal(spec)}")
+    gres_types = ["gpu", "shard"]
     extra = []
     for line in spec.extra_config.splitlines():
-        own = _PARAMETERS.fullmatch(line)
+        own = _JOINED.fullmatch(line)
         if own is not None:
-            parameters += [own[1]] * bool(own[1])
+            words = parameters if own[1].lower() == "slurmctldparameters" else gres_types
+            words += [word for word in own[2].split(",") if word and word not in words]
         # The number of lines stays, for messages that name a line.
         extra.append(line if own is None else f"# with the others above: {line.strip()}")
     if revision:
@@ -251,7 +253,7 @@ def slurm_conf(cluster: Cluster, nodes: Sequence[str] = (), revision: str = "") 
         f"SlurmdPidFile={STATE}/slurmd.pid",
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_Core_Memory",
-        "GresTypes=gpu",
+        f"GresTypes={','.join(gres_types)}",
         "ReturnToService=2",
         f"MaxNodeCount={spec.max_nodes}",
     ]

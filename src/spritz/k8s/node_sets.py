@@ -98,6 +98,8 @@ class NodeSetSpec(msgspec.Struct, rename="camel"):
     feature_labels: list[str] = []
     image: str = ""
     gpus: int = 0
+    #: of all of the node's GPUs together
+    shards: int = 0
     gpu_resource: str = "nvidia.com/gpu"
     node_selector: dict[str, str] | None = None
     tolerations: list[Json] | None = None
@@ -599,27 +601,31 @@ def node_keys(node_set: NodeSet) -> str:
     """The keys of each node in slurm.conf. slurmd finds the machine's CPUs and memory, of which the pod has a part."""
     spec = node_set.spec
     memory = int(amount(spec.memory) / 2**20 * 0.9)
-    return f"CPUs={spec.cpus} RealMemory={memory} Feature={node_set.metadata.name}"
+    keys = f"CPUs={spec.cpus} RealMemory={memory} Feature={node_set.metadata.name}"
+    # GPUs without shards slurmd finds by itself.
+    return f"{keys} Gres=gpu:{spec.gpus},shard:{spec.shards}" if spec.shards else keys
 
 
 def cloud_lines(node_sets: Sequence[NodeSet], pods: Sequence[NodePod] = ()) -> tuple[list[str], list[str]]:
-    """Lines of slurm.conf for NodeSets that scale, and of gres.conf. A node with a pod stays, whatever the bound is."""
+    """Lines of slurm.conf for NodeSets that scale, and of gres.conf for GPUs that slurm.conf or slurmd's --conf counts. A
+    node with a pod stays, whatever the bound is.
+    """
     scaled = sorted(
         (node_set for node_set in node_sets if node_set.spec.autoscaling), key=lambda node_set: node_set.metadata.name
     )
-    lines, devices, never_suspended, boots = [], [], [], []
+    lines, never_suspended, boots = [], [], []
+    counted = [node_set.spec.gpus and (node_set.spec.autoscaling or node_set.spec.shards) for node_set in node_sets]
+    devices = ["AutoDetect=nvml"] if any(counted) else []
     for node_set in scaled:
         scaling, name = node_set.spec.autoscaling, node_set.metadata.name
         assert scaling is not None
         boots.append(scaling.boot_seconds)
         numbers = [_number(pod.metadata.name) for pod in pods if pod.label(NODE_SET) == name]
         names = f"{name}-[0-{max(scaling.max_replicas - 1, *numbers, 0)}]"
-        gres = f" Gres=gpu:{node_set.spec.gpus}" if node_set.spec.gpus else ""
+        gres = f" Gres=gpu:{node_set.spec.gpus}" if node_set.spec.gpus and not node_set.spec.shards else ""
         lines.append(f"NodeName={names} {node_keys(node_set)}{gres} State=CLOUD SuspendTime={scaling.idle_seconds}")
         if scaling.min_replicas:
             never_suspended.append(f"{names}:{scaling.min_replicas}")
-        if node_set.spec.gpus:
-            devices = ["AutoDetect=nvml"]
     if never_suspended:
         lines.append(f"SuspendExcNodes={','.join(never_suspended)}")
     if scaled:

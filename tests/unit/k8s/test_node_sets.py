@@ -27,6 +27,7 @@ from spritz.k8s.node_sets import (
     Waiting,
     cloud_lines,
     differs,
+    node_keys,
     plan,
     revision_of,
 )
@@ -217,6 +218,17 @@ def test_a_scaled_set_has_pods_for_the_nodes_that_slurm_wants_up() -> None:
     lines, devices = cloud_lines([NodeSet(metadata=Metadata(name="gpu"), spec=spec)], [pod(3)])
     assert lines[0].startswith("NodeName=gpu-[0-3] CPUs=2 RealMemory=921 Feature=gpu Gres=gpu:1 State=CLOUD")
     assert devices == ["AutoDetect=nvml"]
+
+
+def test_shards_of_a_set_stand_in_slurm_conf_and_with_the_pod() -> None:
+    spec = NodeSetSpec(cluster_ref="lab", cpus=2, memory="1Gi", gpus=2, shards=8)
+    fixed = NodeSet(metadata=Metadata(name="gpu"), spec=spec)
+    assert node_keys(fixed) == "CPUs=2 RealMemory=921 Feature=gpu Gres=gpu:2,shard:8"
+    assert cloud_lines([fixed]) == ([], ["AutoDetect=nvml"])
+    spec.autoscaling = Autoscaling(max_replicas=1)
+    assert "Feature=gpu Gres=gpu:2,shard:8 State=CLOUD" in cloud_lines([fixed])[0][0]
+    cluster = Cluster(metadata=Metadata(name="lab"), spec=ClusterSpec(image="i", extra_config="GresTypes=gpu,tape"))
+    assert "GresTypes=gpu,shard,tape\n" in slurm_conf(cluster)
 
 
 def test_a_node_follows_the_health_of_its_machine() -> None:
