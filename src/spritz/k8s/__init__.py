@@ -25,8 +25,10 @@
 `per_machine`      the machines of a NodeSet that has a pod on each
 `health`           a machine's fault -> drain, reboot, recheck, burn-in; `machine_health` carries it out
 `login_sets`       a LoginSet -> its pods and keys; a Token -> its Secret
-`control`          slurmrestd, as the owner of a cluster uses it
-`clusters`         carries them out
+`control`          slurmrestd, as the owner of a cluster uses it; `cluster_clients` has one for each cluster
+`objects`          objects of the API server, written where they differ; conditions
+`clusters`         watches our resources, and carries out SpritzClusters
+`node_set_pods`    carries out NodeSets; `logins` LoginSets and Tokens
 
 Imports no package of Spritz but `notation`: it uses what a site's own programs could use.
 """

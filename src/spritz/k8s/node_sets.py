@@ -344,42 +344,14 @@ def plan(
     else:
         replicas = len(machines) if spec.per_machine else spec.replicas
 
-    excess = sorted(living, key=lambda pod: _worth(pod, nodes.get(pod.metadata.name)))
-    if cloud and not node_set.leaves:
-        # Slurm chooses which nodes to power down; their pods follow.
-        excess = [
-            pod
-            for pod in excess
-            if _is_asleep(nodes.get(pod.metadata.name)) or not _is_allowed(node_set, pod.metadata.name)
-        ]
-    elif spec.per_machine and not node_set.leaves:
-        excess = [pod for pod in excess if pod.metadata.name not in machines]
-    else:
-        excess = excess[: max(0, len(living) - replicas)]
+    excess = _excess(node_set, living, nodes, replicas, machines)
     for pod in excess:
         _retire(actions, pod.metadata.name, nodes.get(pod.metadata.name), "scale-in")
     wanted = [pod for pod in living if pod not in excess]
-
-    away = sum(not _is_up(nodes.get(pod.metadata.name)) for pod in wanted) + max(0, replicas - len(wanted))
     stale = [pod for pod in wanted if pod.label(REVISION) != revision]
-    for pod in sorted(stale, key=lambda pod: _worth(pod, nodes.get(pod.metadata.name))):
-        node = nodes.get(pod.metadata.name)
-        if pod.metadata.name in unsettled:
-            continue
-        if _is_up(node):
-            if away >= spec.max_unavailable:
-                continue
-            away += 1
-        _retire(actions, pod.metadata.name, node, "update", now=now, deadline=spec.drain_deadline_seconds)
-    for pod in wanted:
-        name = pod.metadata.name
-        node = nodes.get(name)
-        if name not in faults or pod in stale or node is None:
-            continue
-        if faults[name].moves:
-            _retire(actions, name, node, f"health: {faults[name].cause}")
-        elif "DRAIN" not in node.state:
-            actions.drain[name] = f"{OURS}health: {faults[name].cause}"
+    away = sum(not _is_up(nodes.get(pod.metadata.name)) for pod in wanted) + max(0, replicas - len(wanted))
+    _update(spec, [pod for pod in stale if pod.metadata.name not in unsettled], nodes, away, now, actions)
+    _drain_faulty([pod for pod in wanted if pod not in stale], nodes, faults, actions)
     if not cloud:
         for pod in pods:
             # Evicted, or deleted by a user: no job is to start there in its last moments.
@@ -416,6 +388,59 @@ def plan(
             actions.busy[pod.metadata.name] = busy
     actions.status = _status(node_set, wanted, stale, actions, nodes, replicas)
     return actions
+
+
+def _excess(
+    node_set: NodeSet,
+    living: Sequence[NodePod],
+    nodes: Mapping[str, ClusterNode],
+    replicas: int,
+    machines: Collection[str],
+) -> list[NodePod]:
+    """Pods that are more than the NodeSet is to have, in the order of their removal."""
+    ordered = sorted(living, key=lambda pod: _worth(pod, nodes.get(pod.metadata.name)))
+    if node_set.spec.autoscaling is not None and not node_set.leaves:
+        # Slurm chooses which nodes to power down; their pods follow.
+        return [
+            pod
+            for pod in ordered
+            if _is_asleep(nodes.get(pod.metadata.name)) or not _is_allowed(node_set, pod.metadata.name)
+        ]
+    if node_set.spec.per_machine and not node_set.leaves:
+        return [pod for pod in ordered if pod.metadata.name not in machines]
+    return ordered[: max(0, len(living) - replicas)]
+
+
+def _update(
+    spec: NodeSetSpec,
+    stale: Sequence[NodePod],
+    nodes: Mapping[str, ClusterNode],
+    away: int,
+    now: float,
+    actions: Plan,
+) -> None:
+    """Retire pods of another template. `away`: nodes that do not serve already."""
+    for pod in sorted(stale, key=lambda pod: _worth(pod, nodes.get(pod.metadata.name))):
+        node = nodes.get(pod.metadata.name)
+        if _is_up(node):
+            if away >= spec.max_unavailable:
+                continue
+            away += 1
+        _retire(actions, pod.metadata.name, node, "update", now=now, deadline=spec.drain_deadline_seconds)
+
+
+def _drain_faulty(
+    pods: Sequence[NodePod], nodes: Mapping[str, ClusterNode], faults: Mapping[str, Fault], actions: Plan
+) -> None:
+    for pod in pods:
+        name = pod.metadata.name
+        node = nodes.get(name)
+        if name not in faults or node is None:
+            continue
+        if faults[name].moves:
+            _retire(actions, name, node, f"health: {faults[name].cause}")
+        elif "DRAIN" not in node.state:
+            actions.drain[name] = f"{OURS}health: {faults[name].cause}"
 
 
 def _forget(node_set: NodeSet, here: Mapping[str, NodePod], nodes: Mapping[str, ClusterNode], found: Plan) -> None:
@@ -607,8 +632,8 @@ def node_keys(node_set: NodeSet) -> str:
 
 
 def cloud_lines(node_sets: Sequence[NodeSet], pods: Sequence[NodePod] = ()) -> tuple[list[str], list[str]]:
-    """Lines of slurm.conf for NodeSets that scale, and of gres.conf for GPUs that slurm.conf or slurmd's --conf counts. A
-    node with a pod stays, whatever the bound is.
+    """Lines of slurm.conf for NodeSets that scale, and of gres.conf for GPUs that slurm.conf or slurmd's --conf counts.
+    A node with a pod stays, whatever the bound is.
     """
     scaled = sorted(
         (node_set for node_set in node_sets if node_set.spec.autoscaling), key=lambda node_set: node_set.metadata.name

@@ -1,0 +1,53 @@
+"""Clients of the slurmrestd of each cluster, with tokens that the operator signs with the cluster's key."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+
+from spritz.k8s.api import Api
+from spritz.k8s.cluster_objects import Cluster
+from spritz.k8s.control import Control, token_of
+from spritz.k8s.objects import Objects
+from spritz.k8s.slurm import SlurmFailure
+
+#: Lifetime of the operator's tokens, and how long before its end a token is replaced. Seconds.
+_LIFESPAN, _SPARE = 3600, 600
+
+
+class ClusterClients:
+    """`address` says where the slurmrestd of a cluster is."""
+
+    def __init__(self, api: Api, objects: Objects, address: Callable[[Cluster], str], now: Callable[[], float]) -> None:
+        self._api = api
+        self._objects = objects
+        self._address = address
+        self._now = now
+        #: uid of a cluster -> the client of its slurmrestd, and when the client's token expires
+        self._slurms: dict[str, tuple[Control, float]] = {}
+
+    async def close(self) -> None:
+        for slurm, _until in self._slurms.values():
+            await slurm.close()
+
+    async def of(self, cluster: Cluster) -> Control:
+        """Raises SlurmFailure while the cluster has no key."""
+        cached = self._slurms.get(cluster.metadata.uid)
+        if cached is not None and self._now() < cached[1] - _SPARE:
+            return cached[0]
+        name = f"{cluster.metadata.name}-keys"
+        secret = await self._objects.find("v1", "Secret", cluster.metadata.namespace, name)
+        if secret is None:
+            raise SlurmFailure(f"the Secret {name} does not exist yet")
+        known = self._slurms.get(cluster.metadata.uid)
+        if known is not cached and known is not None:
+            return known[0]  # another worker has made it meanwhile
+        until = self._now() + _LIFESPAN
+        key = base64.b64decode(secret["data"]["jwt.key"])
+        slurm = Control(self._address(cluster), token_of(key, "root", int(self._now()), int(until)))
+        slurm.guard = self._api.guard
+        # Before the old connections are closed: other workers look here meanwhile.
+        self._slurms[cluster.metadata.uid] = (slurm, until)
+        if cached is not None:
+            await cached[0].close()
+        return slurm
