@@ -242,9 +242,11 @@ class PodScheduler:
 
     async def _follow(self, followed: asyncio.Event) -> None:
         """Follow the event stream. Events may be lost between two streams, so each new one processes all workloads."""
+        away = False
         while True:
             try:
                 async for event in self._slurm.events():
+                    away = False
                     if event["type"] in ("hello", "reset"):
                         await self._find_nodes()
                         await self._find_jobs()
@@ -257,7 +259,9 @@ class PodScheduler:
                         if (workload := self._workloads.get(number)) is not None:
                             self.queue.add(workload)
             except SlurmFailure as failure:
-                self._log("slurm.away", error=failure.message)
+                if not away:  # once for each time that it is away
+                    self._log("slurm.away", error=failure.message)
+                away = True
             await asyncio.sleep(_RECONNECT)
 
     @staticmethod
