@@ -170,10 +170,17 @@ class Kube:
     async def running(self, jobs: int) -> None:
         """Wait for this number."""
 
-        async def look() -> bool:
-            return (await self.command("squeue", "-h", "-t", "R", "-o", "%i")).count("\n") == jobs
+        shown = ""
 
-        await until(look, f"{jobs} jobs run")
+        async def look() -> bool:
+            nonlocal shown
+            shown = await self.command("squeue", "-h", "-o", "%i %T %r %N")
+            return sum(line.split()[1] == "RUNNING" for line in shown.splitlines()) == jobs
+
+        try:
+            await until(look, f"{jobs} jobs run")
+        except AssertionError:
+            raise AssertionError(f"{shown}\n{await self.command('scontrol', 'show', 'node')}") from None
 
     @property
     def slurm_conf(self) -> Path:
@@ -743,16 +750,22 @@ def test_a_node_whose_pod_goes_at_any_step_comes_back() -> None:
     asyncio.run(journey())
 
 
-#: NVML with two GPUs, for slurmd.
+#: What slurmd finds on a machine with two GPUs: their control device, and NVML.
+_CONTROL = """\
+import os.path
+exists = os.path.exists
+os.path.exists = lambda path: path == "/dev/nvidiactl" or exists(path)
+"""
 _NVML = """\
-from tests.unit.node.test_autodetect import FakeNvml
 import sys
+from tests.unit.node.test_autodetect import FakeNvml
 sys.modules["pynvml"] = FakeNvml("NVIDIA L4", "NVIDIA L4")
 """
 
 
 @pytest.mark.parametrize("scaled", [False, True])
 def test_jobs_on_a_node_set_share_its_gpus(scaled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text(_CONTROL)
     (tmp_path / "pynvml.py").write_text(_NVML)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
     more = {"autoscaling": {"maxReplicas": 1}} if scaled else {"replicas": 1}
@@ -760,21 +773,27 @@ def test_jobs_on_a_node_set_share_its_gpus(scaled: bool, tmp_path: Path, monkeyp
     async def journey() -> None:
         async with kubernetes([Machine("m0", resources={"nvidia.com/gpu": "2"})]) as kube:
             await ask(kube.api, "POST", f"{SPACE}/spritzclusters", cluster(healthCheck={"program": ""}))
-            await ask(kube.api, "POST", f"{SPACE}/nodesets", node_set("gpu", cpus=4, gpus=2, shards=8, **more))
+            await ask(kube.api, "POST", f"{SPACE}/nodesets", node_set("gpu", cpus=2, gpus=2, shards=8, **more))
 
             async def known() -> bool:
                 return kube.slurm_conf.exists() and "shard:8" in await kube.command("sinfo", "-h", "-o", "%G")
 
             await until(known, "the node is known with its shards")
             shown = "echo $SLURM_SHARDS_ON_NODE $CUDA_VISIBLE_DEVICES"
-            assert (await kube.command("srun", "--gres=shard:3", "sh", "-c", shown)).split()[0] == "3"
-            # Seven of eight shards are taken: no GPU is left as a whole, and not two shards on one.
-            await kube.command("sbatch", "--gres=shard:4", "-o", "/dev/null", "--wrap", "sleep 600")
-            await kube.command("sbatch", "--gres=shard:3", "-o", "/dev/null", "--wrap", "sleep 600")
+            shards, _gpu = (await kube.command("srun", "--gres=shard:3", "sh", "-c", shown)).split()
+            assert shards == "3"
+            # Two jobs have shards of different GPUs, of which none is left as a whole.
+            for count in (4, 1):
+                words = [f"--gres=shard:{count}", "--mem=100", "-o", "/dev/null", "--wrap", "sleep 600"]
+                await kube.command("sbatch", *words)
             await kube.running(2)
-            await kube.command("sbatch", "--gres=gpu:1", "-o", "/dev/null", "--wrap", "true")
-            await kube.command("srun", "--gres=shard:1", "true")
-            assert (await kube.command("squeue", "-h", "-t", "PD", "-o", "%T")).strip() == "PENDING"
+            await kube.command("scancel", "-t", "R", "-n", "wrap")
+            await kube.running(0)
+            assert (
+                await kube.command("srun", "--gres=gpu:2", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+            ).strip() == "0,1"
+            with pytest.raises(AssertionError, match="Requested node configuration is not available"):
+                await kube.command("srun", "--gres=shard:5", "true")
 
     asyncio.run(journey())
 
