@@ -1,10 +1,11 @@
 """Renders packaging/kubernetes/chart without helm, as far as the chart's templates go.
 
     python -m tools.chart [VALUES.yaml …] [--name NAME] [--namespace NAMESPACE]
-    python -m tools.chart --write        crds.yaml, clusters.yaml and operator.yaml next to the chart: plain manifests
+    python -m tools.chart --write        crds.yaml, clusters.yaml and operator.yaml next to the chart: plain manifests;
+                                         and Grafana's dashboard in the chart, which is that of the package
 
 Of Go's templates: `if`, `else if`, `with`, `range`, variables, pipelines, `define` and `include`; of Sprig's functions
-those in `FUNCTIONS`. Anything else is an error that names it. tests/unit/k8s/test_chart.py compares the outcome with
+those in `FUNCTIONS`; of helm's objects `.Files.Get`. Anything else is an error that names it. tests/unit/k8s/test_chart.py compares the outcome with
 that of Go's own text/template where there is a Go.
 
 Source: pkg.go.dev/text/template; helm.sh/docs/chart_template_guide.
@@ -24,6 +25,9 @@ import jsonschema
 import yaml
 
 CHART = Path(__file__).parents[1] / "packaging/kubernetes/chart"
+
+#: What `spritz` installs for Grafana; the chart has a copy, since helm reads no file outside of it.
+DASHBOARD = Path(__file__).parents[1] / "src/spritz/controller/metrics/monitoring/grafana.json"
 
 _HEAD = "# Written from the chart by `python -m tools.chart --write`, for `kubectl apply -f`.\n"
 _NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: spritz\n"
@@ -192,7 +196,7 @@ class _Scope:
     def _command(self, tokens: list[str], dot: Any, last: tuple[Any, ...]) -> tuple[Any, list[str]]:
         words: list[Any] = []
         name = tokens[0] if tokens else ""
-        is_call = name in FUNCTIONS or name == "include"
+        is_call = name in FUNCTIONS or name in ("include", ".Files.Get")
         rest = tokens[1:] if is_call else tokens
         while rest and rest[0] not in ("|", ")"):
             if rest[0] == "(":
@@ -206,6 +210,8 @@ class _Scope:
             if body is None:
                 raise ChartError(f"no template {words[0]} is defined")
             return _Scope(words[1], self.defined).render(body, words[1]), rest
+        if name == ".Files.Get":
+            return (CHART / words[0]).read_text(), rest
         if is_call:
             return FUNCTIONS[name](*words, *last), rest
         if len(words) != 1 or last:
@@ -310,6 +316,7 @@ def main(argv: list[str]) -> int:
         if given.write:
             for name, text in plain().items():
                 (CHART.parent / name).write_text(text)
+            (CHART / "files/grafana.json").write_text(DASHBOARD.read_text())
         else:
             sys.stdout.write(render(context(values_of(*given.values), given.name, given.namespace)))
     except ChartError as error:

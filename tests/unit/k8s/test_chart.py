@@ -72,6 +72,15 @@ def test_plain_manifests_are_those_of_the_chart() -> None:
         assert (chart.CHART.parent / name).read_text() == text, "python -m tools.chart --write"
 
 
+def test_the_dashboard_of_the_package_is_a_config_map_that_grafana_finds() -> None:
+    assert (chart.CHART / "files/grafana.json").read_text() == chart.DASHBOARD.read_text(), "tools.chart --write"
+    values = chart.values_of(chart.CHART / "profiles/gpu.yaml")
+    (found,) = (each for each in objects(chart.render(chart.context(values))) if each["kind"] == "ConfigMap")
+    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(found["data"]["spritz.json"]) == json.loads(chart.DASHBOARD.read_text())
+    assert len(found["data"]["spritz.json"]) < 1 << 20  # a ConfigMap's bound
+
+
 def test_an_api_server_takes_every_profile() -> None:
     async def journey() -> None:
         async with KubeServer() as server, Api.connect(server.kubeconfig) as api:
@@ -172,11 +181,20 @@ func yaml(v any) string {
 	return strings.Join(lines, "\n")
 }
 
+// As helm's: the files of the chart.
+type files string
+
+func (dir files) Get(name string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(string(dir), name))
+	return string(text), err
+}
+
 func main() {
 	var root map[string]any
 	if err := json.NewDecoder(os.Stdin).Decode(&root); err != nil {
 		panic(err)
 	}
+	root["Files"] = files(filepath.Dir(os.Args[1]))
 	t := template.New("chart").Option("missingkey=zero")
 	indent := func(n int, s string) string {
 		p := strings.Repeat(" ", n)
@@ -193,9 +211,9 @@ func main() {
 			return b.String(), err
 		},
 	})
-	files, _ := filepath.Glob(os.Args[1] + "/*")
-	template.Must(t.ParseFiles(files...))
-	for _, f := range files {
+	found, _ := filepath.Glob(os.Args[1] + "/*")
+	template.Must(t.ParseFiles(found...))
+	for _, f := range found {
 		if strings.HasSuffix(f, ".yaml") {
 			fmt.Println("---")
 			if err := t.ExecuteTemplate(os.Stdout, filepath.Base(f), root); err != nil {

@@ -3,8 +3,8 @@
     cd packaging/kubernetes
     python -m spritz.testing.kubernetes --operator crds.yaml example.yaml
 
-prints how `kubectl` reaches it. With `--operator` SpritzClusters are run, and how commands reach the first of them is
-printed when its slurmctld has its configuration.
+prints how `kubectl` reaches it. With `--operator` SpritzClusters are run, and how commands and `spritz-operator` reach
+the first of them is printed when its slurmctld has its configuration.
 """
 
 from __future__ import annotations
@@ -76,11 +76,14 @@ async def _create(server: KubeServer, obj: dict[str, Any]) -> None:
 
 
 async def _tell(nodes: Nodes) -> None:
-    """The configuration of the first cluster, as soon as there is one."""
+    """The configuration of the first cluster, as soon as there is one, and where its slurmrestd is."""
     pattern = "*/*-controller-0/etc/slurm.conf"
     while not (paths := sorted(nodes.root.glob(pattern))):  # noqa: ASYNC110  # nothing tells of a file
         await asyncio.sleep(0.1)
     print(f"export SLURM_CONF={paths[0]}", flush=True)
+    namespace, name = paths[0].relative_to(nodes.root).parts[:2]
+    rest = nodes.service_url(namespace, f"{name.removesuffix('-controller-0')}-rest", REST_PORT)
+    print(f"export SLURMRESTD={rest}", flush=True)
 
 
 def _say(event: str, **fields: Any) -> None:
