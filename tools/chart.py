@@ -5,8 +5,8 @@
                                          and Grafana's dashboard in the chart, which is that of the package
 
 Of Go's templates: `if`, `else if`, `with`, `range`, variables, pipelines, `define` and `include`; of Sprig's functions
-those in `FUNCTIONS`; of helm's objects `.Files.Get`. Anything else is an error that names it. tests/unit/k8s/test_chart.py compares the outcome with
-that of Go's own text/template where there is a Go.
+those in `FUNCTIONS`; of helm's objects `.Files.Get`. Anything else is an error that names it.
+tests/unit/k8s/test_chart.py compares the outcome with that of Go's own text/template where there is a Go.
 
 Source: pkg.go.dev/text/template; helm.sh/docs/chart_template_guide.
 """
