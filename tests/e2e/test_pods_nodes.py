@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.rest_site import Site
-from tests.e2e.test_pods import Kube, command, kubernetes, operator, until
+from tests.e2e.test_pods import Json, Kube, command, kubernetes, operator, until
 
 pytestmark = pytest.mark.slow
 
@@ -31,16 +31,18 @@ def site() -> Iterator[Site]:
         made.stop()
 
 
-async def pod_on(kube: Kube, name: str, *, cpu: str = "1", **selector: str) -> None:
-    """A pod for nodes with these labels."""
-    asked = {"cpu": cpu}
+async def pod_on(kube: Kube, name: str, *, gang: str = "", more: Json | None = None, **selector: str) -> None:
+    """A pod for nodes with these labels; `gang`: of one pod; `more`: other resources."""
+    asked = {"cpu": "1", **(more or {})}
+    notes = {"spritz.dev/gang": gang, "spritz.dev/gang-size": "1"} if gang else {}
     spec = {
         "schedulerName": "spritz",
         "restartPolicy": "Never",
         "nodeSelector": selector,
         "containers": [{"name": "main", "image": "busybox", "resources": {"requests": asked, "limits": asked}}],
     }
-    await kube.ask("POST", "api/v1/namespaces/default/pods", {"metadata": {"name": name}, "spec": spec})
+    body = {"metadata": {"name": name, "annotations": notes}, "spec": spec}
+    await kube.ask("POST", "api/v1/namespaces/default/pods", body)
 
 
 def test_no_pod_waits_on_a_node_of_slurm_that_is_not_in_this_kubernetes(site: Site) -> None:
@@ -102,6 +104,10 @@ def test_a_waiting_pod_follows_the_labels_of_nodes(site: Site) -> None:
             pod = await kube.get("waits")
             assert pod is not None
             assert "nodeName" not in pod["spec"]
+            # A pod that can be no job joins a gang that waits: the others are followed all the same.
+            await pod_on(kube, "gang-0", gang="g", disk="ssd")
+            await kube.until("gang-0", lambda pod: "PodScheduled" in str(pod["status"]))
+            await pod_on(kube, "gang-1", gang="g", more={"nvidia.com/gpu": "1", "amd.com/gpu": "1"}, disk="ssd")
             await kube.ask("PATCH", "api/v1/nodes/k2", {"metadata": {"labels": {"disk": "ssd"}}}, MERGE)
             assert (await kube.bound("waits"))["spec"]["nodeName"] == "k2"
             # A pod that no node could have at first.

@@ -328,9 +328,16 @@ class PodScheduler:
             await asyncio.sleep(_NODES_GATHERED)
             self._nodes_differ.clear()
             for workload, excluded in list(self._excluded.items()):
-                pods = [pod for key in self._members.get(workload, ()) if (pod := self.pods.get(key)) is not None]
+                keys = sorted(self._members.get(workload, ()))
+                pods = [pod for key in keys if (pod := self.pods.get(key)) is not None]
                 # Of pods with claims other nodes are excluded too: they are compared when they are processed next.
-                if pods and not pods[0].spec.resource_claims and self._closed_to(pods) != excluded:
+                if not pods or pods[0].spec.resource_claims:
+                    continue
+                try:
+                    differs = self._closed_to(pods) != excluded
+                except Unfit:  # a pod that joined its gang later; its next look says so
+                    differs = True
+                if differs:
                     self.queue.add(workload)
             self.look_again()
 
