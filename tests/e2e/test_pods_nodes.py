@@ -104,12 +104,15 @@ def test_a_waiting_pod_follows_the_labels_of_nodes(site: Site) -> None:
             pod = await kube.get("waits")
             assert pod is not None
             assert "nodeName" not in pod["spec"]
-            # A pod that can be no job joins a gang that waits: the others are followed all the same.
+            # A pod that can be no job joins a gang that waits: it is told so, and keeps nothing from the others.
             await pod_on(kube, "gang-0", gang="g", disk="ssd")
             await kube.until("gang-0", lambda pod: "PodScheduled" in str(pod["status"]))
             await pod_on(kube, "gang-1", gang="g", more={"nvidia.com/gpu": "1", "amd.com/gpu": "1"}, disk="ssd")
+            await kube.until("gang-1", lambda pod: "GPUs of several kinds" in str(pod["status"]))
             await kube.ask("PATCH", "api/v1/nodes/k2", {"metadata": {"labels": {"disk": "ssd"}}}, MERGE)
             assert (await kube.bound("waits"))["spec"]["nodeName"] == "k2"
+            await kube.phase("waits", "Succeeded")
+            assert (await kube.bound("gang-0"))["spec"]["nodeName"] == "k2"
             # A pod that no node could have at first.
             await pod_on(kube, "later", disk="tape")
             await kube.until("later", lambda pod: "Unschedulable" in str(pod["status"]))

@@ -471,6 +471,7 @@ class PodScheduler:
                 self._refused.discard(workload)
                 return None
             return await self._submit(workload, pods)
+        pods = await self._fit(pods)
         rows = await self._jobs.get(job_ids)
         living = [pod for pod in pods if not pod.is_over]
         if not rows:
@@ -507,6 +508,18 @@ class PodScheduler:
         if not here:
             await self._complete(workload, job_ids, pods)
         return None
+
+    async def _fit(self, pods: Sequence[Pod]) -> list[Pod]:
+        """Without pods that can be no job, which came to a gang after its job had been queued: they are told so."""
+        fit = []
+        for pod in pods:
+            try:
+                placing.by_shape([pod])
+            except Unfit as unfit:
+                await self._reports.say([pod], str(unfit), refused=True)
+            else:
+                fit.append(pod)
+        return fit
 
     async def _submit(self, workload: str, pods: Sequence[Pod]) -> float | None:
         waiting = [pod for pod in pods if not (pod.is_over or pod.is_leaving or pod.is_placed or pod.is_gated)]
