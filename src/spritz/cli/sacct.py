@@ -184,7 +184,7 @@ def _show_json(connection: Connection, question: Question, context: Context, ask
     from spritz.presentation.json.pretty import encoded
 
     version = version_of(asked)
-    records = (job_json(one, now, question.window) for one, now in answered(connection, question.query))
+    records = (job_json(with_steps, now, question.window) for with_steps, now in answered(connection, question.query))
     jobs = [Raw(encoded(record)) for record in records] if version == DEFAULT else list(records)
     show(context, asked, {"jobs": jobs}, "GET /slurmdb/jobs")
 
@@ -269,12 +269,12 @@ def _show_documents(connection: Connection, question: Question, context: Context
     )
     what, proviso = ("Environment used for", " (must be batch to display)") if environment else ("Batch Script for", "")
     pieces = (piece for request in requests for piece in connection.stream(request, Documents, timeout=60.0))
-    for one in (document for piece in pieces for document in piece.documents):
-        title = f"{what} {Row(one.job, None, [], 0.0, (0.0, 0.0)).job_name()}{proviso}"
+    for job_document in (document for piece in pieces for document in piece.documents):
+        title = f"{what} {Row(job_document.job, None, [], 0.0, (0.0, 0.0)).job_name()}{proviso}"
         context.out(f"{title}\n{'-' * 80}\n")
-        body = one.body if one.body is not None else b"NONE"
-        if environment and one.body is not None:
-            body = b"\n".join(Decoder(list[bytes]).decode(one.body))
+        body = job_document.body if job_document.body is not None else b"NONE"
+        if environment and job_document.body is not None:
+            body = b"\n".join(Decoder(list[bytes]).decode(job_document.body))
         text = body.decode("utf-8", "surrogateescape")
         context.out(text + "\n")
 

@@ -317,12 +317,12 @@ def read_keys(names: frozenset[str], path: str | None = None) -> dict[str, str]:
 
     For settings that only commands use (KillOnBadExit, SrunProlog). Raises ClientError as above.
     """
-    found = _read(path or find_slurm_conf(), names | {"clustername"})
-    return {name: values[-1] for name, values in found.items() if name in names}
+    values_by_key = _read(path or find_slurm_conf(), names | {"clustername"})
+    return {name: values[-1] for name, values in values_by_key.items() if name in names}
 
 
-def _last(found: dict[str, list[str]], key: str, default: str) -> str:
-    values = found.get(key)
+def _last(by_key: dict[str, list[str]], key: str, default: str) -> str:
+    values = by_key.get(key)
     return values[-1] if values else default
 
 

@@ -287,10 +287,10 @@ def _read_keys(path: str, data: bytes) -> Membership:
     if wrong or not keys:
         raise ValueError(f"keys are of kty oct and alg HS256; {', '.join(wrong) or 'there is none'}")
     ordered = sorted(keys, key=lambda key: key.use != "default")
-    found = tuple(base64.urlsafe_b64decode(key.k + "=" * (-len(key.k) % 4)) for key in ordered)
-    for key in found:
+    secrets = tuple(base64.urlsafe_b64decode(key.k + "=" * (-len(key.k) % 4)) for key in ordered)
+    for key in secrets:
         derive(key, "test")
-    return Membership(path, cluster_keys=found)
+    return Membership(path, cluster_keys=secrets)
 
 
 def _cryptography() -> Any:

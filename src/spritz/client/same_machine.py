@@ -49,10 +49,10 @@ def own_addresses(
 
     Raises RemoteHost if none is.
     """
-    found = [(family, address) for family, _, _, _, address in resolved]
-    own = [(family, address) for family, address in found if is_own_address(family, address)]
+    resolved_addresses = [(family, address) for family, _, _, _, address in resolved]
+    own = [(family, address) for family, address in resolved_addresses if is_own_address(family, address)]
     if not own:
-        addresses = sorted({address[0] for _, address in found} - {host})
+        addresses = sorted({address[0] for _, address in resolved_addresses} - {host})
         raise RemoteHost.of_host(f"{host} ({', '.join(addresses)})" if addresses else host)
     return own
 

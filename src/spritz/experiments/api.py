@@ -143,9 +143,9 @@ class Future(Generic[Result]):
         if outcome is None:
             raise self._without_result()
         return (
-            [each.value() for each in sorted(self._known, key=lambda each: each.ok)]
+            [task.value() for task in sorted(self._known, key=lambda task: task.ok)]
             if not outcome.ok
-            else [each.value() for each in self._known]
+            else [task.value() for task in self._known]
         )
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -178,7 +178,7 @@ class Future(Generic[Result]):
             if None in outcomes and all(outcome is None or outcome.ok for outcome in outcomes):
                 return None
             self._known = [outcome for outcome in outcomes if outcome is not None]
-        return next((each for each in self._known if not each.ok), self._known[0])
+        return next((task for task in self._known if not task.ok), self._known[0])
 
     def _files(self) -> list[Path]:
         return sorted(self.directory.glob("result-*.pkl"))

@@ -72,7 +72,7 @@ def _number(value: Any) -> float | None:
 
 def latest(home: Path, directories: Sequence[tuple[str, Path, float]], *, whole: bool) -> dict[str, dict[str, float]]:
     """Run -> last values, for runs given as (name, directory, creation). Without its server, values are missing."""
-    found: dict[str, dict[str, float]] = {}
+    by_run: dict[str, dict[str, float]] = {}
     servers: dict[str, tuple[inside.Client, list[str], float]] = {}
     for name, directory, created_at in directories[:_RUNS_ASKED_MAX]:
         server = tracking.server_of(home, directory)
@@ -83,15 +83,15 @@ def latest(home: Path, directories: Sequence[tuple[str, Path, float]], *, whole:
     for server, names, since in servers.values():
         try:
             for name, values in tracking.last_values(server, names, since).items():
-                found.setdefault(name, {}).update(values)
+                by_run.setdefault(name, {}).update(values)
         except (inside.Unreachable, ValueError, KeyError):
             continue
     for name, directory, _ in directories:
         for point in written(directory, tail=not whole):
-            found.setdefault(name, {})[point.name] = point.value
+            by_run.setdefault(name, {})[point.name] = point.value
     # JSON in databases has no NaN and infinity.
     return {
-        name: {key: value for key, value in values.items() if math.isfinite(value)} for name, values in found.items()
+        name: {key: value for key, value in values.items() if math.isfinite(value)} for name, values in by_run.items()
     }
 
 

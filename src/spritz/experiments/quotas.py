@@ -155,8 +155,8 @@ def limit_lines(user: str) -> list[str]:
     for row in user_associations:
         account, where = row["Account"], f" on partition {row['Partition']}" if row["Partition"] else ""
         lines.append(f"Account {account}{where}  (QOS {row['QOS'] or 'normal'})")
-        found = words(row, *[using(all_jobs, accounts=frozenset([account]), user=user)] * 2)
-        own_lines = [line.replace("all jobs together", "your jobs together") for line in found]
+        limits = words(row, *[using(all_jobs, accounts=frozenset([account]), user=user)] * 2)
+        own_lines = [line.replace("all jobs together", "your jobs together") for line in limits]
         above = account
         seen: set[str] = set()
         while above and above not in seen:
@@ -171,8 +171,8 @@ def limit_lines(user: str) -> list[str]:
     names = {name for row in user_associations for name in row["QOS"].split(",") if name}
     for row in table(["sacctmgr", "-nP", "show", "qos"], _QOS):
         if row["Name"] in names:
-            found = words(row, using(all_jobs, qos=row["Name"]), using(all_jobs, qos=row["Name"], user=user))
-            lines += [f"QOS {row['Name']}", *(f"  {line}" for line in found or ["no limits"])]
+            limits = words(row, using(all_jobs, qos=row["Name"]), using(all_jobs, qos=row["Name"], user=user))
+            lines += [f"QOS {row['Name']}", *(f"  {line}" for line in limits or ["no limits"])]
     return [*lines, *shares(user)]
 
 

@@ -301,7 +301,7 @@ def _tree_of(root: Path, store: Path, limits: _Limits, repository: _Repository |
         index = Path(scratch) / "index"
         kept = None
         if repository is not None:
-            own = repository.index
+            own_index = repository.index
             environment = {
                 "GIT_INDEX_FILE": str(index),
                 "GIT_OBJECT_DIRECTORY": str(store / "objects"),
@@ -309,11 +309,11 @@ def _tree_of(root: Path, store: Path, limits: _Limits, repository: _Repository |
             }
             base: tuple[str, ...] = ()
         else:
-            kept = own = store / "indexes" / hashlib.sha256(os.fsencode(root)).hexdigest()[:16]
+            kept = own_index = store / "indexes" / hashlib.sha256(os.fsencode(root)).hexdigest()[:16]
             environment = {"GIT_INDEX_FILE": str(index)}
             base = ("--git-dir", str(store), "--work-tree", str(root))
         with suppress(FileNotFoundError):
-            shutil.copy2(own, index)
+            shutil.copy2(own_index, index)
         git = _Git(root, environment, base)
         ignored = git.exclude_file(Path(scratch), store.parent)
         if ignored is not None:

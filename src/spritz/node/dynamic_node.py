@@ -88,8 +88,8 @@ def node_line(options: Options, hardware: Hardware, hostname: str) -> str:
     keys = {word.partition("=")[0].lower() for word in options.conf.split()}
     if keys & _PROCESSORS:
         keys |= _PROCESSORS
-    found = describe(hardware, name).splitlines()[0].split()
-    words = [word for word in found[1:] if word.partition("=")[0].lower() not in keys]
+    hardware_words = describe(hardware, name).splitlines()[0].split()
+    words = [word for word in hardware_words[1:] if word.partition("=")[0].lower() not in keys]
     if "nodename" in keys:
         raise SpritzError("--conf has a NodeName: name the node with -N")
     if "nodehostname" not in keys:

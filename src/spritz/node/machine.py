@@ -437,7 +437,7 @@ class Machine:
     def _remember_end(self, key: StepKey) -> None:
         self._ended[key] = False
         if len(self._ended) > REMEMBERED_MAX:
-            for old in [one for one, done in self._ended.items() if done][: REMEMBERED_MAX // 10]:
+            for old in [step_key for step_key, done in self._ended.items() if done][: REMEMBERED_MAX // 10]:
                 del self._ended[old]
 
 

@@ -30,10 +30,10 @@ def _sockets(capacity: NodeCapacity, item: str) -> str:
 
     name, _, rest = item.partition(":")
     kind = rest.partition(":")[0]
-    lines = [one for one in capacity.gres if one.name == name and one.type == kind]
-    lines = lines or [one for one in capacity.gres if one.name == name]
+    lines = [gres_line for gres_line in capacity.gres if gres_line.name == name and gres_line.type == kind]
+    lines = lines or [gres_line for gres_line in capacity.gres if gres_line.name == name]
     if not any(line.cores for line in lines) and name in ("mps", "shard"):
-        lines = [one for one in capacity.gres if one.name == "gpu"]
+        lines = [gres_line for gres_line in capacity.gres if gres_line.name == "gpu"]
     near = {core // capacity.cores_per_socket for line in lines if line.cores for core in ids_of(parse_ids(line.cores))}
     return f"(S:{format_ids(near)})" if near else ""
 

@@ -199,16 +199,16 @@ class TaskGroup:
         try:
             for task in self.tasks:
                 descriptors = streams.open(task)
-                own = dict(common)
+                task_variables = dict(common)
                 for text in task.spec.environment:
                     name, _, value = octets(text).partition(b"=")
-                    own[name] = value
+                    task_variables[name] = value
                 kept = -1
                 if pmi is not None:
                     kept, variables = pmi.open(task.spec.task_id)
-                    own |= variables
+                    task_variables |= variables
                 try:
-                    task.pid = self._start_task(task, own, descriptors, kept)
+                    task.pid = self._start_task(task, task_variables, descriptors, kept)
                 finally:
                     if kept >= 0:
                         os.close(kept)

@@ -98,7 +98,7 @@ class StepUsage:
             use = self._of(task_id)
             total += self._look(use, tree)
             if on_gpus:
-                used = [on_gpus[one] for one in tree if one in on_gpus]
+                used = [on_gpus[process_id] for process_id in tree if process_id in on_gpus]
                 use.gpu_percent = max(use.gpu_percent, sum(percent for percent, _ in used))
                 use.gpu_bytes = max(use.gpu_bytes, sum(size for _, size in used))
         # Orphans are our children.

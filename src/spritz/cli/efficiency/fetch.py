@@ -27,8 +27,8 @@ def jobs(text: str, context: Context) -> tuple[list[JobWithSteps], float]:
     now = 0.0
     with connection:
         query = SelectJobs(clusters=(cluster,), picks=picks, not_eligible=True)
-        for one, at in answered(connection, query):
-            records.append(one)
+        for job_record, at in answered(connection, query):
+            records.append(job_record)
             now = at
     if any(not step.ended_at for record in records for step in record.steps):
         _measure(records)

@@ -56,22 +56,22 @@ def show(
     `as_json`: the value of `--json=` (`presentation.json.envelope`). `hold`: returns each cluster's resources, asked
     only if a column shows them.
     """
-    asked_format, flags, rest = _modifiers(words)
+    asked_format, flags, condition_words = _modifiers(words)
     if "withdeleted" in flags:
         book = with_deleted(book)
     if entity == "transaction":
-        book, rest = transactions_of(book, rest, context), []
+        book, condition_words = transactions_of(book, condition_words, context), []
     if entity in ("resource", "federation"):
         whole = f"{entity} withclusters" if entity == "resource" and "withclusters" in flags else entity
         table, default = DEFAULTS[whole]
         columns = columns_of(asked_format or default, table, context)
         if entity == "resource":
-            rows = rows_of_resources(book, rest, context, with_clusters="withclusters" in flags)
+            rows = rows_of_resources(book, condition_words, context, with_clusters="withclusters" in flags)
         else:
-            rows = rows_of_federations(book, rest, context, tree="tree" in flags)
+            rows = rows_of_federations(book, condition_words, context, tree="tree" in flags)
         print_table(columns, list(rows), style, context)
         return 0
-    asked = conditions(rest, context, noun="wckey" if entity == "wckey" else None)
+    asked = conditions(condition_words, context, noun="wckey" if entity == "wckey" else None)
     if entity == "account" and "accounts" in book.private and not book.accounts:
         context.error(Rejection(code="ESLURM_ACCESS_DENIED").text)
         context.err(" Problem with query.\n")

@@ -182,7 +182,7 @@ def _stop(arguments: Namespace, store: Store, terminal: Terminal) -> int:
 
 def _list(arguments: Namespace, store: Store, terminal: Terminal) -> int:
     pipelines = [state.Pipeline.load(path.parent) for path in (home() / "pipelines").glob("*/pipeline.json")]
-    pipelines.sort(key=lambda each: each.created_at, reverse=True)
+    pipelines.sort(key=lambda listed: listed.created_at, reverse=True)
     if arguments.json:
         plain = [graph.plain(pipeline, *graph.fares(pipeline, store)) for pipeline in pipelines]
         terminal.out(json.dumps({"pipelines": plain}, indent=1) + "\n")

@@ -95,16 +95,16 @@ def summary(sweep: Sweep) -> tuple[str, str]:
 def watch(sweep: Sweep, index: int, restart: int, process: int) -> None:
     """Watch the trial's reports until the policy stops it or its command ends."""
     plan, parent = sweep.plan, os.getppid()
-    own = trials.Reports(sweep.runs / trials.name_of(sweep.name, index) / "metrics.jsonl", plan.metric)
+    trial_reports = trials.Reports(sweep.runs / trials.name_of(sweep.name, index) / "metrics.jsonl", plan.metric)
     # Reports from before the last restart were judged before it.
-    judged = max(own.read(), default=-1) if restart else -1
+    judged = max(trial_reports.read(), default=-1) if restart else -1
     files = {
         other: trials.Reports(sweep.runs / trials.name_of(sweep.name, other) / "metrics.jsonl", plan.metric)
         for other in sweep.indices
         if other != index
     }
     while os.getppid() == parent and _alive(process):
-        reports = own.read()
+        reports = trial_reports.read()
         if reports and max(reports) > judged:
             why = stopping.stop(
                 plan.early_stopping, reports, _peers(sweep, files), maximize=plan.maximize, judged=judged

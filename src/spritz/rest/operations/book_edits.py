@@ -205,9 +205,9 @@ def accounts(book: Book, given: list[Given]) -> list[Record]:
         if known.get(name) != new:
             puts.append(new)
         there = {coordinator.user for coordinator in book.coordinators if coordinator.account == name}
-        for each in entry.get("coordinators") or ():
-            user = each.get("name") or ""
-            if user and each.get("direct", True) and user not in there:
+        for coordinator_entry in entry.get("coordinators") or ():
+            user = coordinator_entry.get("name") or ""
+            if user and coordinator_entry.get("direct", True) and user not in there:
                 puts.append(Coordinator(account=name, user=user))
     return puts
 
@@ -229,9 +229,9 @@ def users(book: Book, given: list[Given]) -> list[Record]:
         if known.get(name) != new:
             puts.append(new)
         there = {coordinator.account for coordinator in book.coordinators if coordinator.user == name}
-        for each in entry.get("coordinators") or ():
-            account = (each.get("name") or "").lower()
-            if account and each.get("direct", True) and account not in there:
+        for coordinated in entry.get("coordinators") or ():
+            account = (coordinated.get("name") or "").lower()
+            if account and coordinated.get("direct", True) and account not in there:
                 puts.append(Coordinator(account=account, user=name))
         account = (_at(entry, "default/account") or "").lower()
         if account:

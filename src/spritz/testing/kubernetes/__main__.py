@@ -34,7 +34,9 @@ async def serve(options: argparse.Namespace) -> None:
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(KubeServer(port=options.port, directory=options.directory))
         print(f"export KUBECONFIG={server.kubeconfig}", flush=True)
-        nodes = await stack.enter_async_context(Nodes(server, [Machine(f"m{each}") for each in range(options.nodes)]))
+        nodes = await stack.enter_async_context(
+            Nodes(server, [Machine(f"m{machine_number}") for machine_number in range(options.nodes)])
+        )
         for file in options.files:
             for obj in yaml.safe_load_all(file.read_text()):
                 await _create(server, obj)

@@ -49,8 +49,8 @@ def admit_pod(pod: Object, find: Find, among: Among) -> None:
         if priority_class is None:
             raise forbidden("pods", "", metadata["name"], f"no PriorityClass with name {chosen} was found")
     else:
-        defaults = [each for each in among("priorityclasses", "") if each.get("globalDefault")]
-        priority_class = min(defaults, key=lambda each: int(each["value"])) if defaults else None
+        defaults = [candidate for candidate in among("priorityclasses", "") if candidate.get("globalDefault")]
+        priority_class = min(defaults, key=lambda candidate: int(candidate["value"])) if defaults else None
         if priority_class is not None:
             spec["priorityClassName"] = priority_class["metadata"]["name"]
     priority = priority_class["value"] if priority_class is not None else 0
@@ -213,7 +213,7 @@ class Webhooks:
         namespace = obj["metadata"].get("namespace") or (
             obj["metadata"].get("name", "") if kind.plural == "namespaces" else ""
         )
-        for configuration in sorted(self._among(plural, ""), key=lambda each: str(each["metadata"]["name"])):
+        for configuration in sorted(self._among(plural, ""), key=lambda stored: str(stored["metadata"]["name"])):
             for hook in configuration.get("webhooks") or ():
                 if not any(_rule_matches(rule, kind, operation, subresource) for rule in hook.get("rules") or ()):
                     continue
