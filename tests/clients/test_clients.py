@@ -3,6 +3,7 @@ here; and a Slurm exporter."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import socket
@@ -20,14 +21,17 @@ from prometheus_client.samples import Sample
 from tests.e2e.cluster import until
 from tests.ports import free_port
 
-PYTHON = os.environ.get("SPRITZ_CLIENTS_PYTHON", "")
+PYTHON = os.environ.get("SPRITZ_CLIENTS_PYTHON", sys.executable)
 BIN = Path(sys.executable).parent
 PROGRAMS = Path(__file__).parents[1] / "training/programs"
 
-pytestmark = [
-    pytest.mark.skipif(not PYTHON, reason="the programs are not installed; `make clients` does that"),
-    pytest.mark.timeout(600),
-]
+pytestmark = pytest.mark.timeout(600)
+
+
+def needs(client: str) -> pytest.MarkDecorator:
+    """Skips a test of a client that is not installed: light ones come with the tests of every change."""
+    missing = "SPRITZ_CLIENTS_PYTHON" not in os.environ and importlib.util.find_spec(client) is None
+    return pytest.mark.skipif(missing, reason=f"{client} is not installed; `make clients` does that")
 
 
 class Site:
@@ -64,6 +68,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         made.run("spritz", "down")
 
 
+@needs("submitit")
 def test_submitit_runs_functions_on_several_nodes_and_as_an_array(site: Site) -> None:
     found = site.script("""
         import submitit
@@ -90,6 +95,7 @@ def test_submitit_runs_functions_on_several_nodes_and_as_an_array(site: Site) ->
     assert found == [str([(9, rank, 4, 2) for rank in range(4)]), "[1, 4, 9]", "True"]
 
 
+@needs("submitit")
 def test_submitit_goes_on_from_a_checkpoint_after_its_warning(site: Site) -> None:
     found = site.script("""
         import os, time
@@ -116,6 +122,7 @@ def test_submitit_goes_on_from_a_checkpoint_after_its_warning(site: Site) -> Non
     assert found == ["went on after restart 1"]
 
 
+@needs("dask_jobqueue")
 def test_dask_jobqueue_starts_workers_and_ends_them(site: Site) -> None:
     found = site.script("""
         from dask.distributed import Client
@@ -134,6 +141,7 @@ def test_dask_jobqueue_starts_workers_and_ends_them(site: Site) -> None:
     assert site.run("squeue", "--noheader", "--states=PENDING,RUNNING") == ""
 
 
+@needs("simple_slurm")
 def test_simple_slurm_submits_and_reads_the_queue(site: Site) -> None:
     found = site.script("""
         from simple_slurm import Slurm
@@ -148,6 +156,7 @@ def test_simple_slurm_submits_and_reads_the_queue(site: Site) -> None:
     assert site.run("squeue", "--noheader") == ""
 
 
+@needs("snakemake")
 def test_snakemake_runs_a_workflow(site: Site) -> None:
     partition = site.run("sinfo", "--noheader", "-o", "%R").strip()
     (site.work / "Snakefile").write_text(f"""
@@ -170,6 +179,7 @@ rule join:
     assert sorted((int(first), int(second))) == [1, 2]
 
 
+@needs("psij")
 def test_psij_runs_waits_for_and_cancels_jobs(site: Site) -> None:
     found = site.script("""
         import pathlib
@@ -204,6 +214,7 @@ def processes(said: str) -> list[tuple[int, int, str]]:
     return sorted((int(words[1]), int(words[3]), words[5]) for words in lines)
 
 
+@needs("mpi4py")
 @pytest.mark.parametrize("inside", [False, True])
 def test_mpi4py_finds_its_ranks_under_srun(site: Site, inside: bool) -> None:
     """Also in a container of the machine's own files."""
@@ -217,6 +228,7 @@ def test_mpi4py_finds_its_ranks_under_srun(site: Site, inside: bool) -> None:
     assert len({node for _, _, node in processes(said)}) == 2
 
 
+@needs("lightning")
 def test_lightning_trains_on_two_nodes_by_the_variables_of_slurm(site: Site) -> None:
     """As in Lightning's own manual: sbatch with srun, which finds the addresses by itself."""
     (site.work / "job.sh").write_text(f"#!/bin/bash\nsrun {PYTHON} {PROGRAMS / 'lightning_fit.py'}\n")
@@ -226,6 +238,7 @@ def test_lightning_trains_on_two_nodes_by_the_variables_of_slurm(site: Site) -> 
     assert len({node for _, _, node in ranks}) == 2
 
 
+@needs("accelerate")
 def test_accelerate_launches_on_two_nodes(site: Site) -> None:
     """As in the examples of accelerate: a launcher on each node, told of the first node and of its own number."""
     (site.work / "job.sh").write_text(f"""#!/bin/bash
@@ -239,6 +252,7 @@ srun bash -c "$LAUNCHER --machine_rank \\$SLURM_NODEID {PROGRAMS / "accelerate_l
     assert len({node for _, _, node in processes(said)}) == 2
 
 
+@needs("main_exporter")
 def test_an_exporter_counts_the_queue(site: Site) -> None:
     """job-queue-exporter runs `squeue` itself, and always listens on port 8000."""
     address = ("127.0.0.1", 8000)

@@ -1,5 +1,5 @@
 """Programs of PyPI that speak to slurmrestd, unmodified: a client generated from the document of Slurm 25.11, and the
-executor of pyslurmutils with its own tests. `make clients` installs them.
+executor of pyslurmutils with its own tests. `make clients` installs the second.
 """
 
 from __future__ import annotations
@@ -11,16 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.test_clients import PYTHON
+from tests.clients.test_clients import PYTHON, needs
 from tests.e2e.cluster import user_name
 from tests.e2e.rest_site import Site, site, token
 
 __all__ = ["site"]
 
-pytestmark = [
-    pytest.mark.skipif(not PYTHON, reason="the programs are not installed; `make clients` does that"),
-    pytest.mark.timeout(600),
-]
+pytestmark = pytest.mark.timeout(600)
 
 
 def run(site: Site, *argv: str, cwd: Path | None = None) -> str:
@@ -32,6 +29,7 @@ def run(site: Site, *argv: str, cwd: Path | None = None) -> str:
     return done.stdout
 
 
+@needs("slurmrestapi")
 @pytest.mark.parametrize("version", ["v0042", "v0043", "v0044"])
 def test_the_client_generated_by_openapi_generator_works(site: Site, version: str) -> None:
     program = textwrap.dedent(f"""
@@ -77,6 +75,7 @@ def test_the_client_generated_by_openapi_generator_works(site: Site, version: st
     assert run(site, "-c", program) == "done\n"
 
 
+@needs("pyslurmutils")
 @pytest.mark.parametrize("version", ["v0.0.42", "v0.0.45"])
 def test_pyslurmutils_passes_its_own_tests(site: Site, tmp_path: Path, version: str) -> None:
     # Jobs need its modules too, as they do on its own site.
