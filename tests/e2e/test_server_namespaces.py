@@ -50,6 +50,7 @@ def test_a_call_from_other_namespaces_is_not_for_this_server(launched: Launched,
     assert is_alive(server)
 
 
+@pytest.mark.usefixtures("launching")
 def test_a_kernel_that_does_not_tell_the_network(
     tmp_path: Path, packages: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
