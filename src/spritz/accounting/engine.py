@@ -75,6 +75,11 @@ def parse_url(text: str) -> URL:
     return url
 
 
+#: Bounds in seconds (`tcp_user_timeout`: ms) on a server that no longer acknowledges packets, in libpq's names: the
+#: kernel would repeat them for 15 minutes. A long query is acknowledged and not affected.
+_SILENCE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4, "tcp_user_timeout": 30_000}
+
+
 def open_engine(url: URL, backup_host: str = "") -> Engine:
     """An engine, not yet connected. `backup_host`: used when the URL's host cannot be reached. Raises DatabaseError if
     the driver is missing.
@@ -85,6 +90,8 @@ def open_engine(url: URL, backup_host: str = "") -> Engine:
         options["connect_args"] = {"check_same_thread": False, "timeout": 30.0}
     else:
         options |= {"pool_pre_ping": True, "pool_recycle": 3600}
+    if url.get_backend_name() == "postgresql":
+        options["connect_args"] = {key: value for key, value in _SILENCE.items() if key not in url.query}
     try:
         engine = create_engine(url, pool_size=READERS + 2, max_overflow=4, **options)
     except (NoSuchModuleError, ImportError) as error:

@@ -110,7 +110,7 @@ class ReadTools:
 
     def _output_of(self, job: str) -> str:
         number, _, task = job.partition("_")
-        if not number.isdigit() or (task and not task.isdigit()):
+        if not number.isdecimal() or (task and not task.isdecimal()):
             raise Refused("one job, or one task of an array: 7, 12_3")
         query = ListJobs(filter=JobFilter(targets=(JobTarget(int(number)),)), all=True)
         try:

@@ -96,7 +96,7 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
 def _owners(path: str, slurm_user: str) -> frozenset[int]:
     if slurm_user == "root":
         return frozenset((0,))
-    if slurm_user.isdigit():
+    if slurm_user.isdecimal():
         return frozenset((0, int(slurm_user)))
     import pwd
 
@@ -161,7 +161,7 @@ def locate_database(path: str | None = None) -> DatabaseConfig:
     path = path or find_slurm_conf()
     values = _read(path, _DATABASE_KEYS)
     port = _last(values, "accountingstorageport", "0")
-    if not port.isdigit() or int(port) > 65535:
+    if not port.isdecimal() or int(port) > 65535:
         raise ClientError(f"{path}: invalid AccountingStoragePort {port} (a port, 0 is {DEFAULT_DATABASE_PORT})")
     return DatabaseConfig(
         path=path,
@@ -265,7 +265,7 @@ def _working_cluster(this_cluster: ControllerConfig) -> ControllerConfig:
     host, _, port = rest.rpartition(":")[0].rpartition(":")
     if name.lower() == this_cluster.cluster_name:
         return this_cluster
-    if not (name and host and port.isdigit() and 0 < int(port) < 65536):
+    if not (name and host and port.isdecimal() and 0 < int(port) < 65536):
         raise ClientError(f"invalid {WORKING_CLUSTER} {text}")
     return replace(this_cluster, cluster_name=name.lower(), hosts=(host,), names=(host,), port=int(port))
 
@@ -335,7 +335,7 @@ def _host_address(value: str) -> str:
 def _port(path: str, value: str) -> int:
     first, dash, last = value.partition("-")
     ports = (first, last) if dash else (first,)
-    if not all(port.isdigit() and 0 < int(port) < 65536 for port in ports):
+    if not all(port.isdecimal() and 0 < int(port) < 65536 for port in ports):
         raise ClientError(f"{path}: invalid SlurmctldPort {value} (a port, or a range such as 6817-6818)")
     return int(first)
 
@@ -349,7 +349,7 @@ def _slurm_user(value: str) -> str:
 def _seconds(path: str, value: str) -> float:
     if not value:
         return DEFAULT_MESSAGE_TIMEOUT_SECONDS
-    if not value.isdigit() or int(value) == 0:
+    if not value.isdecimal() or int(value) == 0:
         raise ClientError(f"{path}: invalid MessageTimeout {value} (seconds, at least 1)")
     return float(value)
 

@@ -218,6 +218,6 @@ def _public_keys(text: bytes, path: str) -> dict[str, Any]:
 def _seconds(text: str) -> int | None:
     if not text:
         return None
-    if not text.isdigit():
+    if not text.isdecimal():
         raise SpritzError(f"AuthAltParameters: max_token_lifespan={text} is no number of seconds")
     return int(text)

@@ -283,7 +283,7 @@ def _licenses(words: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
     licenses = []
     for word in words:
         name, _, count = word.replace("*", ":").partition(":")
-        licenses.append((name, int(count) if count.isdigit() else 1))
+        licenses.append((name, int(count) if count.isdecimal() else 1))
     return tuple(licenses)
 
 

@@ -220,7 +220,7 @@ def _known(
 
 
 def _letters(name: str) -> str:
-    return "".join(character for character in name.lower() if not character.isdigit())
+    return "".join(character for character in name.lower() if not character.isdecimal())
 
 
 def _some(nodes: dict[str, NodeLine]) -> list[str]:

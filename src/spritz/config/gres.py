@@ -75,7 +75,7 @@ def parse_spec(text: str) -> GresSpec:
     name = parts.pop(0)
     count = 1
     # MIG types begin with a digit too: `gpu:1g.10gb` is one of these.
-    if parts and parts[-1][:1].isdigit() and "." not in parts[-1]:
+    if parts and parts[-1][:1].isdecimal() and "." not in parts[-1]:
         count = amount(parts.pop())
     no_consume = "no_consume" in (part.lower() for part in parts)
     types = [part for part in parts if part.lower() != "no_consume"]
@@ -192,7 +192,7 @@ def _check_links(line: GresLine, label: str, diagnostics: Diagnostics) -> None:
     if not line.links:
         return
     for part in line.links.split(","):
-        if not part.strip().removeprefix("-").isdigit():
+        if not part.strip().removeprefix("-").isdecimal():
             message = f"{label}: Links={shown(line.links)}: expected numbers separated by commas, such as -1,16,16"
             diagnostics.error(line.place, message, key="Links")
             return

@@ -182,7 +182,7 @@ PORTS = Kind(
 
 def _percent(text: str) -> float:
     number = float(text.removesuffix("%"))
-    if not 0 <= number < 1e9 or not text[0].isdigit():
+    if not 0 <= number < 1e9 or not text[0].isdecimal():
         raise ValueError
     return number
 

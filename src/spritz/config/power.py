@@ -57,7 +57,7 @@ def kept_nodes(text: str) -> tuple[tuple[tuple[str, ...], int], ...]:
         nodes, colon, count = item.rpartition(":")
         names += hostlist.expand(nodes if colon else item)
         if colon:
-            if not count.isdigit() or not int(count):
+            if not count.isdecimal() or not int(count):
                 raise ValueError(f"{count!r} is not a number of nodes")
             kept.append((tuple(names), int(count)))
             names = []

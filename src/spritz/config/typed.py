@@ -195,7 +195,7 @@ class Fields:
         for word in given:
             option = str(word).partition("=")[0]
             name = known_options.get(option.lower())
-            if name is None and not (key.name == "JobAcctGatherFrequency" and option.isdigit()):
+            if name is None and not (key.name == "JobAcctGatherFrequency" and option.isdecimal()):
                 close = nearest(option, list(known_options.values()))
                 hint = f"did you mean {close}?" if close else ""
                 message = f'{key.name}: unknown option "{shown(option)}" has no effect'

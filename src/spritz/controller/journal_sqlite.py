@@ -403,7 +403,7 @@ def _term_in(path: Path) -> int:
 
 def _image_paths(directory: Path) -> list[Path]:
     """Files of images, newest first."""
-    paths = [path for path in directory.glob("image.*") if path.suffix[1:].isdigit()]
+    paths = [path for path in directory.glob("image.*") if path.suffix[1:].isdecimal()]
     return sorted(paths, key=_sequence_of, reverse=True)
 
 

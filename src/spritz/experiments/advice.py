@@ -65,7 +65,7 @@ def parsed(text: str, gpu_percent: float | None = None) -> Use | None:
         memory = max(memory, size(rss) * math.ceil(int(tasks or 1) / step_nodes))
     return Use(
         elapsed_seconds=seconds(elapsed),
-        limit_seconds=60.0 * int(limit) if limit.isdigit() else 0.0,
+        limit_seconds=60.0 * int(limit) if limit.isdecimal() else 0.0,
         cpus=int(tres.get("cpu") or 1),
         nodes=nodes,
         gpus=int(tres.get("gres/gpu") or 0),

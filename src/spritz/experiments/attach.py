@@ -72,7 +72,7 @@ def nodes_of(job_id: str) -> list[str]:
 def node_of(nodes: Sequence[str], *, node: str = "", rank: int | None = None, tasks_per_node: int = 1) -> str:
     """The selected node. Ranks fill one node after another. Raises ExperimentError if it does not exist."""
     if node:
-        if node.isdigit() and node not in nodes and int(node) < len(nodes):
+        if node.isdecimal() and node not in nodes and int(node) < len(nodes):
             return nodes[int(node)]
         if node not in nodes:
             raise ExperimentError(f"{node} is not a node of the run", hint=f"its nodes are {', '.join(nodes)}")
@@ -91,7 +91,7 @@ def tasks_per_node(directory: Path) -> int:
         return 1
     for line in lines:
         _, found, value = line.partition("#SBATCH --ntasks-per-node=")
-        if found and value.isdigit():
+        if found and value.isdecimal():
             return int(value)
     return 1
 

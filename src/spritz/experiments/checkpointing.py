@@ -262,7 +262,7 @@ def huggingface_callback(checkpointer: Checkpointer | None = None) -> Any:
 
 def _rank() -> int:
     for name in ("RANK", "SLURM_PROCID"):  # torchrun's first: Slurm knows its launchers alone
-        if os.environ.get(name, "").isdigit():
+        if os.environ.get(name, "").isdecimal():
             return int(os.environ[name])
     return 0
 

@@ -277,7 +277,7 @@ class Processes:
         ranks: dict[int, tuple[str, str | None]] = {}
         last: dict[int, tuple[float, float, float]] = {}
         for name in os.listdir("/proc"):
-            if not name.isdigit():
+            if not name.isdecimal():
                 continue
             pid = int(name)
             try:
@@ -346,7 +346,7 @@ def gpus() -> dict[str, list[float]]:
         if len(words) != 5 or (visible and words[0] not in visible and words[1] not in visible):
             continue
         try:
-            usage[words[0]] = [float(word) if word[:1].isdigit() else 0.0 for word in words[2:]]
+            usage[words[0]] = [float(word) if word[:1].isdecimal() else 0.0 for word in words[2:]]
         except ValueError:
             continue
     return usage
@@ -357,7 +357,7 @@ def log_sizes(directory: Path) -> dict[str, int]:
     sizes: dict[str, int] = {}
     with os.scandir(directory / "log") as entries:
         for entry in entries:
-            if entry.name[:1].isdigit() and len(sizes) < _LOGS_MAX:
+            if entry.name[:1].isdecimal() and len(sizes) < _LOGS_MAX:
                 sizes[entry.name] = entry.stat().st_size
     return sizes
 

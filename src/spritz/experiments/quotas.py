@@ -116,7 +116,7 @@ def words(row: dict[str, str], group: Using, own: Using) -> list[str]:
 
 def _number(row: dict[str, str], key: str, text: str, have: int, what: str) -> list[str]:
     value = row.get(key, "")
-    if not value.isdigit():
+    if not value.isdecimal():
         return []
     left = max(0, int(value) - have)
     return [f"{text.format(value)}; {have} {what}, {left} left" if left else f"{text.format(value)}: used up"]

@@ -57,7 +57,7 @@ def check(options: RunOptions) -> None:
         raise ExperimentError(f"--stop-signal={options.stop_signal}: one of {', '.join(_SIGNALS)}", exit_code=2)
     for name in ("grace", "max_stalls"):
         value = getattr(options, name)
-        if value and not value.isdigit():
+        if value and not value.isdecimal():
             raise ExperimentError(f"--{name.replace('_', '-')}={value}: a whole number is expected", exit_code=2)
     if grace_seconds(options) > 65535:
         raise ExperimentError(f"--grace={options.grace}: at most 65535 seconds, as in sbatch --signal", exit_code=2)

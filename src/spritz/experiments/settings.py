@@ -323,7 +323,7 @@ def per_node_gpus(options: RunOptions) -> str:
         return ""
     count = options.gpus.rpartition(":")[2]
     nodes = options.nodes or "1"
-    if not count.isdigit() or not nodes.isdigit():
+    if not count.isdecimal() or not nodes.isdecimal():
         raise ExperimentError(f"--gpus={options.gpus} --nodes={nodes}: this template needs --gpus-per-node")
     if int(count) % int(nodes):
         raise ExperimentError(f"--gpus={count} cannot be divided over {nodes} nodes; use --gpus-per-node")

@@ -88,7 +88,7 @@ def adopted(store: Store, entries: list[Entry]) -> list[Entry]:
 def _array_task(home: Path, name: str, scripts: Mapping[str, str]) -> str:
     """The task of an array of runs (`arrays`) that the run NAME-INDEX is; "" if none is known."""
     base, _, index = name.rpartition("-")
-    if not index.isdigit():
+    if not index.isdecimal():
         return ""
     task = int(index) % arrays.TASKS_MAX
     job_id = scripts.get(f"{home}/arrays/{base}-{int(index) - task}.sh", "")

@@ -150,7 +150,7 @@ class Device(msgspec.Struct, rename="camel"):
         """Sort key that orders a node's devices as slurmd does: GPUs by their place on the bus, as NVML, unless they
         are numbered; parts of a GPU by profile and place, which are in their names.
         """
-        natural = [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", self.name)]
+        natural = [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", self.name)]
         numbers = (self.attribute("index"), self.attribute("minor"))
         number = next((each for each in numbers if isinstance(each, int)), 0)
         return number, str(self.attribute("pciBusID") or ""), self.gpu or 0, natural

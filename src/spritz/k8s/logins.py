@@ -134,7 +134,7 @@ class Logins:
         until = marks.get(EXPIRES, "0")
         if have and marks.get(_ASKED) is None:
             raise ApiFailure(409, "AlreadyExists", f"the Secret {name} is not the operator's")
-        if marks.get(_ASKED) == asked and until.isdigit() and int(until) - lifetime // 3 > self._now():
+        if marks.get(_ASKED) == asked and until.isdecimal() and int(until) - lifetime // 3 > self._now():
             return int(until)
         token = await slurm.create_token(role, lifetime, uses=uses, host=host)
         end = int(self._now()) + lifetime

@@ -255,7 +255,7 @@ class NodeSetPods:
                 continue
             have = await self._objects.find("v1", "Secret", node_set.metadata.namespace, join_secret(name))
             until = ((have or {}).get("metadata", {}).get("annotations") or {}).get(EXPIRES, "0")
-            if not until.isdigit() or int(until) - _JOIN_SPARE < self._now():
+            if not until.isdecimal() or int(until) - _JOIN_SPARE < self._now():
                 await self._give_token(node_set, name, slurm)
 
     async def _carry_out(self, node_set: NodeSet, actions: Plan, slurm: Control) -> None:

@@ -581,7 +581,7 @@ def _is_allowed(node_set: NodeSet, name: str) -> bool:
 
 def _number(name: str) -> int:
     number = name.rpartition("-")[2]
-    return int(number) if number.isdigit() else 0
+    return int(number) if number.isdecimal() else 0
 
 
 def is_absent(node: ClusterNode) -> bool:
@@ -604,7 +604,7 @@ def _is_faulty(node: ClusterNode) -> bool:
 def is_numbered(name: str, node_set: str) -> bool:
     """Whether a NodeSet whose nodes have numbers has this name for a node."""
     stem, _dash, number = name.rpartition("-")
-    return stem == node_set and number.isdigit()
+    return stem == node_set and number.isdecimal()
 
 
 def _is_of(node_set: NodeSet, name: str, node: ClusterNode) -> bool:

@@ -313,7 +313,7 @@ def amount(value: str | int) -> float:
     if any(character.isspace() for character in text):
         raise Unfit(f"{text[:40]!r} is not a resource quantity")
     try:
-        if text[-1:].isdigit() or text[len(digits) :] not in _SUFFIXES:
+        if text[-1:].isdecimal() or text[len(digits) :] not in _SUFFIXES:
             return float(text)
         return float(digits) * _SUFFIXES[text[len(digits) :]]
     except ValueError:

@@ -91,5 +91,5 @@ class Container(Struct, frozen=True, kw_only=True):
             with contextlib.suppress(OSError):
                 for entry in os.listdir(parent):
                     job, _, restart = entry.partition(".")
-                    if job.isdigit() and restart.isdigit() and entry not in names:
+                    if job.isdecimal() and restart.isdecimal() and entry not in names:
                         shutil.rmtree(f"{parent}/{entry}", ignore_errors=True)

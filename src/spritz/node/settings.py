@@ -419,7 +419,7 @@ def _sample_seconds(words: tuple[str, ...]) -> float:
     """`30` or `task=30,energy=60`: seconds between samples of tasks; 0: none."""
     for word in words:
         name, equals, value = word.partition("=")
-        if (name.lower() == "task" and value.isdigit()) or (not equals and name.isdigit()):
+        if (name.lower() == "task" and value.isdecimal()) or (not equals and name.isdecimal()):
             return float(value or name)
     return 30.0
 

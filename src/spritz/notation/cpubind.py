@@ -52,7 +52,7 @@ def _words(text: str) -> list[str]:
     words: list[str] = []
     for piece in text.replace(";", ",").split(","):
         continues = bool(words) and ":" in words[-1] and piece[:1] in "0123456789abcdefABCDEF" and ":" not in piece
-        if continues and piece and (piece[0].isdigit() or words[-1].startswith("mask")):
+        if continues and piece and (piece[0].isdecimal() or words[-1].startswith("mask")):
             words[-1] += "," + piece
         else:
             words.append(piece)

@@ -57,7 +57,7 @@ def parse(text: str) -> tuple[tuple[Dependency, ...], str]:
 def _parse_item(item: str, text: str) -> list[Dependency]:
     kind, colon, targets = item.partition(":")
     kind = kind.lower()
-    if item.isdigit() or (not colon and kind.partition("_")[0].isdigit()):
+    if item.isdecimal() or (not colon and kind.partition("_")[0].isdecimal()):
         kind, colon, targets = "afterany", ":", item
     if kind == "singleton":
         if colon:

@@ -149,7 +149,7 @@ class _Reader:
         day = self.number(1, 2)
         if not 1 <= day <= 31:
             raise self.fail(day_start)
-        if year is None and (self.take("./") or self.text[self.position : self.position + 1].isdigit()):
+        if year is None and (self.take("./") or self.text[self.position : self.position + 1].isdecimal()):
             year = 2000 + self.number(2, 2)
         self.date = (year, month, day)
 

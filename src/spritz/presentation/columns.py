@@ -110,7 +110,7 @@ class Column:
 def _with_words_cut(field: Field, width: int) -> Field:
     def render(now: float, *values: object) -> str:
         text = field.render(now, *values)
-        return text if text[:1].isdigit() else text[:width]
+        return text if text[:1].isdecimal() else text[:width]
 
     return Field(field.header[:width], field.needs, render, sort=field.sort)
 

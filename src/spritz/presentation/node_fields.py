@@ -139,7 +139,7 @@ def natural(name: str) -> tuple[object, ...]:
     parts: list[object] = []
     digits = word = ""
     for character in name:
-        if character.isdigit():
+        if character.isdecimal():
             digits += character
         else:
             if digits:

@@ -66,7 +66,7 @@ def name_of(row: CallCount) -> str:
 
 def number_of(row: CallCount) -> int:
     """Slurm's number of a request; the uid for a user's row; 0 if there is none."""
-    if row.name.lstrip("-").isdigit():
+    if row.name.lstrip("-").isdecimal():
         return int(row.name)
     known = KINDS.get(row.name)
     return known[1] if known is not None else 0

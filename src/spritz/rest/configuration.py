@@ -27,10 +27,10 @@ def slurm_configuration(answer: ConfigText) -> dict[str, Any]:
         keys[key], keys[f"{key}Id"] = name, host_part.rstrip(")")
     port, _, last = str(keys.get("SlurmctldPort", "")).partition("-")
     keys["SlurmctldPort"] = port
-    if port.isdigit():
-        keys["SlurmctldPortCount"] = int(last or port) - int(port) + 1 if (last or port).isdigit() else 1
+    if port.isdecimal():
+        keys["SlurmctldPortCount"] = int(last or port) - int(port) + 1 if (last or port).isdecimal() else 1
     low, _, high = str(keys.get("SrunPortRange", "")).partition("-")
-    is_set = low.isdigit() and high.isdigit() and int(high) > 0
+    is_set = low.isdecimal() and high.isdecimal() and int(high) > 0
     keys["SrunPortRange"] = {"minimum": int(low), "maximum": int(high), "set": True} if is_set else {}
     keys["controllers"] = [
         {"machine": host, "address": address} for host, address in zip(_hosts(answer), answer.controllers, strict=False)

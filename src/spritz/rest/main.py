@@ -102,7 +102,7 @@ def _check_user(slurm_user: str) -> None:
     if os.getegid() == 0:
         raise SpritzError("slurmrestd should not be run with the root group.", hint=hint)
     try:
-        uid = int(slurm_user) if slurm_user.isdigit() else pwd.getpwnam(slurm_user).pw_uid
+        uid = int(slurm_user) if slurm_user.isdecimal() else pwd.getpwnam(slurm_user).pw_uid
     except KeyError:
         return
     if uid == os.geteuid():

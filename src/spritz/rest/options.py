@@ -101,7 +101,7 @@ def parse(argv: list[str]) -> Options:
         config_file=values.get("f", ""),
         help="h" in values,
         version="V" in values,
-        verbose=verbose or (max(0, int(debug) - 3) if debug.isdigit() else 0),
+        verbose=verbose or (max(0, int(debug) - 3) if debug.isdecimal() else 0),
         addresses=(*addresses, *listen) if addresses or listen else (),
         authentication=chosen["a"],
         versions=chosen["d"],

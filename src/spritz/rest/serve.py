@@ -86,7 +86,7 @@ def _unix(path: str) -> list[socket.socket]:
 def _tcp(address: str) -> list[socket.socket]:
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not port.isdigit():
+    if not colon or not port.isdecimal():
         raise ValueError("expected [host]:port or unix:/path")
     sockets = []
     known = socket.getaddrinfo(host or None, int(port), 0, socket.SOCK_STREAM, 0, socket.AI_PASSIVE)

@@ -68,7 +68,7 @@ def level_raised(configured: str, verbose: int) -> int:
 def level_number(name: str | int) -> int:
     """Index of a level in `LEVELS`, from its name in any case or its number. Raises ValueError for others."""
     text = str(name).lower()
-    if text.isdigit() and int(text) < len(LEVELS):
+    if text.isdecimal() and int(text) < len(LEVELS):
         return int(text)
     if text not in LEVELS:
         raise ValueError(f"unknown debug level {name!r}; one of {', '.join(LEVELS)} or 0 to {len(LEVELS) - 1}")

@@ -37,7 +37,7 @@ def lookup_user(name: str | int) -> User:
     """
     text = str(name)
     try:
-        entry = pwd.getpwuid(int(text)) if text.isdigit() else pwd.getpwnam(text)
+        entry = pwd.getpwuid(int(text)) if text.isdecimal() else pwd.getpwnam(text)
     except (KeyError, OverflowError, ValueError) as error:  # the last for a NUL byte, or digits that int() refuses
         if text == str(os.geteuid()):
             return User(name=text, uid=os.geteuid(), gid=os.getegid(), home="/", shell="/bin/sh")

@@ -114,7 +114,7 @@ def marked(marker: bytes) -> list[int]:
     """
     pids = []
     for entry in os.listdir("/proc"):
-        if not entry.isdigit():
+        if not entry.isdecimal():
             continue
         try:
             with open(f"/proc/{entry}/environ", "rb") as file:
@@ -129,7 +129,7 @@ def in_sessions(sessions: set[int]) -> list[int]:
     """All processes whose session is one of these: tasks lead sessions of their own."""
     pids = []
     for entry in os.listdir("/proc"):
-        if entry.isdigit():
+        if entry.isdecimal():
             try:
                 if os.getsid(int(entry)) in sessions:
                     pids.append(int(entry))

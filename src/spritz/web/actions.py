@@ -94,7 +94,7 @@ def _report(view: View, verb: str, noun: str, done: int, refused: list[str]) -> 
 async def act_on_jobs(view: View) -> Response:
     """Apply the form's `verb` to each job in its field `job`."""
     form = await form_of(view)
-    verb, numbers = _first(form, "verb"), [word for word in form.get("job", []) if word.isdigit()]
+    verb, numbers = _first(form, "verb"), [word for word in form.get("job", []) if word.isdecimal()]
     if verb not in _DONE:
         return notice(view, "bad", f"No such action: {verb[:40]}")
     token = await view.site.login.token(view.session.user)

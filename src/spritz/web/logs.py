@@ -95,7 +95,7 @@ async def _path(view: View, number: int) -> str:
 async def piece(view: View, number: int) -> dict[str, Any]:
     """`text` from byte `begin` to `end` of a file of `size` bytes; or `problem`, a message."""
     since, before = view.query.get("from", ""), view.query.get("before", "")
-    words = int(since) if since.isdigit() else None, int(before) if before.isdigit() else None
+    words = int(since) if since.isdecimal() else None, int(before) if before.isdecimal() else None
     try:
         path = await _path(view, number)
         answer = await users.call(view, reading.read, path, *words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -144,7 +145,7 @@ async def queue(view: View) -> Response:
     picture = view.picture
     jobs = chosen_jobs(view)
     pages = max(1, -(-len(jobs) // ROWS))
-    page = min(pages, max(1, int(view.query.get("page", "1")) if view.query.get("page", "1").isdigit() else 1))
+    page = page_number(view.query, pages)
     counts = Counter(
         "pending" if job.is_pending else "running" if job.is_active else "ended" for job in picture.jobs.values()
     )
@@ -199,7 +200,7 @@ async def history(view: View) -> Response:
             rows.append({**fields, "gpus": _tres_count(fields["alloctres"], "gres/gpu")})
     rows.sort(key=lambda row: row["end"], reverse=True)
     pages = max(1, -(-min(len(rows), _HISTORY_MAX) // ROWS))
-    page = min(pages, max(1, int(query.get("page", "1")) if query.get("page", "1").isdigit() else 1))
+    page = page_number(query, pages)
     return view.render(
         "history.html",
         title="History",
@@ -214,10 +215,16 @@ async def history(view: View) -> Response:
     )
 
 
+def page_number(query: Mapping[str, str], pages: int) -> int:
+    """The page of a listing that the address names, from 1; the nearest of `pages` for a number out of range."""
+    text = query.get("page", "1")
+    return min(pages, max(1, int(text))) if text.isdecimal() and len(text) < 10 else 1
+
+
 def _tres_count(tres: str, name: str) -> int:
     for word in tres.split(","):
         key, _, amount = word.partition("=")
-        if key == name and amount.isdigit():
+        if key == name and amount.isdecimal():
             return int(amount)
     return 0
 
@@ -440,7 +447,7 @@ async def nodes(view: View) -> Response:
         and (not partition or partition in node.partitions)
     ]
     pages = max(1, -(-len(matching) // ROWS))
-    page = min(pages, max(1, int(view.query.get("page", "1")) if view.query.get("page", "1").isdigit() else 1))
+    page = page_number(view.query, pages)
     shown = matching[(page - 1) * ROWS : page * ROWS]
     by_node = view.picture.by_node()
     return view.render(
@@ -590,7 +597,7 @@ async def past_usage(view: View) -> Response:
     rows: dict[tuple[str, str], dict[str, float]] = {}
     for line in out.splitlines():
         fields = line.split("|")
-        if len(fields) == 6 and fields[5].isdigit():
+        if len(fields) == 6 and fields[5].isdecimal():
             rows.setdefault((fields[1], fields[2]), {})[fields[4]] = float(fields[5])
     problem = commands.plain(errors) if status else ""
     return view.render("past_usage.html", title="Past use", rows=rows, problem=problem, query_days=days)

@@ -133,7 +133,7 @@ async def run_page(view: View) -> Response:
         run=run,
         index=index,
         events=record["events"],
-        number=int(number) if number.isdigit() else 0,
+        number=int(number) if number.isdecimal() else 0,
         python=run["surroundings"].get("python", {}),
     )
 

@@ -128,7 +128,7 @@ def _licenses(text: str) -> Iterator[tuple[str, int]]:
     """`matlab:2,ansys` -> ("matlab", 2), ("ansys", 1)."""
     for item in text.split(",") if text else ():
         name, _, count = item.partition(":")
-        if name and (not count or count.isdigit()):
+        if name and (not count or count.isdecimal()):
             yield f"license/{name}", int(count or 1)
 
 

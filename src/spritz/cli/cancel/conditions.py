@@ -43,7 +43,7 @@ def targets(words: Sequence[str]) -> tuple[JobTarget, ...]:
     for word in words:
         try:
             # `12_` is the whole array 12.
-            references = jobid.parse_list(word.removesuffix("_") if word[:1].isdigit() else word)
+            references = jobid.parse_list(word.removesuffix("_") if word[:1].isdecimal() else word)
         except jobid.JobIdError as error:
             raise SpritzError(f"Invalid job id {word}") from error
         for reference in references:

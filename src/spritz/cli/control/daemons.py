@@ -147,7 +147,7 @@ def take_over(session: Session, words: list[str]) -> int:
     if not config.has_standby:
         session.say("slurm_takeover error: There is no backup controller: slurm.conf has one SlurmctldHost")
         return 1
-    if not word.isdigit() or int(word) >= len(config.hosts):
+    if not word.isdecimal() or int(word) >= len(config.hosts):
         session.say(f"slurm_takeover error: Invalid backup controller index {word} (0 to {len(config.hosts) - 1})")
         return 1
     address, owners = (config.hosts[int(word)], config.port), config.owners()

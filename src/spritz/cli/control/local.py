@@ -30,7 +30,7 @@ class Process:
         self.pid = pid
         self.job = environment["SLURM_JOB_ID"]
         step = environment.get("SLURM_STEP_ID", "")
-        self.step = step if step.isdigit() else "batch"
+        self.step = step if step.isdecimal() else "batch"
         self.local_id = environment.get("SLURM_LOCALID", "-")
         self.global_id = environment.get("SLURM_PROCID", "-")
         self.node = environment.get("SLURMD_NODENAME", "")
@@ -40,7 +40,7 @@ class Process:
 def processes() -> Iterator[Process]:
     """All of this cluster's that can be seen, by number."""
     cluster = locate_controller().cluster_name
-    for entry in sorted((name for name in os.listdir("/proc") if name.isdigit()), key=int):
+    for entry in sorted((name for name in os.listdir("/proc") if name.isdecimal()), key=int):
         process = _process(int(entry))
         if process is not None and process.pid != os.getpid() and process.cluster in ("", cluster):
             yield process
@@ -58,7 +58,7 @@ def _process(pid: int) -> Process | None:
         if equals and name.startswith(b"SLURM"):
             environment[name.decode("ascii", "replace")] = value.decode("utf-8", "replace")
     # A shell with a job's variables that runs elsewhere (salloc's) is on no node.
-    if not environment.get("SLURM_JOB_ID", "").isdigit() or "SLURMD_NODENAME" not in environment:
+    if not environment.get("SLURM_JOB_ID", "").isdecimal() or "SLURMD_NODENAME" not in environment:
         return None
     return Process(pid, environment)
 

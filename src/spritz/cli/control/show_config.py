@@ -103,7 +103,7 @@ def _licenses(text: str) -> list[tuple[str, int]]:
     for word in text.split(","):
         name, _, count = word.replace("*", ":").partition(":")
         if name:
-            pairs.append((name.strip(), int(count) if count.isdigit() else 1))
+            pairs.append((name.strip(), int(count) if count.isdecimal() else 1))
     return pairs
 
 

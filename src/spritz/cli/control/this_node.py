@@ -48,8 +48,8 @@ def _steps(node: str) -> list[Process]:
     steps: dict[tuple[int, bool, int], Process] = {}
     for process in processes():
         if not node or process.node == node:
-            number = int(process.step) if process.step.isdigit() else 0
-            steps.setdefault((int(process.job), process.step.isdigit(), number), process)
+            number = int(process.step) if process.step.isdecimal() else 0
+            steps.setdefault((int(process.job), process.step.isdecimal(), number), process)
     return [process for _, process in sorted(steps.items(), key=lambda item: item[0])]
 
 

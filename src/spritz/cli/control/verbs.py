@@ -255,7 +255,7 @@ def _other_cluster(verb: str, words: list[str]) -> ControllerConfig | None:
         return None
     for word in words:
         number = word.lower().removeprefix("jobid=").partition(".")[0].partition(",")[0]
-        if number.isdigit() and int(number) >> 26:
+        if number.isdecimal() and int(number) >> 26:
             from spritz.cli import clusters
 
             return clusters.of_job(int(number))

@@ -165,7 +165,7 @@ def _groups(options: Values, index: int, environ: Mapping[str, str], *, inside: 
                 hint="separate the components of a new job by `:`; they are numbered in that order",
             )
     size = environ.get("SLURM_HET_SIZE", "")
-    last = int(size) - 1 if size.isdigit() else 0
+    last = int(size) - 1 if size.isdecimal() else 0
     if inside and "jobid" not in options and groups[-1] > last:
         raise SpritzError(
             f"Attempt to run a job step with het group value of {groups[-1]}, but the job allocation has maximum value "

@@ -161,7 +161,7 @@ class Session:
         """Raises SpritzError, with Slurm's message, if the step requests more nodes than the job has."""
         environ = self.context.environ
         asked, has = self.fields.get("nodes_min"), environ.get("SLURM_JOB_NUM_NODES", "")
-        if self.fields.get("nodes_given") and has.isdigit() and environ.get("SLURM_JOB_ID") == str(job_id):
+        if self.fields.get("nodes_given") and has.isdecimal() and environ.get("SLURM_JOB_ID") == str(job_id):
             assert isinstance(asked, int), "parsed"
             if asked > int(has):
                 raise SpritzError(f"Only allocated {has} nodes asked for {asked}", code="ESLURM_INVALID_NODE_COUNT")

@@ -49,7 +49,7 @@ class Settings:
 
             self.mpi = mpi_kind(options.get("mpi"), configured.get("mpidefault", ""))
         reduced = environ.get("SLURM_SRUN_REDUCE_TASK_EXIT_MSG", "0")
-        self.exit_messages_once = reduced.isdigit() and reduced.strip("0") != ""
+        self.exit_messages_once = reduced.isdecimal() and reduced.strip("0") != ""
         self.one_node_tells = environ.get("SLURM_STEP_KILLED_MSG_NODE_ID", "0")
 
 
@@ -73,7 +73,7 @@ def _wait_seconds(options: Values, configured: Mapping[str, str]) -> int:
 
 
 def _number(text: str, default: int) -> int:
-    return int(text) if text.isdigit() and len(text) < 10 else default
+    return int(text) if text.isdecimal() and len(text) < 10 else default
 
 
 def _program(option: str | None, configured: str) -> str:

@@ -40,14 +40,14 @@ class Streams:
     @property
     def reads_own(self) -> bool:
         """Whether tasks read srun's standard input."""
-        return not self.remote_stdin or self.remote_stdin.isdigit()
+        return not self.remote_stdin or self.remote_stdin.isdecimal()
 
 
 def _output(mode: str) -> tuple[str, str]:
     """(mode for the supervisors, pattern of the client's file)."""
     if mode in ("", "all"):
         return "", ""
-    if mode == "none" or mode.isdigit():
+    if mode == "none" or mode.isdecimal():
         return mode, ""
     if filename.letters(mode) & _REMOTE:
         return mode, ""
@@ -60,7 +60,7 @@ def _input(mode: str) -> tuple[str, str, int | None]:
         return "", "", None
     if mode == "none":
         return "none", "", None
-    if mode.isdigit():
+    if mode.isdecimal():
         return mode, "", int(mode)
     if filename.letters(mode) & _REMOTE:
         return mode, "", None

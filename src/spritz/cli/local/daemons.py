@@ -45,7 +45,7 @@ def daemon_pid(pid_file: str, module: str, slurm_conf: str) -> int | None:
         pid = 0
     if expected.issubset(_words(pid)):
         return pid
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit() and expected.issubset(_words(int(name)))]
+    pids = [int(name) for name in os.listdir("/proc") if name.isdecimal() and expected.issubset(_words(int(name)))]
     # A child that the daemon has forked keeps the daemon's command line until it calls exec: take the parent.
     return next((pid for pid in pids if _parent(pid) not in pids), None)
 

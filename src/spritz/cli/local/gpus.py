@@ -230,7 +230,7 @@ def text_lines(pools: Sequence[Pool], releases: dict[str, Release]) -> list[str]
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Rows as text, columns of numbers aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    right = [all(cell.isdigit() for cell in column[1:]) for column in zip(*rows, strict=True)]
+    right = [all(cell.isdecimal() for cell in column[1:]) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
             cell.rjust(width) if number else cell.ljust(width)

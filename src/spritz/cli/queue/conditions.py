@@ -86,7 +86,7 @@ def users(options: Given, context: Context) -> tuple[tuple[int, ...], bool]:
     numbers = []
     for name in words(options["user"]):
         uid = uid_of(name)
-        if uid is None or (name.isdigit() and name_of(uid) == name):
+        if uid is None or (name.isdecimal() and name_of(uid) == name):
             context.error(f"Invalid user: {name}\n")
         else:
             numbers.append(uid)

@@ -180,7 +180,7 @@ def environment_file(path: str) -> dict[str, str]:
     Raises SpritzError if it cannot be read.
     """
     try:
-        with open(int(path) if path.isdigit() else path, "rb") as file:
+        with open(int(path) if path.isdecimal() else path, "rb") as file:
             content = file.read()
     except OSError as error:
         raise SpritzError(f"Could not open user environment file {path}") from error

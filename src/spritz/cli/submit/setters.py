@@ -229,7 +229,7 @@ def _nice(fields: Fields, value: str, source: Source) -> None:
     try:
         fields["nice"] = nodecount.parse_signed(value, "--nice", minimum=-_NICE_MAX, maximum=_NICE_MAX)
     except NotationError as error:
-        if value.lstrip("+-").isdigit():
+        if value.lstrip("+-").isdecimal():
             message = f"Invalid --nice value, out of range (+/- {_NICE_MAX})"
             raise SpritzError(message, exit_code=PARSE_STATUS) from error
         raise invalid("nice") from error
@@ -312,7 +312,7 @@ def _user(fields: Fields, value: str, source: Source) -> None:
     if os.geteuid() != 0:
         raise SpritzError("--uid only permitted by root user", exit_code=PARSE_STATUS)
     try:
-        entry = pwd.getpwuid(int(value)) if value.isdigit() else pwd.getpwnam(value)
+        entry = pwd.getpwuid(int(value)) if value.isdecimal() else pwd.getpwnam(value)
     except (KeyError, OverflowError, ValueError):
         raise invalid("uid") from None
     fields["uid"] = entry.pw_uid
@@ -325,7 +325,7 @@ def _group(fields: Fields, value: str, source: Source) -> None:
     if os.geteuid() != 0:
         raise SpritzError("--gid only permitted by root user", exit_code=PARSE_STATUS)
     try:
-        entry = grp.getgrgid(int(value)) if value.isdigit() else grp.getgrnam(value)
+        entry = grp.getgrgid(int(value)) if value.isdecimal() else grp.getgrnam(value)
     except (KeyError, OverflowError, ValueError):
         raise invalid("gid") from None
     fields["gid"] = entry.gr_gid

@@ -140,7 +140,7 @@ def read(command: str, rows: Iterable[Row], environ: Mapping[str, str], *, insid
         if row.refused:
             raise refusal(row)
         put(values, row.key, "" if flag else value)
-        if row.key == "verbose" and value.isdigit():
+        if row.key == "verbose" and value.isdecimal():
             values["verbose"] = "1" * min(int(value), 9)  # as if -v were repeated that many times
     if present & _OF_PYXIS:
         from spritz.cli.submit.container import read_variables
@@ -155,4 +155,4 @@ def _is_job_only(variable: str, environ: Mapping[str, str]) -> bool:
 
 
 def _is_set(value: str) -> bool:
-    return value == "" or value.lower() == "yes" or (value.lstrip("+-").isdigit() and int(value) != 0)
+    return value == "" or value.lower() == "yes" or (value.lstrip("+-").isdecimal() and int(value) != 0)

@@ -24,7 +24,7 @@ CPU_BIND = choice(
 def _node_ports(text: str) -> tuple[str, ...]:
     """Parse `7001`, `[7001-7004]` or `7001-7004` into all ports, in order."""
     ports = hostlist.expand(text if "[" in text else f"[{text}]")
-    if not ports or not all(port.isdigit() and 1 <= int(port) <= PORT_MAX for port in ports):
+    if not ports or not all(port.isdecimal() and 1 <= int(port) <= PORT_MAX for port in ports):
         raise ValueError
     return tuple(ports)
 

@@ -31,7 +31,7 @@ _PERIOD = re.compile(r"(\d{1,9})(hour|day|month)s?")
 def _period(text: str) -> str:
     """Parse `12`, `12month`, `30days` or `6hours` into `12month` …; a bare number counts months."""
     word = text.lower()
-    match = _PERIOD.fullmatch(word if not word.isdigit() else word + "month")
+    match = _PERIOD.fullmatch(word if not word.isdecimal() else word + "month")
     if match is None or not int(match[1]):
         raise ValueError
     return f"{int(match[1])}{match[2]}"

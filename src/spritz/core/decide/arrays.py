@@ -200,4 +200,4 @@ def array_label(array_id: int, tasks: int) -> str:
     if not tasks:
         return str(array_id)
     text = format_array(tasks)
-    return f"{array_id}_{text}" if text.isdigit() else f"{array_id}_[{text}]"
+    return f"{array_id}_{text}" if text.isdecimal() else f"{array_id}_[{text}]"

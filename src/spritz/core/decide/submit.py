@@ -347,7 +347,7 @@ def _array(state: State, spec: JobSpec) -> ArrayState | None:
     last = ids.bit_length() - 1
     count = ids.bit_count()
     tasks_max = dict(state.settings.scheduler_parameters).get("max_array_tasks", "")
-    if tasks_max.isdigit() and count > int(tasks_max):
+    if tasks_max.isdecimal() and count > int(tasks_max):
         raise Refused("ESLURM_INVALID_ARRAY", hint=f"SchedulerParameters=max_array_tasks is {tasks_max}")
     limit = parsed.throttle
     if any(item.kind == "singleton" for item in spec.dependencies):

@@ -96,7 +96,7 @@ def run(arguments: Namespace, terminal: Terminal) -> int:
         terminal.out(sessions.extend(entry, -(-_seconds(words[1]) // 60)) + "\n")
         return 0
     if action == "forward":
-        if not words[1].isdigit():
+        if not words[1].isdecimal():
             raise ExperimentError(f"{words[1]}: a port number is expected", exit_code=2)
         return _forward(entry, int(words[1]), arguments.port, terminal, "")
     return _open(entry, arguments, terminal)

@@ -264,7 +264,7 @@ def numbered(folder: Path, name: str) -> list[tuple[Path, int]]:
     pipelines = []
     for path in folder.glob(f"{name}-*"):
         end = path.name[len(name) + 1 :]
-        if end.isdigit():
+        if end.isdecimal():
             pipelines.append((path, int(end)))
     return sorted(pipelines, key=lambda item: item[1])
 

@@ -196,7 +196,7 @@ def adopt(sweep: Sweep, store: Store) -> None:
     changes: dict[tuple[str, str], dict[str, Any]] = {}
     for job_id in unknown:
         tasks = (task.partition("_") for task in queued)
-        indices = {int(index) for array, _, index in tasks if array == job_id and index.isdigit()}
+        indices = {int(index) for array, _, index in tasks if array == job_id and index.isdecimal()}
         for index in {*indices, *claimed.get(job_id, ())} & set(sweep.indices):
             changes[trials.name_of(sweep.name, index), sweep.user] = {
                 "job_id": f"{job_id}_{index}", "state": "PENDING", "exit_code": None, "ended_at": None,
@@ -291,7 +291,7 @@ def _need_array(size: int) -> None:
     if size <= _ARRAY_SIZE:
         return
     largest = slurm.setting("MaxArraySize")
-    if largest.isdigit() and size >= int(largest):
+    if largest.isdecimal() and size >= int(largest):
         raise ExperimentError(
             f"{size} trials are more than this cluster's job arrays have tasks (MaxArraySize={largest})",
             hint=f"--trials {int(largest) - 1} at most",

@@ -113,7 +113,7 @@ def create(home: Path, base: str, at: float, user: str, plan: Plan, size: int) -
     folder = home / "sweeps"
     folder.mkdir(exist_ok=True)
     numbers = [path.name.removeprefix(f"{base}-") for path in folder.glob(f"{base}-*")]
-    number = max((int(text) for text in numbers if text.isdigit()), default=0) + 1
+    number = max((int(text) for text in numbers if text.isdecimal()), default=0) + 1
     while True:
         made = Sweep(name=f"{base}-{number}", user=user, created_at=at, home=home, plan=plan, size=size)
         try:

@@ -34,7 +34,7 @@ def oversubscription(partition: Partition) -> tuple[str, int]:
     kind, _, count = partition.oversubscribe.upper().partition(":")
     if kind not in ("YES", "FORCE"):
         return kind or "NO", 1
-    return kind, int(count) if count.isdigit() else JOBS_PER_CPU
+    return kind, int(count) if count.isdecimal() else JOBS_PER_CPU
 
 
 def has_segment(partition: Partition, sharing: Sharing) -> bool:

@@ -153,5 +153,5 @@ def _entries(listed: str) -> list[str]:
     entries = []
     for word in listed.split(","):
         value, _, times = word.partition("*")
-        entries += [value] * (int(times) if times.isdigit() else 1)
+        entries += [value] * (int(times) if times.isdecimal() else 1)
     return entries

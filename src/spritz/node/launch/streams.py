@@ -39,7 +39,7 @@ def pattern_values(job: Job, host: str, node_index: int, task_id: int, step: str
         "N": host,
         "n": node_index,
         "r": job.restart_count,
-        "s": step if not step.isdigit() else int(step),
+        "s": step if not step.isdecimal() else int(step),
         "t": task_id,
         "u": job.spec.user or str(job.spec.uid),
         "x": job.spec.name,
@@ -78,15 +78,15 @@ def step_streams(job: Job, step: Step, host: str, node_index: int, local_id: int
             return CLIENT
         if pattern == "none":
             return NOTHING
-        if pattern.isdigit():
+        if pattern.isdecimal():
             return CLIENT if int(pattern) == task_id else NOTHING
         return posixpath.join(work_dir, filename.expand(pattern, values))
 
     def source() -> str:
-        if spec.stdin and spec.stdin not in ("all", "none") and not spec.stdin.isdigit():
+        if spec.stdin and spec.stdin not in ("all", "none") and not spec.stdin.isdecimal():
             return posixpath.join(work_dir, filename.expand(spec.stdin, values))
         source = spec.stdin or spec.stdin_task
-        if source == "none" or (source.isdigit() and int(source) != task_id) or not spec.io_address:
+        if source == "none" or (source.isdecimal() and int(source) != task_id) or not spec.io_address:
             return NOTHING
         return CLIENT
 

@@ -75,9 +75,9 @@ def partition_json(p: Partition, views: Mapping[str, NodeView]) -> Json:
             "partition_memory_per_cpu": number(p.max_memory_mib_per_cpu or None),
             "partition_memory_per_node": number(p.max_memory_mib_per_node or None),
             "nodes": number(p.max_nodes),
-            "shares": int(jobs) if jobs.isdigit() else 1,
+            "shares": int(jobs) if jobs.isdecimal() else 1,
             "oversubscribe": {
-                "jobs": int(jobs) if jobs.isdigit() else 1,
+                "jobs": int(jobs) if jobs.isdecimal() else 1,
                 "flags": ["force"] if share == "FORCE" else [],
             },
             "time": number(p.max_time_minutes),

@@ -131,7 +131,7 @@ def _integer(value: Any) -> int:
         return int(value)
     if isinstance(value, dict):
         return int(value.get("number", 0))
-    if isinstance(value, str) and value.lstrip("-").isdigit():
+    if isinstance(value, str) and value.lstrip("-").isdecimal():
         return int(value)
     return 0
 

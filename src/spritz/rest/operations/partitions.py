@@ -138,7 +138,7 @@ def _changes(given: dict[str, Any]) -> dict[str, object]:
         changes["preempt_mode"] = ",".join("OFF" if word == "DISABLED" else word for word in words)
     if share := _inner(given, "partition", "oversubscribe"):
         word, _, count = share.upper().partition(":")
-        if word not in ("NO", "EXCLUSIVE", "YES", "FORCE") or (count and not count.isdigit()):
+        if word not in ("NO", "EXCLUSIVE", "YES", "FORCE") or (count and not count.isdecimal()):
             raise bad("partition/oversubscribe", "NO, EXCLUSIVE, YES:#, and FORCE:# are accepted")
         changes["oversubscribe"] = share.upper()
     return changes

@@ -31,12 +31,12 @@ def arrivals(workload: Workload, config: LoadedConfig) -> list[Arrival]:
         caller = callers.get(user)
         if caller is None:
             uid = FIRST_UID + len(callers)
-            name = f"u{user}" if user.lstrip("-").isdigit() else user
+            name = f"u{user}" if user.lstrip("-").isdecimal() else user
             caller = callers[user] = Caller(uid=uid, gid=uid, user=name, group=name, groups=(uid,))
         queue = workload.queue[index]
         spec = JobSpec(
             name=workload.name[index] if workload.name[index] != "-1" else f"job{workload.job[index]}",
-            account=workload.group[index] if not workload.group[index].lstrip("-").isdigit() else "",
+            account=workload.group[index] if not workload.group[index].lstrip("-").isdecimal() else "",
             partitions=(queue,) if queue in partitions else (),
             tasks=workload.processors[index],
             tasks_given=True,

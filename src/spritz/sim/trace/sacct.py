@@ -74,7 +74,7 @@ def parse_sacct(rows: Iterable[str], processors: int | None = None) -> ParsedTra
             run = limit
             parsed.adjust("ran past the time limit; cut there", number)
         digits = row["jobid"].partition("_")[0].partition("+")[0]
-        workload.job.append(int(digits) if digits.isdigit() else number)
+        workload.job.append(int(digits) if digits.isdecimal() else number)
         workload.submit.append(submit)
         workload.run.append(run)
         workload.limit.append(limit)
@@ -103,7 +103,7 @@ def _check(columns: list[str]) -> None:
 
 
 def _time(text: str) -> float:
-    if text.isdigit():
+    if text.isdecimal():
         return float(text)
     return datetime.fromisoformat(text).timestamp()
 
@@ -118,16 +118,16 @@ def _run(row: dict[str, str]) -> float:
 
 def _size(row: dict[str, str]) -> int:
     for name in SIZE:
-        if row.get(name, "").isdigit() and int(row[name]):
+        if row.get(name, "").isdecimal() and int(row[name]):
             return int(row[name])
     return 0
 
 
 def _limit(row: dict[str, str]) -> float | None:
     raw = row.get("timelimitraw", "")
-    if raw.isdigit():
+    if raw.isdecimal():
         return 60.0 * int(raw)
     text = row.get("timelimit", "")
-    if not text or not text[0].isdigit():
+    if not text or not text[0].isdecimal():
         return None
     return float(parse_seconds(text))

@@ -104,7 +104,7 @@ def machine_of(header: dict[str, str]) -> int | None:
     """Processors of the machine, as named in the trace's header; None if it does not say."""
     for key in ("MaxProcs", "MaxNodes"):
         word = header.get(key, "").split(" ")[0]
-        if word.isdigit() and int(word) > 0:
+        if word.isdecimal() and int(word) > 0:
             return int(word)
     return None
 

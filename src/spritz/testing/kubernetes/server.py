@@ -473,7 +473,7 @@ class KubeServer:
     def _list(self, kind: Kind, namespace: str, query: dict[str, str], wants_table: bool) -> bytes:
         version_text = query.get("resourceVersion", "")
         if version_text and version_text != "0" and not query.get("continue"):
-            if not version_text.isdigit():
+            if not version_text.isdecimal():
                 raise bad_request(f'invalid resource version "{version_text}"')
             if int(version_text) > self.cluster.version:
                 raise _too_large(int(version_text), self.cluster.version)
@@ -485,7 +485,7 @@ class KubeServer:
             namespace,
             labels=query.get("labelSelector", ""),
             fields=query.get("fieldSelector", ""),
-            limit=int(limit) if limit.isdigit() else 0,
+            limit=int(limit) if limit.isdecimal() else 0,
             token=query.get("continue", ""),
         )
         if wants_table:
@@ -646,7 +646,7 @@ class KubeServer:
         if asked.name:
             fields = f"metadata.name={asked.name}" + (f",{fields}" if fields else "")
         version_text = query.get("resourceVersion", "")
-        if version_text and not version_text.isdigit():
+        if version_text and not version_text.isdecimal():
             raise bad_request(f'invalid resource version "{version_text}"')
         version = int(version_text or 0)
         initial = query.get("sendInitialEvents") == "true"
