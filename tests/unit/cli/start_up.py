@@ -29,5 +29,7 @@ def modules_of(name: str) -> frozenset[str]:
 
 
 def beyond_msgspec(modules: set[str]) -> set[str]:
-    """Those of a call that neither loaded. `math` is loaded by what some interpreters have outside themselves."""
-    return modules - {"math"} - modules_of("msgspec" if "msgspec" in modules else "typing")
+    """Those of a call that neither loaded. `math` is loaded by what some interpreters have outside themselves, and
+    `contextlib` by `typing` before Python 3.13.
+    """
+    return modules - {"math", "contextlib"} - modules_of("msgspec" if "msgspec" in modules else "typing")

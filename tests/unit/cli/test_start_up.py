@@ -16,7 +16,7 @@ from tests.unit.cli.start_up import PRELUDE, beyond_msgspec, modules_of
 
 #: none of these has a place in a command that looks or steers
 HEAVY = {
-    "argparse", "asyncio", "collections", "concurrent.futures", "contextlib", "dataclasses", "decimal", "functools",
+    "argparse", "asyncio", "collections", "concurrent.futures", "dataclasses", "decimal", "functools",
     "inspect", "json", "logging", "numpy", "re", "socket", "sqlalchemy", "ssl", "subprocess", "tempfile", "threading",
     "typing", "typing_extensions", "unittest", "uuid",
 }  # fmt: skip
@@ -103,7 +103,7 @@ def test_a_call_imports_little(site: Site, words: tuple[str, ...], most: int) ->
 
 
 #: what asks the database loads more, yet none of the large ones
-_RECORDS = HEAVY - {"collections", "contextlib", "functools", "re", "socket", "typing"}
+_RECORDS = HEAVY - {"collections", "functools", "re", "socket", "typing"}
 
 
 @pytest.mark.parametrize("words", [("squeue",), ("sinfo",), ("scontrol", "ping")], ids="-".join)

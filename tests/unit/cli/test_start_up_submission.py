@@ -13,7 +13,7 @@ from tests.unit.cli.start_up import PRELUDE, beyond_msgspec
 
 #: none of these is worth its time here
 HEAVY = {
-    "argparse", "ast", "asyncio", "collections", "contextlib", "dataclasses", "datetime", "decimal", "functools",
+    "argparse", "ast", "asyncio", "collections", "dataclasses", "datetime", "decimal", "functools",
     "inspect", "json", "logging", "numpy", "re", "socket", "subprocess", "tempfile", "threading", "typing", "uuid",
 }  # fmt: skip
 
