@@ -28,9 +28,10 @@ _AS_NODES = """
 import asyncio, resource, sys, time
 from spritz.client.aio import Secure, connect
 from spritz.client.membership import find_membership
-from spritz.model.reports import Registered, RegisterNode
+from spritz.model.launch import PingNode
+from spritz.model.reports import NodeSamples, Registered, RegisterNode
 from spritz.model.resources import NodeCapacity
-from spritz.runtime import log, tls
+from spritz.runtime import log, tasks, tls
 from spritz.runtime.authority import own_keys
 
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -43,13 +44,16 @@ if conf:
         keys = own_keys(authorities, tls.Machine(cluster, tls.NODE, f"n{number}"), time.time())
         contexts[number] = tls.client_context(keys)
 under_way = asyncio.Semaphore(32)  # handshakes of one address
+table = {PingNode: lambda request, call: NodeSamples(samples=())}
 
 async def node(number):
     secure = Secure(lambda: contexts[number], cluster, tls.CONTROLLER) if conf else None
     while True:
         try:
             async with under_way:
-                channel = await connect([(host, int(port))], role="slurmd", log=log.get_logger("bench"), secure=secure)
+                channel = await connect(
+                    [(host, int(port))], role="slurmd", log=log.get_logger("bench"), table=table, secure=secure
+                )
             break
         except Exception as error:
             await asyncio.sleep(0.2)
@@ -65,7 +69,7 @@ async def main():
     print(len(channels), flush=True)
     await asyncio.to_thread(sys.stdin.readline)
 
-asyncio.run(main())
+tasks.run(main())  # the loop of slurmd
 """
 
 
@@ -135,9 +139,10 @@ def _measure(
     """`here` and `there` are what commands of the controller's machine and of the nodes' begin with."""
     python = [sys.executable, "-c"]
     bounds = [1 + count * part // PROCESSES for part in range(PROCESSES + 1)]
+    # At a site the nodes have processors of their own; here they get those that slurmctld leaves.
     nodes = [
         subprocess.Popen(
-            [*there, *python, _AS_NODES, str(first), str(last), *where],
+            [*there, "nice", "-n", "10", *python, _AS_NODES, str(first), str(last), *where],
             env=environ,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

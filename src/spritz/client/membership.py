@@ -42,6 +42,9 @@ KEY_FILE, KEYS_FILE, MACHINE_FILE = "slurm.key", "slurm.jwks", "machine.json"
 
 _EXTRA = "pip install 'spritz[machines]' brings it"
 
+#: Last line of a certificate (PEM).
+_END = "-----END CERTIFICATE-----\n"
+
 
 class Joined(Struct, frozen=True, kw_only=True):
     """`machine.json`. Certificates and keys are PEM; `controllers` are hosts with ports."""
@@ -186,7 +189,10 @@ class Membership:
         if self.site is not None:
             return self.site.keys(role)
         if self.joined is not None:
-            return Keys(self.joined.certificate, self.joined.key, self.joined.authorities)
+            authorities = self.joined.authorities
+            # The first authority issues. (If it has changed since, the peer ignores what it does not need.)
+            issuer = authorities[: authorities.find(_END) + len(_END)]
+            return Keys(self.joined.certificate, self.joined.key, authorities, issuer)
         authority = _cryptography()
         keys, ends_at = self._certified.get(role, (None, 0.0))
         if keys is None or now > ends_at - authority.CERTIFICATE_DAYS * 43200:

@@ -91,8 +91,9 @@ def public_bytes(key: Ed25519PrivateKey) -> bytes:
 def own_keys(authorities: list[Authority], machine: Machine, now: float) -> Keys:
     """A key and certificate for this process, issued by the first authority."""
     key, public = new_key()
-    certificate = authorities[0].issue(machine, public, now)
-    return Keys(certificate, key, "".join(authority.certificate for authority in authorities))
+    issuer = authorities[0]
+    known = "".join(authority.certificate for authority in authorities)
+    return Keys(issuer.issue(machine, public, now), key, known, issuer.certificate)
 
 
 def fingerprint(certificate: str) -> bytes:

@@ -47,8 +47,8 @@ def is_same_machine(connection: socket.socket) -> bool:
 
     The kernel is not asked about other peers: a proxy on another machine would be indistinguishable from its user.
     """
-    peer, ours = connection.getpeername()[0], connection.getsockname()[0]
-    return peer == ours or ipaddress.ip_address(peer.partition("%")[0]).is_loopback
+    peer, ours = str(connection.getpeername()[0]), str(connection.getsockname()[0])
+    return peer == ours or peer == "::1" or peer.startswith(("127.", "::ffff:127."))
 
 
 def tcp_peer_owner(connection: socket.socket) -> int | None:
