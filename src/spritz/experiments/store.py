@@ -392,21 +392,23 @@ class Store:
                 # PostgreSQL's IF NOT EXISTS fails if another process creates them at the same moment.
                 if not self._database.has_table("layout"):
                     raise
-        if self._layout() < LAYOUT:
+        if 0 < self._layout() < LAYOUT:
             try:
                 with self._database.begin() as transaction:
                     _execute(transaction, "ALTER TABLE runs ADD COLUMN changed INTEGER")
-                    _execute(transaction, "UPDATE layout SET number = :number", number=LAYOUT)
             except ExperimentError:
-                if self._layout() < LAYOUT:  # else another process was faster
-                    raise
+                # Another process may have been faster, or killed before it set the number: then the column is there.
+                with self._database.begin() as transaction:
+                    list(_execute(transaction, "SELECT changed FROM runs LIMIT 1"))
+            with self._database.begin() as transaction:
+                _execute(transaction, "UPDATE layout SET number = :number", number=LAYOUT)
         if self._layout() > LAYOUT:
             url = secrets.masked_text(self._url)
             raise ExperimentError(f"{url} was made by a later release of spritz", hint="use that release")
         self._checked = True
 
     def _layout(self) -> int:
-        """Version of the tables in the database."""
+        """Version of the tables in the database; 0 while another process creates them."""
         with self._database.begin() as transaction:
             return int(next(iter(_execute(transaction, "SELECT max(number) FROM layout")))[0] or 0)
 

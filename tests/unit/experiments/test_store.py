@@ -201,6 +201,9 @@ def test_an_index_of_the_first_layout_is_upgraded_and_keeps_its_runs(tmp_path: P
     later = Store(tmp_path)
     add(later, "new", changed=1)
     assert {run.name.partition("-")[0]: run.changed for run in later.find(Query())} == {"old": False, "new": True}
+    later.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "runs.db")) as database, database:
+        database.execute("UPDATE layout SET number = 1")  # a process was killed in the middle
     assert Store(tmp_path).find(Query(text="old"))
 
 
