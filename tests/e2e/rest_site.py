@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,19 @@ class Site:
         lines = [one for one in path.read_text().splitlines() if not one.startswith(key)]
         path.write_text("\n".join([*lines, line, ""]))
         subprocess.run([BIN / "scontrol", "reconfigure"], env=self.env, check=True, timeout=60)
+
+    @classmethod
+    @contextmanager
+    def configured(cls, *lines: str, gpus: int = 0) -> Iterator[Site]:
+        """One that has these lines of slurm.conf too; stopped at the end."""
+        made = cls(gpus)
+        try:
+            made.start()
+            for line in lines:
+                made.configure(line)
+            yield made
+        finally:
+            made.stop()
 
     def client(self) -> httpx.Client:
         """By the Unix socket."""

@@ -25,14 +25,8 @@ Json = dict[str, Any]
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     """Two virtual nodes of ours; nodes of Kubernetes come by the operator."""
-    made = Site()
-    try:
-        made.start()
-        made.configure("MaxNodeCount=16")
-        made.configure("GresTypes=gpu")
+    with Site.configured("MaxNodeCount=16", "GresTypes=gpu") as made:
         yield made
-    finally:
-        made.stop()
 
 
 class Kube:

@@ -33,15 +33,8 @@ OPERATOR = "system:serviceaccount:spritz:spritz-operator"
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     """Two virtual nodes of ours; nodes of Kubernetes come by the operator."""
-    made = Site()
-    try:
-        made.start()
-        made.configure("MaxNodeCount=16")
-        made.configure("GresTypes=gpu")
-        made.configure("Licenses=matlab:4")
+    with Site.configured("MaxNodeCount=16", "GresTypes=gpu", "Licenses=matlab:4") as made:
         yield made
-    finally:
-        made.stop()
 
 
 @asynccontextmanager

@@ -18,17 +18,10 @@ MERGE = "application/merge-patch+json"
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     """Two nodes with a slurmd. node1 has the feature `kubernetes`, though it is in no Kubernetes."""
-    made = Site()
-    try:
-        made.start()
-        made.configure("MaxNodeCount=16")
-        made.configure("GresTypes=gpu")
-        command(
-            made, "scontrol", "update", "NodeName=node1", "AvailableFeatures=kubernetes", "ActiveFeatures=kubernetes"
-        )
+    with Site.configured("MaxNodeCount=16", "GresTypes=gpu") as made:
+        words = ("AvailableFeatures=kubernetes", "ActiveFeatures=kubernetes")
+        command(made, "scontrol", "update", "NodeName=node1", *words)
         yield made
-    finally:
-        made.stop()
 
 
 async def pod_on(kube: Kube, name: str, *, gang: str = "", more: Json | None = None, **selector: str) -> None:

@@ -21,7 +21,7 @@ import msgspec
 
 from spritz.k8s.devices import DeviceTaint, Group, Inventory, Offered
 from spritz.k8s.placing import Place
-from spritz.k8s.pods import Gres, Metadata, Pod, Unfit, amount
+from spritz.k8s.pods import Gres, Metadata, Pod, Toleration, Unfit, amount
 from spritz.k8s.selectors import BadSelector, matches
 
 Json = dict[str, Any]
@@ -42,20 +42,6 @@ class CapacityRequirements(msgspec.Struct):
     requests: dict[str, str | int] | None = None
 
 
-class DeviceToleration(msgspec.Struct):
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-
-    def tolerates(self, taint: DeviceTaint) -> bool:
-        if self.effect not in ("", taint.effect):
-            return False
-        if self.operator == "Exists":
-            return self.key in ("", taint.key)
-        return (self.key, self.value) == (taint.key, taint.value)
-
-
 class Exactly(msgspec.Struct, rename="camel"):
     device_class_name: str = ""
     allocation_mode: str = "ExactCount"
@@ -63,12 +49,12 @@ class Exactly(msgspec.Struct, rename="camel"):
     admin_access: bool | None = None
     selectors: list[Selector] | None = None
     capacity: CapacityRequirements | None = None
-    tolerations: list[DeviceToleration] | None = None
+    tolerations: list[Toleration] | None = None
 
     def untolerated(self, offered: Offered) -> DeviceTaint | None:
         """The first taint of the device that keeps this request from it."""
         for taint in offered.taints:
-            if not any(toleration.tolerates(taint) for toleration in self.tolerations or ()):
+            if not any(by.tolerates(taint.key, taint.value, taint.effect) for by in self.tolerations or ()):
                 return taint
         return None
 

@@ -99,7 +99,7 @@ def admits(node: KubeNode, pod: Pod) -> bool:
     if required is not None and not any(_holds(term, labels) for term in required.node_selector_terms):
         return False
     return all(
-        any(_tolerates(toleration, taint) for toleration in pod.spec.tolerations or ())
+        any(toleration.tolerates(taint.key, taint.value, taint.effect) for toleration in pod.spec.tolerations or ())
         for taint in node.spec.taints or ()
         if taint.effect in ("NoSchedule", "NoExecute") and taint.key != "node.kubernetes.io/unschedulable"
     )
@@ -157,14 +157,6 @@ def _matches(line: Expression, labels: Mapping[str, str]) -> bool:
     except (ValueError, IndexError):
         return False
     return number > bound if line.operator == "Gt" else number < bound if line.operator == "Lt" else False
-
-
-def _tolerates(toleration: Any, taint: Taint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.operator == "Exists":
-        return not toleration.key or toleration.key == taint.key
-    return bool(toleration.key == taint.key and toleration.value == taint.value)
 
 
 def by_shape(pods: Iterable[Pod]) -> list[tuple[Shape, list[Pod]]]:

@@ -102,12 +102,20 @@ class Container(_Camel, frozen=True, rename="camel"):
 
 
 class Toleration(_Camel, frozen=True, rename="camel"):
-    """Which taints the pod puts up with."""
+    """Which taints of nodes a pod, or of devices a claim, puts up with."""
 
     key: str = ""
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
+
+    def tolerates(self, key: str, value: str, effect: str) -> bool:
+        """Whether it covers the taint."""
+        if self.effect and self.effect != effect:
+            return False
+        if self.operator == "Exists":
+            return not self.key or self.key == key
+        return self.key == key and self.value == value
 
 
 class Expression(_Camel, frozen=True, rename="camel"):

@@ -62,6 +62,25 @@ def test_where_the_database_is_away_its_backup_is_asked(monkeypatch: pytest.Monk
     assert asked == [("first", 5433), ("second", 5433)]
 
 
+@pytest.mark.parametrize(("query", "timeout"), [("", 30_000), ("?tcp_user_timeout=7000", "7000")])
+def test_packets_that_postgresql_does_not_acknowledge_break_the_connection(
+    monkeypatch: pytest.MonkeyPatch, query: str, timeout: object
+) -> None:
+    """Within half a minute, or as the address says; else the kernel would repeat them for a quarter of an hour."""
+    engine = open_engine(parse_url(f"postgresql://me@first/acct{query}"))
+    driver: Any = engine.dialect.loaded_dbapi
+    options: dict[str, Any] = {}
+
+    def connect(*_: object, **given: Any) -> object:
+        options.update(given)
+        raise driver.OperationalError("away")
+
+    monkeypatch.setattr(engine.dialect, "connect", connect)
+    with pytest.raises(DatabaseError), database_errors():
+        engine.connect()
+    assert (options["tcp_user_timeout"], options["keepalives_idle"]) == (timeout, 10)
+
+
 def test_after_a_checkpoint_a_copy_of_the_file_alone_has_all_rows(tmp_path: Path) -> None:
     path, copy = tmp_path / "acct.db", tmp_path / "copy.db"
     engine = open_engine(parse_url(f"sqlite:///{path}"))
