@@ -13,6 +13,7 @@
 `devices`        ResourceSlices: devices as generic resources of nodes, and their numbers; `selectors`: CEL
 `claims`         ResourceClaims: the resources that they request, and the devices that they get
 `slurm`          slurmrestd: external jobs, nodes, events
+`pod_claims`     follows claims and offered devices, and allocates them to pods
 `pod_scheduler`  pods wait, start and end as jobs; `reports` tells them why and when
 `events`         requests that make events
 `admission`      assigns pods to this scheduler, and refuses those that cannot be jobs; `webhooks` serves it

@@ -55,9 +55,9 @@ async def _place(api: Api, slurm: Slurm, policy: Policy, *, name: str, nodes: bo
     cleared = None
     async with asyncio.TaskGroup() as group:
         if nodes:
-            sync = NodeSync(api, slurm, policy, log, pods.nodes, inventory=pods.inventory, scheduler=name)
+            sync = NodeSync(api, slurm, policy, log, pods.nodes, inventory=pods.claims.inventory, scheduler=name)
             pods.node_changed = sync.changed
-            pods.inventory.gres, pods.runs_jobs = sync.gres, sync.runs_jobs
+            pods.claims.inventory.gres, pods.runs_jobs = sync.gres, sync.runs_jobs
             sync.made = pods.look_again
             cleared = sync.cleared
             group.create_task(sync.run(), name="node-sync")

@@ -26,16 +26,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
-from lightkube.generic_resource import create_global_resource
 from lightkube.resources.core_v1 import Node as NodeResource
 from lightkube.resources.core_v1 import Pod as PodResource
-from lightkube.resources.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 
-from spritz.k8s import claims, placing
+from spritz.k8s import placing
 from spritz.k8s.api import Api, ApiFailure
-from spritz.k8s.devices import LAYOUT, TAINT_VERSIONS, Inventory, Slice, TaintRule
+from spritz.k8s.claims import names_of, shared_in
+from spritz.k8s.devices import LAYOUT
 from spritz.k8s.groups import ALONE, Groups
 from spritz.k8s.placing import COMMENT, FEATURE, KubeNode
+from spritz.k8s.pod_claims import PodClaims
 from spritz.k8s.pods import (
     GANG,
     GPUS,
@@ -45,7 +45,6 @@ from spritz.k8s.pods import (
     Unfit,
     alone,
     gang_size,
-    gpu_type,
     maker_of,
     workload_of,
 )
@@ -161,32 +160,13 @@ class PodScheduler:
             on_change=self._node_changed,
         )
         self._closed = placing.ClosedNodes(self.nodes.values)
-        #: Claims of devices, and the offered devices; servers before Kubernetes 1.34 have neither.
-        self.claims: Reflector[claims.Claim] = Reflector(
-            api, ResourceClaim, decode=msgspec.json.Decoder(claims.Claim).decode, on_change=self._claim_changed
-        )
-        self.slices: Reflector[Slice] = Reflector(
-            api, ResourceSlice, decode=msgspec.json.Decoder(Slice).decode, on_change=self._slice_changed
-        )
-        self.classes: Reflector[claims.DeviceClass] = Reflector(
+        self.claims = PodClaims(
             api,
-            DeviceClass,
-            decode=msgspec.json.Decoder(claims.DeviceClass).decode,
-            on_change=lambda change: self.look_again(),
+            nodes_for=self._open_to,
+            claim_changed=self._claim_changed,
+            node_changed=self._devices_changed,
+            offer_changed=self.look_again,
         )
-        #: Taints of devices; servers of Kubernetes have some of these versions, or none.
-        self._taint_rules: list[Reflector[TaintRule]] = [
-            Reflector(
-                api,
-                create_global_resource("resource.k8s.io", version, "DeviceTaintRule", "devicetaintrules"),
-                decode=msgspec.json.Decoder(TaintRule).decode,
-                on_change=self._taint_rule_changed,
-            )
-            for version in TAINT_VERSIONS
-        ]
-        self.inventory = Inventory()
-        #: uid -> what the pod's claims came to when they were last asked
-        self._claimed: dict[str, claims.Asked] = {}
         #: workload whose job waits -> nodes that each component of the job excludes
         self._excluded: dict[str, list[frozenset[str]]] = {}
         self._nodes_differ = asyncio.Event()
@@ -195,8 +175,6 @@ class PodScheduler:
         self._grouped: dict[str, set[str]] = {}
         #: uids of a gang's pods that are queued as single pods
         self._alone: set[str] = set()
-        #: claim -> the workload that waits for it
-        self._claimants: dict[str, str] = {}
         self._jobs = Jobs(slurm)
         #: workload -> its pods, by their keys
         self._members: dict[str, set[str]] = {}
@@ -223,14 +201,13 @@ class PodScheduler:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.pods.run(), name="pods")
             group.create_task(self.nodes.run(), name="nodes")
-            group.create_task(self.claims.run(), name="claims")
-            group.create_task(self.slices.run(), name="slices")
-            group.create_task(self.classes.run(), name="device-classes")
             group.create_task(self._reports.run(), name="reports")
             group.create_task(self._jobs.run(), name="jobs")
             group.create_task(self._follow_nodes(), name="closed-nodes")
-            for follower in (*self.groups.reflectors, *self._taint_rules):
+            for follower in self.groups.reflectors:
                 group.create_task(follower.run(), name="pod-groups")
+            for follower in self.claims.reflectors:
+                group.create_task(follower.run(), name="claims")
             await self.pods.synced.wait()
             await self.nodes.synced.wait()
             followed = asyncio.Event()
@@ -313,7 +290,7 @@ class PodScheduler:
             self._alone.discard(pod.metadata.uid)
             self._reports.forget(pod.metadata.uid)
             self._seats.pop(pod.metadata.uid, None)
-            self._claimed.pop(pod.metadata.uid, None)
+            self.claims.forget(pod)
             self._bound.discard(pod.metadata.uid)
         else:
             self._members.setdefault(workload, set()).add(pod.key)
@@ -356,20 +333,21 @@ class PodScheduler:
         if change.old is None or node is None or change.old.admission() != node.admission():
             self._nodes_differ.set()
         if node is not None:
-            self.inventory.set_node(node.name, node.metadata.note(LAYOUT), placing.product_of(node))
+            self.claims.inventory.set_node(node.name, node.metadata.note(LAYOUT), placing.product_of(node))
         self.node_changed(change)
 
-    def _slice_changed(self, change: Change[Slice]) -> None:
-        self.inventory.set_slice(change.key, self.slices.object_version(change.key) or "", change.new)
-        for version in (change.old, change.new):
-            node = self.nodes.get(version.spec.node_name or "") if version is not None else None
-            if node is not None:
-                self.node_changed(Change(ChangeKind.MODIFIED, node.name, node, node))
-        self.look_again()
+    def _devices_changed(self, name: str) -> None:
+        if (node := self.nodes.get(name)) is not None:
+            self.node_changed(Change(ChangeKind.MODIFIED, node.name, node, node))
 
-    def _taint_rule_changed(self, change: Change[TaintRule]) -> None:
-        self.inventory.set_rule(change.key, change.new)
-        self.look_again()
+    def _claim_changed(self, key: str) -> None:
+        if (pod := self.pods.get(key)) is not None:
+            self.queue.add(self._workload(pod))
+
+    def _open_to(self, pod: Pod) -> list[str]:
+        """Nodes that the pod can use."""
+        closed = set(self._closed.of(pod))
+        return [name for node in self.nodes.values() if (name := node.name) not in closed]
 
     def _workload(self, pod: Pod) -> str:
         return alone(pod) if pod.metadata.uid in self._alone else workload_of(pod)
@@ -395,46 +373,8 @@ class PodScheduler:
         size = self.groups.size_of(pod, maker)
         return None if size is None else msgspec.structs.replace(pod, group_size=size)
 
-    def _claim_changed(self, change: Change[claims.Claim]) -> None:
-        if (workload := self._claimants.get(change.key)) is not None:
-            self.queue.add(workload)
-
-    def _claims_of(self, pod: Pod) -> list[claims.Claim] | None:
-        """The pod's ResourceClaims; None while one of them does not exist."""
-        claims_found: list[claims.Claim] = []
-        for name in claims.names_of(pod):
-            key = f"{pod.metadata.namespace}/{name}"
-            if name:
-                self._claimants[key] = self._workload(pod)
-            claim = self.claims.get(key)
-            if claim is None:
-                return None
-            claims_found.append(claim)
-        return claims_found
-
-    def _with_claims(self, pod: Pod, shared: frozenset[str]) -> Pod:
-        """With the devices that its claims ask for. `shared`: claims that several pods of its gang use. Raises Unfit
-        for a pod without a job.
-        """
-        if not pod.spec.resource_claims:
-            return pod
-        uid, has_job = pod.metadata.uid, self._workload(pod) in self._job_ids
-        known = self._claimed.get(uid)
-        if has_job and known is not None and (pod.is_placed or uid in self._bound):
-            return _with_asked(pod, known)
-        closed = set(self._closed.of(pod))
-        nodes = [name for node in self.nodes.values() if (name := node.name) not in closed]
-        try:
-            own = self._claims_of(pod) or []
-            asked = claims.asked_of(own, shared, self.classes.get, self.inventory, nodes, gpu_type(pod))
-        except Unfit:
-            if not has_job:
-                raise
-            asked = known or claims.Asked(())
-        if has_job and known is not None and (asked.gres, asked.shared_gres) != (known.gres, known.shared_gres):
-            asked = known  # what its job asked for, whatever nodes have by now
-        self._claimed[uid] = asked
-        return _with_asked(pod, asked)
+    def _with_devices(self, pod: Pod, shared: frozenset[str], *, has_job: bool) -> Pod:
+        return self.claims.with_devices(pod, shared, has_job=has_job, has_node=self._has_node(pod))
 
     def _failed(self, workload: str, error: Exception, failures: int, delay: float) -> None:
         words = error.message if isinstance(error, SlurmFailure | ApiFailure) else repr(error)
@@ -450,8 +390,8 @@ class PodScheduler:
         ]
         job_ids = self._job_ids.get(workload, ())
         try:
-            shared = claims.shared_in(pods) if len(pods) > 1 else frozenset()
-            pods = [self._with_claims(pod, shared) for pod in pods]
+            shared = shared_in(pods) if len(pods) > 1 else frozenset()
+            pods = [self._with_devices(pod, shared, has_job=bool(job_ids)) for pod in pods]
         except Unfit as unfit:
             self._refused.add(workload)  # first: what it lacks may come while its pods are told
             await self._reports.say(pods, str(unfit), refused=True)
@@ -526,7 +466,7 @@ class PodScheduler:
         if not waiting:
             return None
         for pod in waiting:
-            if self._claims_of(pod) is None:
+            if self.claims.of(pod) is None:
                 await self._reports.say([pod], "waits for its ResourceClaims, which do not exist yet")
                 return AGAIN
         if claim := self._is_taken(waiting):
@@ -597,14 +537,10 @@ class PodScheduler:
 
     def _is_taken(self, pods: Sequence[Pod]) -> str:
         """The claim of these pods, none of which has its node, that pods of other workloads use; "" for none."""
-        if any(pod.is_placed or pod.metadata.uid in self._bound for pod in pods):
-            return ""
-        uids = {pod.metadata.uid for pod in pods}
-        for pod in pods:
-            for claim in self._claims_of(pod) or ():
-                if any(user.uid not in uids for user in claim.status.reserved_for or ()):
-                    return claim.metadata.name
-        return ""
+        return "" if any(self._has_node(pod) for pod in pods) else self.claims.used_by_others(pods)
+
+    def _has_node(self, pod: Pod) -> bool:
+        return pod.is_placed or pod.metadata.uid in self._bound
 
     async def _exclude(self, workload: str, job_ids: Sequence[int], pods: Sequence[Pod]) -> None:
         """Let the waiting job exclude the nodes that its pods cannot use now."""
@@ -629,7 +565,7 @@ class PodScheduler:
         """Whether the job, no pod of which has a node yet, got a node that its pods cannot use. Such a node joined, or
         was changed, after the job had been queued; the next job excludes it.
         """
-        if any(pod.is_placed or pod.metadata.uid in self._bound for pod in pods):
+        if any(self._has_node(pod) for pod in pods):
             return False
         closed: set[str] = set()
         away: set[str] = set()
@@ -651,7 +587,7 @@ class PodScheduler:
             seated = [self._seen(pod) for pod in members]
             seats = placing.seat(seated, everywhere)
             for pod in seated:
-                if pod.is_placed or pod.is_leaving or pod.is_over or pod.metadata.uid in self._bound:
+                if self._has_node(pod) or pod.is_leaving or pod.is_over:
                     continue
                 number = seats.get(pod.metadata.uid, pod.slot)
                 if number is None and pod.job_id == 0 and self._is_beyond(pods):
@@ -699,7 +635,7 @@ class PodScheduler:
         if place.gpus:
             notes[GPUS] = ",".join(map(str, place.gpus))
         try:
-            await self._allocate(pod, members, place)
+            await self.claims.allocate(pod, members, place)
         except Unfit as unfit:
             await self._reports.say([pod], str(unfit), refused=True)
             return False
@@ -717,41 +653,6 @@ class PodScheduler:
         if place.devices and not pod.spec.resource_claims and self.runs_jobs(place.node):
             await self._reports.caution(pod, place.node)
         return True
-
-    async def _allocate(self, pod: Pod, members: Sequence[Pod], place: placing.Place) -> None:
-        """Give the pod's claims the devices of its job. Raises Unfit."""
-        own = self._claims_of(pod) or []
-        if not own:
-            return
-        change: dict[str, Any]
-        left, devices = list(place.devices), self.inventory.devices(place.node)
-        held = claims.holders(self.claims.values(), own)
-        for claim in own:
-            meta = claim.metadata
-            is_shared = meta.name in pod.shared
-            # All pods that share the claim are reserved at once: a second write could be lost.
-            users = [each for each in members if not each.is_over and not each.is_leaving] if is_shared else [pod]
-            status = claims.status_of(claim, users, place, self.classes.get, devices, left)
-            if claim.is_for(pod):
-                continue
-            if claim.status.allocation is not None and is_shared:
-                # A pod that replaces another of the gang. (409 if the claim has changed meanwhile: tried again.)
-                reserved = [*msgspec.to_builtins(claim.status.reserved_for or []), *claims.consumers([pod])]
-                about = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-                change = {"metadata": about, "status": {"reservedFor": reserved}}
-                await self._api.patch(ResourceClaim, meta.name, meta.namespace, change, subresource="status")
-                continue
-            if claim.status.allocation is not None or claim.status.reserved_for:
-                raise Unfit(f"ResourceClaim {meta.name} is used by another pod; pods of one gang ({GANG}) can share it")
-            for each in status["allocation"]["devices"]["results"]:
-                if holder := held.get((each["driver"], each["pool"], each["device"])):
-                    raise Unfit(f"waits for device {each['device']} of {place.node}, which ResourceClaim {holder} has")
-            if claims.FINALIZER not in (meta.finalizers or ()):
-                finalizers = [*(meta.finalizers or ()), claims.FINALIZER]
-                change = {"metadata": {"uid": meta.uid, "finalizers": finalizers}}
-                await self._api.patch(ResourceClaim, meta.name, meta.namespace, change)
-            change = {"metadata": {"uid": meta.uid}, "status": status}
-            await self._api.patch(ResourceClaim, meta.name, meta.namespace, change, subresource="status")
 
     async def _complete(self, workload: str, job_ids: Sequence[int], pods: Sequence[Pod]) -> None:
         code = next((pod.exit_code for pod in pods if pod.exit_code), 0)
@@ -785,13 +686,7 @@ class PodScheduler:
         await self._api.delete(PodResource, meta.name, meta.namespace, uid=meta.uid)
 
 
-def _with_asked(pod: Pod, asked: claims.Asked) -> Pod:
-    return msgspec.structs.replace(
-        pod, claimed=asked.gres, closed=asked.closed, shared=asked.shared, shared_gres=asked.shared_gres
-    )
-
-
 def _outline(pod: Pod) -> tuple[object, ...]:
     """The properties of a pod whose change lets its workload be processed."""
-    claimed = claims.names_of(pod)
+    claimed = names_of(pod)
     return pod.status.phase, pod.is_leaving, pod.is_gated, pod.is_placed, pod.metadata.uid, claimed
