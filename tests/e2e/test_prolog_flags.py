@@ -120,6 +120,11 @@ def test_a_failing_prolog_drains_its_node_and_the_job_queues_again_held(make_clu
     assert (bool(view.node.flags & NodeFlag.DRAIN), view.node.reason) == (True, "Prolog error")
     assert (job.hold, job.reason_detail) == (Hold.ADMIN, "launch failed requeued held")
     assert not (cluster.work / "ran").exists()
+    srun(cluster, "update", "nodename=n2", "state=resume", command="scontrol")
+    failed = srun(cluster, "-w", "n2", "true", command="salloc")
+    assert failed.returncode == 1
+    cause = f"salloc: error: n2: Job prolog failed: {cluster.root}/Prolog: exit status 1"
+    assert failed.stderr.splitlines()[0] == cause
 
 
 def test_salloc_waits_for_the_prologs_unless_it_is_told_not_to(make_cluster: Make) -> None:

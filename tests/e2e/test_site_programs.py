@@ -85,6 +85,9 @@ def test_srun_waits_for_prologslurmctld_and_is_told_when_it_fails(make_cluster: 
     cluster = configured(make_cluster(), PrologSlurmctld="echo x >> $W/n; test -e $W/well")
     failed = srun(cluster, "true")
     assert failed.returncode != 0, failed
+    assert failed.stderr.startswith(
+        f"srun: error: PrologSlurmctld failed: {cluster.root}/PrologSlurmctld: exit status 1"
+    )
     (cluster.work / "well").touch()
     done = srun(cluster, "sh", "-c", "echo hello")
     assert (done.returncode, done.stdout) == (0, "hello\n"), done
@@ -141,6 +144,13 @@ def test_a_failing_prolog_drains_its_node_and_the_job_queues_again_held(
         job = cluster.job(number)
         assert (job.hold, job.reason_detail) == (hold, "launch failed requeued held")
         assert not (cluster.work / "ran").exists()
+        output, cause = cluster.work / f"slurm-{number}.out", f"Job prolog failed: {cluster.root}/Prolog: exit status 1"
+        until(lambda: lines(output) == [f"slurmd: error: {cause}"], "the job's output has the cause")
+        srun(cluster, "update", "nodename=n1", "state=resume", command="scontrol")
+        step = srun(cluster, "-N2", "-n2", "hostname")
+        assert step.returncode == 1
+        named = f"srun: error: Task launch for StepId={number + 1}.0 failed on node n1: {cause}"
+        assert [named, f"srun: error: Application launch failed: {cause}"] == step.stderr.splitlines()[:2]
 
 
 def test_a_failing_epilog_drains_its_node(make_cluster: Make) -> None:

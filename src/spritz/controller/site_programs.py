@@ -115,10 +115,8 @@ class SitePrograms:
             self._prologs_begun.discard((job.id, job.restart_count))
         if problem:
             self._context.log.error("prolog_slurmctld.failed", job_id=job.id, problem=problem)
-        report = PrologEnded(
-            job_id=job.id, restart_count=job.restart_count, error=f"PrologSlurmctld: {problem}" if problem else ""
-        )
-        self._context.writer.handle_own(report)
+        error = f"PrologSlurmctld failed: {problem}" if problem else ""
+        self._context.writer.handle_own(PrologEnded(job_id=job.id, restart_count=job.restart_count, error=error))
 
     async def _epilog(self, program: str, job: Job) -> None:
         async with self._epilogs:

@@ -41,6 +41,7 @@ from spritz.node.cancelled import cancelled_text
 from spritz.node.gpu_detection import FoundGpus, with_gpus
 from spritz.node.launch.build import supervisor_spec
 from spritz.node.launch.hooks import hook_variables
+from spritz.node.launch.streams import batch_streams
 from spritz.node.leftovers import end_and_forget, end_containers, leftover_pids, orphans
 from spritz.node.machine import Machine
 from spritz.node.reporter import Reporter
@@ -70,6 +71,8 @@ IDLE_SECONDS = 2.0
 SWEEP_SECONDS = 1.0
 #: Seconds for a supervisor to report its step's usage.
 MEASURE_SECONDS = 5.0
+#: Seconds for a line to be written into a job's output.
+OUTPUT_SECONDS = 10.0
 #: Seconds by which removing a job's directories may delay the report of its end.
 _REMOVAL_SECONDS = 60.0
 #: Seconds for which processes of a dead supervisor may survive SIGKILL.
@@ -625,7 +628,20 @@ class Agent:
         if problem:
             self._log.error("prolog.failed", job_id=job.id, node=here.machine.node, problem=problem)
         now = self._clock.now()
-        self._carry_out(here, here.machine.prolog_ended(job, not problem, f"Prolog error: {problem}", now))
+        error = f"Job prolog failed: {problem}"
+        self._carry_out(here, here.machine.prolog_ended(job, not problem, error, now))
+        names = job.allocation.names if job.allocation is not None else ()
+        if problem and job.has_script and names[:1] == (here.machine.node,):
+            await self._tell_in_output(here, job, f"slurmd: error: {error}")
+
+    async def _tell_in_output(self, here: _NodeHere, job: Job, line: str) -> None:
+        """Append a line to the batch job's standard error, as the user. Nothing else tells the user why it was held."""
+        path = batch_streams(job, here.setup.host or here.setup.facts.name).stderr
+        runner = (job.spec.uid, job.spec.gid, job.spec.groups or (job.spec.gid,)) if os.geteuid() == 0 else None
+        words = ("-c", 'printf "%s\\n" "$1" >> "$0"', path, line)
+        problem = await run_programs(("/bin/sh",), {}, OUTPUT_SECONDS, words, runner=runner)
+        if problem:
+            self._log.verbose("prolog.not_told", job_id=job.id, path=path, problem=problem)
 
     async def _begin_container(
         self, here: _NodeHere, container: Container, job: Job, variables: Mapping[str, str]

@@ -192,7 +192,7 @@ class Machine:
             entry.prolog = "running"
             return [RunProlog(message.job)]
         if entry.prolog == "failed":
-            return Rejection(code="ESLURMD_PROLOG_FAILED", message="Prolog failed")
+            return Rejection(code="ESLURMD_PROLOG_FAILED", message="Job prolog failed")
         entry.suspended = message.job.state is JobState.SUSPENDED
         return self._start(entry, message)
 

@@ -104,6 +104,7 @@ class Bench:
         self.ended: list[int] = []
         #: where the controller says that the step is (None: it does not answer)
         self.alive: set[tuple[int, str]] | None = None
+        self.launch_errors: dict[tuple[int, str], str] = {}
         self.run = StepRun(
             self.reactor,
             self.listener,
@@ -112,6 +113,7 @@ class Bench:
             self.context,
             end_step=self.ended.append,
             alive=lambda: self.alive,
+            launch_error=lambda job_id, node: self.launch_errors.get((job_id, node), ""),
             others=others,
         )
         self.out = tmp_path / "out"
@@ -204,10 +206,14 @@ def test_a_supervisor_that_dies_ends_the_step(bench: Callable[..., Bench]) -> No
     assert "srun: Job step aborted: Waiting up to 2 seconds for job step to finish." in made.errors
 
 
-def test_a_node_that_the_step_is_not_on_is_missed_and_the_others_are_ended(bench: Callable[..., Bench]) -> None:
+@pytest.mark.parametrize("why", ["", "Job prolog failed: /p: exit status 3"])
+def test_a_node_that_the_step_is_not_on_is_missed_and_the_others_are_ended(
+    bench: Callable[..., Bench], why: str
+) -> None:
     """The launch failed there: no supervisor will connect from it."""
     made = bench(1, 2)
     made.alive = {(5, "n1")}
+    made.launch_errors = {(5, "n2"): why} if why else {}
 
     def script() -> None:
         first = made.supervisor(0)
@@ -216,8 +222,9 @@ def test_a_node_that_the_step_is_not_on_is_missed_and_the_others_are_ended(bench
         first.done()
 
     assert made.play(script) != 0
-    assert "srun: error: Task launch for StepId=5.0 failed on node n2" in made.errors
-    assert "srun: error: n2: tasks 1-2: Exited with exit code 1" in made.errors
+    assert f"srun: error: Task launch for StepId=5.0 failed on node n2{why and ': '}{why}" in made.errors
+    assert f"srun: error: Application launch failed: {why or 'Job step not running'}" in made.errors
+    assert not [line for line in made.errors if "n2: tasks 1-2" in line], "they never ran"
     assert made.ended == [0]
 
 

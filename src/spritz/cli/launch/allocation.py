@@ -18,6 +18,7 @@ from spritz.client.locate import locate_controller
 from spritz.model.commands.job import CancelJobs, CancelResult, Done, FinishAllocation, JobSubmitted, SubmitHetJob
 from spritz.model.errors import ESLURM, SpritzError
 from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
@@ -225,10 +226,20 @@ def _ended(
             if seconds > 1:
                 return SpritzError(f"{SRUN.refused}: Connection timed out")
         return SpritzError(f"{SRUN.refused}: {ESLURM['ESLURM_NODES_BUSY'][1]}", code="ESLURM_NODES_BUSY")
-    context.info("Job has been cancelled")
+    _tell_why(granted.job, context)
     if words is SALLOC:
         context.info(words.revoked.format(granted.job.id))
     return SpritzError(f"{words.refused}: {ESLURM['ESLURM_ALREADY_DONE'][1]}", code="ESLURM_ALREADY_DONE")
+
+
+def _tell_why(job: Job, context: Context) -> None:
+    """Say why the job ended before its command could run."""
+    if job.state is JobState.NODE_FAIL:
+        context.error(f"Node failure on {job.failed_node}")
+    elif job.reason is Reason.LAUNCH_FAILURE and job.reason_detail:
+        context.error(f"{job.failed_node and f'{job.failed_node}: '}{job.reason_detail}")
+    else:
+        context.info("Job has been cancelled")
 
 
 def _immediate_seconds(request: SubmitJob | SubmitHetJob) -> int | None:

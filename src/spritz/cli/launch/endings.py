@@ -78,6 +78,15 @@ class Endings:
         elif not self.worst & 0x7F:
             self.worst = max(self.worst, status)
 
+    def not_started(self, tasks: tuple[int, ...]) -> None:
+        """Note that these tasks will never run. They count as ended with exit code 1; no message is printed."""
+        for task in tasks:
+            if self.states.get(task, RUNNING) is RUNNING:
+                self.ended += 1
+                self.states[task] = ABNORMAL
+                self.first_abnormal = True
+                self.worst = self.worst or 1 << 8
+
     def flush(self) -> None:
         """Print messages that were held back so that tasks of a node with the same status share a line."""
         pending, self._pending = self._pending, {}

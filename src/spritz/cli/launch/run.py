@@ -46,8 +46,9 @@ class StepRun:
     """A step from its client's point of view.
 
     `end_step(signal)` asks the controller to end the step (0: TERM, KillWait, KILL). `alive()` asks the controller on
-    which nodes the step still runs, as (job id, node); None if it does not answer. `others`: parts of the step in
-    further components of the job.
+    which nodes the step still runs, as (job id, node); None if it does not answer. `launch_error(job_id, node)`: why
+    the step could not be started there, as of the last `alive()` ("": unknown). `others`: parts of the step in further
+    components of the job.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class StepRun:
         *,
         end_step: Callable[[int], None],
         alive: Callable[[], Collection[tuple[int, str]] | None],
+        launch_error: Callable[[int, str], str] = lambda job_id, node: "",
         others: tuple[Step, ...] = (),
     ) -> None:
         self.reactor = reactor
@@ -92,6 +94,7 @@ class StepRun:
         self._listener = listener
         self._end_step = end_step
         self._alive = alive
+        self._launch_error = launch_error
         self._nodes_left = set(range(len(step.nodes)))
         self._connected = 0
         self._patience = _SOON_SECONDS
@@ -478,14 +481,17 @@ class StepRun:
                 self._patience = min(2 * self._patience, _CONNECT_SECONDS)
                 self._check_soon()
             return
+        why = ""
         for rank in missing:
             node = self.step.nodes[rank]
-            self.context.error(f"Task launch for {self.name} failed on node {node.allocation.node}")
-            for task in node.task_ids:
-                self.endings.note(node.allocation.node, task, 1 << 8, 0)
+            name = node.allocation.node
+            error = self._launch_error(self.owners[rank], name)
+            self.context.error(f"Task launch for {self.name} failed on node {name}{error and f': {error}'}")
+            why = why or error
+            self.endings.not_started(node.task_ids)
             self._nodes_left.discard(rank)
         self._expected -= len(missing)
-        self.context.error("Application launch failed: Job step not running")
+        self.context.error(f"Application launch failed: {why or 'Job step not running'}")
         if not self._nodes_left:
             self.reactor.stop()
             return

@@ -61,6 +61,8 @@ class Session:
         #: the user pressed Ctrl-C twice: cancel the job too, if it was submitted for the step
         self._aborted = False
         self._job_id = 0
+        #: (job id, node) -> why the step could not be started there
+        self._launch_errors: dict[tuple[int, str], str] = {}
 
     def prepare(self, options: Values, command: list[str], argv: list[str], context: Context, *, inside: bool) -> None:
         """Parse options into the request. Makes no change that `__exit__` must undo."""
@@ -271,6 +273,7 @@ class Session:
             context,
             end_step=lambda number: self._end_step(run, step, number),
             alive=lambda: self._alive((step, *created.others)),
+            launch_error=lambda job_id, node: self._launch_errors.get((job_id, node), ""),
             others=created.others,
         )
         signals = self.interrupts.handler = StepSignals(run, on_resize=lambda: self._resized(run))
@@ -423,6 +426,7 @@ class Session:
             return set()
         except ClientError:
             return None  # unknown: the step may still run
+        self._launch_errors = {(error.job_id, error.node): error.error for error in answer.launch_errors}
         number = parts[0].step_id
         steps = [view.step for view in answer.steps if view.step.step_id == number]
         return {(step.job_id, node) for step in steps for node in step.running_nodes}

@@ -9,19 +9,22 @@ from msgspec import structs
 
 from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.jobs import shown_jobs
+from spritz.controller.listeners import Loss
 from spritz.core.rights import operates
 from spritz.model.errors import SpritzError
+from spritz.model.events.step import StepEnded, StepNodeEnded, StepOpened
 from spritz.model.job_filter import JobFilter
 from spritz.model.launch import MeasureStep, StepMeasured
-from spritz.model.queries.steps import ListSteps, MeasureSteps, NodeUsage, Steps, StepUsage, StepView
+from spritz.model.queries.steps import LaunchError, ListSteps, MeasureSteps, NodeUsage, Steps, StepUsage, StepView
 from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable
+    from collections.abc import AsyncIterator, Awaitable, Sequence
 
     from spritz.client.handling import Call
     from spritz.controller.context import Context
     from spritz.core.state import State
+    from spritz.model.events import Event
     from spritz.model.job import Job
     from spritz.model.step import Step
 
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 MEASURE_SECONDS = 10.0
 #: Steps in one turn of the loop.
 STEPS_PER_SLICE = 200
+#: Steps whose launch errors are remembered, for clients that ask why no supervisor connects.
+_FAILED_STEPS_MAX = 1000
 
 
 class StepQueries:
@@ -37,6 +42,22 @@ class StepQueries:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        #: (job id, step id) -> launch errors, oldest step first; not kept over a restart
+        self._launch_errors: dict[tuple[int, int], list[LaunchError]] = {}
+
+    def follow(self) -> None:
+        """Remember launch errors from now on."""
+        self._context.writer.listeners.add("launch_errors", self._listen, Loss.IGNORE)
+
+    def _listen(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, StepOpened):
+                self._launch_errors.pop((event.step.job_id, event.step.step_id), None)  # of the job's last life
+            elif isinstance(event, StepNodeEnded | StepEnded) and event.error:
+                error = LaunchError(job_id=event.job_id, step_id=event.step_id, node=event.node, error=event.error)
+                self._launch_errors.setdefault((event.job_id, event.step_id), []).append(error)
+                if len(self._launch_errors) > _FAILED_STEPS_MAX:
+                    del self._launch_errors[next(iter(self._launch_errors))]
 
     def list_steps(self, request: ListSteps, call: Call) -> AsyncIterator[Steps] | Awaitable[Steps]:
         """Running steps of the matching jobs; targets may name single steps."""
@@ -62,10 +83,13 @@ class StepQueries:
             for step in _steps_of(state, job)
             if matches is None or (job.id, step.step_id) in matches or (0, step.step_id) in matches
         ]
+        named = {job.id for job in jobs} if matches is not None else set()
+        errors = [error for key in matches or () if key[0] in named for error in self._launch_errors.get(key, ())]
         now = context.clock.now()
         await context.writer.durable()
         for start in range(0, len(views) or 1, STEPS_PER_SLICE):
-            yield Steps(now=now, steps=[_view(job, step) for job, step in views[start : start + STEPS_PER_SLICE]])
+            steps = [_view(job, step) for job, step in views[start : start + STEPS_PER_SLICE]]
+            yield Steps(now=now, steps=steps, launch_errors=() if start else tuple(errors))
             await context.clock.sleep(0)
 
     async def measure(self, request: MeasureSteps, call: Call) -> StepUsage:
@@ -99,7 +123,8 @@ class StepQueries:
 
 async def _joined(pieces: AsyncIterator[Steps]) -> Steps:
     rows = [piece async for piece in pieces]
-    return Steps(now=rows[0].now, steps=[view for piece in rows for view in piece.steps])
+    steps = [view for piece in rows for view in piece.steps]
+    return Steps(now=rows[0].now, steps=steps, launch_errors=rows[0].launch_errors)
 
 
 def _running(state: State, request: MeasureSteps) -> tuple[Job, Step] | None:

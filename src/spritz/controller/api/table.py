@@ -134,6 +134,7 @@ def _queries(context: Context, cluster: ClusterQueries, waiting: DeferredRequest
     """Queries."""
     jobs, steps, explain = JobQueries(context), StepQueries(context), ExplainQueries(context)
     jobs.follow()
+    steps.follow()
     fairshare, events = FairShareQueries(context), EventStream(context)
     return {
         ListReservations: (ReservationApi(context).list_reservations, None),

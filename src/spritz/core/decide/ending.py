@@ -343,15 +343,24 @@ def holds_on_prolog_fail(state: State) -> bool:
 
 
 def requeue_unlaunched(
-    context: DecisionContext, job: Job, gone: tuple[str, ...], failed_node: str, *, held: bool = False
+    context: DecisionContext,
+    job: Job,
+    gone: tuple[str, ...],
+    failed_node: str,
+    *,
+    held: bool = False,
+    end_state: JobState = JobState.NODE_FAIL,
 ) -> None:
-    """Requeue a job whose launch failed: held if asked for, or after MaxBatchRequeue tries."""
+    """Requeue a job whose launch failed: held if asked for, or after MaxBatchRequeue tries.
+
+    `end_state` is that of the life that ends.
+    """
     # Repeated lives of a crontab entry do not count as tries.
     too_often = job.spec.cron is None and job.restart_count >= context.state.settings.max_batch_requeue
     requeue_job(
         context,
         job,
-        JobState.NODE_FAIL,
+        end_state,
         Reason.LAUNCH_FAILURE,
         hold=Hold.ADMIN if held or too_often else Hold.NONE,
         reason=Reason.HELD_MAX_REQUEUE if too_often else None,

@@ -118,7 +118,7 @@ def site_ended(context: DecisionContext, report: PrologEnded) -> Done:
     if not report.error:
         prepare(context, job)
     elif may_requeue(context.state, job):
-        requeue_unlaunched(context, job, (), "")
+        requeue_unlaunched(context, job, (), "", end_state=JobState.CANCELLED)
     else:
         end_whole(context, job, JobState.CANCELLED, Reason.LAUNCH_FAILURE, detail=report.error)
     return _DONE
@@ -135,7 +135,8 @@ def node_ended(context: DecisionContext, report: NodePrologEnded) -> Done:
         return _DONE
     forced = job.spec.batch and "ForceRequeueOnFail" in context.state.settings.prolog_flags
     if forced or may_requeue(context.state, job):
-        requeue_unlaunched(context, job, (), report.node, held=holds_on_prolog_fail(context.state))
+        held = holds_on_prolog_fail(context.state)
+        requeue_unlaunched(context, job, (), report.node, held=held, end_state=JobState.CANCELLED)
     else:
         end_whole(
             context,

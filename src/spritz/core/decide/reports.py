@@ -203,6 +203,13 @@ def _launch_failed(context: DecisionContext, job: Job, report: StepFinished, gon
             failed_node=report.node,
         )
         return
+    # As in Slurm, accounting shows REQUEUED after a failed Prolog, and NODE_FAIL after other failures of the node.
+    prolog = report.error_kind == "prolog"
     requeue_unlaunched(
-        context, job, gone, report.node, held=report.error_kind == "prolog" and holds_on_prolog_fail(context.state)
+        context,
+        job,
+        gone,
+        report.node,
+        held=prolog and holds_on_prolog_fail(context.state),
+        end_state=JobState.CANCELLED if prolog else JobState.NODE_FAIL,
     )

@@ -54,8 +54,20 @@ class StepUsage(Struct, frozen=True, kw_only=True):
     silent: list[str]
 
 
-class Steps(Struct, frozen=True, kw_only=True):
-    """Reply to ListSteps. `now`: the controller's time, seconds since the epoch."""
+class LaunchError(Struct, frozen=True, kw_only=True):
+    """Why a step could not be started on a node, or lost its processes there."""
+
+    job_id: int
+    step_id: int
+    node: str
+    error: str
+
+
+class Steps(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Reply to ListSteps. `now`: the controller's time, seconds since the epoch. `launch_errors`: of the steps that the
+    filter names, ended ones too, as far as this controller remembers them.
+    """
 
     now: float
     steps: list[StepView]
+    launch_errors: tuple[LaunchError, ...] = ()
