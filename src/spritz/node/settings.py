@@ -28,6 +28,7 @@ from spritz.node.launch.build import MemoryRule, NodeSetup
 from spritz.node.launch.environment import NodeFacts
 from spritz.node.launch.gpus import gpu_kinds, mps_each
 from spritz.notation import hostlist
+from spritz.runtime.privilege import UnknownUser, lookup_user
 
 NO_NETWORK = Network()
 
@@ -304,10 +305,19 @@ def _node_setup(host: _Host, node: NodeConfig, spool: str) -> NodeSetup:
         gpu_accounting="DisableGPUAcct" not in have.words("JobAcctGatherParams"),
         hosts_file=f"{spool}/{hosts.FILE}" if host.private_hosts else "",
         tree_width=have.integer("TreeWidth"),
+        slurm_uid=_slurm_uid(config.cluster.slurm_user),
         host="" if host.private_hosts else host.hostname,
         propagate_priority=have.integer("PropagatePrioProcess"),
         limits=_limits(have.words("PropagateResourceLimits"), have.words("PropagateResourceLimitsExcept")),
     )
+
+
+def _slurm_uid(name: str) -> int:
+    """0 for an unknown user, which slurmd refuses when it starts."""
+    try:
+        return lookup_user(name).uid
+    except UnknownUser:
+        return 0
 
 
 def _node_facts(host: _Host, node: NodeConfig) -> NodeFacts:

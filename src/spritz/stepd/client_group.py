@@ -187,7 +187,7 @@ class ClientGroup:
         patience = CONNECT_SECONDS if primary else 0.1
         # Connect as the user: the address comes from the user, and must not be opened with root's rights.
         with AsUser(self._spec.identity):
-            connection, led = connect(address, self._spec.identity.uid, patience)
+            connection, led = connect(address, self._spec.identity.uid, self._spec.relay_uid, patience)
         if primary and led and self._spec.io_numbered:
             uplink = self._uplink()
             uplink.begin(connection)

@@ -32,9 +32,11 @@ class ClientUnreachable(Exception):
     """The client does not listen, or another user does."""
 
 
-def connect(address: str, uid: int, patience_seconds: float = CONNECT_SECONDS) -> tuple[socket.socket, bool]:
+def connect(
+    address: str, uid: int, relay_uid: int, patience_seconds: float = CONNECT_SECONDS
+) -> tuple[socket.socket, bool]:
     """A connected socket, retried for `patience_seconds`, and whether daemons lead it to another machine. The kernel
-    must report that the listener runs as `uid` or root.
+    must report that the listener runs as `uid` or root, or a daemon as `relay_uid`.
 
     Raises ClientUnreachable.
     """
@@ -59,7 +61,7 @@ def connect(address: str, uid: int, patience_seconds: float = CONNECT_SECONDS) -
                 raise ClientUnreachable(f"connect io: {error.strerror or error}") from error
         time.sleep(wait)
         wait = min(0.5, wait * 2)
-    if not is_trusted(connection, uid):
+    if not is_trusted(connection, uid, *((relay_uid,) if before else ())):
         connection.close()
         raise ClientUnreachable(f"connect io: {address} belongs to another user")
     connection.setblocking(False)
@@ -71,10 +73,10 @@ def is_elsewhere(host: str) -> bool:
     return host != socket.gethostname().partition(".")[0].lower()
 
 
-def is_trusted(connection: socket.socket, uid: int) -> bool:
-    """Whether it is root or the user that listens there."""
+def is_trusted(connection: socket.socket, *uids: int) -> bool:
+    """Whether it is root or one of these users that listens there."""
     peer = int.from_bytes(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8], "little")
-    return peer in (0, uid)
+    return peer in (0, *uids)
 
 
 def _reach(connection: socket.socket, where: bytes) -> None:

@@ -116,6 +116,8 @@ class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     io_children: int = 0
     io_parent: str = ""
     io_parent_at: tuple[str, int] = ("", 0)
+    #: SlurmUser: on its machine slurmctld connects supervisors to clients of other machines
+    relay_uid: int = 0
     unbuffered: bool = False
     #: tasks of the whole step, if lines in files are labelled (`srun --label`); 0: not labelled
     labelled_tasks: int = 0

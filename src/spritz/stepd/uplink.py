@@ -195,12 +195,12 @@ class Uplink:
         if self._to_parent:
             at, port = spec.io_parent_at
             led = protocol.Where("", spec.io_parent, at, port) if at else None
-            Attempt(self._reactor, spec.identity, spec.io_parent, led, self._streams(), self._tried)
+            Attempt(self._reactor, spec, spec.io_parent, led, self._streams(), self._tried)
             return
         there = protocol.elsewhere(spec.io_address)
         address = there[2] if there is not None else spec.io_address
         led = protocol.Where(there[0], address) if there is not None and is_elsewhere(there[0]) else None
-        Attempt(self._reactor, spec.identity, address, led, self._streams(), self._tried)
+        Attempt(self._reactor, spec, address, led, self._streams(), self._tried)
 
     def _streams(self) -> str:
         there = protocol.elsewhere(self._spec.io_address)
@@ -237,7 +237,7 @@ class Attempt:
     def __init__(
         self,
         reactor: Reactor,
-        identity: Identity,
+        spec: SupervisorSpec,
         address: str,
         led: protocol.Where | None,
         streams: str,
@@ -245,11 +245,11 @@ class Attempt:
     ) -> None:
         self._reactor = reactor
         self._then = then
-        connection, why = _open(protocol.parse_address(address), identity)
+        connection, why = _open(protocol.parse_address(address), spec.identity)
         if connection is not None or led is None or not streams:
             then(connection, why)
             return
-        connection, _why = _open(streams, identity)
+        connection, _why = _open(streams, spec.identity, spec.relay_uid)
         if connection is None:
             then(None, AWAY)
             return
@@ -281,7 +281,7 @@ class Attempt:
         self._then(None, ABSENT if answer == protocol.ABSENT else AWAY)
 
 
-def _open(name: str, identity: Identity) -> tuple[socket.socket | None, str]:
+def _open(name: str, identity: Identity, *relays: int) -> tuple[socket.socket | None, str]:
     # As the user, who chose the address: root must not open a socket that the user could not.
     try:
         with AsUser(identity):
@@ -290,7 +290,7 @@ def _open(name: str, identity: Identity) -> tuple[socket.socket | None, str]:
         return None, "busy"
     except OSError:
         return None, ABSENT
-    if not is_trusted(connection, identity.uid):
+    if not is_trusted(connection, identity.uid, *relays):
         connection.close()
         return None, AWAY
     return connection, ""

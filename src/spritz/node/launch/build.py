@@ -104,6 +104,8 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
     hosts_file: str = ""
     #: TreeWidth
     tree_width: int = 50
+    #: of SlurmUser
+    slurm_uid: int = 0
     #: what %N in file names is: the host's short name; "": the node's, which a virtual node's tasks see as their host's
     host: str = ""
 
@@ -226,6 +228,7 @@ def _on_node(
         cgroup_devices=setup.cgroup_devices,
         cgroup_cores=setup.cgroup_cores,
         cgroup_tree=setup.cgroup_tree,
+        relay_uid=setup.slurm_uid,
         private_dirs=_private_dirs(job, setup),
         private_shared=setup.container is not None and setup.container.shared,
         devices_denied=denied,
