@@ -780,7 +780,7 @@ def test_jobs_on_a_node_set_share_its_gpus(scaled: bool, tmp_path: Path, monkeyp
 
             await until(known, "the node is known with its shards")
             shown = "echo $SLURM_SHARDS_ON_NODE $CUDA_VISIBLE_DEVICES"
-            # (Before, srun says that it waits for the node.)
+            # (Before this line, srun may say that it waits for the node.)
             shards, _gpu = (await kube.command("srun", "--gres=shard:3", "sh", "-c", shown)).split()[-2:]
             assert shards == "3"
             # Two jobs have shards of different GPUs, of which none is left as a whole.
@@ -790,9 +790,8 @@ def test_jobs_on_a_node_set_share_its_gpus(scaled: bool, tmp_path: Path, monkeyp
             await kube.running(2)
             await kube.command("scancel", "-t", "R", "-n", "wrap")
             await kube.running(0)
-            assert (
-                await kube.command("srun", "--gres=gpu:2", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
-            ).strip() == "0,1"
+            both = await kube.command("srun", "--gres=gpu:2", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+            assert both.split()[-1] == "0,1"
             with pytest.raises(AssertionError, match="Requested node configuration is not available"):
                 await kube.command("srun", "--gres=shard:5", "true")
 

@@ -90,6 +90,12 @@ class FakeNvml(types.ModuleType):
     def nvmlDeviceGetUUID(self, handle: tuple[int, int]) -> str:
         return f"GPU-{handle[0]}" if handle[1] < 0 else f"MIG-{handle[0]}-{handle[1]}"
 
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: tuple[int, int]) -> list[types.SimpleNamespace]:
+        return []
+
+    def nvmlDeviceGetProcessUtilization(self, handle: tuple[int, int], since: int) -> list[types.SimpleNamespace]:
+        raise self.NVMLError  # none since then
+
     def nvmlDeviceGetMigMode(self, handle: tuple[int, int]) -> list[int]:
         if "L4" in str(self.names[handle[0]]):
             raise self.NVMLError  # not supported
