@@ -349,6 +349,9 @@ def test_a_step_waits_for_the_resources_that_others_hold_and_is_created_when_the
                 with pytest.raises(CallTimeout):
                     patient.receive(timeout=0.1)
                 await eventually(lambda: node.steps, "the launch of the first step")
+                with pytest.raises(RemoteError) as behind:  # also a step that would fit: others wait before it
+                    connection.call(CreateStep(job_id=job_id, spec=StepSpec(argv=("true",), overlap=True)), StepCreated)
+                assert behind.value.code == "ESLURM_NODES_BUSY"
                 node.finish_step(job_id, first.step_id)
                 answer = await asyncio.to_thread(patient.receive, timeout=100)
                 assert answer.error is None

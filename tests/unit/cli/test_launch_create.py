@@ -19,6 +19,7 @@ from spritz.client.handling import DEFERRED, Call, Deferred
 from spritz.client.locate import controller_socket_name
 from spritz.model.commands.step import CreateStep, StepCreated
 from spritz.model.errors import SpritzError
+from spritz.model.rejection import Rejection
 from spritz.model.step import Step, StepSpec
 from spritz.stepd.reactor import Reactor
 from tests.unit.client.conversation import serving
@@ -74,6 +75,10 @@ def dies(request: CreateStep, call: Call) -> Deferred:
     return DEFERRED
 
 
+def busy(request: CreateStep, call: Call) -> Rejection:
+    return Rejection(code="ESLURM_NODES_BUSY")
+
+
 def later(request: CreateStep, call: Call) -> Deferred:
     """Longer than goes unsaid."""
     import asyncio
@@ -88,7 +93,7 @@ def never(request: CreateStep, call: Call) -> Deferred:
 
 def test_one_question_is_enough(asked: AccessAttributes) -> None:
     assert asked.create(at_once) == CREATED.step
-    assert asked.requests == [CreateStep(job_id=7, spec=SPEC, wait=True)]
+    assert asked.requests == [CreateStep(job_id=7, spec=SPEC)]
     assert asked.errors.getvalue() == ""
 
 
@@ -98,8 +103,20 @@ def test_a_controller_that_dies_with_the_question_is_asked_again_and_told_so(ask
     assert {request.spec.io_key for request in asked.requests} == {"key"}
 
 
-def test_only_a_wait_that_is_noticed_is_told(asked: AccessAttributes) -> None:
-    assert asked.create(later) == CREATED.step
+@pytest.mark.parametrize("immediate", [False, True])
+def test_a_slow_answer_is_waited_for_without_a_message(asked: AccessAttributes, immediate: bool) -> None:
+    assert asked.create(later, immediate=immediate) == CREATED.step
+    assert asked.errors.getvalue() == ""
+
+
+def test_a_step_that_need_not_wait_long_is_created_without_a_message(asked: AccessAttributes) -> None:
+    assert asked.create(busy, at_once) == CREATED.step
+    assert asked.requests == [CreateStep(job_id=7, spec=SPEC, wait=wait) for wait in (False, True)]
+    assert asked.errors.getvalue() == ""
+
+
+def test_a_step_that_waits_long_says_so(asked: AccessAttributes) -> None:
+    assert asked.create(busy, later) == CREATED.step
     assert asked.errors.getvalue() == (
         "srun: Job 7 step creation temporarily disabled, retrying (Requested nodes are busy)\n"
         "srun: Step created for job 7\n"
@@ -108,4 +125,10 @@ def test_only_a_wait_that_is_noticed_is_told(asked: AccessAttributes) -> None:
 
 def test_immediate_does_not_wait(asked: AccessAttributes) -> None:
     with pytest.raises(SpritzError, match="Unable to create step for job 7: Requested nodes are busy"):
-        asked.create(never, immediate=True)
+        asked.create(busy, never, immediate=True)
+
+
+def test_another_refusal_is_final(asked: AccessAttributes) -> None:
+    with pytest.raises(SpritzError, match="Unable to create step for job 7: Requested operation is presently disabled"):
+        asked.create(lambda request, call: Rejection(code="ESLURM_DISABLED"))
+    assert len(asked.requests) == 1

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.launch.controller import PATIENCE_SECONDS, Interrupted
 from spritz.client.errors import ClientError, RemoteError
-from spritz.model.commands.step import CreateHetStep, CreateStep, StepCreated
+from spritz.model.commands.step import STEP_WAITS, CreateHetStep, CreateStep, StepCreated
 from spritz.model.errors import ESLURM, SpritzError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Wording = Callable[[RemoteError, int, Context], SpritzError]
 
-#: Seconds without a message about waiting: srun may know the end of the previous step before the controller does.
+#: Seconds without a message about a busy node: srun may know the end of the previous step before the controller does.
 _AT_ONCE_SECONDS = 0.3
 
 
@@ -58,9 +58,11 @@ def create(
 ) -> StepCreated:
     """Like `create_step`, also for a step of several components; returns all parts."""
     job_id = asked.job_id
-    asking = _Asking(controller, asked)
     try:
-        created = asking.answer(_AT_ONCE_SECONDS)
+        created = _created_now(controller, asked)
+        asking = _Asking(controller, asked)
+        if created is None:
+            created = asking.answer(_AT_ONCE_SECONDS)
         if created is None:
             busy = ESLURM["ESLURM_NODES_BUSY"][1]
             if immediate:
@@ -84,6 +86,16 @@ def create(
     for message in created.messages:
         context.info(message)
     return created
+
+
+def _created_now(controller: Controller, asked: CreateStep | CreateHetStep) -> StepCreated | None:
+    """The step, however long the controller takes to answer; None if the step has to wait."""
+    try:
+        return _Asking(controller, replace(asked, wait=False)).answer(None)
+    except RemoteError as error:
+        if error.code not in STEP_WAITS:
+            raise
+    return None
 
 
 class _Asking:

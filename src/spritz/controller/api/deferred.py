@@ -34,7 +34,7 @@ from spritz.controller.node_messages import components_of
 from spritz.core import het
 from spritz.model.cluster import SYSTEM
 from spritz.model.commands.job import CancelJobs
-from spritz.model.commands.step import CreateHetStep, CreateStep
+from spritz.model.commands.step import STEP_WAITS, CreateHetStep, CreateStep
 from spritz.model.events.job import JobQueued, JobStarted, JobUpdated
 from spritz.model.events.step import StepEnded
 from spritz.model.ids import STEP_EXTERN
@@ -62,9 +62,6 @@ RETURN_SECONDS = 30.0
 
 #: Parked steps of a job that are tried whenever one of its steps ends.
 RETRIES_MAX = 16
-
-#: Refusals of a step that pass with time.
-_BUSY = frozenset(("ESLURM_NODES_BUSY", "ESLURM_PROLOG_RUNNING", "ESLURM_PORTS_BUSY"))
 
 
 class DeferredRequests:
@@ -254,10 +251,12 @@ class DeferredRequests:
         if machines is not None:
             command = machines.reachable(command, call)
         parked = self._steps.get(command.job_id)
-        if command.wait and parked:
+        if not parked:
+            self._try_step(command, call)
+        elif command.wait:
             parked.append((command, call))
         else:
-            self._try_step(command, call)
+            call.reply(Rejection(code="ESLURM_NODES_BUSY"))  # first come, first served
         return DEFERRED
 
     def _try_step(self, command: CreateStep | CreateHetStep, call: Call) -> bool:
@@ -266,7 +265,7 @@ class DeferredRequests:
         caller = context.identity.caller(call)
         held: list[Struct | None] = []
         reply = context.writer.handle(command, caller, lambda reply: None if held else call.reply(reply))
-        if command.wait and isinstance(reply, Rejection) and reply.code in _BUSY:
+        if command.wait and isinstance(reply, Rejection) and reply.code in STEP_WAITS:
             held.append(reply)
             self._park_step(command, call)
             return False

@@ -6,6 +6,9 @@ from msgspec import Struct
 
 from spritz.model.step import Step, StepSpec
 
+#: Refusals of a step that pass with time.
+STEP_WAITS = frozenset(("ESLURM_NODES_BUSY", "ESLURM_PROLOG_RUNNING", "ESLURM_PORTS_BUSY"))
+
 
 class CreateStep(Struct, frozen=True, kw_only=True):
     """srun inside an allocation. Reply: `StepCreated`, then the controller launches it on its nodes.
