@@ -41,7 +41,7 @@ def connect(
             reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
             problems.append(f"{host}:{port}: TLS: {reason}")
             continue
-        if context.verify_mode is ssl.CERT_REQUIRED and not _is_controller(machine_of(secured), cluster):
+        if context.verify_mode is ssl.CERT_REQUIRED and not _is_controller(machine_of(secured.getpeercert()), cluster):
             secured.close()
             problems.append(f"{host}:{port}: its certificate is not that of a controller of the cluster")
             continue

@@ -12,12 +12,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from spritz.runtime.credentials import PeerCredentials, is_same_machine, peer_credentials, tcp_peer_owner
 from spritz.runtime.tls import machine_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from spritz.runtime.tls import Machine
 
 #: unsent bytes above which the user of a pipe is asked to pause
@@ -42,6 +45,17 @@ def expect_answers(connection: socket.socket, seconds: float) -> None:
     """Let the kernel end a connection whose peer has acknowledged nothing for so long, and disable Nagle's delay."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
+
+
+@contextmanager
+def socket_of(transport: asyncio.BaseTransport) -> Iterator[socket.socket]:
+    """The socket of a transport, for several calls: uvloop's stand-in makes such an object for each of them."""
+    given = transport.get_extra_info("socket")
+    connection = socket.socket(given.family, given.type, given.proto, given.fileno())
+    try:
+        yield connection
+    finally:
+        connection.detach()
 
 
 class Receiver(Protocol):
@@ -218,16 +232,20 @@ class Pipe(asyncio.Protocol):
         stream: asyncio.Transport = transport  # type: ignore[assignment]
         self._transport = stream
         stream.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
-        connection = transport.get_extra_info("socket")
-        self.credentials = peer_credentials(connection)
-        self.is_same_machine = connection.family == socket.AF_UNIX or is_same_machine(connection)
-        if connection.family != socket.AF_UNIX:
-            keep_alive(connection)
+        secured = transport.get_extra_info("ssl_object")
+        with socket_of(transport) as connection:
+            is_unix = connection.family == socket.AF_UNIX
+            self.is_same_machine = is_unix or is_same_machine(connection)
+            # A certificate identifies a machine; the kernel cannot identify a user there.
+            if self.is_same_machine and secured is None:
+                self.credentials = peer_credentials(connection)
+            if not is_unix:
+                keep_alive(connection)
+        if not is_unix:
             host, port = transport.get_extra_info("peername")[:2]
             self.peer_name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            if (secured := transport.get_extra_info("ssl_object")) is not None:
-                self.credentials = None  # a certificate identifies a machine; the kernel cannot identify a user there
-                self.machine = machine_of(secured)
+            if secured is not None:
+                self.machine = machine_of(transport.get_extra_info("peercert"))
                 self.protocol = secured.selected_alpn_protocol() or ""
         elif self.credentials is not None:
             self.peer_name = f"pid {self.credentials.pid} uid {self.credentials.uid}"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from spritz.runtime import tls as rules
 from spritz.runtime.credentials import is_same_machine
-from spritz.runtime.pipe import Pipe, expect_answers
+from spritz.runtime.pipe import Pipe, expect_answers, socket_of
 
 if TYPE_CHECKING:
     import ssl
@@ -183,14 +183,14 @@ class _Secured:
     def _ready(self) -> None:
         for _ in range(_ACCEPTS_PER_TURN):
             try:
-                connection, _address = self._bound.accept()
-                peer = connection.getpeername()[0]
+                connection, address = self._bound.accept()
                 same = is_same_machine(connection)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
                 return  # it has gone again, or there are no descriptors: the loop retries
             connection.setblocking(False)
+            peer = address[0]
             if not same and (
                 len(self._tasks) - self._looking >= self._rules.HANDSHAKES_MAX
                 or self._shaking[peer] >= self._rules.HANDSHAKES_PER_ADDRESS_MAX
@@ -205,13 +205,13 @@ class _Secured:
     async def _begin(self, connection: socket.socket, peer: str, same: bool) -> None:
         """`same`: the peer is on this machine."""
         loop = self._loop
+        if not same:
+            self._shaking[peer] += 1
         try:
             if same and not await self._begins_with_tls(connection):
                 await loop.connect_accepted_socket(self._make_pipe, connection)
                 return
             expect_answers(connection, SILENT_SECONDS)
-            if not same:
-                self._shaking[peer] += 1
             first = await self._first_bytes(connection)
             if self._plain_too is not None and self._plain_too(first):
                 await loop.connect_accepted_socket(self._make_pipe, connection)
@@ -237,7 +237,8 @@ class _Secured:
         finally:
             if not same:
                 self._shaking[peer] -= 1
-                self._shaking += Counter()  # drops zero counts
+                if not self._shaking[peer]:
+                    del self._shaking[peer]
 
     async def _begins_with_tls(self, connection: socket.socket) -> bool:
         """Whether the first bytes are a TLS handshake: as a frame's length they would be too large. False for a silent
@@ -273,6 +274,10 @@ class _Secured:
 
     async def _first_bytes(self, connection: socket.socket) -> bytes:
         """The peer's first bytes, without consuming them. Raises TimeoutError."""
+        try:
+            return connection.recv(4, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            pass
         readable: asyncio.Future[None] = self._loop.create_future()
         self._loop.add_reader(connection, lambda: None if readable.done() else readable.set_result(None))
         try:
@@ -336,5 +341,6 @@ async def connect_tcp(host: str, port: int, *, timeout: float = 10.0, tls: ssl.S
             transport, pipe = await loop.create_connection(
                 Pipe, host, port, ssl=tls, server_hostname="", ssl_shutdown_timeout=1.0
             )
-            expect_answers(transport.get_extra_info("socket"), SILENT_SECONDS)
+            with socket_of(transport) as connection:
+                expect_answers(connection, SILENT_SECONDS)
     return pipe

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import os
 import ssl
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 #: protocols on a connection (ALPN): requests and responses, or streams relayed by a daemon
 CALLS, STREAMS = "spritz/1", "spritz-streams/1"
@@ -85,9 +88,8 @@ def renew(context: ssl.SSLContext, keys: Keys) -> None:
     context.load_verify_locations(cadata=keys.authorities)
 
 
-def machine_of(ssl_object: Any) -> Machine | None:
-    """The peer by its certificate, which the handshake has verified; None if it has shown none."""
-    certificate = ssl_object.getpeercert()
+def machine_of(certificate: Mapping[str, Any] | None) -> Machine | None:
+    """The peer by its certificate (`getpeercert`), which the handshake has verified; None if it has shown none."""
     if not certificate:
         return None
     subject = {name: value for part in certificate.get("subject", ()) for name, value in part}

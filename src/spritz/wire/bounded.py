@@ -8,7 +8,7 @@ stored records share them, and these must stay readable.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
+from functools import cache, reduce
 from operator import or_
 from typing import Annotated, Any
 
@@ -21,6 +21,7 @@ from spritz.model.bounds import AMOUNT, CHANGES, ITEMS, LISTS, LONG, NUMBERS, RE
 _ANYTHING = Raw
 
 
+@cache  # each makes types, and a client gives the same table for every connection
 def checker(kind: type[Struct]) -> Decoder[Any] | None:
     """Its `decode(body)` raises ValidationError if a value is out of range. None: no part has a range."""
     shape = _Shapes().of_struct(inspect.type_info(kind))
