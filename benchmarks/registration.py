@@ -23,16 +23,19 @@ from tests.machines.lan import Lan
 
 NODES, PROCESSES = 5000, 2
 
-#: What runs as nodes: prints "ready", begins at a line of its input, prints how many are registered.
+#: What runs as nodes: prints "ready", begins at a line of its input, prints how many are registered. A node is a
+#: connection that speaks the protocol of slurmd and little else, because all of them share two processors.
 _AS_NODES = """
 import asyncio, resource, sys, time
-from spritz.client.aio import Secure, connect
 from spritz.client.membership import find_membership
 from spritz.model.launch import PingNode
-from spritz.model.reports import NodeSamples, Registered, RegisterNode
+from spritz.model.reports import NodeSamples, RegisterNode
 from spritz.model.resources import NodeCapacity
-from spritz.runtime import log, tasks, tls
+from spritz.runtime import tasks, tls
 from spritz.runtime.authority import own_keys
+from spritz.wire.envelope import Request, Response, decode_envelope, encode, encode_request, encode_response
+from spritz.wire.frames import FrameDecoder
+from spritz.wire.versions import hello
 
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -43,30 +46,50 @@ if conf:
     for number in range(first, last):
         keys = own_keys(authorities, tls.Machine(cluster, tls.NODE, f"n{number}"), time.time())
         contexts[number] = tls.client_context(keys)
-under_way = asyncio.Semaphore(32)  # handshakes of one address
-table = {PingNode: lambda request, call: NodeSamples(samples=())}
 
-async def node(number):
-    secure = Secure(lambda: contexts[number], cluster, tls.CONTROLLER) if conf else None
+class Node(asyncio.Protocol):
+    def __init__(self, number):
+        self.number, self.frames = number, FrameDecoder()
+        self.registered = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport):
+        self.transport = transport
+        assert not conf or tls.machine_of(transport.get_extra_info("peercert")).role == tls.CONTROLLER
+        request = RegisterNode(name=f"n{self.number}", capacity=NodeCapacity(cpus=8, memory_mib=8000), booted_at=1.0,
+                               daemon_started_at=1.0, version="25.05")
+        transport.write(encode(hello("slurmd")) + encode_request(1, request))
+
+    def data_received(self, data):
+        for envelope in map(decode_envelope, self.frames.feed(data)):
+            if isinstance(envelope, Response):
+                self.registered.set_result(not envelope.error)
+            elif isinstance(envelope, Request) and envelope.kind == PingNode.__name__:
+                self.transport.write(encode_response(envelope.id, NodeSamples(samples=())))
+
+    def connection_lost(self, error):
+        if not self.registered.done():
+            self.registered.set_result(False)
+
+under_way = asyncio.Semaphore(24)  # handshakes: of one address slurmctld takes 64
+
+async def register(number):
+    loop = asyncio.get_running_loop()
     while True:
-        try:
-            async with under_way:
-                channel = await connect(
-                    [(host, int(port))], role="slurmd", log=log.get_logger("bench"), table=table, secure=secure
-                )
-            break
-        except Exception as error:
-            await asyncio.sleep(0.2)
-    request = RegisterNode(name=f"n{number}", capacity=NodeCapacity(cpus=8, memory_mib=8000), booted_at=1.0,
-                           daemon_started_at=1.0, version="25.05")
-    await channel.call(request, Registered, timeout=120.0)
-    return channel
+        async with under_way:
+            try:
+                secure = dict(ssl=contexts[number], server_hostname="") if conf else {}
+                _, node = await loop.create_connection(lambda: Node(number), host, int(port), **secure)
+            except OSError:  # too many handshakes are under way
+                node = None
+        if node is not None and await node.registered:
+            return
+        await asyncio.sleep(0.2)
 
 async def main():
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
-    channels = await asyncio.gather(*map(node, range(first, last)))
-    print(len(channels), flush=True)
+    done = await asyncio.gather(*map(register, range(first, last)))
+    print(len(done), flush=True)
     await asyncio.to_thread(sys.stdin.readline)
 
 tasks.run(main())  # the loop of slurmd
@@ -124,7 +147,7 @@ def main() -> None:
         alpha.out("slurmctld", SLURM_CONF=str(conf))
         environ = alpha.environment(SLURM_CONF=str(conf))
         controller = int((alpha.own / "run/ctld.pid").read_text())
-        _measure(count, controller, alpha.enter(), beta.enter(), environ, ["many", "alpha", "26877", str(conf)])
+        _measure(count, controller, alpha.enter(), beta.enter(), environ, ["many", alpha.address, "26877", str(conf)])
 
 
 def _spent(pid: int) -> float:
