@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 /* salloc runs a command with job control; sattach may take the terminal over; the others are, or start, daemons. */
-static const char *const DIRECT[] = {"salloc", "sattach",  "spritz", "slurmctld",
-                                     "slurmd", "slurmdbd", "sackd",  "spritz-operator", NULL};
+static const char *const DIRECT[] = {"salloc",   "sattach", "spritz",     "slurmctld",           "slurmd",
+                                     "slurmdbd", "sackd",   "slurmrestd", "spritz-health-check", "spritz-operator", NULL};
 /* Without a keyword these read line after line, with line editing. */
 static const char *const INTERACTIVE[] = {"scontrol", "sacctmgr", "sreport", NULL};
 /* Names that mean something else in another process. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 import tomllib
@@ -20,6 +21,14 @@ def public_directory() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)
+
+
+def test_a_daemon_starts_no_command_server() -> None:
+    """The launcher executes the daemons by itself."""
+    source = (Path(__file__).parents[2] / "launcher/suits.c").read_text()
+    direct = re.search(r"DIRECT\[\] = {(.+?)}", source, re.DOTALL)
+    assert direct is not None
+    assert set(installed._DAEMONS) - set(re.findall(r'"(.+?)"', direct[1])) == set()
 
 
 def test_an_installation_that_others_cannot_enter_is_named(

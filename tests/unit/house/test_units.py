@@ -18,3 +18,14 @@ def test_systemd_finds_nothing_wrong_with_the_units() -> None:
         ["systemd-analyze", "verify", "--man=no", *UNITS], capture_output=True, text=True, timeout=100, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_lines_in_the_journal_carry_the_daemons_name() -> None:
+    """Not `env`, which starts it."""
+    assert [unit.stem for unit in UNITS if f"\nSyslogIdentifier={unit.stem}\n" not in unit.read_text()] == []
+
+
+def test_a_node_needs_no_file() -> None:
+    """`SLURMD_OPTIONS=--conf-server HOST`, and DNS: systemd skips a unit silently whose condition is not met."""
+    for unit in UNITS:
+        assert ("ConditionPathExists=" in unit.read_text()) == (unit.stem not in ("sackd", "slurmd"))

@@ -61,6 +61,7 @@ LimitNOFILE=131072
 LimitMEMLOCK=infinity
 LimitSTACK=infinity
 TasksMax=infinity
+SyslogIdentifier={name}
 Restart=on-failure
 RestartSec=2
 WatchdogSec=5min
@@ -247,7 +248,7 @@ def _install_unit(paths: ClusterPaths, directory: str, joined: Joined, command: 
     path = os.path.join(directory, unit)
     try:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(_UNIT.format(what=what, command=unit_command([*command, "--systemd"])))
+            file.write(_UNIT.format(what=what, name=name, command=unit_command([*command, "--systemd"])))
     except OSError as error:
         raise SpritzError(f"cannot write {path}: {error.strerror}") from error
     _systemctl(path, "daemon-reload")
