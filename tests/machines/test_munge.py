@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 
 import pytest
 
@@ -19,12 +20,13 @@ pytestmark = [
 ]
 
 
-def munged(lan: Lan, machine: Machine, key: str) -> None:
+def munged(lan: Lan, machine: Machine, key: str) -> subprocess.Popen[bytes]:
     """Start it there, with this key; its socket is at the same path on every machine."""
     path = "/run/munge.socket"
     words = [f"--key-file={key}", f"--socket={path}", "--pid-file=/run/munged.pid", "--log-file=/run/munged.log"]
-    machine.start("munged", "-F", "--force", "--seed-file=/run/munged.seed", *words)
+    daemon = machine.start("munged", "-F", "--force", "--seed-file=/run/munged.seed", *words)
     eventually(lambda: (machine.own / "run/munge.socket").exists(), "munged serves")
+    return daemon
 
 
 def test_munge_vouches_for_users(people: dict[str, Person]) -> None:
@@ -38,8 +40,7 @@ def test_munge_vouches_for_users(people: dict[str, Person]) -> None:
             (etc / name).chmod(0o600)
         conf = {"SLURM_CONF": str(etc / "slurm.conf")}
         alpha, beta, eve = (lan.machine(name) for name in ("alpha", "beta", "eve"))
-        munged(lan, alpha, str(etc / "munge.key"))
-        munged(lan, beta, str(etc / "munge.key"))
+        on_alpha, on_beta = (munged(lan, machine, str(etc / "munge.key")) for machine in (alpha, beta))
         munged(lan, eve, str(etc / "other.key"))
         alpha.out("slurmctld", **conf)
         beta.out("slurmd", **conf)
@@ -48,3 +49,12 @@ def test_munge_vouches_for_users(people: dict[str, Person]) -> None:
         eve.out("sackd", "--pid-file", str(eve.own / "sackd.pid"), **conf)
         assert eve.run("sinfo", SLURM_CONF=conf["SLURM_CONF"]).returncode != 0
         assert "Invalid credential" in (lan.root / "alpha/ctld.log").read_text()
+
+        # Where a munged is away, users and logs are told where, and why.
+        for daemon, what in ((on_alpha, "alpha: Munge decode failed"), (on_beta, "Munge encode failed")):
+            daemon.terminate()
+            daemon.wait()
+            refused = beta.run("sbatch", "--wrap", "true", user=alice, **conf)
+            assert f"Batch job submission failed: Protocol authentication error: {what}: " in refused.stderr
+            assert "/run/munge.socket" in refused.stderr
+        assert "credential.not_made error='Munge encode failed" in (lan.root / "beta/slurmd.log").read_text()

@@ -90,6 +90,8 @@ async def open_address(
             return await _open(address, trusted, timeout, secure)
         except OSError as error:
             reason = getattr(error, "verify_message", "") or error.strerror or type(error).__name__
+            if isinstance(error, ConnectionResetError) and not error.errno:
+                reason = "it ended the TLS handshake; its log says why"
             problems.append(f"{_address_text(address)}: {reason}")
         except (RemoteHost, UnicodeError) as error:
             problems.append(str(error))

@@ -189,11 +189,22 @@ class Hub:
     ) -> None:
         try:
             content = await unseal(_decoder.decode(payload).credential)
-        except (ValidationError, DecodeError, UnicodeDecodeError, SpritzError) as error:
-            self.complain(machine.host, str(error))
-            stream.refuse(str(error))
-            return
-        self._open(machine, stream, payload, content)
+        except (ValidationError, DecodeError, UnicodeDecodeError) as error:
+            self._not_understood(machine, stream, error)
+        except BadCredential as error:
+            self._not_taken(machine, stream, error.message)
+        except SpritzError as error:  # of this machine's munged
+            self._not_taken(machine, stream, f"{BadCredential.TEXT}: {self._membership.host}: {error.message}")
+        else:
+            self._open(machine, stream, payload, content)
+
+    def _not_understood(self, machine: Machine, stream: MuxStream, error: Exception) -> None:
+        self.complain(machine.host, f"not a request for a stream: {error}")
+        stream.refuse("not understood")
+
+    def _not_taken(self, machine: Machine, stream: MuxStream, reason: str) -> None:
+        self.complain(machine.host, reason)
+        stream.refuse(reason)
 
     def _open(self, machine: Machine, stream: MuxStream, payload: bytes, content: bytes | None) -> None:
         """`content` of the credential, if it was unsealed elsewhere."""
@@ -207,11 +218,9 @@ class Hub:
                 raise BadCredential("foreign", f"it is of {user.host[:60]!r}, and came from {machine.host}")
             self.taken.check(user, cluster=self._cluster or machine.cluster, now=self._clock.now())
         except (ValidationError, DecodeError, UnicodeDecodeError) as error:
-            self.complain(machine.host, f"not a request for a stream: {error}")
-            stream.refuse("not understood")
+            self._not_understood(machine, stream, error)
         except BadCredential as error:
-            self.complain(machine.host, error.message)
-            stream.refuse(error.message)
+            self._not_taken(machine, stream, error.message)
         else:
             if request.target == DAEMON:
                 stream.set_protocol(RelayedPipe(user, self._on_pipe))

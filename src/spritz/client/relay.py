@@ -14,12 +14,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec import DecodeError, ValidationError
+from msgspec import DecodeError, ValidationError, structs
 from msgspec.msgpack import Decoder, encode
 
 from spritz.client.aio import Address, Secure, open_address
 from spritz.client.errors import ClientError
 from spritz.client.hub import ABSENT_CLIENT, CLIENT, DAEMON, Open, connect_client, encode_open, open_for_client
+from spritz.client.log_throttle import LogThrottle
 from spritz.client.mux import Mux, MuxStream, Splice
 from spritz.client.resumable_stream import BROKEN_SECONDS, COUNT, FORGOTTEN, LASTING, Answer, ResumableStream
 from spritz.client.server import HELLO_SECONDS_MAX
@@ -27,7 +28,7 @@ from spritz.model.errors import SpritzError
 from spritz.runtime.credentials import peer_credentials
 from spritz.runtime.sockets import AddressInUse, unix_socket
 from spritz.stepd.protocol import ABSENT, REACHED, Where
-from spritz.wire.credential import LIFETIME_SECONDS, UserCredential, seal
+from spritz.wire.credential import LIFETIME_SECONDS, BadCredential, UserCredential, seal
 from spritz.wire.envelope import Failure, encode_failure, failure, failure_of
 
 if TYPE_CHECKING:
@@ -150,6 +151,7 @@ class Relay:
         self.clock = clock
         self.randomness = randomness
         self.log = log
+        self._complaints = LogThrottle(log)
         self._servers: list[asyncio.Server] = []
         self._links: list[_Link] = []
         #: clients of local users with connections from steps on other machines
@@ -196,10 +198,14 @@ class Relay:
         return seal(self._credential(uid, gid), self._membership.user_key)
 
     async def sealed_by(self, sealing: Sealing | None, uid: int, gid: int) -> bytes:
-        """The same, sealed in the configured way. Raises SpritzError."""
+        """The same, sealed in the configured way. Logs and raises SpritzError."""
         if sealing is None:
             return self.sealed(uid, gid)
-        return await sealing(encode(self._credential(uid, gid)))
+        try:
+            return await sealing(encode(self._credential(uid, gid)))
+        except SpritzError as error:
+            self._complaints.write("credential.not_made", None, self.clock.monotonic(), error=error.message)
+            raise
 
     def _credential(self, uid: int, gid: int) -> UserCredential:
         now = self.clock.now()
@@ -298,8 +304,7 @@ class _Caller(asyncio.Protocol):
             self._refuse(failure_of(why) if standby else _UNREACHABLE)  # type: ignore[arg-type]  # a SpritzError
             return
         except SpritzError as error:
-            self._relay.log.error("credential.not_made", error=error.message)
-            self._refuse(_UNREACHABLE)
+            self._refuse(failure(BadCredential.CODE, f"{BadCredential.TEXT}: {error.message}"))
             return
         if not self._gone:
             self._open(mux, credential)
@@ -311,8 +316,16 @@ class _Caller(asyncio.Protocol):
 
     def _open(self, mux: Mux, credential: bytes) -> None:
         near, far = Splice.pair()
+        near.on_refused = self._refused
         mux.open(encode_open(self._request(credential)), far)
         self.set_protocol(near)
+
+    def _refused(self, reason: str) -> None:
+        """The daemon does not take the stream, for this reason."""
+        if reason.startswith(BadCredential.TEXT):
+            self._refuse(failure(BadCredential.CODE, reason))
+        else:
+            self._refuse(structs.replace(_UNREACHABLE, hint=reason))
 
     def set_protocol(self, near: Splice | ResumableStream) -> None:
         """The stream to the daemon is open."""

@@ -33,7 +33,8 @@ class Munge:
                 f"AuthType=auth/munge needs libmunge: {error}", hint="Debian: libmunge2; Red Hat: munge-libs"
             ) from error
         library.munge_ctx_create.restype = ctypes.c_void_p
-        library.munge_strerror.restype = ctypes.c_char_p
+        library.munge_ctx_strerror.restype = ctypes.c_char_p
+        library.munge_ctx_strerror.argtypes = [ctypes.c_void_p]
         library.munge_ctx_set.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
         self._library = library
         self._free = ctypes.CDLL(None).free
@@ -47,9 +48,10 @@ class Munge:
         """A credential of this process's user. Raises MungeError."""
         credential = ctypes.c_void_p()
         with self._lock:
-            self._check(
-                self._library.munge_encode(ctypes.byref(credential), self._context, payload, ctypes.c_int(len(payload)))
+            result = self._library.munge_encode(
+                ctypes.byref(credential), self._context, payload, ctypes.c_int(len(payload))
             )
+            self._check("encode", result)
         try:
             return ctypes.string_at(credential.value or 0)
         finally:
@@ -59,23 +61,24 @@ class Munge:
         """Its content, and the uid of its creator. Raises MungeError: forged, expired, replayed …"""
         buffer, size = ctypes.c_void_p(), ctypes.c_int()
         uid, gid = ctypes.c_uint32(), ctypes.c_uint32()
-        with self._lock:
-            result = self._library.munge_decode(
-                credential + b"\0",
-                self._context,
-                ctypes.byref(buffer),
-                ctypes.byref(size),
-                ctypes.byref(uid),
-                ctypes.byref(gid),
-            )
         try:
-            self._check(result)
+            with self._lock:
+                result = self._library.munge_decode(
+                    credential + b"\0",
+                    self._context,
+                    ctypes.byref(buffer),
+                    ctypes.byref(size),
+                    ctypes.byref(uid),
+                    ctypes.byref(gid),
+                )
+                self._check("decode", result)
             return ctypes.string_at(buffer.value or 0, size.value), uid.value
         finally:
             if buffer.value:
                 self._free(buffer)
 
-    def _check(self, result: int) -> None:
+    def _check(self, what: str, result: int) -> None:
+        """Raises MungeError in the words of the last call; the caller holds the lock."""
         if result != _SUCCESS:
-            text: bytes = self._library.munge_strerror(result)
-            raise MungeError(f"munge: {text.decode()}", code="SLURM_PROTOCOL_AUTHENTICATION_ERROR")
+            text: bytes = self._library.munge_ctx_strerror(self._context)
+            raise MungeError(f"Munge {what} failed: {text.decode()}", code="SLURM_PROTOCOL_AUTHENTICATION_ERROR")

@@ -45,10 +45,12 @@ class BadCredential(SpritzError):
     or missing.
     """
 
+    CODE, TEXT = "SLURM_PROTOCOL_AUTHENTICATION_ERROR", "Protocol authentication error"
+
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(
-            f"Protocol authentication error: {kind} credential: {detail}",
-            code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
+            f"{self.TEXT}: {kind} credential: {detail}",
+            code=self.CODE,
             hint="are the clocks of the machines set?" if kind in ("expired", "early") else "",
         )
         self.kind = kind

@@ -15,6 +15,8 @@ FRAME_BYTES_MAX = 64 * 1024 * 1024
 #: Largest first frame of a connection, in bytes: limits memory for a peer that has not said hello yet.
 HELLO_BYTES_MAX = 4096
 
+#: First two bytes of a TLS connection: a machine with keys has connected to a daemon without.
+_TLS_HANDSHAKE = 0x1603
 
 #: Seconds without a request after which a daemon closes a connection. A client that keeps a connection for
 #: later uses it for half of that, so that it never asks while the daemon closes.
@@ -80,6 +82,8 @@ class FrameDecoder:
                 start = at + PREFIX_BYTES
                 length = int.from_bytes(view[at:start], "big")
                 if not 0 < length <= self._limit:
+                    if length >> 16 == _TLS_HANDSHAKE:
+                        raise FrameError("a TLS handshake, but this daemon found no key of the cluster when it started")
                     kind = FrameTooLong if length else FrameError
                     raise kind(f"impossible frame length {length} (largest is {self._limit})")
                 if size - start < length:

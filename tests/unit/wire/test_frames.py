@@ -20,9 +20,17 @@ def test_frames_come_out_whole_and_in_order_however_the_stream_is_cut(payloads: 
     assert decoder.buffered_bytes == 0
 
 
-@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n", b"\x16\x03\x01\x02\x00", b"\xff" * 8, b"\0\0\0\0"])
-def test_another_protocol_is_refused_by_its_first_bytes(garbage: bytes) -> None:
-    with pytest.raises(FrameError, match="impossible frame length"):
+@pytest.mark.parametrize(
+    ("garbage", "words"),
+    [
+        (b"GET / HTTP/1.1\r\n", "impossible frame length"),
+        (b"\x16\x03\x01\x02\x00", "a TLS handshake, but this daemon found no key of the cluster"),
+        (b"\xff" * 8, "impossible frame length"),
+        (b"\0\0\0\0", "impossible frame length"),
+    ],
+)
+def test_another_protocol_is_refused_by_its_first_bytes(garbage: bytes, words: str) -> None:
+    with pytest.raises(FrameError, match=words):
         FrameDecoder().feed(garbage)
 
 

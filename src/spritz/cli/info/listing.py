@@ -138,7 +138,7 @@ class NodeListing:
         try:
             answer = controller.call(ListPartitions(all="all" in self._given), Partitions)
         except RemoteError as error:
-            raise self._failed("slurm_load_part", error) from error
+            raise self._failed("slurm_load_partitions", error) from error
         try:
             nodes = controller.joined(ListNodes(all=True, pieces=True), Nodes, "nodes")
         except RemoteError as error:
