@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import subprocess
+import sysconfig
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from spritz.accounting.database_lock import DatabaseLock
 from spritz.accounting.engine import DatabaseError, open_engine, parse_url
+from spritz.accounting.store import Store
 from tests.conformance.databases import reason, server
 from tests.e2e.cluster import until
+from tests.ports import free_port
 
 
 def test_a_file_is_refused(tmp_path: Path) -> None:
@@ -45,3 +52,49 @@ def test_one_holds_it_until_its_session_ends(kind: str) -> None:
         second.drop()
         for engine in engines:
             engine.dispose()
+
+
+#: When the session with the advisory lock was last heard, while another session of slurmdbd waits for a table's lock.
+_HEARD = """
+SELECT max(state_change) FROM pg_stat_activity
+WHERE pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')
+AND EXISTS (SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock')
+"""
+
+
+@pytest.mark.slow
+def test_the_lock_is_kept_while_the_tables_are_upgraded(tmp_path: Path) -> None:
+    """The database ends a session that is silent for ten seconds; large tables take longer."""
+    if why := reason("postgresql"):
+        pytest.skip(why)
+    with server("postgresql") as database:
+        address = database.url()
+        engine = open_engine(parse_url(address))
+        Store(engine).migrate()
+        conf = tmp_path / "slurmdbd.conf"
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        conf.write_text(
+            f"DbdHost=localhost\nDbdBackupHost=localhost\nDbdPort={free_port()}\nSlurmUser={user}\n"
+            f"StorageUrl={address}\nLogFile={tmp_path}/dbd.log\nPidFile={tmp_path}/dbd.pid\n"
+        )
+        conf.chmod(0o600)
+        with engine.connect() as upgrade, engine.connect() as watcher:
+            upgrade.execute(text("LOCK TABLE alembic_version IN ACCESS EXCLUSIVE MODE"))
+            slurmdbd = os.path.join(sysconfig.get_path("scripts"), "slurmdbd")
+            daemon = subprocess.Popen([slurmdbd, "-D", "-f", str(conf)], stderr=subprocess.DEVNULL)
+            try:
+
+                def heard() -> object:
+                    watcher.rollback()
+                    return watcher.execute(text(_HEARD)).scalar()
+
+                until(lambda: heard() is not None, "it holds the lock, and the upgrade waits", 30)
+                first = heard()
+                until(lambda: heard() != first, "its session has spoken again", 9)
+                upgrade.rollback()
+                until(lambda: "daemon.started" in (tmp_path / "dbd.log").read_text(), "it serves", 30)
+                assert "duty.lost" not in (tmp_path / "dbd.log").read_text()
+            finally:
+                daemon.kill()
+                daemon.wait()
+        engine.dispose()

@@ -71,51 +71,70 @@ async def serve(
     loop = asyncio.get_running_loop()
     _watch_signals(loop, stopping)
     lock, thread, waited = None, Worker("database lock"), False
-    if settings.text("DbdBackupHost"):
-        lock = DatabaseLock(store.engine)
-        waited = await _stand_by(lock, thread, startup, log, stopping)
-        if stopping.is_set():
-            pid_file.release()
-            log.info("daemon.stopped", standby=True)
-            return 0
-    if not await _open_database(store, log, stopping):
-        return 0
     lost = asyncio.Event()
+    async with Supervisor(lambda name, error: log.error("task.failed", exception=error, task=name)) as watch:
+        if settings.text("DbdBackupHost"):
+            lock = DatabaseLock(store.engine)
+            waited = await _stand_by(lock, thread, startup, log, stopping)
+            if stopping.is_set():
+                pid_file.release()
+                log.info("daemon.stopped", standby=True)
+                return 0
+            # From now on: an upgrade of the tables may take longer than the database waits for a silent session.
+            watch.spawn_contained(_watch_lock(lock, thread, log, lost, stopping), name="database lock")
+        try:
+            if await _open_database(store, log, stopping):
+                await _serve_database(
+                    store, settings, membership, startup, log, slurm_uid, stopping=stopping, lost=lost, told=waited
+                )
+            watch.cancel_all()
+            if lost.is_set():
+                return STAND_BY
+            if lock is not None:
+                await thread.run(lock.drop)
+            pid_file.release()
+        finally:
+            store.engine.dispose()
+    log.info("daemon.stopped")
+    return 0
+
+
+async def _serve_database(
+    store: Store,
+    settings: DbdSettings,
+    membership: Membership | None,
+    startup: Startup,
+    log: Logger,
+    slurm_uid: int,
+    *,
+    stopping: asyncio.Event,
+    lost: asyncio.Event,
+    told: bool,
+) -> None:
+    """Serve until `stopping`, or until the lock is `lost`. `told`: the start was reported already."""
+    loop = asyncio.get_running_loop()
     reader = Worker("configuration")
     api, table = await _answers(store, settings, log, slurm_uid)
     api.admin.stop = stopping.set
     api.admin.reload = lambda: _reload(api, reader, settings.path, log)
-    try:
-        trusted = frozenset((0, slurm_uid, os.geteuid()))
-        async with Server(
-            table, role="slurmdbd", log=log, trusted=trusted, statistics=api.statistics_of_calls
-        ) as server:
-            async with Supervisor(lambda name, error: log.error("task.failed", exception=error, task=name)) as tasks:
-                if membership is not None:
-                    _take_machines(server, membership, tasks, log)
-                await _listen(server, settings, log)
-                if not waited:
-                    startup.serves()
-                if lock is not None:
-                    tasks.spawn_contained(_watch_lock(lock, thread, log, lost, stopping), name="database lock")
-                log.info("daemon.started", database=store.describe(), port=settings.integer("DbdPort"))
-                _begin_upkeep(api, store, tasks, log)
-                _reload_on_hangup(api, reader, settings.path, tasks, log)
-                with Watchdog(log, startup.alive):
-                    await stopping.wait()
-                loop.add_signal_handler(signal.SIGHUP, runtime_log.reopen)
-                tasks.cancel_all()
-            server.stop_listening()
-            if lost.is_set():
-                return STAND_BY  # a write that waits for a dead database must not block the switch
+    trusted = frozenset((0, slurm_uid, os.geteuid()))
+    async with Server(table, role="slurmdbd", log=log, trusted=trusted, statistics=api.statistics_of_calls) as server:
+        async with Supervisor(lambda name, error: log.error("task.failed", exception=error, task=name)) as tasks:
+            if membership is not None:
+                _take_machines(server, membership, tasks, log)
+            await _listen(server, settings, log)
+            if not told:
+                startup.serves()
+            log.info("daemon.started", database=store.describe(), port=settings.integer("DbdPort"))
+            _begin_upkeep(api, store, tasks, log)
+            _reload_on_hangup(api, reader, settings.path, tasks, log)
+            with Watchdog(log, startup.alive):
+                await stopping.wait()
+            loop.add_signal_handler(signal.SIGHUP, runtime_log.reopen)
+            tasks.cancel_all()
+        server.stop_listening()
+        if not lost.is_set():  # else a write that waits for a dead database would block the switch
             await loop.run_in_executor(None, api.close)
-            if lock is not None:
-                await thread.run(lock.drop)
-            pid_file.release()
-    finally:
-        store.engine.dispose()
-    log.info("daemon.stopped")
-    return 0
 
 
 def _watch_signals(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:

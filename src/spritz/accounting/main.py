@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from spritz.accounting.configuration import check_permissions, database_url, find_slurmdbd_conf
 from spritz.accounting.options import USAGE, Options, parse
 from spritz.client.membership import find_membership
+from spritz.client.same_machine import is_here
 from spritz.config.load import load_slurmdbd
 from spritz.model.errors import SpritzError
 from spritz.runtime import log
@@ -106,6 +107,9 @@ def _run(options: Options, settings: DbdSettings, membership: Membership | None,
         logger = log.get_logger("slurmdbd")
         for item in settings.warnings:
             logger.warning("config.questionable", detail=item.text)
+        hosts = [host for host in (settings.text("DbdHost"), settings.text("DbdBackupHost")) if host]
+        if not is_here(hosts):
+            logger.warning("config.questionable", detail=f"DbdHost is another machine ({', '.join(hosts)})")
         with log.in_background():
             return run(serve(Store(engine), settings, membership, startup, logger, user.uid, pid_file))
 

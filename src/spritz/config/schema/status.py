@@ -109,8 +109,8 @@ MULTIPLE_SHARING_GRES_PJ ONE_TASK_PER_SHARING_GRES
 
 
 _DATABASE = """
-DbdAddr DbdPort DebugLevel LogFile LogTimeFormat PidFile SlurmUser StorageHost StorageLoc StorageParameters StoragePass
-StoragePassScript StoragePort StorageType StorageUrl StorageUser
+DbdAddr DbdHost DbdPort DebugLevel LogFile LogTimeFormat PidFile SlurmUser StorageHost StorageLoc StorageParameters
+StoragePass StoragePassScript StoragePort StorageType StorageUrl StorageUser
 PurgeEventAfter PurgeJobAfter PurgeJobEnvAfter PurgeJobScriptAfter PurgeStepAfter PurgeSuspendAfter PurgeTXNAfter
 PurgeResvAfter PurgeUsageAfter ArchiveResvs ArchiveUsage
 DebugLevelSyslog AllResourcesAbsolute AllowNoDefAcct DefaultQOS DisableCoordDBD MaxQueryTimeRange MessageTimeout
@@ -307,7 +307,6 @@ MOOT: dict[str, str] = {
     "GetEnvTimeout": "environments come with the job",
     "slurmdbd.conf.AuthInfo": "Spritz authenticates by itself",
     "slurmdbd.conf.CommitDelay": "each batch is committed before its acknowledgement",
-    "slurmdbd.conf.DbdHost": "slurmdbd serves on the machine on which it is started",
     "slurmdbd.conf.HashPlugin": "messages have another format",
     "slurmdbd.conf.Parameters": "user names keep their capital letters",
     "slurmdbd.conf.PluginDir": "Spritz loads none of Slurm's C plugins",
