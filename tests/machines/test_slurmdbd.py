@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -111,3 +112,14 @@ def test_accounting_goes_on_where_a_machine_is_gone(site: Lan) -> None:
     site.mend(machines["acct2"])
     eventually(lambda: log("acct2").count("another slurmdbd serves") == 2, "it stands by")
     assert "late" in machines["login"].out("sacctmgr", "-n", "show", "account", SLURM_CONF=conf)
+
+    # The server that hangs keeps its connections open, and is left all the same.
+    hung = int((machines["acct1"].own / "run/dbd.pid").read_text())
+    os.kill(hung, signal.SIGSTOP)
+    fourth = run_job()
+    eventually(lambda: recorded("login", fourth), "login hosts and the controller have moved to the other", 60)
+    assert recorded("ctl", fourth)
+    for host in ("acct1", "acct2"):
+        machines[host].crash()
+    refused = machines["login"].run("sacct", SLURM_CONF=conf)
+    assert "Problem talking to the database: Connection refused" in refused.stderr

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 DAEMON, CLIENT = "daemon", "client"
 
+#: target of a stream that is refused, which shows that the daemon answers
+ECHO = "echo"
+
 #: First words of the reason why a stream is refused whose client does not listen.
 ABSENT_CLIENT = "the client cannot be reached"
 

@@ -1,4 +1,4 @@
-"""Finding the controller that leads, for daemons that stay connected to it.
+"""Finding the controller or slurmdbd that leads, for daemons that stay connected to it.
 
 Source: docs/decisions/0184.
 """
@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 #: Seconds between checks whether the controller still leads, and its time to answer.
 LEADER_SECONDS = 2.0
 
+#: The same for a slurmdbd with a standby, which takes over after 10 s of silence towards the database.
+DATABASE_SECONDS = 5.0
 
-async def must_lead(channel: Channel) -> None:
-    """Raises SpritzError if the controller does not answer or does not lead."""
-    pong = await channel.call(Ping(), Pong, timeout=LEADER_SECONDS)
+
+async def must_lead(channel: Channel, seconds: float = LEADER_SECONDS) -> None:
+    """Raises SpritzError if the daemon does not answer in time or does not lead."""
+    pong = await channel.call(Ping(), Pong, timeout=seconds)
     if not pong.leading:
         raise SpritzError(
             "Slurm backup controller in standby mode",
@@ -34,17 +37,23 @@ async def must_lead(channel: Channel) -> None:
 
 
 async def watch_leader(
-    link: PersistentChannel, clock: Clock, log: Logger, on_silent: Callable[[], object] | None = None
+    link: PersistentChannel,
+    clock: Clock,
+    log: Logger,
+    on_silent: Callable[[], object] | None = None,
+    *,
+    seconds: float = LEADER_SECONDS,
+    event: str = "controller.silent",
 ) -> None:
-    """Runs for ever: leaves a controller that stopped without closing its connections; then calls `on_silent`."""
+    """Runs for ever: leaves a daemon that stopped without closing its connections, logs `event`, calls `on_silent`."""
     while True:
-        await clock.sleep(LEADER_SECONDS)
+        await clock.sleep(seconds)
         channel = await link.channel()
         try:
-            await must_lead(channel)
+            await must_lead(channel, seconds)
         except SpritzError as error:
             if channel.is_open:
-                log.error("controller.silent", peer=channel.pipe.peer_name, reason=error.message)
+                log.error(event, peer=channel.pipe.peer_name, reason=error.message)
                 channel.pipe.abort()
             if on_silent is not None:
                 on_silent()

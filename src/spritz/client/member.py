@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from spritz.client.aio import Address, Secure
 from spritz.client.errors import ClientError
 from spritz.client.joining import parse_address, renewed
+from spritz.client.leader import DATABASE_SECONDS
 from spritz.client.locate import controller_socket_name, database_socket_name, streams_socket_name
-from spritz.client.relay import LEADER_SECONDS, PATIENCE_SECONDS, Relay
+from spritz.client.relay import DATABASE_UNREACHABLE, LEADER_SECONDS, PATIENCE_SECONDS, Relay
 from spritz.client.same_machine import is_here
 from spritz.model.errors import SpritzError
 from spritz.model.machines import MachineJoined, RenewCertificate
@@ -111,7 +112,14 @@ class Member:
         )
         if database and not is_here(host for host, _port in database):
             to_database = self.secure(tls.DATABASE, tls.STREAMS)
-            relay.serve(database_socket_name(database[0][1]), lambda: database, to_database)
+            silent = DATABASE_SECONDS if len(database) > 1 else 0.0
+            relay.serve(
+                database_socket_name(database[0][1]),
+                lambda: database,
+                to_database,
+                silent_seconds=silent,
+                unreachable=DATABASE_UNREACHABLE,
+            )
         return relay
 
     async def keep_certified(self, link: PersistentChannel, log: Logger) -> None:

@@ -11,15 +11,16 @@ If the controller is away, a command waits for a link, then gets an error.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import DecodeError, ValidationError, structs
 from msgspec.msgpack import Decoder, encode
 
-from spritz.client.aio import Address, Secure, open_address
+from spritz.client.aio import EACH_SECONDS, Address, Secure, open_address
 from spritz.client.errors import ClientError
-from spritz.client.hub import ABSENT_CLIENT, CLIENT, DAEMON, Open, connect_client, encode_open, open_for_client
+from spritz.client.hub import ABSENT_CLIENT, CLIENT, DAEMON, ECHO, Open, connect_client, encode_open, open_for_client
 from spritz.client.log_throttle import LogThrottle
 from spritz.client.mux import Mux, MuxStream, Splice
 from spritz.client.resumable_stream import BROKEN_SECONDS, COUNT, FORGOTTEN, LASTING, Answer, ResumableStream
@@ -56,6 +57,10 @@ _NAME_SECONDS = 5.0
 _UNREACHABLE = failure(
     "SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR", "Unable to contact slurm controller (connect failure)"
 )
+#: where slurmdbd is away, in the words of `cli.acct.connect`
+DATABASE_UNREACHABLE = failure(
+    "SLURM_COMMUNICATIONS_CONNECTION_ERROR", "Problem talking to the database: Connection refused"
+)
 
 _user_decoder = Decoder(tuple[int, int])
 _preamble_decoder = Decoder(Where)
@@ -76,8 +81,12 @@ class _Link:
         secure: Secure,
         sealing: Sealing | None,
         patience_seconds: float,
+        silent_seconds: float,
+        unreachable: Failure,
     ) -> None:
         self.patience_seconds = patience_seconds
+        self.unreachable = unreachable
+        self._silent_seconds = silent_seconds
         #: seals credentials; None: with the machine's key
         self.sealing = sealing
         self._relay = relay
@@ -117,7 +126,8 @@ class _Link:
                 await self._relay.clock.sleep(_LOOK_SECONDS)
                 continue
             try:
-                pipe = await open_address(addresses, secure=self._secure)
+                timeout = EACH_SECONDS if self._silent_seconds else 10.0
+                pipe = await open_address(addresses, timeout=timeout, secure=self._secure)
             except (SpritzError, OSError) as error:
                 if not reported:
                     log.error("relay.failed", error=error, detail=getattr(error, "hint", ""))
@@ -127,9 +137,27 @@ class _Link:
                 self._mux = Mux(pipe, accepted=False, on_open=self._relay.opened, on_gone=lambda: None)
                 self._made.set()
                 log.verbose("relay.linked", peer=pipe.peer_name)
+                if self._silent_seconds:
+                    self._relay.tasks.spawn_contained(self._watch(self._mux), name="relay.watch")
                 await asyncio.shield(pipe.closed)
                 log.verbose("relay.lost", peer=pipe.peer_name)
             await self._relay.clock.sleep(_AGAIN_SECONDS)
+
+    async def _watch(self, mux: Mux) -> None:
+        """End a link whose daemon has stopped without closing it."""
+        while True:
+            await self._relay.clock.sleep(self._silent_seconds)
+            if not mux.is_open:
+                return
+            answer = Answer()
+            credential = await self._relay.sealed_by(self.sealing, os.geteuid(), os.getegid())
+            mux.open(encode_open(Open(target=ECHO, credential=credential)), answer)
+            try:
+                async with asyncio.timeout(self._silent_seconds):
+                    await answer.first
+            except TimeoutError:
+                self._relay.log.error("relay.silent", peer=mux.pipe.peer_name)
+                mux.pipe.abort()
 
 
 class Relay:
@@ -170,11 +198,14 @@ class Relay:
         at_once: bool = False,
         sealing: Sealing | None = None,
         patience_seconds: float = PATIENCE_SECONDS,
+        silent_seconds: float = 0.0,
+        unreachable: Failure = _UNREACHABLE,
     ) -> None:
         """Relay connections to the abstract socket `name` to the daemon at these addresses; and step supervisors, which
-        connect to `streams`, to clients on other machines.
+        connect to `streams`, to clients on other machines. With `silent_seconds` a daemon that does not answer for so
+        long is left.
         """
-        link = _Link(self, addresses, secure, sealing, patience_seconds)
+        link = _Link(self, addresses, secure, sealing, patience_seconds, silent_seconds, unreachable)
         if streams:
             self._links.append(link)
         if at_once:
@@ -301,7 +332,7 @@ class _Caller(asyncio.Protocol):
         except TimeoutError:
             why = self._relay.why_none_leads()
             standby = isinstance(why, SpritzError) and why.code == "ESLURM_IN_STANDBY_MODE"
-            self._refuse(failure_of(why) if standby else _UNREACHABLE)  # type: ignore[arg-type]  # a SpritzError
+            self._refuse(failure_of(why) if standby else self._link.unreachable)  # type: ignore[arg-type]  # a SpritzError
             return
         except SpritzError as error:
             self._refuse(failure(BadCredential.CODE, f"{BadCredential.TEXT}: {error.message}"))
@@ -325,7 +356,7 @@ class _Caller(asyncio.Protocol):
         if reason.startswith(BadCredential.TEXT):
             self._refuse(failure(BadCredential.CODE, reason))
         else:
-            self._refuse(structs.replace(_UNREACHABLE, hint=reason))
+            self._refuse(structs.replace(self._link.unreachable, hint=reason))
 
     def set_protocol(self, near: Splice | ResumableStream) -> None:
         """The stream to the daemon is open."""

@@ -89,6 +89,8 @@ class Connection:
     ) -> None:
         self.timeout_seconds = timeout_seconds
         self.address = address
+        #: what errors call the daemon
+        self.daemon = "slurm controller"
         self._unanswered = 0
         #: The daemon's Hello, once its first answer has come.
         self.peer: Hello | None = None
@@ -207,7 +209,7 @@ class Connection:
         """
         if not self._unanswered and not self.is_fresh() and not self.is_quiet():
             raise ConnectionLost(
-                "Unable to contact slurm controller (send failure)",
+                f"Unable to contact {self.daemon} (send failure)",
                 code="SLURMCTLD_COMMUNICATIONS_SEND_ERROR",
                 hint="the daemon closed the connection while nothing was asked; nothing was sent",
             )
@@ -228,7 +230,7 @@ class Connection:
             # the daemon may have sent a reason before it closed
             self._raise_refusal()
             raise ConnectionLost(
-                "Unable to contact slurm controller (send failure)",
+                f"Unable to contact {self.daemon} (send failure)",
                 code="SLURMCTLD_COMMUNICATIONS_SEND_ERROR",
                 hint=error.strerror or "",
             ) from error
@@ -281,12 +283,19 @@ class Connection:
         except TimeoutError as error:
             raise _timed_out() from error
         except OSError as error:
-            raise _closed(error.strerror or "") from error
+            raise self._closed(error.strerror or "") from error
         if not data:
-            raise _closed("the daemon closed the connection")
+            raise self._closed("the daemon closed the connection")
         if len(data) == self._piece:
             self._piece = _RECEIVE_MORE_BYTES
         return data
+
+    def _closed(self, hint: str) -> ConnectionLost:
+        return ConnectionLost(
+            f"Unable to contact {self.daemon} (receive failure)",
+            code="SLURMCTLD_COMMUNICATIONS_RECEIVE_ERROR",
+            hint=hint,
+        )
 
     def _set_timeout(self, seconds: float | None) -> None:
         """Set the socket's timeout. A slightly longer one is kept, as setting it is a system call."""
@@ -609,14 +618,6 @@ def _body(decoder: Decoder[T], response: Response) -> T:
 
 def _timed_out() -> CallTimeout:
     return CallTimeout("Socket timed out on send/recv operation", code="SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT")
-
-
-def _closed(hint: str) -> ConnectionLost:
-    return ConnectionLost(
-        "Unable to contact slurm controller (receive failure)",
-        code="SLURMCTLD_COMMUNICATIONS_RECEIVE_ERROR",
-        hint=hint,
-    )
 
 
 def _not_understood(error: Exception) -> ClientError:

@@ -19,6 +19,7 @@ from spritz import SLURM_VERSION
 from spritz.client.aio import PersistentChannel
 from spritz.client.errors import ClientError
 from spritz.client.handling import DEFERRED, Deferred
+from spritz.client.leader import DATABASE_SECONDS, watch_leader
 from spritz.client.locate import DatabaseConfig
 from spritz.controller.api.fairshare import counted_tres
 from spritz.controller.events import decode_group
@@ -39,6 +40,7 @@ from spritz.model.commands.job import Done
 from spritz.model.events.job import JobQueued
 from spritz.model.limits.records import AskPolicy, ChangePolicy, SetPolicy
 from spritz.model.stored import FORMAT
+from spritz.runtime.tasks import Supervisor
 from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
@@ -167,8 +169,14 @@ class Outbox:
             clock=context.clock,
             ceiling_seconds=0.25,
             secure=context.machines.secure_database() if context.machines is not None else None,
+            each=bool(self._database.backup_host),
         )
-        async with link:
+        async with link, Supervisor() as tasks:
+            if self._database.backup_host:
+                watch = watch_leader(
+                    link, context.clock, context.log, seconds=DATABASE_SECONDS, event="slurmdbd.silent"
+                )
+                tasks.spawn(watch, name="outbox.watch")
             while True:
                 channel = await link.channel()
                 try:

@@ -42,6 +42,7 @@ def connected(context: Context) -> tuple[Connection, str]:
             except ClientError as error:
                 problem = error
             else:
+                connection.daemon = "slurmdbd"
                 return connection, config.cluster_name
         if remote is not None and problem is not None and problem.code != "SLURM_COMMUNICATIONS_CONNECTION_ERROR":
             raise problem
