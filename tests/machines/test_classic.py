@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import struct
 from collections.abc import Iterator
@@ -78,7 +79,18 @@ def test_a_node_and_a_login_host_without_files(site: Lan) -> None:
     gamma.out("slurmd", "--conf-server", f"alpha:{PORT}")
     eve.out("sackd", "--conf-server", f"alpha:{PORT}")
     assert eve.out("srun", "-w", "gamma", "hostname") == "gamma\n"
-    assert (gamma.own / "lib/conf/slurm.conf").read_text() == Path(conf(site)).read_text()
+    fetched = gamma.own / "lib/conf/slurm.conf"
+    assert fetched.read_text() == Path(conf(site)).read_text()
+    # Started again without the option, it still follows the controller's files, and not those in /run/slurm/conf.
+    pid = int((gamma.own / "slurmd.pid").read_text())
+    os.kill(pid, signal.SIGTERM)
+    eventually(lambda: not Path(f"/proc/{pid}").exists(), "it has ended")
+    assert "using the configuration fetched before" in gamma.run("slurmd").stderr
+    text = Path(conf(site)).read_text()
+    for changed in (text + "# changed\n", text):
+        Path(conf(site)).write_text(changed)
+        site.machines["alpha"].out("scontrol", "reconfigure", SLURM_CONF=conf(site))
+        eventually(lambda: fetched.read_text() == changed, "it has the change")  # noqa: B023
 
 
 def test_hardware_that_does_not_match_is_told(site: Lan) -> None:
@@ -166,6 +178,7 @@ def test_controllers_are_found_by_dns(tmp_path: Path, monkeypatch: pytest.Monkey
         server.bind(("127.0.0.1", 0))
 
         def answer() -> None:
+            server.recvfrom(4096)  # lost, and asked again
             query, peer = server.recvfrom(4096)
             header = query[:2] + struct.pack("!HHHHH", 0x8180, 1, 1, 0, 0)
             server.sendto(header + query[12:] + _dns_answer(PORT), peer)
@@ -173,10 +186,13 @@ def test_controllers_are_found_by_dns(tmp_path: Path, monkeypatch: pytest.Monkey
         thread = Thread(target=answer)
         thread.start()
         monkeypatch.setattr(srv, "PORT", server.getsockname()[1])
+        monkeypatch.setattr(srv, "_TIMEOUT_SECONDS", 0.2)
         resolv = tmp_path / "resolv.conf"
         resolv.write_text("search example\nnameserver 127.0.0.1\n")
         assert srv.service_servers("_slurmctld._tcp", str(resolv)) == [("alpha", PORT)]
         thread.join()
+        with pytest.raises(srv.NoService, match=r"_slurmctld\._tcp\.example at 127\.0\.0\.1: timed out"):
+            srv.service_servers("_slurmctld._tcp", str(resolv))
 
 
 def test_what_is_no_dns_answer_is_none() -> None:

@@ -17,7 +17,7 @@ from spritz.client.joining import fetch, lend_keys, parse_address, write_configu
 from spritz.client.locate import RUN_DIRECTORY, find_slurm_conf, state_home
 from spritz.client.membership import KEY_FILE, Membership, find_membership
 from spritz.installed import prefix
-from spritz.runtime.srv import service_servers
+from spritz.runtime.srv import NoService, service_servers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,24 +48,31 @@ def publish(directory: str) -> None:
 def configuration(config_file: str, conf_server: str, role: str, now: float) -> tuple[str, Membership | None, bool]:
     """Path of slurm.conf for a daemon, its keys, and whether the controller sends it. Raises ClientError.
 
-    Order: the named file, the named servers, a file in the usual places, servers found by DNS SRV.
+    Order: the named file, the named servers, a file in the usual places, servers found by DNS SRV. A file that was
+    fetched before is none of the usual ones: it is fetched again.
     """
     if not conf_server and not config_file:
+        problem = ClientError("Could not establish a configuration source", code="ESLURM_CONFIG_NOT_FOUND")
         try:
             config_file = find_slurm_conf()
-        except ClientError:
-            conf_server = ",".join(f"{host}:{port}" for host, port in service_servers("_slurmctld._tcp"))
-            if not conf_server:
-                raise
+            if os.path.realpath(config_file) == os.path.realpath(_kept_path()):
+                config_file = ""
+        except ClientError as error:
+            problem = error
+        if not config_file:
+            try:
+                conf_server = ",".join(f"{host}:{port}" for host, port in service_servers("_slurmctld._tcp"))
+            except NoService as absent:
+                problem.hint = "; DNS: ".join(filter(None, (problem.hint, str(absent))))
+                return _kept(problem)
     if config_file and not conf_server:
         path = os.path.abspath(config_file)
         membership = find_membership(path)
         return path, membership, membership is not None and membership.joined is not None
     servers = [parse_address(text.strip()) for text in conf_server.split(",")]
-    directory = os.path.join(state_directory(), "conf")
-    lend_keys(directory, ("/etc/slurm", os.path.join(prefix(), "etc/slurm"), os.path.join(prefix(), "etc")))
-    path = os.path.join(directory, "slurm.conf")
-    membership = find_membership(path)
+    path = _kept_path()
+    directory = os.path.dirname(path)
+    membership = _lent(directory)
     if membership is None:
         raise ClientError(
             f"--conf-server {conf_server}: this machine has no key of the cluster",
@@ -76,9 +83,29 @@ def configuration(config_file: str, conf_server: str, role: str, now: float) -> 
         _, files = fetch(membership, servers, role, now)
         write_configuration(directory, files)
     except ClientError as error:
-        if not os.path.exists(path):
-            raise
-        sys.stderr.write(f"error: {error.message}: {error.hint}; using the configuration fetched before, {path}\n")
+        return _kept(error)
+    publish(directory)
+    return path, membership, True
+
+
+def _kept_path() -> str:
+    return os.path.join(state_directory(), "conf/slurm.conf")
+
+
+def _lent(directory: str) -> Membership | None:
+    """The membership by the key of /etc/slurm, in the directory of fetched files. Raises ClientError."""
+    lend_keys(directory, ("/etc/slurm", os.path.join(prefix(), "etc/slurm"), os.path.join(prefix(), "etc")))
+    return find_membership(os.path.join(directory, "slurm.conf"))
+
+
+def _kept(error: ClientError) -> tuple[str, Membership | None, bool]:
+    """The configuration fetched before. Raises `error` where there is none."""
+    path = _kept_path()
+    directory = os.path.dirname(path)
+    membership = _lent(directory) if os.path.exists(path) else None
+    if membership is None:
+        raise error
+    sys.stderr.write(f"error: {error.message}: {error.hint}; using the configuration fetched before, {path}\n")
     publish(directory)
     return path, membership, True
 

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 from spritz.client.configless import configuration, refresh
 from spritz.client.configless import keep as keep_files
 from spritz.client.joining import parse_address
-from spritz.client.locate import find_slurm_conf, locate_controller, read_keys
-from spritz.client.membership import find_membership
+from spritz.client.locate import locate_controller, read_keys
 from spritz.client.munged import munged_of
 from spritz.client.same_machine import is_here, refuse_remote
 from spritz.config.load import load
@@ -115,16 +114,6 @@ class _Ours:
 
 def _configuration(options: Options) -> tuple[str, Membership | None, bool]:
     """Path of slurm.conf, our keys, and whether the controller sends the files. Raises SpritzError."""
-    path = ""
-    if not options.conf_server:
-        try:
-            path = os.path.abspath(options.config_file or find_slurm_conf())
-            if find_membership(path) is None:
-                return path, None, False  # a cluster of one machine imports nothing of what follows
-        except SpritzError:
-            if options.config_file:
-                raise
-
     now = SystemClock().now()
     loaded, membership, fetched = configuration(options.config_file, options.conf_server, "node", now)
     if fetched and membership is not None and not options.conf_server:

@@ -1,6 +1,6 @@
 """Finds a service by DNS SRV records, for which the system's resolver has no function.
 
-Sends one query to each name server of /etc/resolv.conf, over UDP; used by daemons at their start.
+Queries each name server of /etc/resolv.conf over UDP, twice, as a packet may be lost. Used by daemons at their start.
 
 Source: RFC 1035, RFC 2782.
 """
@@ -13,22 +13,33 @@ import struct
 
 _SRV, _INTERNET = 33, 1
 PORT = 53
-_TIMEOUT_SECONDS = 2.0
+_TIMEOUT_SECONDS, _ATTEMPTS = 2.0, 2
 _HEADER = struct.Struct("!HHHHHH")
 
 
+class NoService(Exception):
+    """DNS has no such service, for these reasons."""
+
+
 def service_servers(service: str, path: str = "/etc/resolv.conf") -> list[tuple[str, int]]:
-    """Hosts and ports of `_service._protocol` in the search domains, preferred ones first."""
+    """Hosts and ports of `_service._protocol` in the search domains, preferred ones first. Raises NoService."""
     servers, domains = _configured(path)
-    for domain in domains:
-        for server in servers:
-            try:
-                records = _ask(server, f"{service}.{domain}")
-            except (OSError, ValueError, struct.error, IndexError):
-                continue
-            if records:
-                return records
-    return []
+    problems: dict[str, str] = {}
+    for _ in range(_ATTEMPTS):
+        for domain in domains:
+            for server in servers:
+                name = f"{service}.{domain}"
+                try:
+                    records = _ask(server, name)
+                except (OSError, ValueError, struct.error, IndexError) as error:
+                    problems[f"{name} at {server}"] = getattr(error, "strerror", None) or str(error)
+                    continue
+                if records:
+                    return records
+                problems[f"{name} at {server}"] = "no record"
+    if not problems:
+        raise NoService(f"{service}: no name server or no domain in {path}")
+    raise NoService("; ".join(f"{where}: {why}" for where, why in problems.items()))
 
 
 def _configured(path: str) -> tuple[list[str], list[str]]:
