@@ -54,7 +54,7 @@ def test_munge_vouches_for_users(people: dict[str, Person]) -> None:
         for daemon, what in ((on_alpha, "alpha: Munge decode failed"), (on_beta, "Munge encode failed")):
             daemon.terminate()
             daemon.wait()
-            refused = beta.run("sbatch", "--wrap", "true", user=alice, **conf)
+            refused = beta.run("sbatch", "--wrap", "true", user=alice, SLURM_CONF=conf["SLURM_CONF"])
             assert f"Batch job submission failed: Protocol authentication error: {what}: " in refused.stderr
             assert "/run/munge.socket" in refused.stderr
         assert "credential.not_made error='Munge encode failed" in (lan.root / "beta/slurmd.log").read_text()
