@@ -131,6 +131,8 @@ def test_processes_that_cannot_be_killed_drain_the_node_and_end_the_job(
     wait_until(lambda: cluster.node("n1").node.reason, "the node is drained")
     node = cluster.node("n1").node
     assert (node.reason, bool(node.flags & NodeFlag.DRAIN)) == (f"Kill task failed, job {number}", True)
+    assert f"node.trouble node=n1 reason='{node.reason}' drained=True" in cluster.controller_log()
+    assert f"step.unkillable label={number}.batch node=n1 processes=" in cluster.node_log()
     wait_until(lambda: told.exists() and told.read_text(), "the site's program has run")
     assert told.read_text() == f"{number} batch n1\n"
     # They can be killed again: nothing is left, and the node serves when it is resumed.

@@ -7,6 +7,7 @@ import pty
 import select
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -44,6 +45,22 @@ def test_the_worst_status_counts_and_failures_are_named(cluster: Cluster) -> Non
 def test_a_killed_task_is_told_by_its_signal(cluster: Cluster) -> None:
     done = run(cluster, "srun", "sh", "-c", "kill -SEGV $$")
     assert (done.returncode, lines(done.stderr)) == (139, ["srun: error: n1: task 0: Segmentation fault"])
+
+
+@pytest.mark.slow
+def test_a_step_that_runs_out_of_memory_says_so_and_its_job_is_out_of_memory() -> None:
+    eater = "keep = b'x' * (300 << 20)\nimport time; time.sleep(100)"
+    cluster = Cluster(nodes=1, extra="SelectTypeParameters=CR_CPU_Memory\nJobAcctGatherParams=OverMemoryKill")
+    try:
+        cluster.start()
+        done = run(cluster, "srun", "--mem=60", "-J", "eater", sys.executable, "-c", eater)
+        assert done.returncode == 1
+        assert b"error: Detected 1 oom_kill event in StepId=" in done.stderr
+        assert b"srun: error: n1: task 0: Out Of Memory\n" in done.stderr
+        listed = run(cluster, "squeue", "-h", "-t", "all", "-n", "eater", "-o", "%T %r")
+        assert listed.stdout == b"OUT_OF_MEMORY OutOfMemory\n"
+    finally:
+        cluster.close()
 
 
 def test_standard_input_reaches_all_one_or_none(cluster: Cluster) -> None:

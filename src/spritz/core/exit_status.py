@@ -5,6 +5,9 @@ Source: sacct(1) DerivedExitCode: the highest exit code of all steps; srun(1) EX
 
 from __future__ import annotations
 
+#: Slurm shows the end of a job that was killed for memory as `0:125`
+OOM_STATUS = 125
+
 
 def signal_of(status: int) -> int:
     """The signal that ended the process, or 0."""

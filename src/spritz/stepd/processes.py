@@ -107,6 +107,17 @@ def lives(pid: int) -> bool:
         return False
 
 
+def described(pid: int) -> str:
+    """Process id, name and state, as `123 cat D`; "" if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            before, _, after = file.read().rpartition(b")")
+    except OSError:
+        return ""
+    name = before.partition(b"(")[2].decode(errors="replace")
+    return f"{pid} {name} {after.split()[0].decode()}"
+
+
 def marked(marker: bytes) -> list[int]:
     """All processes that have `marker` (`NAME=value`) in the environment they were started with.
 

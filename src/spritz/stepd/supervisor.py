@@ -107,6 +107,7 @@ class Supervisor:
         self._complaint = ""
         self._started_at = 0.0
         self._oom = False
+        self._oom_kills = 0
         self._launch_error = ""
         self._error_kind = ""
         self._ending_since = 0.0
@@ -382,10 +383,11 @@ class Supervisor:
 
     def _task_ended(self, task: Task, status: int) -> None:
         task.status = status
-        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-            self._look_for_oom_kill()
-            if self._oom:
-                task.flags |= protocol.EXIT_OOM
+        # The kernel may have killed a child of the task, which goes on, or ends as it likes.
+        oom_kills = self._new_oom_kills()
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        if oom_kills or (killed and self._oom):
+            task.flags |= protocol.EXIT_OOM
         for pump in task.pumps:
             pump.drain()
         if task.input is not None:
@@ -393,9 +395,13 @@ class Supervisor:
         self._run_epilogs(task)
         self._clients.ended(task)
 
-    def _look_for_oom_kill(self) -> None:
-        if self._memory is not None and self._memory.kills():
-            self._oom = True
+    def _new_oom_kills(self) -> int:
+        """Processes killed for memory since the last call."""
+        if self._memory is None:
+            return 0
+        before, self._oom_kills = self._oom_kills, self._memory.kills()
+        self._oom = self._oom or bool(self._oom_kills)
+        return self._oom_kills - before
 
     @property
     def _watched_bytes(self) -> int:
@@ -483,6 +489,13 @@ class Supervisor:
         Source: slurm.conf(5) UnkillableStepProgram, UnkillableStepTimeout.
         """
         self._error_kind = self._error_kind or "unkillable"
+        left = ", ".join(filter(None, map(processes.described, self._below())))
+        # Standard error is the daemon's log.
+        sys.stderr.write(
+            f'slurmstepd: error: step.unkillable label={self.spec.label} node={self.spec.node} processes="{left}" '
+            f'detail="not gone {self.spec.unkillable_seconds} s after SIGKILL (UnkillableStepTimeout)"\n'
+        )
+        sys.stderr.flush()
         program = os.fsencode(self.spec.unkillable_program)
         if not program or os.fork():
             return

@@ -74,6 +74,15 @@ def test_ends_are_worded_as_slurm_words_them() -> None:
     assert describe(255 << 8) == "Exited with exit code 255"
 
 
+@pytest.mark.parametrize("status", [9, 0, 7 << 8])
+def test_out_of_memory_counts_as_exit_code_1_however_the_task_went_on(status: int) -> None:
+    """22.05 does so for a task that was killed, and for a shell whose child was."""
+    ends, said = endings()
+    ends.note("n1", 0, status, protocol.EXIT_OOM)
+    ends.flush()
+    assert (ends.out_of_memory, ends.exit_status(), said) == (True, 1, ["n1: task 0: Out Of Memory"])
+
+
 def test_an_end_is_noted_once_and_its_message_once_if_asked() -> None:
     ends, said = endings(once=True)
     ends.note("n1", 0, 256, 0)

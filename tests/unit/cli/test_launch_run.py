@@ -391,6 +391,27 @@ def test_ctrl_c_tells_the_states_first_and_ends_the_step_the_second_time(bench: 
     ]
 
 
+def test_a_step_that_does_not_end_after_ctrl_c_has_not_succeeded(
+    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its processes cannot be killed: srun leaves, with the status of tasks that were killed."""
+    monkeypatch.setattr("spritz.cli.launch.run._ABORT_MARGIN_SECONDS", 0)
+    made = bench(2)
+    signals = StepSignals(made.run)
+
+    def script() -> None:
+        one = made.supervisor(0)
+        until(lambda: bool(made.run.endings.states))
+        for _ in range(2):
+            made.reactor.after(0, lambda: signals(signal.SIGINT))
+        one.output(0, b"wake\n")
+        until(lambda: "Timed out" in made.said.getvalue())
+        one.socket.close()
+
+    assert made.play(script) == 137
+    assert made.errors[-1] == "srun: error: Timed out waiting for job step to complete"
+
+
 def test_a_user_signal_goes_to_the_tasks(bench: Callable[..., Bench]) -> None:
     made = bench(1)
     signals = StepSignals(made.run)

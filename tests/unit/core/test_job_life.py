@@ -233,6 +233,11 @@ def test_an_allocation_without_script_ends_when_its_command_gives_it_back(world:
     world.gone(job_id)
     assert world.refused(FinishAllocation(job_id=job_id), ALICE) == "ESLURM_ALREADY_DONE"
     assert world.refused(FinishAllocation(job_id=99), ALICE) == "ESLURM_INVALID_JOB_ID"
+    job_id = world.submit(batch=False, interactive=True)
+    world.start(job_id)
+    world.ok(FinishAllocation(job_id=job_id, exit_status=1 << 8, out_of_memory=True), ALICE)
+    job = world.job(job_id)
+    assert (job.state, job.exit_status, job.reason) == (JobState.OUT_OF_MEMORY, 125, Reason.OUT_OF_MEMORY)
 
 
 def test_another_user_may_not_end_an_allocation(world: World) -> None:

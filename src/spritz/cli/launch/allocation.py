@@ -248,9 +248,10 @@ def _immediate_seconds(request: SubmitJob | SubmitHetJob) -> int | None:
     return None if leader.immediate_seconds is None else max(leader.immediate_seconds, 1)
 
 
-def give_back(controller: Controller, job_id: int, exit_status: int) -> None:
+def give_back(controller: Controller, job_id: int, exit_status: int, *, out_of_memory: bool = False) -> None:
     """Complete the job. Waits for a controller that does not answer: until then, the nodes stay allocated."""
     try:
-        controller.call(FinishAllocation(job_id=job_id, exit_status=exit_status), Done, patience=PATIENCE_SECONDS)
+        finished = FinishAllocation(job_id=job_id, exit_status=exit_status, out_of_memory=out_of_memory)
+        controller.call(finished, Done, patience=PATIENCE_SECONDS)
     except RemoteError:
         return  # the job has ended already: cancelled, or out of time

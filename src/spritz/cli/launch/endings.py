@@ -38,6 +38,8 @@ class Endings:
         self.worst = 0
         self.ended = 0
         self.first_abnormal = False
+        #: a task, or a process of its own, was killed for memory
+        self.out_of_memory = False
         #: srun itself ended the tasks: do not report ends by signal
         self.interrupted = False
         #: another part reports the ends of tasks
@@ -65,9 +67,12 @@ class Endings:
             self.states.setdefault(task, RUNNING)
 
     def note(self, node: str, task: int, status: int, flags: int) -> None:
-        """Note that a task has ended with this wait status."""
+        """Note that a task has ended with this wait status. Out of memory counts as exit code 1, as in Slurm."""
         if self.states.get(task, RUNNING) is not RUNNING:
             return
+        if flags & protocol.EXIT_OOM:
+            self.out_of_memory = True
+            status = 1 << 8
         self.ended += 1
         self.states[task] = ABNORMAL if status else EXITED
         self.first_abnormal = self.first_abnormal or bool(status)
@@ -78,14 +83,14 @@ class Endings:
         elif not self.worst & 0x7F:
             self.worst = max(self.worst, status)
 
-    def not_started(self, tasks: tuple[int, ...]) -> None:
-        """Note that these tasks will never run. They count as ended with exit code 1; no message is printed."""
+    def give_up(self, tasks: tuple[int, ...], status: int) -> None:
+        """Count tasks whose end will not be reported as ended with this wait status. Prints no message about them."""
         for task in tasks:
             if self.states.get(task, RUNNING) is RUNNING:
                 self.ended += 1
                 self.states[task] = ABNORMAL
                 self.first_abnormal = True
-                self.worst = self.worst or 1 << 8
+                self.worst = self.worst or status
 
     def flush(self) -> None:
         """Print messages that were held back so that tasks of a node with the same status share a line."""

@@ -488,7 +488,7 @@ class StepRun:
             error = self._launch_error(self.owners[rank], name)
             self.context.error(f"Task launch for {self.name} failed on node {name}{error and f': {error}'}")
             why = why or error
-            self.endings.not_started(node.task_ids)
+            self.endings.give_up(node.task_ids, 1 << 8)
             self._nodes_left.discard(rank)
         self._expected -= len(missing)
         self.context.error(f"Application launch failed: {why or 'Job step not running'}")
@@ -502,6 +502,8 @@ class StepRun:
     def _timed_out(self) -> None:
         if self._nodes_left:
             self.context.error("Timed out waiting for job step to complete")
+            for rank in self._nodes_left:
+                self.endings.give_up(self.step.nodes[rank].task_ids, 9)
             self.reactor.stop()
 
     def _output_lost(self, error: OSError) -> None:

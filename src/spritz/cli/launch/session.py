@@ -60,6 +60,7 @@ class Session:
         self.interrupts = Interrupts(self.reactor, lambda number: None)
         #: the user pressed Ctrl-C twice: cancel the job too, if it was submitted for the step
         self._aborted = False
+        self._out_of_memory = False
         self._job_id = 0
         #: (job id, node) -> why the step could not be started there
         self._launch_errors: dict[tuple[int, str], str] = {}
@@ -204,7 +205,8 @@ class Session:
             if self._aborted:
                 allocation.cancel(self.controller, job_id)
             else:
-                allocation.give_back(self.controller, job_id, status << 8 if status < 128 else status - 128)
+                ended = status << 8 if status < 128 else status - 128
+                allocation.give_back(self.controller, job_id, ended, out_of_memory=self._out_of_memory)
         return status
 
     def granted(self, granted: AllocationGranted) -> None:
@@ -290,6 +292,7 @@ class Session:
             return run.run()
         finally:
             self._aborted = signals.forced > 0
+            self._out_of_memory = run.endings.out_of_memory
             if failed := self._run_site_program("epilog", self.settings.epilog, job_id):
                 context.error(f"srun epilog failed status={failed}")
 

@@ -44,6 +44,8 @@ class Reports:
         """Decide now; acknowledged once durable, so that a report whose answer is lost is sent again."""
         self._need_daemon(call, getattr(report, "node", "") or getattr(report, "name", ""))
         self._context.nodes.heard(call.channel)
+        if isinstance(report, NodeTrouble):
+            self._context.log.error("node.trouble", node=report.name, reason=report.reason, drained=report.drain)
         self._context.writer.handle(report, SYSTEM, call.reply)
         return DEFERRED
 

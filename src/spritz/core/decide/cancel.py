@@ -21,6 +21,7 @@ from spritz.core.decide.dependency import tasks_are_over
 from spritz.core.decide.ending import end_job, node_gone
 from spritz.core.decision import DecisionContext, Refused
 from spritz.core.effects import SignalOn
+from spritz.core.exit_status import OOM_STATUS
 from spritz.core.pending import terminate_step
 from spritz.model.commands.job import CancelOutcome, CancelResult, Done
 from spritz.model.events.job import ArrayTasksCancelled, JobUpdated
@@ -298,6 +299,8 @@ def finish_allocation(context: DecisionContext, command: FinishAllocation) -> Do
     elif job.preempt_action and job.spec.external:
         # It has heard its warning, and left before its grace was over.
         preempt.finish(context, job, command.exit_status or None, gone)
+    elif command.out_of_memory:
+        end_job(context, job, JobState.OUT_OF_MEMORY, Reason.OUT_OF_MEMORY, exit_status=OOM_STATUS, gone=gone)
     elif command.exit_status:
         end_job(context, job, JobState.FAILED, Reason.NON_ZERO_EXIT_CODE, exit_status=command.exit_status, gone=gone)
     else:

@@ -19,7 +19,7 @@ from spritz.core.decide.ending import (
 )
 from spritz.core.decide.node_failure import fail_job_on_node
 from spritz.core.decide.preempt import finish
-from spritz.core.exit_status import exit_code_of, signal_of, worse
+from spritz.core.exit_status import OOM_STATUS, exit_code_of, signal_of, worse
 from spritz.core.flags import COMPLETING
 from spritz.model.commands.job import Done
 from spritz.model.events.step import StepEnded, StepLaunched, StepNodeEnded
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from spritz.model.step import Step
 
 DONE = Done()
-
-#: Slurm shows the end of a job that was killed for memory as `0:125`
-OOM_STATUS = 125
 
 #: kinds of launch failure that are the node's fault, so that the job may run elsewhere
 NODE_FAULTS = frozenset({"", "prolog", "node", "credential", "spool", "supervisor", "refused"})

@@ -160,10 +160,11 @@ class NotifyJob(Struct, frozen=True, kw_only=True):
 
 
 class FinishAllocation(Struct, frozen=True, kw_only=True):
-    """salloc or srun releases its allocation. Reply: `Done`."""
+    """salloc or srun releases its allocation. `out_of_memory`: srun's step ended so. Reply: `Done`."""
 
     job_id: int
     exit_status: int = 0
+    out_of_memory: bool = False
 
 
 class Done(Struct, frozen=True, kw_only=True):
