@@ -33,6 +33,8 @@ def main(words: list[str]) -> int:
         if not os.path.exists(os.path.join(WANTED, unit)):
             os.symlink(os.path.join(UNITS, unit), os.path.join(WANTED, unit))
         return start(unit) if "--now" in words else 0
+    if verb == "start":
+        return start(unit)
     if verb == "restart":
         stop(unit)
         return start(unit)

@@ -27,8 +27,12 @@ class Systemd:
 
     def join(self, *words: str) -> subprocess.CompletedProcess[str]:
         """`spritz join --systemd`."""
-        where = ("--systemd", "--unit-directory", str(self.units))
-        return self.machine.run("spritz", "join", *words, *where, user="root", timeout=60.0, stdin=None, **self.environ)
+        return self.command("join", "--systemd", *words)
+
+    def command(self, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
+        """`spritz join`, with this systemd's units."""
+        where = ("--unit-directory", str(self.units))
+        return self.machine.run("spritz", verb, *words, *where, user="root", timeout=60.0, stdin=None, **self.environ)
 
     def boot(self) -> None:
         """Power off, and on again."""

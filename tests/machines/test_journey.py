@@ -27,6 +27,7 @@ def test_up_prints_one_line_that_joins_another_machine(lan: Lan, alpha: Machine)
     assert alpha.out("srun", "-w", "zeta", "hostname") == "zeta\n"
     assert zeta.out("srun", "-w", "alpha", "hostname") == "alpha\n"
     zeta.out("spritz", "down")
+    assert f"listens on {alpha.address}" in alpha.run("spritz", "up", "--listen", "10.9.9.9").stderr
 
 
 def test_commands_work_on_every_machine(alpha: Machine, beta: Machine, gamma: Machine) -> None:
@@ -165,11 +166,13 @@ def test_a_revoked_machine_is_out(lan: Lan, alpha: Machine) -> None:
 
 @pytest.mark.slow
 def test_a_revoked_node_is_down_at_once(lan: Lan, alpha: Machine) -> None:
-    joined(alpha, lan.machine("iota"))
+    iota = joined(alpha, lan.machine("iota"))
     assert "idle" in alpha.out("sinfo", "-hN", "-n", "iota", "-o", "%T")
     alpha.out("spritz", "token", "revoke", "--host", "iota")
     assert alpha.out("sinfo", "-hN", "-n", "iota", "-o", "%T").strip() == "down*"
     assert "Reason=Certificate of iota revoked" in alpha.out("scontrol", "show", "node", "iota")
+    iota.out("spritz", "down")
+    assert "machine iota was revoked; to let it join again: spritz token" in iota.run("spritz", "join").stderr
 
 
 @pytest.mark.slow

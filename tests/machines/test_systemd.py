@@ -27,6 +27,15 @@ def test_a_daemon_that_join_started_is_left_to_systemd(lan: Lan, alpha: Machine)
     assert "alpha" in machine.out("sinfo", "-hN", "-o", "%N")
     # And once more: there is one daemon, the unit's.
     assert systemd.join().returncode == 0
+    _one_daemon(systemd)
+    # Nor does joining without --systemd start another, which would keep the unit from starting.
+    machine.out("spritz", "down")
+    assert systemd.command("join").returncode == 0
+    _one_daemon(systemd)
+
+
+def _one_daemon(systemd: Systemd) -> None:
+    machine = systemd.machine
     sackds = [pid for pid in machine.processes() if b"spritz.sack.main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     assert sackds == [systemd.pid(LOGIN_UNIT)]
 

@@ -105,7 +105,7 @@ def _kept(error: ClientError) -> tuple[str, Membership | None, bool]:
     membership = _lent(directory) if os.path.exists(path) else None
     if membership is None:
         raise error
-    sys.stderr.write(f"error: {error.message}: {error.hint}; using the configuration fetched before, {path}\n")
+    sys.stderr.write(f"error: {_reason(error)}; using the configuration fetched before, {path}\n")
     publish(directory)
     return path, membership, True
 
@@ -121,7 +121,11 @@ def refresh(path: str, membership: Membership, role: str, servers: Sequence[tupl
     try:
         _, files = fetch(membership, servers, role, now)
     except ClientError as error:
-        sys.stderr.write(f"error: {error.message}: {error.hint}\n")
+        sys.stderr.write(f"error: {_reason(error)}\n")
         return False
     keep(path, membership, files)
     return True
+
+
+def _reason(error: ClientError) -> str:
+    return ": ".join(filter(None, (error.message, error.hint)))

@@ -24,7 +24,7 @@ class RemoteHost(ClientError):
             f"{host} is another machine; here is no key of the cluster, or neither slurmd nor sackd runs",
             code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
             hint="`spritz join HOST --token T` makes this machine a member, as does the cluster's slurm.key next to "
-            "slurm.conf; commands then speak to slurmd or sackd of this machine",
+            "slurm.conf; commands then speak to slurmd or sackd of this machine, which `spritz join` starts again",
         )
 
     def naming(self, setting: str) -> RemoteHost:

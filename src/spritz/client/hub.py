@@ -223,7 +223,7 @@ class Hub:
         except (ValidationError, DecodeError, UnicodeDecodeError) as error:
             self._not_understood(machine, stream, error)
         except BadCredential as error:
-            self._not_taken(machine, stream, error.message)
+            self._not_taken(machine, stream, f"{error.message} ({error.hint})" if error.hint else error.message)
         else:
             if request.target == DAEMON:
                 stream.set_protocol(RelayedPipe(user, self._on_pipe))

@@ -165,8 +165,6 @@ class Fields:
         values = value if isinstance(value, tuple) else (value,)
         if honoured is not None and all(str(item).partition("=")[0] in honoured for item in values):
             return
-        if name in status.REQUIRED:
-            return
         if name in status.MOOT:
             message = f"{label} has no effect: {status.MOOT[name]}"
         elif honoured is not None:

@@ -203,9 +203,17 @@ class Machines:
         """Whether the machine's certificate is still accepted."""
         return machine.cluster == self.cluster and machine.host not in self._file.revoked
 
+    def _need_unrevoked(self, machine: Machine | None) -> None:
+        """Raises SpritzError with the way back for a machine that was revoked."""
+        if machine is not None and machine.host in self._file.revoked:
+            raise _denied(
+                f"machine {machine.host} was revoked; to let it join again: spritz token create --host {machine.host}"
+            )
+
     def need_node(self, call: Call, name: str = "") -> None:
         """Raises SpritzError unless the caller is a node daemon on the machine of node `name`."""
         machine = call.machine
+        self._need_unrevoked(machine)
         if machine is None or machine.role != tls.NODE or not self.is_welcome(machine):
             raise _denied("only machines that have joined as nodes may report")
         if not name:
@@ -395,6 +403,7 @@ class Machines:
     def fetch_configuration(self, request: FetchConfiguration, call: Call) -> ConfigurationFiles | Deferred:
         """Parked while the caller already has the current configuration."""
         machine = call.machine
+        self._need_unrevoked(machine)
         if machine is None or not self.is_welcome(machine):
             raise _denied("the configuration is for machines that have joined")
         joined = any(other.host == machine.host for other in self._file.machines)

@@ -22,12 +22,6 @@ def url(tmp_path: Path, text: str) -> str:
     return database_url(load_slurmdbd(str(path))).render_as_string(hide_password=False)
 
 
-def test_what_slurm_requires_is_no_reason_for_a_warning(tmp_path: Path) -> None:
-    path = tmp_path / "slurmdbd.conf"
-    path.write_text("DbdHost=head\nStorageType=accounting_storage/sqlite\n")
-    assert not load_slurmdbd(str(path)).warnings
-
-
 def test_slurms_own_keys_mean_what_they_mean_to_slurm(tmp_path: Path) -> None:
     text = "StorageType=accounting_storage/mysql\nStorageHost=db\nStorageUser=slurm\nStoragePass=a@b/c\n"
     assert url(tmp_path, text) == "mariadb+pymysql://slurm:a%40b%2Fc@db:3306/slurm_acct_db?charset=utf8mb4"

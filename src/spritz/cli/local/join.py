@@ -116,11 +116,14 @@ def run(arguments: Namespace, context: Context) -> int:
     command = _command(paths, membership, arguments.conf)
     if arguments.systemd:
         _install_unit(paths, arguments.unit_directory, joined, command)
-    elif daemons.member(paths, joined.role) is None:
-        _start(command, joined, context)
-    elif not arguments.quiet:
-        context.out(f"Already up: {paths.root}\n")
+    elif daemons.member(paths, joined.role) is not None:
+        if not arguments.quiet:
+            context.out(f"Already up: {paths.root}\n")
         return 0
+    elif unit := _installed_unit(paths, arguments.unit_directory, joined):
+        _systemctl(unit, "start", os.path.basename(unit))
+    else:
+        _start(command, joined, context)
     if joined.role == "node":
         _wait_for_node(paths, joined)
     if not arguments.quiet:
@@ -244,8 +247,8 @@ def _install_unit(paths: ClusterPaths, directory: str, joined: Joined, command: 
     if os.geteuid() != 0:
         raise SpritzError("--systemd is for root: units start daemons of the system")
     what, name = ("node daemon", "slurmd") if joined.role == "node" else ("login daemon", "sackd")
-    unit = f"spritz-{name}.service"
-    path = os.path.join(directory, unit)
+    path = _unit_path(directory, joined)
+    unit = os.path.basename(path)
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write(_UNIT.format(what=what, name=name, command=unit_command([*command, "--systemd"])))
@@ -257,6 +260,20 @@ def _install_unit(paths: ClusterPaths, directory: str, joined: Joined, command: 
     if pid is not None and not daemons.stop(pid):
         raise SpritzError(f"pid {pid} does not stop", hint=f"its log is in {paths.log}")
     _systemctl(path, "enable", "--now", unit if directory == _UNIT_DIRECTORY else path)
+
+
+def _unit_path(directory: str, joined: Joined) -> str:
+    return os.path.join(directory, "spritz-slurmd.service" if joined.role == "node" else "spritz-sackd.service")
+
+
+def _installed_unit(paths: ClusterPaths, directory: str, joined: Joined) -> str:
+    """The unit of this membership's daemon, or "": a daemon started without it would keep the unit from starting."""
+    path = _unit_path(directory, joined)
+    try:
+        with open(path, encoding="utf-8") as file:
+            return path if unit_command([paths.slurm_conf]) in file.read() else ""
+    except FileNotFoundError:
+        return ""
 
 
 def unit_command(words: list[str]) -> str:

@@ -12,6 +12,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from spritz.cli.local.paths import ClusterPaths
+from spritz.client.locate import locate_controller
 from spritz.client.membership import write_private
 from spritz.client.same_machine import is_here
 from spritz.model.errors import SpritzError
@@ -65,6 +66,25 @@ def open_to_machines(paths: ClusterPaths, address: str) -> None:
             _replace(path, changed)
     if not os.path.exists(paths.cluster_key):
         write_private(paths.cluster_key, SystemRandomness().token(_KEY_BYTES))
+
+
+def need_same(paths: ClusterPaths, address: str) -> None:
+    """Raises SpritzError if the cluster is open to machines already, at another address."""
+    if not os.path.exists(paths.cluster_key):
+        return
+    present = locate_controller(paths.slurm_conf).hosts[0]
+    if not _addresses(address) & _addresses(present):
+        raise SpritzError(
+            f"--listen: the cluster in {paths.root} listens on {present}",
+            hint=f"`spritz down`, and write {address} for it in {paths.etc}; machines that have joined must join again",
+        )
+
+
+def _addresses(host: str) -> set[str]:
+    try:
+        return {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
+    except OSError:
+        return {host}
 
 
 def is_own(node: NodeConfig) -> bool:

@@ -83,6 +83,8 @@ def run(arguments: Namespace, context: Context) -> int:
             f"the cluster in {paths.root} is running for this machine alone",
             hint="stop it with `spritz down`, then `spritz up --listen`",
         )
+    if arguments.listen:
+        network.need_same(paths, arguments.listen)
     if all(alive.values()):
         return _extend(paths, shape, alive, arguments, context)
     _create(paths)

@@ -241,9 +241,6 @@ HONOURED: dict[str, frozenset[str]] = {
     "gres.conf.AutoDetect": frozenset({"off", "nvml", "nvidia"}),
 }
 
-#: Keys of `MOOT` that cause no warning, since Slurm requires them.
-REQUIRED = frozenset({"slurmdbd.conf.DbdHost"})
-
 #: Key -> what Spritz does instead, for the warning about the key.
 MOOT: dict[str, str] = {
     "oci.conf.SrunArgs": "scrun is not built",

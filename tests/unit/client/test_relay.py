@@ -1,0 +1,33 @@
+"""What a command on another machine hears from its daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from types import SimpleNamespace
+
+from spritz.client.mux import MuxStream
+from spritz.client.relay import _Caller
+
+from .test_mux import pair, turns
+
+
+def test_a_command_is_told_why_its_user_is_refused() -> None:
+    async def run() -> bytes:
+        opened: list[MuxStream] = []
+        to_daemon, _daemon, _wire = pair(opened)
+        relay, link = (
+            SimpleNamespace(sealed=lambda uid, gid: b"credential"),
+            SimpleNamespace(_mux=to_daemon, sealing=None),
+        )
+        command, accepted = socket.socketpair()
+        with command:
+            await asyncio.get_running_loop().create_unix_connection(lambda: _Caller(relay, link), sock=accepted)  # type: ignore[arg-type]  # stand-ins
+            await turns()
+            opened[0].refuse("Protocol authentication error: expired credential: 900 s ago")
+            await turns()
+            command.setblocking(False)
+            return os.read(command.fileno(), 1000)
+
+    assert b"expired credential: 900 s ago" in asyncio.run(run())
