@@ -5,6 +5,7 @@ Map
 `machine`    decisions, as a pure function of orders and events; one Machine per node
 `actions`    instructions of a Machine to its shell
 `agent`      the shell around it: the controller's connection, the spool, supervisors, programs, reports
+`pool`       supervisors: idle and new ones, how many start at once; `supervisors`: the connection to one
 `forwarding` orders forwarded between nodes; `credentials`: verification of the controller's signatures
 `launch/`    pure: a launch message -> `stepd.spec.SupervisorSpec` (environment, files, CPUs, GPUs, credentials)
 `dynamic_node`  finds the node of a daemon that slurm.conf does not name

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -44,8 +45,8 @@ from spritz.node.launch.hooks import hook_variables
 from spritz.node.launch.streams import batch_streams
 from spritz.node.leftovers import end_and_forget, end_containers, leftover_pids, orphans
 from spritz.node.machine import Machine
+from spritz.node.pool import Pool
 from spritz.node.reporter import Reporter
-from spritz.node.supervisors import SupervisorLink
 from spritz.runtime.programs import run_programs
 from spritz.runtime.worker import Worker
 from spritz.stepd import control, processes
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from spritz.node.container import Container
     from spritz.node.launch.build import NodeSetup
     from spritz.node.settings import Hooks, NodeSettings
+    from spritz.node.supervisors import SupervisorLink
     from spritz.node.zygote import Zygote
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
@@ -64,9 +66,8 @@ if TYPE_CHECKING:
 
 #: A step that ends within this time is not reported as started: the report of its end suffices.
 STARTED_DELAY_SECONDS = 0.05
-#: Number of idle supervisors kept for further steps, and for how long.
-IDLE_SUPERVISORS_MAX = 32
-IDLE_SECONDS = 2.0
+#: Seconds after which a result that the controller has not stored is synced to disk.
+SYNC_SECONDS = 1.0
 #: Seconds from the end of a supervisor to the removal of its cgroup.
 SWEEP_SECONDS = 1.0
 #: Seconds for a supervisor to report its step's usage.
@@ -109,7 +110,7 @@ class _NodeHere:
 
 
 class _Starting:
-    """A step whose supervisor is being started. `orders` that come before are passed on once it has begun."""
+    """A step that is to start, until its supervisor reports. `orders` that come before are passed on to that."""
 
     __slots__ = ("action", "orders", "pauses", "put_off")
 
@@ -140,14 +141,22 @@ class Agent:
         self._disk = Worker("job directories")
         self._clock = clock
         self._log = log
+        self._supervisors = Pool(
+            zygote,
+            on_report=self._reported,
+            on_end=self._supervisor_gone,
+            on_dismissed=lambda link: self._sweep_soon(self._nodes[link.node]),
+            on_room=self._start_waiting,
+        )
+        #: supervisors of steps that have not ended
         self._links: dict[tuple[str, RunningStep], SupervisorLink] = {}
-        self._idle: dict[SupervisorLink, asyncio.TimerHandle] = {}
-        #: all connections to supervisors: of a step, idle, or in between
-        self._open: set[SupervisorLink] = set()
-        #: those of `_open` that get no further step
-        self._outdated: set[SupervisorLink] = set()
-        self._sweeps: set[str] = set()
         self._starting: dict[tuple[str, RunningStep], _Starting] = {}
+        #: those of `_starting` that wait until others have started
+        self._waiting: deque[tuple[_NodeHere, _Starting]] = deque()
+        #: steps whose supervisors have written a result that the controller has not stored yet
+        self._written: set[tuple[str, RunningStep]] = set()
+        self._sync_timer: asyncio.TimerHandle | None = None
+        self._sweeps: set[str] = set()
         self.reporter = Reporter(tasks, clock, log, self._acknowledged)
         self._nodes = {name: self._node_here(name, node_settings) for name, node_settings in settings.items()}
         self._carriers: dict[type[Struct], Callable[..., None]] = {
@@ -187,10 +196,7 @@ class Agent:
 
     def renew_supervisors(self) -> None:
         """Give no further step to existing supervisors: new ones must start in the daemon's current state."""
-        self._outdated |= self._open
-        for link, timer in list(self._idle.items()):
-            timer.cancel()
-            self._dismiss(link)
+        self._supervisors.renew()
 
     def know_gpus(self, name: str, gpus: FoundGpus) -> None:
         """Record a node's detected GPUs; running steps keep what they were started with."""
@@ -310,11 +316,13 @@ class Agent:
                 count += 1
                 here.machine.adopt(step.key, step.job)
                 if step.result is not None:
-                    self._carry_out(here, here.machine.noticed_end(step.key, step.result))
+                    self._result_written(here, step.key, step.result)
                     continue
                 connection = spools.connect(step.directory)
                 if connection is not None:
-                    self._link(here, step.key, step.directory, step.task_ids, connection)
+                    node = here.machine.node
+                    link = self._supervisors.connect(node, step.key, step.directory, step.task_ids, connection)
+                    self._links[node, step.key] = link
                 elif (written := spools.read_record(step.directory)) is not None and written.result is not None:
                     self._carry_out(here, here.machine.noticed_end(step.key, written.result))
                 else:
@@ -325,9 +333,7 @@ class Agent:
 
     def release(self) -> None:
         """The daemon ends: close connections to supervisors, which continue."""
-        for link in self._open:
-            link.close()
-        self._open.clear()
+        self._supervisors.release()
         self._links.clear()
         self._zygote.close()
         for directory in {group for here in self._nodes.values() for group in here.setup.cgroups}:
@@ -341,7 +347,15 @@ class Agent:
 
     def _start(self, here: _NodeHere, action: decided.StartSupervisor) -> None:
         starting = self._starting[here.machine.node, action.key] = _Starting(action, self._hooks.start_seconds)
-        self._try(here, starting)
+        self._waiting.append((here, starting))
+        self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        while self._waiting and self._supervisors.has_room:
+            here, starting = self._waiting.popleft()
+            # it may have been cancelled meanwhile
+            if self._starting.get((here.machine.node, starting.action.key)) is starting:
+                self._try(here, starting)
 
     def _try(self, here: _NodeHere, starting: _Starting) -> None:
         """Write the step's spool and start its supervisor."""
@@ -355,7 +369,8 @@ class Agent:
                 user = known.identity
                 here.setup.container.make(known.job_id, known.restart_count, user.uid, user.gid)
             here.spool.create(directory, known)
-            self._supervise(here, key, directory, tuple(task.task_id for task in known.tasks))
+            task_ids = tuple(task.task_id for task in known.tasks)
+            link = self._supervisors.begin(here.machine.node, key, directory, task_ids)
         except (OSError, ValueError, LookupError) as error:
             if isinstance(error, OSError) and error.errno in SCARCE:
                 self._put_off(here, starting, error)
@@ -363,8 +378,9 @@ class Agent:
                 # ValueError, LookupError: names and numbers in the message that contradict each other.
                 self._give_up(here, starting, str(error))
             return
+        self._links[here.machine.node, key] = link
         for order in starting.orders:
-            self._links[here.machine.node, key].order(order)
+            link.order(order)
         if self._log.enabled("debug"):
             self._log.debug("step.launched", job_id=key.job_id, step_id=key.step_id, node=here.machine.node)
 
@@ -402,36 +418,9 @@ class Agent:
         directory = here.spool.directory(key)
         self._tasks.spawn_contained(self._failed_start(here, key, directory, error), name="step.failed")
 
-    def _supervise(self, here: _NodeHere, key: RunningStep, directory: str, task_ids: tuple[int, ...]) -> None:
-        """Give the step to an idle supervisor, or to a new one."""
-        node = here.machine.node
-        while self._idle:
-            link, timer = self._idle.popitem()
-            timer.cancel()
-            link.begin(node, key, directory, task_ids)
-            if not link.closed:
-                self._links[node, key] = link
-                return
-        self._link(here, key, directory, task_ids, self._zygote.launch(directory))
-
     async def _failed_start(self, here: _NodeHere, key: RunningStep, directory: str, error: str) -> None:
         now = self._clock.now()
         self._carry_out(here, here.machine.leftovers_gone(key, now, began=False, tasks=(), error=error))
-
-    def _link(
-        self, here: _NodeHere, key: RunningStep, directory: str, task_ids: tuple[int, ...], connection: object
-    ) -> None:
-        node = here.machine.node
-        link = self._links[node, key] = SupervisorLink(
-            node,
-            key,
-            directory,
-            task_ids,
-            connection,  # type: ignore[arg-type]  # a socket; the module is imported for types only
-            on_report=self._reported,
-            on_end=self._supervisor_gone,
-        )
-        self._open.add(link)
 
     def _order(self, here: _NodeHere, key: RunningStep, order: control.Order) -> None:
         starting = self._starting.get((here.machine.node, key))
@@ -481,12 +470,10 @@ class Agent:
         self.reporter.send(report)
 
     def _remove_spool(self, here: _NodeHere, action: decided.RemoveSpool) -> None:
-        link = self._links.pop((here.machine.node, action.key), None)
-        if link is not None:
-            link.order(control.Forget())
         directory = here.spool.directory(action.key)
         try:
-            if link is not None and link.finished:
+            if (here.machine.node, action.key) in self._written:
+                self._written.discard((here.machine.node, action.key))
                 here.spool.recycle(directory)
             else:
                 here.spool.remove(directory)
@@ -501,39 +488,40 @@ class Agent:
         if isinstance(report, control.NotForked):
             link.finished = True
             self._links.pop((link.node, link.key), None)
-            self._forget_link(link)
             link.close()
+            self._supervisors.forget(link)
             if starting is not None:
                 self._starting[link.node, link.key] = starting
                 self._put_off(here, starting, OSError(report.number, os.strerror(report.number)))
         elif isinstance(report, control.Finished):
-            link.finished = True
-            self._carry_out(here, here.machine.noticed_end(link.key, report.result))
+            self._finished(here, link, report.result)
         elif isinstance(report, control.Measured):
             link.measured(report)
         elif isinstance(report, control.Idle):
-            self._keep_idle(link)
+            self._supervisors.keep(link)
         else:
             loop = asyncio.get_running_loop()
-            loop.call_later(STARTED_DELAY_SECONDS, self._tell_started, link, report.at)
+            loop.call_later(STARTED_DELAY_SECONDS, self._tell_started, link, link.key, report.at)
 
-    def _keep_idle(self, link: SupervisorLink) -> None:
-        """Keep it for another step for a while: starting one in it costs less than a fork."""
-        if len(self._idle) < IDLE_SUPERVISORS_MAX and link not in self._outdated:
-            loop = asyncio.get_running_loop()
-            self._idle[link] = loop.call_later(IDLE_SECONDS, self._dismiss, link)
-        else:
-            self._dismiss(link)
+    def _finished(self, here: _NodeHere, link: SupervisorLink, result: StepFinished) -> None:
+        """The result is in the spool, so the supervisor is free for another step before the controller has it."""
+        link.finished = True
+        self._links.pop((link.node, link.key), None)
+        link.order(control.Forget())
+        self._result_written(here, link.key, result)
 
-    def _forget_link(self, link: SupervisorLink) -> None:
-        self._open.discard(link)
-        self._outdated.discard(link)
+    def _result_written(self, here: _NodeHere, key: RunningStep, result: StepFinished) -> None:
+        self._written.add((here.machine.node, key))
+        if self._sync_timer is None:
+            self._sync_timer = asyncio.get_running_loop().call_later(SYNC_SECONDS, self._sync_results)
+        self._carry_out(here, here.machine.noticed_end(key, result))
 
-    def _dismiss(self, link: SupervisorLink) -> None:
-        self._idle.pop(link, None)
-        self._forget_link(link)
-        link.close()
-        self._sweep_soon(self._nodes[link.node])
+    def _sync_results(self) -> None:
+        """What the controller has not stored must survive a crash of this machine."""
+        self._sync_timer = None
+        if self._written:
+            directories = [self._nodes[node].spool.directory(key) for node, key in self._written]
+            self._tasks.spawn_contained(self._disk.run(spools.sync, directories), name="results.sync")
 
     def _sweep_soon(self, here: _NodeHere) -> None:
         """Remove the cgroups of ending supervisors; once for all that end at about the same time."""
@@ -546,9 +534,9 @@ class Agent:
         self._sweeps.discard(directory)
         cgroup.sweep(directory)
 
-    def _tell_started(self, link: SupervisorLink, started_at: float) -> None:
-        if not link.finished and not link.closed:
-            key = link.key
+    def _tell_started(self, link: SupervisorLink, key: RunningStep, started_at: float) -> None:
+        if link.key is key and not link.finished and not link.closed:
+            self._supervisors.started(link)
             self.reporter.send(
                 StepStarted(
                     node=link.node,
@@ -560,15 +548,12 @@ class Agent:
             )
 
     def _supervisor_gone(self, link: SupervisorLink) -> None:
-        self._forget_link(link)
-        self._starting.pop((link.node, link.key), None)
-        timer = self._idle.pop(link, None)
-        if timer is not None:
-            timer.cancel()
+        self._supervisors.forget(link)
         here = self._nodes[link.node]
         self._sweep_soon(here)
         if link.finished:
             return
+        self._starting.pop((link.node, link.key), None)
         self._links.pop((link.node, link.key), None)
         written = spools.read_record(link.directory)
         if written is not None and written.result is not None:

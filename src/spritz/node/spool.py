@@ -5,6 +5,7 @@ Source: slurm.conf(5) SlurmdSpoolDir.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -243,6 +244,17 @@ def read_record(directory: str) -> record.SpooledStep | None:
         return record.read(f"{directory}/{spec.RECORD}")
     except (OSError, stored.UnsupportedFormat):
         return None
+
+
+def sync(directories: list[str]) -> None:
+    """Write the records of these steps to disk; some may have been forgotten meanwhile. Raises OSError."""
+    for directory in directories:
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(f"{directory}/{spec.RECORD}", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 def give_up(directory: str) -> bool:

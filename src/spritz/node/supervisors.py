@@ -1,4 +1,4 @@
-"""Connections to the supervisors of this daemon's steps: sends orders, receives reports, detects their ends."""
+"""A connection to a supervisor: sends orders, receives reports, detects its end."""
 
 from __future__ import annotations
 
@@ -95,6 +95,7 @@ class SupervisorLink:
 
     def begin(self, node: str, key: RunningStep, directory: str, task_ids: tuple[int, ...]) -> None:
         """Give another step to an idle supervisor. If the supervisor is gone, the link is `closed`."""
+        self.measured(None)  # of the step before: its answer does not come any more
         self.node, self.key, self.directory, self.task_ids = node, key, directory, task_ids
         self.order(control.Begin(directory))
         self.finished = False

@@ -48,7 +48,7 @@ class Notify(msgspec.Struct, frozen=True, tag="notify"):
 
 
 class Forget(msgspec.Struct, frozen=True, tag="forget"):
-    """The controller has the step's result: the supervisor need not keep it any longer."""
+    """The daemon has the step's result, and syncs it to disk if the controller does not store it soon."""
 
 
 class Measure(msgspec.Struct, frozen=True, tag="measure"):
@@ -69,7 +69,7 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
-    """The step is over on this node and its result is in the spool; the supervisor ends soon."""
+    """The step is over on this node and its result is in the spool."""
 
     result: StepFinished
 

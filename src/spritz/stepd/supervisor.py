@@ -47,7 +47,7 @@ _LINGER_SECONDS = 2.0
 #: Seconds between samples of memory without a cgroup limit, far from the limit and near it.
 _WATCH_SECONDS = 1.0
 _WATCH_CLOSELY_SECONDS = 0.1
-#: Seconds after which the result is synced to disk if the controller has not stored it.
+#: Seconds after which the result is synced to disk if the daemon has not taken it.
 _ACKNOWLEDGE_SECONDS = 1.0
 #: Slurm's wait status of a job whose output could not be opened: ESLURMD_IO_ERROR, shown as 0:53.
 _STATUS_IO_ERROR = 53
@@ -278,7 +278,7 @@ class Supervisor:
             pids = tuple(processes.descendants(os.getpid()))
             self._daemon.answer(control.Measured(self._usage.usage(), pids))
         elif isinstance(order, control.Forget):
-            self._forgotten = self._synced = True  # the controller has it: it need not survive a crash of the machine
+            self._forgotten = self._synced = True  # the daemon syncs it, if the controller does not store it soon
             self._maybe_leave()
 
     def _terminate(self, kill_wait_seconds: float) -> None:
@@ -553,7 +553,7 @@ class Supervisor:
             self._clients.finish()
 
     def _sync_result(self) -> None:
-        # An acknowledged result is stored by the controller and removed here; only a waiting one must survive a crash.
+        # A result that the daemon has taken is its own care; only one that waits for it must survive a crash.
         if not self._synced:
             self._synced = True
             os.fsync(self._record)
