@@ -214,6 +214,8 @@ class Supervisor:
         self._stderr_file = self._streams.keep_stderr(self._group.tasks[0])
         if self._complaint:
             self.say(f"error: {self._complaint}")
+        if self.spec.io_address and self.spec.kill_without_client and not self._clients.has_client:
+            raise ClientUnreachable("connect io: the client has gone")  # it would not end tasks that start now
         self._group.start(self._streams, self._mpi_server())
         self._started_at = time.time()
         record.append(self._record, record.pids_entry((os.getpid(), *self._group.pids)))

@@ -129,6 +129,18 @@ def test_a_client_that_vanishes_takes_the_step_with_it(zygote: Zygote, client: C
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
 
 
+def test_a_client_that_vanishes_before_the_tasks_start_takes_the_step_with_it(zygote: Zygote, client: Client) -> None:
+    pipe = zygote.spool.parent / "input"
+    os.mkfifo(pipe)
+    task = TaskSpec(0, ("touch", str(zygote.spool.parent / "ran")), stdin=str(pipe), stdout=spec.CLIENT)
+    running = zygote.launch(tasks=(task,), io_address=client.address, io_key="key", work_dir="/nowhere")
+    client.accept()
+    client.close()
+    pipe.write_bytes(b"")  # the supervisor waits for this in opening its files; then it complains of the directory
+    assert running.result().error_kind == "io"
+    assert not (zygote.spool.parent / "ran").exists()
+
+
 def test_a_client_that_is_not_there_is_an_error_and_nothing_runs(zygote: Zygote, client: Client) -> None:
     client.close()
     running = step(zygote, client, "touch ran")
