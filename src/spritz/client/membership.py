@@ -101,13 +101,22 @@ class SiteCertificates:
         """Certificates of the trusted authorities in PEM. Raises ClientError."""
         return self._read("ca_cert_file")
 
-    def keys(self, role: str) -> Keys:
-        """For the daemon of this role on this machine. Raises ClientError."""
-        certificate, key = _FILES[role]
-        return Keys(self._read(certificate), self._read(key, private=True), self.authorities)
+    def keys(self, machine: Machine, now: float) -> Keys:
+        """For the daemon of this role on this machine. Raises ClientError, also for files that peers would refuse."""
+        certificate, key = _FILES[machine.role]
+        keys = Keys(self._read(certificate), self._read(key, private=True), self.authorities)
+        if why := _cryptography().misfit(keys, machine, now):
+            raise ClientError(
+                f"TLSParameters: {certificate}={self._path(certificate)}: {why}",
+                code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
+            )
+        return keys
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self._directory, self._given.get(key) or f"{key.removesuffix('_file')}.pem")
 
     def _read(self, key: str, *, private: bool = False) -> str:
-        path = os.path.join(self._directory, self._given.get(key) or f"{key.removesuffix('_file')}.pem")
+        path = self._path(key)
         try:
             if private:
                 return _private(path).decode()
@@ -187,7 +196,7 @@ class Membership:
     def keys(self, cluster: str, role: str, now: float) -> Keys:
         """This machine's certificate; with the cluster's key it is issued on the spot. Raises ClientError."""
         if self.site is not None:
-            return self.site.keys(role)
+            return self.site.keys(Machine(cluster, role, self.host), now)
         if self.joined is not None:
             authorities = self.joined.authorities
             # The first authority issues. (If it has changed since, the peer ignores what it does not need.)

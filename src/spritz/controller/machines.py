@@ -215,7 +215,10 @@ class Machines:
         machine = call.machine
         self._need_unrevoked(machine)
         if machine is None or machine.role != tls.NODE or not self.is_welcome(machine):
-            raise _denied("only machines that have joined as nodes may report")
+            says = (
+                "no certificate" if machine is None else f"one for {machine.role} {machine.host} of {machine.cluster}"
+            )
+            raise _denied(f"only machines that have joined as nodes may report; this one shows {says}")
         if not name:
             return
         host = self._host_of(name)

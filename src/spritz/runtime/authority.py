@@ -13,12 +13,18 @@ import hashlib
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import NameOID
 
-from spritz.runtime.tls import Keys, Machine
+from spritz.runtime.tls import LOGIN, NODE, Keys, Machine
 
 #: Validity of a machine's certificate, days; it is renewed after half of that.
 CERTIFICATE_DAYS = 14
@@ -29,6 +35,10 @@ _SKEW = timedelta(minutes=10)
 #: fixed, so that the authority's own certificate is the same on every machine
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _END = datetime(2126, 1, 1, tzinfo=UTC)
+
+
+#: what names cluster, role and host in a certificate's subject
+_SUBJECT = (NameOID.ORGANIZATION_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME, NameOID.COMMON_NAME)
 
 
 class Authority:
@@ -104,6 +114,36 @@ def fingerprint(certificate: str) -> bytes:
 def ends_at(certificate: str) -> float:
     """When a certificate ends, in seconds since the epoch."""
     return x509.load_pem_x509_certificate(certificate.encode()).not_valid_after_utc.timestamp()
+
+
+def misfit(keys: Keys, machine: Machine, now: float) -> str:
+    """Why peers would not take this certificate of another authority for this machine's; "" if they would.
+
+    A `machine.cluster` of "" is any cluster. The host counts where it says whose users and reports come from it.
+    """
+    try:
+        certificate = x509.load_pem_x509_certificate(keys.certificate.encode())
+        key = load_pem_private_key(keys.key.encode(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        return f"not a certificate and its key without a password: {error}"
+    subject = Machine(*(_attribute(certificate, name) for name in _SUBJECT))
+    if certificate.public_key() != key.public_key():
+        return "the key is another certificate's"
+    if now > certificate.not_valid_after_utc.timestamp():
+        return f"the certificate ended at {certificate.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}"
+    if (
+        machine.cluster not in ("", subject.cluster)
+        or machine.role != subject.role
+        or (machine.role in (NODE, LOGIN) and machine.host != subject.host)
+    ):
+        wanted = f"/O={machine.cluster or 'CLUSTER'}/OU={machine.role}/CN={machine.host}"
+        return f"the subject is /O={subject.cluster}/OU={subject.role}/CN={subject.host}, and not {wanted}"
+    return ""
+
+
+def _attribute(certificate: x509.Certificate, name: x509.ObjectIdentifier) -> str:
+    values = certificate.subject.get_attributes_for_oid(name)
+    return str(values[-1].value) if values else ""
 
 
 class Signer:
