@@ -408,11 +408,11 @@ class Channel:
         self.complain("connection.unread", reason=reason)
         self.pipe.abort()
 
-    def complain(self, event: str, *, exception: Exception | None = None, **fields: Any) -> None:
-        """Log a fault of the peer: one line for each peer and minute."""
+    def complain(self, event: str, *, exception: Exception | None = None, sort: str = "", **fields: Any) -> None:
+        """Log a fault of the peer: one line for each peer, sort and minute."""
         now = asyncio.get_running_loop().time()
         peer = peer_of(self.pipe) if self._quota is None else self._quota.peer
-        self._complaints.write(event, peer, now, exception=exception, peer=self.pipe.peer_name, **fields)
+        self._complaints.write(event, peer, now, exception=exception, sort=sort, peer=self.pipe.peer_name, **fields)
 
     def look(self, limits: Limits, now: float) -> None:
         """Called periodically: end the connection if it is idle, or in the middle of a message or unread

@@ -177,9 +177,10 @@ class Hub:
         else:
             stream.refuse(f"machine {host} is not connected")
 
-    def complain(self, peer: str, reason: str) -> None:
-        """Log a refused machine, at a limited rate per peer."""
-        self._complaints.write("machine.refused", peer, asyncio.get_running_loop().time(), peer=peer, reason=reason)
+    def complain(self, peer: str, reason: str, sort: str = "") -> None:
+        """Log a refused machine, at a limited rate per peer and sort."""
+        now = asyncio.get_running_loop().time()
+        self._complaints.write("machine.refused", peer, now, sort=sort, peer=peer, reason=reason)
 
     def _opened(self, machine: Machine, stream: MuxStream, payload: bytes) -> None:
         if self.unseal is not None:
@@ -195,7 +196,7 @@ class Hub:
         except (ValidationError, DecodeError, UnicodeDecodeError) as error:
             self._not_understood(machine, stream, error)
         except BadCredential as error:
-            self._not_taken(machine, stream, error.message)
+            self._not_taken(machine, stream, error.message, error.kind)
         except SpritzError as error:  # of this machine's munged
             self._not_taken(machine, stream, f"{BadCredential.TEXT}: {self._membership.host}: {error.message}")
         else:
@@ -205,8 +206,8 @@ class Hub:
         self.complain(machine.host, f"not a request for a stream: {error}")
         stream.refuse("not understood")
 
-    def _not_taken(self, machine: Machine, stream: MuxStream, reason: str) -> None:
-        self.complain(machine.host, reason)
+    def _not_taken(self, machine: Machine, stream: MuxStream, reason: str, kind: str = "") -> None:
+        self.complain(machine.host, reason, kind)
         stream.refuse(reason)
 
     def _open(self, machine: Machine, stream: MuxStream, payload: bytes, content: bytes | None) -> None:
@@ -223,7 +224,8 @@ class Hub:
         except (ValidationError, DecodeError, UnicodeDecodeError) as error:
             self._not_understood(machine, stream, error)
         except BadCredential as error:
-            self._not_taken(machine, stream, f"{error.message} ({error.hint})" if error.hint else error.message)
+            reason = f"{error.message} ({error.hint})" if error.hint else error.message
+            self._not_taken(machine, stream, reason, error.kind)
         else:
             if request.target == DAEMON:
                 stream.set_protocol(RelayedPipe(user, self._on_pipe))

@@ -1,4 +1,4 @@
-"""Limits log lines about faults of peers to one for each peer and minute.
+"""Limits log lines about faults of peers to one for each peer, sort of fault and minute.
 
 The first line is written at once and in full. Further ones are counted, and the count is written when the minute is
 over: a peer can neither fill the disk with lines nor go unnoticed.
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 #: Seconds covered by one line of a kind about a peer.
 EVERY_SECONDS = 60.0
 
-#: Pairs of kind and peer that are distinguished; further ones share a line.
+#: Events, peers and sorts that are distinguished; further ones share a line.
 PEERS_MAX = 1000
 
-#: an event and its peer
-_Key = tuple[str, Peer | None]
+#: an event, its peer and its sort
+_Key = tuple[str, Peer | None, str]
 
 
 class LogThrottle:
@@ -28,7 +28,7 @@ class LogThrottle:
 
     def __init__(self, log: Logger, counts: dict[str, int] | None = None) -> None:
         self._log = log
-        #: event and peer -> time of its line, and number of suppressed lines since
+        #: event, peer and sort -> time of its line, and number of suppressed lines since
         self._written: dict[_Key, tuple[float, int]] = {}
         #: number of occurrences of each event, logged or not
         self.counts = {} if counts is None else counts
@@ -38,13 +38,23 @@ class LogThrottle:
         self.counts[event] = self.counts.get(event, 0) + 1
 
     def write(
-        self, event: str, about: Peer | None, now: float, *, exception: Exception | None = None, **fields: Any
+        self,
+        event: str,
+        about: Peer | None,
+        now: float,
+        *,
+        exception: Exception | None = None,
+        sort: str = "",
+        **fields: Any,
     ) -> None:
-        """Write an error line about a peer (None: no particular peer), unless there was one this minute."""
+        """Write an error line about a peer (None: no particular peer), unless there was one of this sort this minute.
+
+        `sort` is one of a few words, so that a harmless fault does not hide another.
+        """
         self.count(event)
-        key: _Key = (event, about)
+        key: _Key = (event, about, sort)
         if key not in self._written and len(self._written) >= PEERS_MAX:
-            key = (event, None)
+            key = (event, None, sort)
         since, missed = self._written.get(key, (0.0, -1))
         if missed >= 0 and now - since < EVERY_SECONDS:
             self._written[key] = since, missed + 1
@@ -56,11 +66,13 @@ class LogThrottle:
 
     def flush(self, now: float) -> None:
         """Write the numbers of suppressed lines of past minutes. Called periodically."""
-        for (event, about), (since, missed) in list(self._written.items()):
+        for key, (since, missed) in list(self._written.items()):
             if now - since < EVERY_SECONDS:
                 continue
             if missed:
-                self._written[event, about] = now, 0
-                self._log.error(event, peer="" if about is None else name_of(about), suppressed=missed)
+                self._written[key] = now, 0
+                event, about, sort = key
+                fields: dict[str, Any] = {"sort": sort} if sort else {}
+                self._log.error(event, peer="" if about is None else name_of(about), suppressed=missed, **fields)
             else:
-                del self._written[event, about]
+                del self._written[key]

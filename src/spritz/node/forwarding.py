@@ -91,8 +91,7 @@ class Forwarder:
                     raise BadCredential("missing", "orders are for the cluster's daemons to send")
                 self._launches.check_order(request, order)
         except BadCredential as error:
-            peer = call.channel.pipe.peer_name
-            self._log.error("order.refused", kind=request.kind[:60], reason=error.message, peer=peer)
+            call.channel.complain("order.refused", sort=error.kind, kind=request.kind[:60], reason=error.message)
             return Rejection(code="ESLURM_INVALID_JOB_CREDENTIAL", message=error.message)
         self._log.debug(
             "order.taken",

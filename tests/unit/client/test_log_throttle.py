@@ -45,6 +45,18 @@ def test_peers_and_kinds_are_told_apart() -> None:
     assert len(log.lines) == 8
 
 
+def test_a_harmless_fault_does_not_hide_another() -> None:
+    told, log = complaints()
+    for sort in ("expired", "expired", "forged", "forged", "forged"):
+        told.write("machine.refused", "n1", 5.0, sort=sort, peer="n1", reason=sort)
+    assert log.lines == ["machine.refused peer=n1 reason=expired", "machine.refused peer=n1 reason=forged"]
+    told.flush(5.0 + EVERY_SECONDS)
+    assert log.lines[2:] == [
+        "machine.refused peer='address n1' suppressed=1 sort=expired",
+        "machine.refused peer='address n1' suppressed=2 sort=forged",
+    ]
+
+
 def test_what_was_left_out_is_told_when_the_minute_is_over_though_nothing_more_comes() -> None:
     told, log = complaints()
     for _ in range(5):
