@@ -71,6 +71,7 @@ def site(request: pytest.FixtureRequest) -> Iterator[Lan]:
                 ("ctl", "slurmctld"),
                 ("ctl", "slurmd"),
                 ("login", "sackd"),
+                ("acct2", "sackd"),
             ):
                 machines[host].out(daemon, SLURM_CONF=str(etc / "slurm.conf"))
             yield lan
@@ -95,6 +96,7 @@ def test_accounting_goes_on_where_a_machine_is_gone(site: Lan) -> None:
     eventually(lambda: recorded("login", first), "the job is recorded")
     assert recorded("ctl", first), "on the controller's machine too"
     assert "another slurmdbd serves" in log("acct2")
+    assert recorded("acct2", first), "and on the standby's"
 
     machines["acct1"].crash()
     second = run_job()

@@ -142,9 +142,10 @@ class DatabaseConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def addresses(self) -> tuple[str | tuple[str, int], ...]:
-        """Addresses in order: the Unix socket if it runs here, then the port."""
+        """Addresses in order: the Unix socket if it runs here, then the ports, then the relay to the other slurmdbd."""
         # For a slurmdbd on another machine, the local daemon has its socket.
-        return database_socket_name(self.port), *self.ports
+        relayed = (database_relay_name(self.port),) if self.backup_host else ()
+        return database_socket_name(self.port), *self.ports, *relayed
 
     def owners(self) -> frozenset[int]:
         """User ids that may own slurmdbd's socket, as `ControllerConfig.owners`."""
@@ -154,6 +155,11 @@ class DatabaseConfig(Struct, frozen=True, kw_only=True):
 def database_socket_name(port: int) -> str:
     """Name of the abstract Unix socket that slurmdbd listens on. `port` is its TCP port."""
     return f"\0spritz/slurmdbd/{port}"
+
+
+def database_relay_name(port: int) -> str:
+    """Name of the socket by which a machine with one of two slurmdbds reaches the other."""
+    return database_socket_name(port) + "/relay"
 
 
 def locate_database(path: str | None = None) -> DatabaseConfig:

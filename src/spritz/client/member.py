@@ -11,7 +11,7 @@ from spritz.client.aio import Address, Secure
 from spritz.client.errors import ClientError
 from spritz.client.joining import parse_address, renewed
 from spritz.client.leader import DATABASE_SECONDS
-from spritz.client.locate import controller_socket_name, database_socket_name, streams_socket_name
+from spritz.client.locate import controller_socket_name, database_relay_name, database_socket_name, streams_socket_name
 from spritz.client.relay import DATABASE_UNREACHABLE, LEADER_SECONDS, PATIENCE_SECONDS, Relay
 from spritz.client.same_machine import is_here
 from spritz.model.errors import SpritzError
@@ -101,7 +101,9 @@ class Member:
         return relay
 
     def relay_database(self, tasks: Supervisor, log: Logger, database: tuple[tuple[str, int], ...]) -> Relay:
-        """Relay users of this machine to slurmdbd; not if one runs on this machine."""
+        """Relay users of this machine to slurmdbd: by its socket's name if it runs elsewhere, by a name apart if one of
+        two runs here.
+        """
         relay = Relay(
             self.membership,
             self.cluster,
@@ -110,12 +112,14 @@ class Member:
             randomness=SystemRandomness(),
             log=log,
         )
-        if database and not is_here(host for host, _port in database):
+        elsewhere = tuple((host, port) for host, port in database if not is_here((host,)))
+        if elsewhere:
+            name = database_socket_name if elsewhere == database else database_relay_name
             to_database = self.secure(tls.DATABASE, tls.STREAMS)
             silent = DATABASE_SECONDS if len(database) > 1 else 0.0
             relay.serve(
-                database_socket_name(database[0][1]),
-                lambda: database,
+                name(database[0][1]),
+                lambda: elsewhere,
                 to_database,
                 silent_seconds=silent,
                 unreachable=DATABASE_UNREACHABLE,

@@ -145,6 +145,7 @@ def ping(context: Context) -> int:
         context.err("Slurm accounting storage is disabled\n")
         return 1
     up = False
+    remote: RemoteHost | None = None
     for address in config.addresses:
         try:
             with connect_address(address, timeout=config.message_timeout_seconds, owners=config.owners()) as connection:
@@ -152,8 +153,10 @@ def ping(context: Context) -> int:
             up = True
             break
         except RemoteHost as error:
-            raise error.naming(f"{config.path}: AccountingStorageHost={config.host}") from error
+            remote = remote or error.naming(f"{config.path}: AccountingStorageHost={config.host}")
         except ClientError:
             continue
+    if remote is not None and not up:
+        raise remote
     context.out(f"slurmdbd(primary) at {config.host} is {'UP' if up else 'DOWN'}\n")
     return 0 if up else 1
