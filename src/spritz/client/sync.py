@@ -361,7 +361,7 @@ def connect_controller(
     default 0 for a controller passed in by the caller. Several hosts are each asked whether they lead; they are tried
     for at least TAKE_OVER_SECONDS. Raises ClientError: "Unable to contact slurm controller (connect failure)";
     "Protocol authentication error" if the server runs neither as root nor as SlurmUser; RemoteHost if every configured
-    host is another machine.
+    host is another machine; where this machine has keys, only after the wait, as its slurmd or sackd may be starting.
     """
     controller = config or locate_controller()
     timeout = controller.message_timeout_seconds if timeout is None else timeout
@@ -387,19 +387,34 @@ def connect_controller(
     started = monotonic()
     while True:
         problems: list[str] = []
-        if controller.has_standby:
-            leading = _try_hosts(controller, timeout, address, problems)
-            if leading is not None:
-                return _identified(leading)
-        else:
-            connection = _try_controller(controller, started + timeout, problems)
-            if connection is not None:
-                return _identified(Connection(connection, timeout_seconds=timeout, address=address))
-        if monotonic() - started >= min(wait_seconds, timeout_to_connect):
+        is_late = monotonic() - started >= min(wait_seconds, timeout_to_connect)
+        try:
+            if controller.has_standby:
+                leading = _try_hosts(controller, timeout, address, problems)
+                if leading is not None:
+                    return _identified(leading)
+            else:
+                connection = _try_controller(controller, started + timeout, problems)
+                if connection is not None:
+                    return _identified(Connection(connection, timeout_seconds=timeout, address=address))
+        except RemoteHost:
+            # This machine's slurmd or sackd may be starting again.
+            if is_late or not _is_member(controller.path):
+                raise
+        if is_late:
             if _stands_by(problems):
                 raise ClientError.of("ESLURM_IN_STANDBY_MODE", "; ".join(problems))
             raise unreachable("; ".join(problems))
         sleep(_RETRY_SECONDS)
+
+
+def _is_member(path: str) -> bool:
+    """Whether keys lie next to this slurm.conf; users cannot read them."""
+    from os.path import dirname, join, lexists
+
+    from spritz.client.membership import KEY_FILE, KEYS_FILE, MACHINE_FILE
+
+    return any(lexists(join(dirname(path), name)) for name in (MACHINE_FILE, KEYS_FILE, KEY_FILE))
 
 
 def connect_address(

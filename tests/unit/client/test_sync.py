@@ -9,7 +9,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import NoneType
 
 import psutil
@@ -226,6 +227,20 @@ def test_a_controller_on_another_machine_is_refused_by_the_name_of_its_key(host:
     assert refused.value.code == "SLURM_PROTOCOL_AUTHENTICATION_ERROR"
     with pytest.raises(RemoteHost, match="is another machine"):
         connect_address((host, 6819), timeout=100)
+
+
+def test_a_command_waits_for_the_daemon_of_a_machine_that_has_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """slurmd or sackd is started again, and with it its socket is away for a moment."""
+    remote = structs.replace(
+        config(unused_port(), name=f"t{os.getpid()}w", hosts=ELSEWHERE[:1]), path=str(tmp_path / "slurm.conf")
+    )
+    (tmp_path / "slurm.key").touch(mode=0)
+    with ExitStack() as later:
+        monkeypatch.setattr(sync, "sleep", lambda _: later.enter_context(unix_socket(remote.socket_name)))
+        with connect_controller(remote, wait_seconds=100):
+            pass
 
 
 def test_a_backup_controller_on_another_machine_is_passed_over() -> None:
