@@ -308,7 +308,8 @@ def test_conditions_choose_what_a_look_at_every_record_would(store: Store) -> No
     expect(lambda job: job.scheduler in ("Main", "Submit"), schedulers=("Main", "Submit"))
     expect(lambda job: job.association_id in (2, 3), associations=(2, 3))
     expect(lambda job: job.ended_at == 0.0 or job.ended_at >= middle, starts_at=middle)
-    expect(lambda job: 0.0 < job.eligible_at <= middle, ends_at=middle)
+    # The whole second that ends the window is part of it.
+    expect(lambda job: job.eligible_at > 0.0 and int(job.eligible_at) <= int(middle), ends_at=int(middle))
     expect(lambda job: job.state == "FAILED" and job.ended_at >= middle, states=("FAILED",), starts_at=middle)
     expect(
         lambda job: 0.0 < job.started_at <= middle <= job.ended_at and job.ended_at > job.started_at,

@@ -270,10 +270,8 @@ def conditions(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
     # In Slurm a requeued job becomes a new record once it may run again, or some seconds later where it is held; until
     # then its last life is shown.
     runnable: ColumnElement[bool] = _jobs.eligible_at > 0.0
-    if query.ends_at:
-        runnable = or_(
-            _jobs.eligible_at.between(0.1, query.ends_at), _jobs.submitted_at <= query.ends_at - NEW_LIFE_SECONDS
-        )
+    if end := query.last_moment:
+        runnable = or_(_jobs.eligible_at.between(0.1, end), _jobs.submitted_at <= end - NEW_LIFE_SECONDS)
     clauses.append(or_(_jobs.state != "PENDING", _jobs.restart_count == 0, runnable))
     if query.reasons:
         table = schema.pending_reasons.c
@@ -334,7 +332,7 @@ def _written(numbers: Sequence[int]) -> Any:
 
 
 def _window(query: SelectJobs, cluster_id: int) -> ColumnElement[bool] | None:
-    start, end = query.starts_at, query.ends_at
+    start, end = query.starts_at, query.last_moment
     if query.states:
         return or_(*(_in_state(state, start, end) for state in query.states))
     parts: list[ColumnElement[bool]] = []

@@ -367,6 +367,11 @@ class SelectJobs(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: only the steps that were picked by `step_id`, and jobs without eligible time too, as `-j` does
     not_eligible: bool = False
 
+    @property
+    def last_moment(self) -> float | None:
+        """The end of the window's last second: times of records have fractions, those of Slurm's records do not."""
+        return int(self.ends_at) + 0.999999 if self.ends_at else None
+
 
 class JobWithSteps(Struct, frozen=True, kw_only=True):
     """A life of a job and its steps, in the order of their numbers: pseudo steps first."""
