@@ -323,6 +323,23 @@ def test_a_failure_on_a_node_that_ends_with_it_ends_the_others(bench: Callable[.
     assert made.errors[0] == "srun: error: n2: task 1: Exited with exit code 3"
 
 
+def test_a_failed_node_is_named_and_not_waited_for(bench: Callable[..., Bench]) -> None:
+    made = bench(1, 2)
+    made.alive = {(5, "n1")}
+    made.launch_errors = {(5, "n2"): "Node failure on n2"}
+
+    def script() -> None:
+        first, second = made.supervisor(0), made.supervisor(1)
+        first.message(b"slurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT X DUE TO NODE FAILURE, SEE LOG ***\n")
+        until(lambda: "Node failure" in made.said.getvalue())
+        first.end(15)
+        first.done()
+        second.socket.close()
+
+    assert made.play(script) == 143
+    assert made.errors[-2:] == ["srun: error: Node failure on n2", "srun: error: n1: task 0: Terminated"]
+
+
 def test_the_cancelled_line_announces_the_end(bench: Callable[..., Bench]) -> None:
     made = bench(1, 1)
 

@@ -107,6 +107,7 @@ class StepRun:
         self._flush_timer: Timer | None = None
         self._wait_timer: Timer | None = None
         self._terminated = False
+        self._asks_for_failed = False
         self._broken_pipe = False
         self._lost_output = False
         self._input_waits = False
@@ -360,6 +361,30 @@ class StepRun:
             self._sinks[link.part][1].write(payload)
         if ending and not self._terminated:
             self.expect_end()
+        if ending and b"NODE FAILURE" in payload and not self._asks_for_failed:
+            self._asks_for_failed = True
+            self.reactor.after(0, self._leave_failed_nodes)
+
+    def _leave_failed_nodes(self) -> None:
+        """The step ends because a node failed: name it, and do not wait for what it would say."""
+        if self._alive() is None:
+            return
+        for rank in sorted(self._nodes_left):
+            node = self.step.nodes[rank]
+            error = self._launch_error(self.owners[rank], node.allocation.node)
+            if not error:
+                continue
+            self.context.error(error)
+            self.endings.give_up(node.task_ids, 9)
+            self._nodes_left.discard(rank)
+            link = self._by_rank.get(rank)
+            if link is None:
+                self._expected -= 1
+                continue
+            self._connected += link.lost_at is not None
+            link.close()
+        if not self._nodes_left:
+            self.reactor.stop()
 
     def _after_read(self) -> None:
         """All frames of a read were handled: print combined messages about tasks."""
@@ -430,7 +455,8 @@ class StepRun:
         """A supervisor, or its node, died."""
         self.endings.flush()
         if not self.aborting:
-            self.context.error(f"Aborting, io error and missing step on node {link.rank}")
+            error = self._launch_error(self.owners[link.rank], link.node)
+            self.context.error(error or f"Aborting, io error and missing step on node {link.rank}")
         for task in link.hello.task_ids:
             self.endings.note(link.node, task, 9, 0)
         if not self.settings.no_kill and len(self._nodes_left) > 1:

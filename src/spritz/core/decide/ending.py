@@ -151,7 +151,9 @@ def _end_one(
     )
     for node in _held_nodes(job):
         if node not in completing:
-            _close_steps(context, job.id, job.restart_count, node)
+            lost = reason is Reason.NODE_DOWN and node == failed_node
+            error = node_failure_text(node) if lost else ""
+            _close_steps(context, job.id, job.restart_count, node, error)
     resume_on(context, (node for node in _held_nodes(job) if node not in completing))
     ended = context.state.jobs[job.id]
     # Not for a requeued job: the message to its nodes names the cause, which follows from the state that JobRequeued
@@ -201,7 +203,12 @@ def node_gone(context: DecisionContext, job: Job, node: str, *, lost: bool = Fal
         job_is_over(context, after)
 
 
-def _close_steps(context: DecisionContext, job_id: int, life: int, node: str) -> None:
+def node_failure_text(node: str) -> str:
+    """What a step's client is told, in Slurm's words."""
+    return f"Node failure on {node}"
+
+
+def _close_steps(context: DecisionContext, job_id: int, life: int, node: str, error: str = "") -> None:
     """Close the steps whose end this node never reported."""
     for step in list(context.state.steps.get(job_id, {}).values()):
         # By life: a requeued job may have started again elsewhere while an old node is still being cleared, and its new
@@ -209,7 +216,7 @@ def _close_steps(context: DecisionContext, job_id: int, life: int, node: str) ->
         if step.restart_count != life or node not in step.running_nodes:
             continue
         if len(step.running_nodes) > 1:
-            context.record(StepNodeEnded(at=context.now, job_id=job_id, step_id=step.step_id, node=node))
+            context.record(StepNodeEnded(at=context.now, job_id=job_id, step_id=step.step_id, node=node, error=error))
         else:
             context.record(
                 StepEnded(
@@ -219,6 +226,7 @@ def _close_steps(context: DecisionContext, job_id: int, life: int, node: str) ->
                     node=node,
                     state=JobState.COMPLETED if step.step_id == STEP_EXTERN else JobState.CANCELLED,
                     exit_status=step.exit_status,
+                    error=error,
                 )
             )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.core.decide.ending import end_whole, may_requeue, node_gone, requeue_job
+from spritz.core.decide.ending import end_whole, may_requeue, node_failure_text, node_gone, requeue_job
 from spritz.core.decide.prolog import launch_when_ready
 from spritz.core.decide.wake import begin_if_up
 from spritz.core.effects import TerminateJobOn
@@ -96,10 +96,20 @@ def lose_step_on(context: DecisionContext, step: Step, name: str) -> None:
                 node=name,
                 state=JobState.NODE_FAIL,
                 exit_status=step.exit_status or 9,
+                error=node_failure_text(name),
             )
         )
         return
-    context.record(StepNodeEnded(at=context.now, job_id=step.job_id, step_id=step.step_id, node=name, exit_status=9))
+    context.record(
+        StepNodeEnded(
+            at=context.now,
+            job_id=step.job_id,
+            step_id=step.step_id,
+            node=name,
+            exit_status=9,
+            error=node_failure_text(name),
+        )
+    )
     if step.spec.kill_on_node_fail and not step.cancelled:
         context.record(StepCancelled(at=context.now, job_id=step.job_id, step_id=step.step_id))
         for node in others:
