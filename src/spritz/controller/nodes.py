@@ -143,11 +143,11 @@ class NodeLinks:
                 call.reply(reply)
                 return
             self._refusals.pop(report.name, None)
-            messages = reply.messages if isinstance(reply, Registered) else ()
+            messages, ended = (reply.messages, reply.ended_jobs) if isinstance(reply, Registered) else ((), ())
             if skew := self._skew(report):
                 messages = (*messages, skew)
                 context.log.warning("node.clock_differs", node=report.name, detail=skew)
-            call.reply(Registered(term=context.journal.term, messages=messages))
+            call.reply(Registered(term=context.journal.term, messages=messages, ended_jobs=ended))
             if channel.is_open:
                 self._link(report.name, channel)
                 self._where.setdefault(channel, (report.address, report.port))

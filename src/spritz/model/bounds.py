@@ -86,7 +86,7 @@ LONG = Meta(ge=-(2**63), le=2**63 - 1)
 AMOUNT = Meta(ge=-1e18, le=1e18)
 
 _NUMBERS: tuple[tuple[Meta, str], ...] = (
-    (IDENTIFIER, "job_id step_id task_id component het_offset restart_count parts asked copy"),
+    (IDENTIFIER, "RegisterNode.jobs job_id step_id task_id component het_offset restart_count parts asked copy"),
     (
         COUNT,
         "nodes_min nodes_max node_counts node_count min_nodes max_nodes tasks task_counts relative switches segment",

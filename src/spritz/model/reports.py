@@ -44,6 +44,8 @@ class RegisterNode(Struct, frozen=True, kw_only=True):
     address: str = ""
     port: int = 0
     running: tuple[RunningStep, ...] = ()
+    #: (job id, restart count) of the jobs whose Epilog has not run here
+    jobs: tuple[tuple[int, int], ...] = ()
     sample: NodeSample | None = None
     #: id of the machine's boot, independent of its clock ("": unknown)
     boot_id: str = ""
@@ -59,12 +61,13 @@ class RegisterNode(Struct, frozen=True, kw_only=True):
 
 
 class Registered(Struct, frozen=True, kw_only=True):
-    """Reply to RegisterNode. `term` of this controller. Other settings that nodes need come from the same configuration
-    files.
+    """Reply to RegisterNode. `term` of this controller. `ended_jobs`: those of `RegisterNode.jobs` that no longer hold
+    the node. Other settings that nodes need come from the same configuration files.
     """
 
     term: int
     messages: tuple[str, ...] = ()
+    ended_jobs: tuple[tuple[int, int], ...] = ()
 
 
 class IntroduceNode(Struct, frozen=True, kw_only=True):

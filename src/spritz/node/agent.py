@@ -260,10 +260,15 @@ class Agent:
         """An id of the spool directory: another one than before means that the node has lost its memory of launches."""
         return self._nodes[node].spool_id
 
-    def registered(self, node: str, term: int) -> None:
-        """The controller of this term knows the node."""
-        machine = self._nodes[node].machine
-        machine.term = max(machine.term, term)
+    def lives(self, node: str) -> tuple[tuple[int, int], ...]:
+        """(job id, restart count) of the jobs that have not left the node."""
+        return self._nodes[node].machine.lives
+
+    def registered(self, node: str, term: int, ended_jobs: tuple[tuple[int, int], ...] = ()) -> None:
+        """The controller of this term knows the node, on which these jobs have ended for it."""
+        here = self._nodes[node]
+        here.machine.term = max(here.machine.term, term)
+        self._carry_out(here, here.machine.end_jobs(ended_jobs))
 
     def dismissed(self, node: str) -> None:
         """The controller does not know the node: its jobs have no owner, or run elsewhere again."""

@@ -314,7 +314,7 @@ class Daemon:
             if isinstance(answer, Registered):
                 known += 1
                 self._refused.pop(request.name, None)
-                self._agent.registered(request.name, answer.term)
+                self._agent.registered(request.name, answer.term, answer.ended_jobs)
                 for message in answer.messages:
                     self._log.info("node.registered", node=request.name, message=message)
             elif isinstance(answer, RemoteError):
@@ -350,6 +350,7 @@ class Daemon:
             address=config.address,
             port=config.port,
             running=self._agent.running(name),
+            jobs=self._agent.lives(name),
             sample=health.samples([name], now)[0],
             spool_id=self._agent.spool_id(name),
             features_changeable=tuple(helpers.helpers) if helpers.helpers else None,

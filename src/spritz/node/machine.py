@@ -14,7 +14,7 @@ model.reports, slurm.conf(5) Prolog, Epilog.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
@@ -290,11 +290,18 @@ class Machine:
 
     def dismissed(self) -> Actions:
         """The controller no longer has this node, and its jobs have failed or run elsewhere: end them at once."""
+        return self.end_jobs(self.lives)
+
+    def end_jobs(self, lives: Iterable[Life]) -> Actions:
+        """End these jobs at once: they have failed here, as after a node was silent for long, or run elsewhere."""
         actions: Actions = []
-        for life, entry in list(self._jobs.items()):
+        for life in lives:
+            entry = self._jobs.get(life)
+            if entry is None:
+                continue
             entry.over = True
             entry.wants_gone = True
-            actions += [self._never_ran(_key(queued), "the node was removed") for queued in entry.queued]
+            actions += [self._never_ran(_key(queued), "the job has ended") for queued in entry.queued]
             entry.queued.clear()
             actions += [EndStep(key, 0.0) for key in entry.steps.values()]
             actions += self._go_on(life, entry)

@@ -12,7 +12,7 @@ from spritz.core.effects import LaunchBatchOn, LaunchStepOn, TerminateJobOn, Ter
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.ids import STEP_BATCH
-from spritz.model.reports import ENDED_BY_BOOT, REVOKED_REASON, NodeLost, NodeTrouble, StepFinished, TaskEnd
+from spritz.model.reports import ENDED_BY_BOOT, REVOKED_REASON, NodeLost, NodeTrouble, Registered, StepFinished, TaskEnd
 from spritz.model.resources import GresCapacity, NodeCapacity
 from spritz.model.states import JobState, NodeFlag, NodeState
 from spritz.testing.builders import ALICE, World, capacity, kinds, only
@@ -169,6 +169,18 @@ def test_no_kill_goes_on_without_the_node_unless_the_script_was_there(world: Wor
     assert job.allocation is not None
     assert (job.state, job.allocation.names) == (JobState.RUNNING, ("n1",))
     assert world.job(second).state is JobState.NODE_FAIL
+
+
+def test_a_node_that_comes_back_is_told_which_of_its_jobs_have_ended(world: World) -> None:
+    """Their steps may have ended meanwhile: only this makes the node run the Epilog."""
+    lost, kept = world.submit(batch=False, interactive=True), world.submit(batch=False, interactive=True)
+    world.start(lost, "n1", "n2")
+    world.start(kept, "n2")
+    world.lose("n1")
+    back = world.register("n1", jobs=((lost, 0), (77, 3))).reply
+    assert back == Registered(term=0, ended_jobs=((lost, 0), (77, 3)))
+    again = world.register("n2", jobs=((lost, 0), (kept, 0), (kept, 1))).reply
+    assert again == Registered(term=0, ended_jobs=((kept, 1),))
 
 
 def test_a_node_set_down_loses_its_jobs_and_a_drained_one_keeps_them(world: World) -> None:

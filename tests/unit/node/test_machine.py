@@ -187,6 +187,18 @@ def test_the_epilog_runs_when_nothing_is_left_and_before_gone() -> None:
     assert reports(machine.epilog_ended(JOB, True)) == [JobGone(node="n1", job_id=5, restart_count=0)]
 
 
+def test_the_epilog_of_a_job_that_ended_while_the_node_was_away_runs_when_that_is_told() -> None:
+    """Its steps have ended, so the controller has nothing to end here. Until then the node counts as busy."""
+    machine = Machine("n1", epilog=True)
+    done(machine.handle(launch_step(0), 1))
+    step = RunningStep(5, 0, 0)
+    machine.noticed_end(step, ended(step))
+    assert (machine.lives, machine.busy) == (((5, 0),), True)
+    only(done(machine.end_jobs([(5, 0), (6, 0)])), actions.RunEpilog)
+    machine.epilog_ended(JOB, ok=True)
+    assert not machine.busy
+
+
 def test_the_epilog_runs_on_nodes_that_never_ran_a_step() -> None:
     machine = Machine("n1", epilog=True)
     assert only(done(machine.handle(terminate(), 1)), actions.RunEpilog).job == JOB

@@ -83,7 +83,9 @@ def register_node(context: DecisionContext, report: RegisterNode) -> Registered:
     if state is not NodeState.DOWN:
         came_back(context, node)
     _settle(context, report, lost=state is NodeState.DOWN, forgot=forgot, rebooted=rebooted)
-    return Registered(term=0, messages=(shortage,) if shortage else ())
+    expected = _expected(context.state, report.name)
+    ended = tuple(life for life in report.jobs if life not in expected)
+    return Registered(term=0, messages=(shortage,) if shortage else (), ended_jobs=ended)
 
 
 def _active(state: State, node: Node, report: RegisterNode) -> tuple[str, ...]:
