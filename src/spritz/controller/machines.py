@@ -120,14 +120,16 @@ class Machines:
         journal = context.journal
         self._place = _InJournal(journal, path) if isinstance(journal, PostgresJournal) else _OnDisk(path)
         self._file = self._place.read()
+        #: hosts of the machines that joined
+        self._joined = {machine.host for machine in self._file.machines}
         self._signer = membership.signer()
         self._streams = streams_socket_name(controller_socket_name(self.cluster, context.configuration.ports[0]))
         self._listening: asyncio.Server | None = None
         loaded = context.configuration.loaded
         #: the files at the last reading without faults
         self._served = ConfigurationFiles(digest=loaded.digest, files=_read_files(loaded.path, loaded.files_read))
-        #: calls that wait for a changed configuration
-        self._waiting: list[tuple[FetchConfiguration, Call]] = []
+        #: calls that wait for another configuration than `_served`
+        self._waiting: set[Call] = set()
         self.tls: ssl.SSLContext
         self.hub: Hub
 
@@ -282,7 +284,7 @@ class Machines:
         self._need_admin(call)
         file = self._file
         if request.host:
-            if all(machine.host != request.host for machine in file.machines):
+            if request.host not in self._joined:
                 raise _wrong(f"no machine {request.host} has joined")
             machines = tuple(machine for machine in file.machines if machine.host != request.host)
             # First to disk, then the effect: after a crash in between, the machine is revoked and is refused at its
@@ -393,7 +395,7 @@ class Machines:
             # controller, or of a machine that has joined, would let its bearer pose as that machine.
             if not token.host and request.host == self.membership.host:
                 raise _denied(f"{request.host} is the controller's own name")
-            if not token.host and any(machine.host == request.host for machine in self._file.machines):
+            if not token.host and request.host in self._joined:
                 raise _denied(
                     f"a machine {request.host} has joined already; to let it join again: "
                     f"spritz token create --host {request.host}"
@@ -409,15 +411,14 @@ class Machines:
         self._need_unrevoked(machine)
         if machine is None or not self.is_welcome(machine):
             raise _denied("the configuration is for machines that have joined")
-        joined = any(other.host == machine.host for other in self._file.machines)
-        if not joined and not self._context.configuration.loaded.settings.has_option(
+        if machine.host not in self._joined and not self._context.configuration.loaded.settings.has_option(
             "SlurmctldParameters", "enable_configless"
         ):
             raise _denied("slurm.conf has no SlurmctldParameters=enable_configless, and the machine joined by no token")
-        self._waiting = [(asked, other) for asked, other in self._waiting if not other.abandoned]
         if request.known != self._served.digest:
             return self._served
-        self._waiting.append((request, call))
+        self._waiting.add(call)
+        call.on_abandon(lambda: self._waiting.discard(call))
         return DEFERRED
 
     async def read(self, loaded: LoadedConfig) -> ConfigurationFiles:
@@ -426,14 +427,13 @@ class Machines:
         return ConfigurationFiles(digest=loaded.digest, files=files)
 
     def serve(self, files: ConfigurationFiles) -> None:
-        """Serve these files from now on, also to parked calls that have others."""
-        self._served = files
-        waiting, self._waiting = self._waiting, []
-        for request, call in waiting:
-            if request.known == self._served.digest:
-                self._waiting.append((request, call))
-            else:
-                call.reply(self._served)
+        """Serve these files from now on, also to parked calls, if they are others."""
+        known, self._served = self._served.digest, files
+        if files.digest == known:
+            return
+        waiting, self._waiting = self._waiting, set()
+        for call in waiting:
+            call.reply(files)
 
     # Steps
 
@@ -521,6 +521,7 @@ class Machines:
 
     async def _keep(self, file: _File) -> None:
         self._file = file
+        self._joined = {machine.host for machine in file.machines}
         await self._worker.run(self._place.write, file)
 
 
