@@ -23,8 +23,9 @@ from tests.machines.lan import Lan
 
 NODES, PROCESSES = 5000, 2
 
-#: What runs as nodes: prints "ready", begins at a line of its input, prints how many are registered. A node is a
-#: connection that speaks the protocol of slurmd and little else, because all of them share two processors.
+#: What runs as nodes: prints "ready", begins at a line of its input, prints how many are registered, and how
+#: often they were refused. A node is a connection that speaks the protocol of slurmd and little else, because all of
+#: them share two processors.
 _AS_NODES = """
 import asyncio, resource, sys, time
 from spritz.client.membership import find_membership
@@ -33,6 +34,7 @@ from spritz.model.reports import NodeSamples, RegisterNode
 from spritz.model.resources import NodeCapacity
 from spritz.runtime import tasks, tls
 from spritz.runtime.authority import own_keys
+from spritz.runtime.randomness import SystemRandomness, backoff
 from spritz.wire.envelope import Request, Response, decode_envelope, encode, encode_request, encode_response
 from spritz.wire.frames import FrameDecoder
 from spritz.wire.versions import hello
@@ -70,26 +72,25 @@ class Node(asyncio.Protocol):
         if not self.registered.done():
             self.registered.set_result(False)
 
-under_way = asyncio.Semaphore(24)  # handshakes: of one address slurmctld takes 64
-
 async def register(number):
-    loop = asyncio.get_running_loop()
-    while True:
-        async with under_way:
-            try:
-                secure = dict(ssl=contexts[number], server_hostname="") if conf else {}
-                _, node = await loop.create_connection(lambda: Node(number), host, int(port), **secure)
-            except OSError:  # too many handshakes are under way
-                node = None
-        if node is not None and await node.registered:
-            return
-        await asyncio.sleep(0.2)
+    loop, refused = asyncio.get_running_loop(), 0
+    address = f"10.79.{number // 250}.{1 + number % 250}"  # see `main`
+    secure = dict(ssl=contexts[number], server_hostname="", local_addr=(address, 0)) if conf else {}
+    for wait in backoff(SystemRandomness()):  # as slurmd
+        try:
+            _, node = await loop.create_connection(lambda: Node(number), host, int(port), **secure)
+            if await node.registered:
+                return refused
+        except OSError:
+            pass  # too many handshakes are under way
+        refused += 1
+        await asyncio.sleep(wait)
 
 async def main():
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
-    done = await asyncio.gather(*map(register, range(first, last)))
-    print(len(done), flush=True)
+    refused = await asyncio.gather(*map(register, range(first, last)))
+    print(len(refused), sum(refused), flush=True)
     await asyncio.to_thread(sys.stdin.readline)
 
 tasks.run(main())  # the loop of slurmd
@@ -141,6 +142,11 @@ def main() -> None:
     with Lan() as lan:
         alpha, beta = lan.machine("alpha"), lan.machine("beta")
         conf = lan.root / "slurm.conf"
+        # Each node has an address of its own.
+        batch = lan.root / "addresses"
+        batch.write_text("".join(f"addr add 10.79.{n // 250}.{1 + n % 250}/32 dev lo\n" for n in range(1, count + 1)))
+        beta.do("ip", "-batch", str(batch))
+        alpha.do("ip", "route", "add", "10.79.0.0/16", "via", beta.address)
         conf.write_text(_CONF.format(count=count))
         (lan.root / "slurm.key").write_bytes(os.urandom(64))
         (lan.root / "slurm.key").chmod(0o600)
@@ -185,7 +191,7 @@ def _measure(
             assert process.stdin is not None
             process.stdin.write("\n")
             process.stdin.flush()
-        registered = sum(int(process.stdout.readline()) for process in nodes if process.stdout is not None)
+        answers = [process.stdout.readline().split() for process in nodes if process.stdout is not None]
         seconds, spent = time.monotonic() - began, _spent(controller) - before
         theirs += sum(_spent(node.pid) for node in nodes)
     finally:
@@ -195,7 +201,8 @@ def _measure(
     took = [1e3 * float(line) for line in probe.communicate()[0].splitlines() if line.strip()]
     for process in nodes:
         process.communicate()
-    print(f"{registered} nodes registered within {seconds:.2f} s")
+    registered, refused = (sum(map(int, numbers)) for numbers in zip(*answers, strict=True))
+    print(f"{registered} nodes registered within {seconds:.2f} s, {refused} connections refused")
     print(f"processor seconds: slurmctld {spent:.2f}, nodes {theirs:.2f}")
     print(
         f"{len(took)} questions meanwhile: median {median(took):.1f} ms,"

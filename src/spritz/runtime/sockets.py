@@ -139,8 +139,9 @@ _ACCEPTS_PER_TURN = 16
 
 #: Handshakes computed at once, a millisecond or two each: bounds the delay of other requests.
 _TURNS = 4
-#: seconds for which one counts as being computed
-_TURN_SECONDS = 0.02
+#: Seconds for which one counts as being computed: at most 800 begin in a second while peers answer more slowly than
+#: that, which is what a controller computes; and silent peers hold up another for little more than a second.
+_TURN_SECONDS = 0.005
 #: Local connections whose first bytes are awaited; beyond that, they are treated as plain ones, with the usual limits.
 _LOOKING_MAX = 64
 

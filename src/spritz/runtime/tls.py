@@ -24,8 +24,9 @@ CALLS, STREAMS = "spritz/1", "spritz-streams/1"
 #: Seconds for a handshake; slower peers are disconnected.
 HANDSHAKE_SECONDS_MAX = 10.0
 
-#: Handshakes in progress at once, in total and per address. Further peers are disconnected.
-HANDSHAKES_MAX, HANDSHAKES_PER_ADDRESS_MAX = 256, 64
+#: Handshakes in progress at once, in total and per address. Further peers are disconnected. The total is what a
+#: controller computes in two seconds: nodes that all connect at once wait rather than try again and again.
+HANDSHAKES_MAX, HANDSHAKES_PER_ADDRESS_MAX = 1024, 64
 
 CONTROLLER, DATABASE, NODE, LOGIN = "controller", "slurmdbd", "node", "login"
 
