@@ -189,6 +189,9 @@ class Spool:
         unsupported: list[tuple[str, str]] = []
         for entry in sorted(os.listdir(self.path)):
             directory = f"{self.path}/{entry}"
+            if entry.startswith(spec.SUPERVISOR):
+                os.unlink(f"{self.path}/{entry}")  # of a supervisor that was killed; a living one can do without
+                continue
             if entry.startswith(_FREE) and os.path.isdir(directory):
                 self.remove(directory)
                 continue

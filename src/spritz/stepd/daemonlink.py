@@ -11,20 +11,69 @@ from collections.abc import Callable
 from spritz.model.reports import StepFinished
 from spritz.stepd import control
 from spritz.stepd.reactor import READABLE, WRITABLE, Reactor
-from spritz.stepd.spec import CONTROL
+from spritz.stepd.spec import CONTROL, SUPERVISOR
+
+_GIVEN_UP = "the step was given up before it could begin"
+
+
+class Listener:
+    """The Unix socket by which a restarted daemon finds this process: one for all its steps.
+
+    It has a name in the spool directory of the current step, and one outside of that, since making another name for a
+    socket costs far less than another socket.
+    """
+
+    def __init__(self) -> None:
+        self._socket: socket.socket | None = None
+        self._path = ""
+
+    def listen(self) -> socket.socket:
+        """Name it in the working directory, the step's. Raises FileExistsError if the daemon gave up the step, and
+        OSError where the file system has no sockets.
+        """
+        if self._socket is not None and self._path and self._named():
+            return self._socket
+        self.close()
+        self._socket = _listen()
+        path = f"{os.path.dirname(os.getcwd())}/{SUPERVISOR}{os.getpid()}"
+        try:
+            os.link(CONTROL, path)
+            self._path = path
+        except OSError:
+            pass  # then each step makes a socket
+        return self._socket
+
+    def _named(self) -> bool:
+        try:
+            os.link(self._path, CONTROL)
+        except FileExistsError as error:
+            raise FileExistsError(error.errno, _GIVEN_UP) from error
+        except OSError:  # this step's spool is in another file system, or the name was removed
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close it, and remove the name outside of steps."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._path:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+            self._path = ""
 
 
 class DaemonLink:
     """Receives orders and sends reports. A daemon that reconnects gets all reports again.
 
-    `connection` is the one that the daemon handed over at the start; later ones come to the spool's socket, which is
-    made in the working directory. Raises OSError: FileExistsError if it exists.
+    `connection` is the one that the daemon handed over at the start; later ones come to `listener`.
     """
 
     def __init__(
         self,
         reactor: Reactor,
         connection: socket.socket,
+        listener: socket.socket,
         *,
         on_order: Callable[[control.Order], None],
         on_gone: Callable[[], None],
@@ -35,8 +84,8 @@ class DaemonLink:
         self._outgoing = b""
         self._started: control.Started | None = None
         self._finished: control.Finished | None = None
-        self._listener = _listen()
-        reactor.watch(self._listener.fileno(), READABLE, self._accept)
+        self._listener = listener
+        reactor.watch(listener.fileno(), READABLE, self._accept)
         self._connection: socket.socket | None = None
         self._first = connection
         self._take(connection)
@@ -62,7 +111,6 @@ class DaemonLink:
     def release(self) -> socket.socket | None:
         """Release the link; returns the first connection, if still open, for the next step."""
         self._reactor.forget(self._listener.fileno())
-        self._listener.close()
         if self._connection is not self._first:
             self._drop()
             return None
@@ -145,7 +193,7 @@ def _listen() -> socket.socket:
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:
-            raise FileExistsError(error.errno, "the step was given up before it could begin") from error
+            raise FileExistsError(error.errno, _GIVEN_UP) from error
         raise OSError(error.errno, f"cannot listen in the spool directory: {error.strerror}", os.getcwd()) from error
     listener.listen(4)
     return listener

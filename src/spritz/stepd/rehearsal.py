@@ -63,9 +63,11 @@ def _run(step: spec.SupervisorSpec, listener: socket.socket) -> None:
     known = record.parse(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
     assert known is not None
     ours, theirs = socket.socketpair()
-    with ours, theirs:
+    with ours, theirs, socket.socket(socket.AF_UNIX) as later_daemons:
+        later_daemons.bind("")
+        later_daemons.listen()
         ours.sendall(control.encode(control.Forget()))
-        supervisor = _WithClient(known.spec, descriptor, theirs)
+        supervisor = _WithClient(known.spec, descriptor, theirs, later_daemons)
         supervisor.listen(listener)
         try:
             supervisor.run()

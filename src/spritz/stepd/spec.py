@@ -8,6 +8,7 @@ A step's spool directory (mode 0711, the daemon's own) holds
     control       Unix socket where a restarted daemon finds the supervisor; the first to create this name
                   (supervisor, or a daemon that gives the step up by a plain file) owns the step
     slurm_script  the batch script, the user's own
+and beside such directories supervisor.PID is a second name of that supervisor's socket.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import msgspec
 
 RECORD = "step"
 CONTROL = "control"
+SUPERVISOR = "supervisor."
 SCRIPT = "slurm_script"
 
 #: Variable that marks every process of a step (`marker`): what is left of a killed supervisor is found by it.

@@ -61,10 +61,12 @@ class Supervisor:
         spec: SupervisorSpec,
         record_file: int,
         daemon: socket.socket,
+        listener: socket.socket,
         memory: MemoryGroup | None = None,
         confinement: Confinement | None = None,
     ) -> None:
-        """In the step's spool directory; `record_file` is its record, open for appending.
+        """In the step's spool directory; `record_file` is its record, open for appending. A restarted daemon connects
+        to `listener`.
 
         `memory` is the cgroup to hold a memory limit in; without one living processes are sampled.
         `confinement` keeps tasks to the devices and cores of the step.
@@ -87,7 +89,7 @@ class Supervisor:
         self._streams = TaskStreams(
             spec, self._reactor, self._clients.emit_output, self._clients.taken, self._stream_ended
         )
-        self._daemon = DaemonLink(self._reactor, daemon, on_order=self._order, on_gone=self._maybe_leave)
+        self._daemon = DaemonLink(self._reactor, daemon, listener, on_order=self._order, on_gone=self._maybe_leave)
         self._memory = memory
         self._confinement = confinement
         self._tree = Tree(spec.cgroup_tree)

@@ -17,6 +17,7 @@ import sys
 
 from spritz.stepd import control, namespaces, processes, record, spec
 from spritz.stepd.confine import Confinement
+from spritz.stepd.daemonlink import Listener
 from spritz.stepd.rehearsal import rehearse
 from spritz.stepd.supervisor import Supervisor
 from spritz.stepd.usage import MemoryGroup
@@ -101,19 +102,21 @@ def supervise(directory: str, daemon: socket.socket) -> None:
     connection: socket.socket | None = daemon
     groups: dict[str, MemoryGroup] = {}
     confinement = Confinement()
-    for left in reversed(range(STEPS_MAX)):
-        os.chdir(directory)
-        descriptor = os.open(spec.RECORD, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-        known = record.parse(os.read(descriptor, os.fstat(descriptor).st_size))
-        if known is None or connection is None:
-            raise ValueError(f"{directory} holds no step")
-        memory = _memory_group(known.spec, groups)
-        connection = Supervisor(known.spec, descriptor, connection, memory, confinement).run()
-        os.chdir("/")
-        # A supervisor that reports idle must accept the next step; so the last one ends without that report.
-        directory = _next_directory(connection) if connection is not None and left else ""
-        if not directory:
-            return
+    with contextlib.closing(Listener()) as listener:
+        for left in reversed(range(STEPS_MAX)):
+            os.chdir(directory)
+            descriptor = os.open(spec.RECORD, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+            known = record.parse(os.read(descriptor, os.fstat(descriptor).st_size))
+            if known is None or connection is None:
+                raise ValueError(f"{directory} holds no step")
+            memory = _memory_group(known.spec, groups)
+            supervisor = Supervisor(known.spec, descriptor, connection, listener.listen(), memory, confinement)
+            connection = supervisor.run()
+            os.chdir("/")
+            # A supervisor that reports idle must accept the next step; so the last one ends without that report.
+            directory = _next_directory(connection) if connection is not None and left else ""
+            if not directory:
+                return
 
 
 def _memory_group(known: spec.SupervisorSpec, groups: dict[str, MemoryGroup]) -> MemoryGroup | None:

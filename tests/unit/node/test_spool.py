@@ -20,7 +20,7 @@ from spritz.model.resources import Allocation, NodeAllocation
 from spritz.node import stored_job
 from spritz.node.leftovers import forget_all
 from spritz.node.main import _need_sockets
-from spritz.node.spool import LeftSteps, Spool, read_record
+from spritz.node.spool import LeftSteps, Spool, connect, give_up, read_record
 from spritz.stepd import daemonlink, record, spec
 
 NOTHING = LeftSteps(found=[], unreadable=[], unsupported=[])
@@ -221,10 +221,35 @@ def test_a_supervisor_tells_a_name_that_is_taken_from_a_directory_without_socket
     monkeypatch.chdir(tmp_path)
     (tmp_path / spec.CONTROL).touch()
     with pytest.raises(FileExistsError, match="given up"):
-        daemonlink._listen()
+        daemonlink.Listener().listen()
     monkeypatch.setattr(socket, "socket", Refusing)
     with pytest.raises(PermissionError, match="cannot listen in the spool directory"):
-        daemonlink._listen()
+        daemonlink.Listener().listen()
+
+
+def test_the_steps_of_a_supervisor_share_a_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listener = daemonlink.Listener()
+    sockets = []
+    for name in ("first", "second", "third", "given up"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        if name == "third":
+            Spool(str(tmp_path)).scan()  # another daemon removed the name of the first two
+        if name == "given up":
+            assert give_up(str(tmp_path / name))
+            with pytest.raises(FileExistsError, match="given up"):
+                listener.listen()
+            continue
+        sockets.append(listener.listen())
+        connection = connect(str(tmp_path / name))
+        assert connection is not None
+        sockets[-1].accept()[0].close()
+        connection.close()
+    assert sockets[0] is sockets[1]
+    assert sockets[1] is not sockets[2]
+    listener.close()
+    assert connect(str(tmp_path / "third")) is None
+    assert not list(tmp_path.glob(f"{spec.SUPERVISOR}*"))
 
 
 def test_a_boot_is_noticed_once(tmp_path: Path) -> None:
