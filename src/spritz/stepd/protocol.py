@@ -302,6 +302,11 @@ def via(node_index: int, data: bytes) -> bytes:
     return b"".join(frames)
 
 
+def may_wait(frames: bytes) -> bool:
+    """Whether no user notices if a frame is a little late: that tasks run, or the end of a stream."""
+    return frames[0] == STARTED or (frames[0] in (STDOUT, STDERR) and len(frames) == HEADER_BYTES)
+
+
 def elsewhere(text: str) -> tuple[str, str, str] | None:
     """Of a client's address in a cluster of several machines, `at:HOST:@SOCKET:ADDRESS`: the machine that the client is
     on, the socket by which it is reached from others, and its address there. None for a plain address."""

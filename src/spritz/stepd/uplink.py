@@ -34,6 +34,9 @@ BROKEN_SECONDS = 30.0
 #: Between attempts, at first and at most.
 _WAIT_SECONDS, _WAIT_SECONDS_MAX = 0.02, 0.25
 
+#: By how much a frame that nothing waits for may be late, so that it leaves with others.
+_PATIENCE_SECONDS = 0.01
+
 #: Why there is no connection: nothing listens at the address; the machine could not be reached.
 ABSENT, AWAY = "absent", "away"
 
@@ -98,10 +101,13 @@ class Uplink:
             return
         self._kept.add(frames)
         if self._link is not None and self.greeted:
-            # The frames of one turn of the reactor leave together: each supervisor above then has less to do.
+            # The frames of one turn of the reactor leave together, and some wait for those that follow: each supervisor
+            # above then has less to do.
             self._unsent.append(frames)
-            if len(self._unsent) == 1:
+            if not protocol.may_wait(frames):
                 self._reactor.after(0.0, self._flush)
+            elif len(self._unsent) == 1:
+                self._reactor.after(_PATIENCE_SECONDS, self._flush)
 
     def _flush(self) -> None:
         frames = b"".join(self._unsent)
