@@ -456,7 +456,9 @@ class StepRun:
         self.endings.flush()
         if not self.aborting:
             error = self._launch_error(self.owners[link.rank], link.node)
-            self.context.error(error or f"Aborting, io error and missing step on node {link.rank}")
+            if link.node not in error:  # as in "Node failure on n3"
+                error = f"Aborting, io error and missing step on node {link.rank}{error and f': {error}'}"
+            self.context.error(error)
         for task in link.hello.task_ids:
             self.endings.note(link.node, task, 9, 0)
         if not self.settings.no_kill and len(self._nodes_left) > 1:
