@@ -155,6 +155,8 @@ class Agent:
         self._waiting: deque[tuple[_NodeHere, _Starting]] = deque()
         #: steps whose supervisors have written a result that the controller has not stored yet
         self._written: set[tuple[str, RunningStep]] = set()
+        #: those of `_written` that may not be on disk yet, and the timer that syncs them
+        self._unsynced: set[tuple[str, RunningStep]] = set()
         self._sync_timer: asyncio.TimerHandle | None = None
         self._sweeps: set[str] = set()
         self.reporter = Reporter(tasks, clock, log, self._acknowledged)
@@ -475,10 +477,12 @@ class Agent:
         self.reporter.send(report)
 
     def _remove_spool(self, here: _NodeHere, action: decided.RemoveSpool) -> None:
+        step = (here.machine.node, action.key)
         directory = here.spool.directory(action.key)
         try:
-            if (here.machine.node, action.key) in self._written:
-                self._written.discard((here.machine.node, action.key))
+            if step in self._written:
+                self._written.discard(step)
+                self._unsynced.discard(step)
                 here.spool.recycle(directory)
             else:
                 here.spool.remove(directory)
@@ -517,6 +521,7 @@ class Agent:
 
     def _result_written(self, here: _NodeHere, key: RunningStep, result: StepFinished) -> None:
         self._written.add((here.machine.node, key))
+        self._unsynced.add((here.machine.node, key))
         if self._sync_timer is None:
             self._sync_timer = asyncio.get_running_loop().call_later(SYNC_SECONDS, self._sync_results)
         self._carry_out(here, here.machine.noticed_end(key, result))
@@ -524,8 +529,9 @@ class Agent:
     def _sync_results(self) -> None:
         """What the controller has not stored must survive a crash of this machine."""
         self._sync_timer = None
-        if self._written:
-            directories = [self._nodes[node].spool.directory(key) for node, key in self._written]
+        directories = [self._nodes[node].spool.directory(key) for node, key in self._unsynced]
+        self._unsynced.clear()
+        if directories:
             self._tasks.spawn_contained(self._disk.run(spools.sync, directories), name="results.sync")
 
     def _sweep_soon(self, here: _NodeHere) -> None:

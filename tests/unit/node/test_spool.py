@@ -20,7 +20,7 @@ from spritz.model.resources import Allocation, NodeAllocation
 from spritz.node import stored_job
 from spritz.node.leftovers import forget_all
 from spritz.node.main import _need_sockets
-from spritz.node.spool import LeftSteps, Spool, connect, give_up, read_record
+from spritz.node.spool import LeftSteps, Spool, connect, give_up, read_record, sync
 from spritz.stepd import daemonlink, record, spec
 
 NOTHING = LeftSteps(found=[], unreadable=[], unsupported=[])
@@ -250,6 +250,12 @@ def test_the_steps_of_a_supervisor_share_a_socket(tmp_path: Path, monkeypatch: p
     listener.close()
     assert connect(str(tmp_path / "third")) is None
     assert not list(tmp_path.glob(f"{spec.SUPERVISOR}*"))
+
+
+def test_records_are_synced_but_for_those_of_steps_that_were_forgotten(tmp_path: Path) -> None:
+    kept = written(Spool(str(tmp_path)), b"job")
+    with pytest.raises(NotADirectoryError):
+        sync([str(tmp_path / "forgotten"), str(kept), f"{kept}/{spec.RECORD}"])
 
 
 def test_a_boot_is_noticed_once(tmp_path: Path) -> None:
