@@ -62,6 +62,11 @@ class Operators:
         text = (self._root / f"{name}.log").read_bytes()
         return [msgspec.json.decode(line) for line in text.splitlines() if line.startswith(b"{")]
 
+    def words(self, name: str) -> str:
+        """What it has written beside its events: a traceback."""
+        lines = (self._root / f"{name}.log").read_text().splitlines()
+        return "\n".join(line for line in lines if not line.startswith("{"))
+
     async def leader(self, *, but: str = "") -> str:
         """Who has the lease, when another has it than `but`."""
 
@@ -141,7 +146,8 @@ def test_nothing_is_done_twice_when_the_leader_is_killed_paused_or_cut_off(site:
                     each for each in list(server.log)[-20:] if each.user not in (third, "kubernetes-admin")
                     and each.resource != "leases"
                 ]  # fmt: skip
-                assert {each.returncode for each in operators.running.values()} == {None}, "none has crashed"
+                crashed = [name for name, each in operators.running.items() if each.returncode is not None]
+                assert not crashed, operators.words(crashed[0])
             finally:
                 await operators.stop()
 
