@@ -14,8 +14,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from spritz.model.job import ContainerOptions
@@ -459,6 +461,49 @@ def _a_federation_is_listed_together(first: Cluster, second: Cluster) -> None:
     assert {line.split()[1] for line in lines[1:]} == {first.name[:8], second.name[:8]}
     said("scancel", str(here))
     said("scancel", "-M", second.name, str(there))
+
+
+@pytest.mark.slow
+def test_commands_survive_a_slurmdbd_that_is_killed_while_they_wait_for_it(accounted: Accounted) -> None:
+    accounted.start()
+    assert accounted.daemon is not None
+    accounted.lines_of("sacctmgr", "-n", "show", "qos")
+    accounted.daemon.send_signal(signal.SIGSTOP)
+    commands = (
+        ("sacct", "-nX"),
+        ("sreport", "-nP", "cluster", "utilization"),
+        ("sacctmgr", "-nP", "show", "qos", "format=name"),
+        ("sacctmgr", "-nP", "show", "event"),
+        ("sacctmgr", "-i", "add", "qos", "late"),
+    )
+    waiting = [
+        subprocess.Popen(
+            [sys.executable, "-c", f"from spritz.cli.{name} import entry; entry()", *arguments],
+            env={"PATH": os.environ["PATH"], "SLURM_CONF": str(accounted.cluster.conf)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for name, *arguments in commands
+    ]
+    try:
+        for process in waiting:
+            until(partial(_has_socket, process.pid), f"{process.args!r} has connected")
+        accounted.kill()
+        accounted.start()
+        for process in waiting:
+            said, _ = process.communicate(timeout=PATIENCE_SECONDS)
+            assert process.returncode == 0, f"{process.args!r}: {said}"
+        assert "late" in accounted.lines_of("sacctmgr", "-nP", "show", "qos", "format=name")
+    finally:
+        for process in waiting:
+            process.kill()
+            process.communicate()
+
+
+def _has_socket(pid: int) -> bool:
+    return bool(psutil.Process(pid).net_connections(kind="unix"))
 
 
 def listed(accounted: Accounted, entity: str, fields: str, *conditions: str) -> list[list[str]]:

@@ -30,7 +30,7 @@ from spritz.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from spritz.cli.acct.conditions import Question
-    from spritz.client.sync import Connection
+    from spritz.cli.acct.connect import DatabaseConnection
     from spritz.model.accounting import JobWithSteps
 
 OPTIONS: tuple[Option, ...] = (
@@ -178,7 +178,7 @@ def _run(options: dict[str, str], context: Context) -> int:
     return 0
 
 
-def _show_json(connection: Connection, question: Question, context: Context, asked: str) -> None:
+def _show_json(connection: DatabaseConnection, question: Question, context: Context, asked: str) -> None:
     from spritz.presentation.json.accounting_jobs import job_json
     from spritz.presentation.json.envelope import DEFAULT, show, version_of
     from spritz.presentation.json.pretty import encoded
@@ -189,7 +189,7 @@ def _show_json(connection: Connection, question: Question, context: Context, ask
     show(context, asked, {"jobs": jobs}, "GET /slurmdb/jobs")
 
 
-def _need_qos(connection: Connection, names: tuple[str, ...], context: Context) -> dict[str, int]:
+def _need_qos(connection: DatabaseConnection, names: tuple[str, ...], context: Context) -> dict[str, int]:
     """The numbers of every QOS. Raises Fatal after Slurm's line for one that there is not."""
     from spritz.model.limits.records import Book, GetBook
 
@@ -233,7 +233,7 @@ def _say_window(question: Question, context: Context) -> None:
     context.info(f"Jobs {states} in the time window from {since} to {until}")
 
 
-def _show(connection: Connection, question: Question, listing: RowListing, *, header: bool) -> None:
+def _show(connection: DatabaseConnection, question: Question, listing: RowListing, *, header: bool) -> None:
     if header:
         listing.header()
     waiting: set[int] = set()
@@ -260,7 +260,7 @@ def _show_job(job_with_steps: JobWithSteps, now: float, question: Question, list
             listing.row(Row(job, step, job_with_steps.steps, now, question.window))
 
 
-def _show_documents(connection: Connection, question: Question, context: Context, *, environment: bool) -> None:
+def _show_documents(connection: DatabaseConnection, question: Question, context: Context, *, environment: bool) -> None:
     from spritz.presentation.accounting_row import Row
 
     requests = (

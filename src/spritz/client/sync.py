@@ -30,7 +30,7 @@ from spritz.wire.versions import IncompatiblePeer, hello, negotiate
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
-    from typing import TypeVar
+    from typing import Self, TypeVar
 
     from msgspec import Struct
 
@@ -104,7 +104,7 @@ class Connection:
         self._used_at = monotonic()
         self._unsent = encode(hello(role))
 
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -399,7 +399,7 @@ def connect_controller(
                     return _identified(Connection(connection, timeout_seconds=timeout, address=address))
         except RemoteHost:
             # This machine's slurmd or sackd may be starting again.
-            if is_late or not _is_member(controller.path):
+            if is_late or not is_member(controller.path):
                 raise
         if is_late:
             if _stands_by(problems):
@@ -408,7 +408,7 @@ def connect_controller(
         sleep(_RETRY_SECONDS)
 
 
-def _is_member(path: str) -> bool:
+def is_member(path: str) -> bool:
     """Whether keys lie next to this slurm.conf; users cannot read them."""
     from os.path import dirname, join, lexists
 

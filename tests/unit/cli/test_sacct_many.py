@@ -17,7 +17,7 @@ class _Asked:
     def __init__(self) -> None:
         self.questions: list[list[int]] = []
 
-    def stream(self, query: SelectJobs, *_: object, **__: object) -> Iterator[JobRecords]:
+    def stream_once(self, query: SelectJobs, *_: object, **__: object) -> Iterator[JobRecords]:
         ids = [pick.job_id for pick in query.picks]
         self.questions.append(ids)
         found = sorted({*ids, 7} if 2 in ids else set(ids))

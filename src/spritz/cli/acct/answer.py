@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from spritz.client.errors import ConnectionLost
 from spritz.client.locate import locate_database
 from spritz.model.accounting import PICKS_MAX, JobRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from spritz.cli.acct.connect import DatabaseConnection
     from spritz.cli.acct.live import Live
-    from spritz.client.sync import Connection
     from spritz.model.accounting import JobPick, JobWithSteps, SelectJobs
 
 
-def answered(connection: Connection, query: SelectJobs) -> Iterator[tuple[JobWithSteps, float]]:
+def answered(connection: DatabaseConnection, query: SelectJobs) -> Iterator[tuple[JobWithSteps, float]]:
     """Jobs as they come, and the time at which they were so; each once, in however many questions it is named."""
     if len(query.picks) <= PICKS_MAX:
         yield from _answered(connection, query)
@@ -39,19 +41,40 @@ def portions(picks: tuple[JobPick, ...]) -> Iterator[tuple[JobPick, ...]]:
         yield tuple(ordered[start : start + PICKS_MAX])
 
 
-def _answered(connection: Connection, query: SelectJobs) -> Iterator[tuple[JobWithSteps, float]]:
-    live: Live | None = None
-    now = 0.0
-    for piece in connection.stream(query, JobRecords, timeout=None):
-        now = piece.now
-        if piece.behind:
-            ours = locate_database().cluster_name
-            if ours in piece.behind:
-                from spritz.cli.acct.live import Live
+def _answered(connection: DatabaseConnection, query: SelectJobs) -> Iterator[tuple[JobWithSteps, float]]:
+    """Where slurmdbd dies in the middle, the query is repeated once, without the jobs that were delivered."""
+    #: cluster -> numbers of the jobs delivered
+    delivered: dict[str, array[int]] = {}
+    before: dict[str, set[int]] = {}
+    is_repeated = False
+    while True:
+        live: Live | None = None
+        now = 0.0
+        try:
+            for piece in connection.stream_once(query, JobRecords):
+                now = piece.now
+                if piece.behind:
+                    ours = locate_database().cluster_name
+                    if ours in piece.behind:
+                        from spritz.cli.acct.live import Live
 
-                live = Live(query, ours)
-        for record in piece.jobs:
-            yield (record if live is None else live.newer(record)), now
+                        live = Live(query, ours)
+                for record in piece.jobs:
+                    newest = record if live is None else live.newer(record)
+                    cluster, number = record.job.cluster, record.job.number
+                    if number in before.get(cluster, ()):
+                        continue
+                    if cluster not in delivered:
+                        delivered[cluster] = array("q")
+                    delivered[cluster].append(number)
+                    yield newest, now
+            break
+        except ConnectionLost as lost:
+            if is_repeated:
+                raise
+            connection.reopen(lost)
+            is_repeated = True
+            before = {cluster: set(numbers) for cluster, numbers in delivered.items()}
     if live is not None:
         for record in live.rest():
             yield record, now

@@ -13,11 +13,11 @@ from spritz.cli.acct.answer import answered
 from spritz.cli.options import Fatal
 
 if TYPE_CHECKING:
-    from spritz.client.sync import Connection
+    from spritz.cli.acct.connect import DatabaseConnection
     from spritz.model.accounting import JobPick, SelectJobs
 
 
-def picked(connection: Connection, query: SelectJobs, text: str) -> SelectJobs:
+def picked(connection: DatabaseConnection, query: SelectJobs, text: str) -> SelectJobs:
     """The query with adjusted picks. Raises Fatal for anything but yes or no."""
     if text.lower() not in ("", "yes", "no"):
         raise Fatal(f"Invalid --whole-hetjob value: {text[:80]}")

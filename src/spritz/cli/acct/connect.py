@@ -1,4 +1,10 @@
-"""The way to slurmdbd for commands, in the words that Slurm's have when it is not there."""
+"""Connections to slurmdbd for commands, with Slurm's messages where slurmdbd is away.
+
+A slurmdbd may die, or be started again, in the middle of a command. Reads are then repeated once, at the slurmdbd that
+answers next. Changes are not: the command reports that the outcome is unknown.
+
+Source: slurm.conf(5) MessageTimeout, AccountingStorageBackupHost.
+"""
 
 from __future__ import annotations
 
@@ -6,56 +12,163 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 from spritz.cli.already_reported import AlreadyReported
-from spritz.client.errors import ClientError, RemoteHost
+from spritz.client.errors import ClientError, ConnectionLost, RemoteHost
 from spritz.client.locate import locate_database
-from spritz.client.sync import connect_address
+from spritz.client.sync import HOST_SECONDS, TAKE_OVER_SECONDS, Connection, connect_address, is_member
 
-#: A slurmdbd of this machine may be starting (`spritz up` does not wait for it): so long it is given to answer.
+#: Seconds that a slurmdbd of this machine is given to answer: it may be starting, and `spritz up` does not wait for it.
 START_SECONDS = 3.0
 
 _RETRY_SECONDS = 0.05
 
+#: Requests that change nothing; names, as importing the types takes longer than a short command.
+READS = frozenset(
+    {
+        *("AskHistory", "AskJobSizes", "AskReservations", "AskUsage", "GetBook", "GetCallStatistics"),
+        *("GetDatabaseConfiguration", "GetDocuments", "Ping", "RehearseEdit", "SelectEvents", "SelectJobs"),
+    }
+)
+
+#: How to see whether a change was made, by the name of its request.
+_LOOK = {
+    "EditBook": "`sacctmgr show transactions` lists the changes",
+    "FixRunaway": "`sacctmgr show runawayjobs` lists those left",
+    "ModifyJobs": "`sacct -j JOB -o jobid,comment,admincomment,systemcomment,extra,derivedexitcode,wckey` shows it",
+}
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import TypeVar
+
+    from msgspec import Struct
+
     from spritz.cli.context import Context
-    from spritz.client.sync import Connection
+    from spritz.client.locate import DatabaseConfig
+    from spritz.wire.envelope import Response
+
+    T = TypeVar("T")
 
 
-def connected(context: Context) -> tuple[Connection, str]:
+class DatabaseConnection(Connection):
+    """A connection to slurmdbd that is opened again when the daemon dies."""
+
+    def __init__(self, config: DatabaseConfig, connection: Connection) -> None:
+        """Takes the connection over."""
+        self._config = config
+        self._take(connection)
+
+    def stream(self, request: Struct, item_type: type[T], *, timeout: float | None = None) -> Iterator[T]:
+        """As in `Connection`, but all items are received before the first is returned."""
+        return iter(self._repeated(request, lambda: list(self.stream_once(request, item_type, timeout=timeout))))
+
+    def stream_once(self, request: Struct, item_type: type[T], *, timeout: float | None = None) -> Iterator[T]:
+        """Items as they come. Raises ConnectionLost in the middle: see `reopen`."""
+        return super().stream(request, item_type, timeout=timeout)
+
+    def reopen(self, lost: ConnectionLost) -> None:
+        """Wait up to MessageTimeout, or the time of a takeover, for a slurmdbd that answers. Raises `lost` then."""
+        seconds = self._config.message_timeout_seconds
+        if self._config.backup_host:
+            seconds = max(seconds, TAKE_OVER_SECONDS)
+        deadline = monotonic() + seconds
+        while not self._reopened():
+            if monotonic() > deadline:
+                raise lost
+            sleep(_RETRY_SECONDS)
+
+    def _reopened(self) -> bool:
+        from spritz.model.queries.daemons import Ping, Pong
+
+        try:
+            connection = _connect(self._config, HOST_SECONDS)
+        except ClientError:
+            return False
+        try:
+            # slurmd or sackd may have accepted it, without a slurmdbd behind.
+            connection.call(Ping(), Pong)
+        except ClientError:
+            connection.close()
+            return False
+        connection.timeout_seconds = self._config.message_timeout_seconds
+        self.close()
+        self._take(connection)
+        return True
+
+    def _take(self, connection: Connection) -> None:
+        vars(self).update(vars(connection))
+        self.daemon = "slurmdbd"
+
+    def _exchange(self, request: Struct, timeout: float | None) -> Response:
+        exchange = super()._exchange
+        return self._repeated(request, lambda: exchange(request, timeout))
+
+    def _repeated(self, request: Struct, ask: Callable[[], T]) -> T:
+        name = type(request).__name__
+        if name not in READS and not self.is_quiet():
+            # The daemon has died since the last answer, such as while the user was asked: nothing is sent yet.
+            self.reopen(self._closed("the daemon closed the connection; nothing was changed"))
+        try:
+            return ask()
+        except ConnectionLost as lost:
+            if name not in READS:
+                raise _outcome_unknown(name, lost) from lost
+            self.reopen(lost)
+        return ask()
+
+
+def _outcome_unknown(request: str, lost: ConnectionLost) -> ConnectionLost:
+    look = _LOOK.get(request, "slurmdbd's log tells")
+    return ConnectionLost(f"{lost.message}: the change may have been made: {look}", code=lost.code, hint=lost.hint)
+
+
+def connected(context: Context) -> tuple[DatabaseConnection, str]:
     """A connection to slurmdbd, and the name of our cluster.
 
-    Raises AlreadyReported after Slurm's lines; RemoteHost if AccountingStorageHost is another machine.
+    Raises AlreadyReported after Slurm's lines; RemoteHost if AccountingStorageHost is another machine; where this
+    machine has keys, only after MessageTimeout, as its slurmd or sackd may be starting.
     """
     config = locate_database()
     if config.kind != "slurmdbd":
         context.err("Slurm accounting storage is disabled\n")
         raise AlreadyReported
     started = monotonic()
+    while True:
+        try:
+            connection = _connect(config, config.message_timeout_seconds)
+            return DatabaseConnection(config, connection), config.cluster_name
+        except RemoteHost:
+            if not is_member(config.path) or monotonic() - started > config.message_timeout_seconds:
+                raise
+        except ClientError as error:
+            if not config.is_local or monotonic() - started > START_SECONDS:
+                _report(config, error, context)
+                raise AlreadyReported from error
+        sleep(_RETRY_SECONDS)
+
+
+def _connect(config: DatabaseConfig, timeout: float) -> Connection:
+    """Try each address once. Raises ClientError; RemoteHost if no daemon with keys is here."""
     problem: ClientError | None = None
     remote: RemoteHost | None = None
-    while True:
-        for address in config.addresses:
-            try:
-                # Any user can listen at a name or a port that is free: only root's and SlurmUser's are believed.
-                connection = connect_address(address, timeout=config.message_timeout_seconds, owners=config.owners())
-            except RemoteHost as error:
-                remote = remote or error.naming(f"{config.path}: AccountingStorageHost={config.host}")
-            except ClientError as error:
-                problem = error
-            else:
-                connection.daemon = "slurmdbd"
-                return connection, config.cluster_name
-        if remote is not None and problem is not None and problem.code != "SLURM_COMMUNICATIONS_CONNECTION_ERROR":
-            raise problem
-        if remote is not None:
-            raise remote
-        if not config.is_local or monotonic() - started > START_SECONDS:
-            break
-        sleep(_RETRY_SECONDS)
-    reason = (problem.hint if problem is not None else "").rpartition(": ")[2] or "Connection refused"
+    for address in config.addresses:
+        try:
+            # Any user can listen at a name or a port that is free: only root's and SlurmUser's are believed.
+            return connect_address(address, timeout=timeout, owners=config.owners())
+        except RemoteHost as error:
+            remote = remote or error.naming(f"{config.path}: AccountingStorageHost={config.host}")
+        except ClientError as error:
+            problem = error
+    if remote is not None and (problem is None or problem.code == "SLURM_COMMUNICATIONS_CONNECTION_ERROR"):
+        raise remote
+    assert problem is not None, "there are addresses"
+    raise problem
+
+
+def _report(config: DatabaseConfig, problem: ClientError, context: Context) -> None:
+    reason = problem.hint.rpartition(": ")[2] or "Connection refused"
     context.error(
         "slurm_persist_conn_open_without_init: failed to open persistent connection to "
         f"host:{config.host}:{config.port}: {reason}"
     )
     context.error(f"Sending PersistInit msg: {reason}")
     context.error(f"Problem talking to the database: {reason}")
-    raise AlreadyReported
