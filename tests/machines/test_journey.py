@@ -131,6 +131,29 @@ def test_a_node_behind_a_router(lan: Lan, alpha: Machine, gamma: Machine) -> Non
 
 
 @pytest.mark.slow
+def test_a_join_that_fails_leaves_neither_a_node_nor_a_link(lan: Lan, alpha: Machine) -> None:
+    rho = lan.machine("rho")
+    (conf,) = alpha.own.rglob("etc/slurm.conf")
+    port = re.search(r"^SlurmdPort=(\d+)", conf.read_text(), re.MULTILINE)
+    assert port is not None
+    script = f"import socket, time; taken = socket.create_server(('', {port[1]})); time.sleep(1000)"
+    taker = rho.start("python3", "-c", script)
+    eventually(lambda: f":{port[1]} " in rho.out("ss", "-Hltn"), "the port is taken")
+    failed = rho.run(*alpha.out("spritz", "token", "create", "--role", "node", "--uses", "1").split())
+    assert failed.returncode == 1
+    assert f"Unable to bind listen port ({port[1]})" in failed.stderr
+    assert "once that is mended, `spritz join`" in failed.stderr
+    assert "rho" not in alpha.out("sinfo", "-hN", "-o", "%N")
+    assert not os.path.lexists(rho.own / "run/slurm/conf")
+    taker.kill()
+    taker.wait()
+    eventually(lambda: f":{port[1]} " not in rho.out("ss", "-Hltn"), "the port is free")
+    rho.out("spritz", "join")
+    assert alpha.out("srun", "-w", "rho", "hostname") == "rho\n"
+    rho.out("spritz", "down")
+
+
+@pytest.mark.slow
 def test_tokens_are_limited(lan: Lan, alpha: Machine) -> None:
     eta = lan.machine("eta")
     once = alpha.out("spritz", "token", "create", "--uses", "1", "--role", "login", "--host", "other").split()

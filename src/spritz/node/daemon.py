@@ -46,7 +46,7 @@ from spritz.runtime import log as runtime_log
 from spritz.runtime import tls
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.programs import run_programs
-from spritz.runtime.sockets import AddressInUse
+from spritz.runtime.sockets import AddressInUse, tcp_socket
 from spritz.runtime.tasks import Supervisor
 from spritz.runtime.watchdog import Watchdog
 from spritz.runtime.worker import Worker
@@ -229,15 +229,7 @@ class Daemon:
     async def _listen(self, server: Server) -> None:
         ports = {node.config.port: node.config for node in self._settings.nodes.values()}
         for port, config in ports.items():
-            try:
-                await server.listen_tcp(_own_address(config.address), port)
-            except AddressInUse as error:
-                raise SpritzError(
-                    f"Unable to bind listen port ({port}): Address already in use",
-                    hint="another slurmd of this node may be running; SlurmdPort or Port= sets another port",
-                ) from error
-            except OSError as error:
-                raise SpritzError(f"Unable to bind listen port ({port}): {error.strerror or error}") from error
+            await server.listen_socket(node_socket(config.address, port))
 
     def _secure(self, server: Server, member: Member) -> None:
         """Accept forwarded orders from nodes on other machines, and connections of step supervisors there."""
@@ -644,6 +636,19 @@ def _of_this_machine(handler: Handler) -> Handler:
         return handler(request, call)
 
     return handle
+
+
+def node_socket(address: str, port: int) -> socket.socket:
+    """A listening socket for a node at this NodeAddr. Raises SpritzError."""
+    try:
+        return tcp_socket(_own_address(address), port)
+    except AddressInUse as error:
+        raise SpritzError(
+            f"Unable to bind listen port ({port}): Address already in use",
+            hint="another slurmd of this node may be running; SlurmdPort or Port= sets another port",
+        ) from error
+    except OSError as error:
+        raise SpritzError(f"Unable to bind listen port ({port}): {error.strerror or error}") from error
 
 
 def _own_address(address: str) -> str:

@@ -23,7 +23,7 @@ from spritz.client.same_machine import is_here, refuse_remote
 from spritz.config.load import load
 from spritz.model.errors import SpritzError
 from spritz.node import cgroup
-from spritz.node.daemon import Daemon
+from spritz.node.daemon import Daemon, node_socket
 from spritz.node.dynamic_node import introduce
 from spritz.node.hardware import describe, detect
 from spritz.node.leftovers import forget_all
@@ -73,11 +73,12 @@ def _start(options: Options) -> int:
     hardware = _hardware(gpus=options.dynamic)
     own = None
     if options.dynamic or options.future:
+        _need_place(path, options)
         own = introduce(path, options, hardware, membership)
     settings = _read(path, options, hardware, own=own)
     if membership is None:
         refuse_remote((settings.controllers_key, address) for address in settings.controllers)
-    _need_user(settings)
+    _need_user(settings.slurmd_user)
     ours = _Ours(own, membership, fetched)
     return serve_detached("slurmd", options, lambda startup: _run(options, settings, hardware, startup, ours))
 
@@ -126,10 +127,10 @@ def _configuration(options: Options) -> tuple[str, Membership | None, bool]:
     return loaded, membership, fetched
 
 
-def _need_user(settings: DaemonSettings) -> None:
+def _need_user(name: str) -> None:
     """Raises SpritzError unless this process runs as SlurmdUser: else jobs could not start, or not as their users."""
     try:
-        user = lookup_user(settings.slurmd_user)
+        user = lookup_user(name)
     except UnknownUser as error:
         raise SpritzError(f"SlurmdUser: {error}") from error
     if user.uid != os.geteuid():
@@ -138,6 +139,17 @@ def _need_user(settings: DaemonSettings) -> None:
             f"You are running slurmd as something other than user {user.name}({user.uid}). If you want to run as "
             f"this user add SlurmdUser={ours} to the slurm.conf file."
         )
+
+
+def _need_place(path: str, options: Options) -> None:
+    """Raises SpritzError if slurmd cannot serve here, before the controller adds a node that would never register."""
+    settings = load(path).settings
+    _need_user(settings.text("SlurmdUser"))
+    if options.dynamic:
+        keys = {key.lower(): value for key, _, value in (word.partition("=") for word in options.conf.split())}
+        port = keys.get("port", "")
+        number = int(port) if port.isascii() and port.isdigit() else settings.integer("SlurmdPort")
+        node_socket(keys.get("nodeaddr", ""), number).close()
 
 
 def _hardware(*, gpus: bool) -> Hardware:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -44,7 +43,7 @@ def portions(picks: tuple[JobPick, ...]) -> Iterator[tuple[JobPick, ...]]:
 def _answered(connection: DatabaseConnection, query: SelectJobs) -> Iterator[tuple[JobWithSteps, float]]:
     """Where slurmdbd dies in the middle, the query is repeated once, without the jobs that were delivered."""
     #: cluster -> numbers of the jobs delivered
-    delivered: dict[str, array[int]] = {}
+    delivered: dict[str, list[int]] = {}
     before: dict[str, set[int]] = {}
     is_repeated = False
     while True:
@@ -64,9 +63,7 @@ def _answered(connection: DatabaseConnection, query: SelectJobs) -> Iterator[tup
                     cluster, number = record.job.cluster, record.job.number
                     if number in before.get(cluster, ()):
                         continue
-                    if cluster not in delivered:
-                        delivered[cluster] = array("q")
-                    delivered[cluster].append(number)
+                    delivered.setdefault(cluster, []).append(number)
                     yield newest, now
             break
         except ConnectionLost as lost:

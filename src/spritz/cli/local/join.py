@@ -23,8 +23,9 @@ from spritz.cli.context import Context
 from spritz.cli.local import daemons
 from spritz.cli.local.paths import ClusterPaths
 from spritz.client.configless import publish, refresh, state_directory
+from spritz.client.errors import ClientError
 from spritz.client.joining import join, parse_address
-from spritz.client.locate import locate_controller
+from spritz.client.locate import find_slurm_conf, locate_controller
 from spritz.client.membership import find_membership, write_joined
 from spritz.client.sync import connect_controller
 from spritz.config.load import load
@@ -111,12 +112,12 @@ def run(arguments: Namespace, context: Context) -> int:
             f"no cluster was joined in {paths.root}",
             hint="spritz join HOST:PORT --token T, as `spritz up --listen` prints",
         )
-    publish(paths.etc)
     joined = membership.joined
     command = _command(paths, membership, arguments.conf)
     if arguments.systemd:
         _install_unit(paths, arguments.unit_directory, joined, command)
     elif daemons.member(paths, joined.role) is not None:
+        publish(paths.etc)
         if not arguments.quiet:
             context.out(f"Already up: {paths.root}\n")
         return 0
@@ -124,13 +125,25 @@ def run(arguments: Namespace, context: Context) -> int:
         _systemctl(unit, "start", os.path.basename(unit))
     else:
         _start(command, joined, context)
+    publish(paths.etc)
     if joined.role == "node":
         _wait_for_node(paths, joined)
     if not arguments.quiet:
         context.out(f"Joined cluster {joined.cluster} as {joined.role} {joined.host}: {paths.root}\n")
-        if os.geteuid() != 0:
-            context.out(f"  export SLURM_CONF={paths.slurm_conf}    # points this shell at it\n")
+        context.out(_way_of_commands(paths))
     return 0
+
+
+def _way_of_commands(paths: ClusterPaths) -> str:
+    """What to do for this user's commands to use the joined cluster; "" for root, whose commands find it."""
+    export = f"  export SLURM_CONF={paths.slurm_conf}    # points this shell at it\n"
+    try:
+        used = find_slurm_conf()
+    except ClientError:
+        return export
+    if os.path.realpath(used) != os.path.realpath(paths.slurm_conf):
+        return f"Commands of this user still use another cluster, that of {used}:\n{export}"
+    return export if os.geteuid() != 0 else ""
 
 
 def member_paths(directory: str | None, context: Context) -> ClusterPaths:
@@ -239,7 +252,12 @@ def _own_names(paths: ClusterPaths, host: str) -> set[str]:
 
 def _start(command: list[str], joined: Joined, context: Context) -> None:
     environ = {name: value for name, value in context.environ.items() if not name.startswith(("SLURM_", "SLURMD_"))}
-    daemons.start([command], environ, timeout_seconds=REGISTRATION_SECONDS)
+    try:
+        daemons.start([command], environ, timeout_seconds=REGISTRATION_SECONDS)
+    except SpritzError as error:
+        # The token is used up; the membership stays.
+        error.hint = error.hint or "this machine has joined: once that is mended, `spritz join` starts its daemon"
+        raise
 
 
 def _install_unit(paths: ClusterPaths, directory: str, joined: Joined, command: list[str]) -> None:
