@@ -202,7 +202,13 @@ class NodeMessages:
         )
 
     def _notify(self, effect: core_effects.NotifyOn) -> Struct | None:
-        return launch.NotifyTasks(term=self._term, node=effect.node, job_id=effect.job_id, message=effect.message)
+        return launch.NotifyTasks(
+            term=self._term,
+            node=effect.node,
+            job_id=effect.job_id,
+            message=effect.message,
+            step_id=effect.step_id,
+        )
 
     def _reboot(self, effect: core_effects.RebootOn) -> Struct | None:
         node = self._state().nodes.get(effect.node)

@@ -97,11 +97,12 @@ class AttachOn(Effect, frozen=True, kw_only=True):
 
 
 class NotifyOn(Effect, frozen=True, kw_only=True):
-    """Write a line to the job's standard error (`launch.NotifyTasks`)."""
+    """Write a line to the job's standard error, or tell it the client of one step (`launch.NotifyTasks`)."""
 
     job_id: int
     restart_count: int
     message: str
+    step_id: int | None = None
 
 
 class RebootOn(Effect, frozen=True, kw_only=True):

@@ -143,12 +143,15 @@ class AttachClient(Struct, frozen=True, kw_only=True):
 
 
 class NotifyTasks(Struct, frozen=True, kw_only=True):
-    """Write `message` to the job's standard error on `node`. Ack: `Accepted`."""
+    """Write `message` to the job's standard error on `node`; with `step_id`, tell it that step's client. Ack:
+    `Accepted`.
+    """
 
     term: int
     node: str
     job_id: int
     message: str
+    step_id: int | None = None
 
 
 class MeasureStep(Struct, frozen=True, kw_only=True):

@@ -54,10 +54,11 @@ class AttachToStep(Struct, frozen=True):
 
 
 class NotifyStep(Struct, frozen=True):
-    """Write a line to its standard error."""
+    """Write a line to its standard error, or tell it its client only."""
 
     key: StepKey
     message: str
+    to_client: bool = False
 
 
 class CleanUp(Struct, frozen=True):

@@ -453,7 +453,7 @@ class Agent:
         self._order(here, action.key, control.Attach(action.io_address, action.io_key))
 
     def _notify(self, here: _NodeHere, action: decided.NotifyStep) -> None:
-        self._order(here, action.key, control.Notify(action.message))
+        self._order(here, action.key, control.Notify(action.message, action.to_client))
 
     def _send(self, here: _NodeHere, action: decided.Send) -> None:
         report = action.report

@@ -285,6 +285,8 @@ class Machine:
 
     def _notify(self, message: NotifyTasks) -> Actions:
         keys = [key for entry in self._jobs.values() for key in entry.steps.values() if key.job_id == message.job_id]
+        if message.step_id is not None:
+            return [NotifyStep(key, message.message, True) for key in keys if key.step_id == message.step_id]
         batch = [key for key in keys if key.step_id == STEP_BATCH]
         return [NotifyStep(key, message.message) for key in batch or keys if key.step_id != STEP_EXTERN]
 

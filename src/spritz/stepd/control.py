@@ -42,9 +42,10 @@ class Attach(msgspec.Struct, frozen=True, tag="attach"):
 
 
 class Notify(msgspec.Struct, frozen=True, tag="notify"):
-    """A line for the step's standard error."""
+    """A line for the step's standard error, or for its client only."""
 
     message: str
+    to_client: bool = False
 
 
 class Forget(msgspec.Struct, frozen=True, tag="forget"):

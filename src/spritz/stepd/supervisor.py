@@ -276,7 +276,11 @@ class Supervisor:
         elif isinstance(order, control.Attach):
             self._clients.attach(order.io_address, order.io_key)
         elif isinstance(order, control.Notify):
-            self.say(order.message)
+            if order.to_client:
+                line = octets(f"slurmstepd: {order.message}\n")
+                self._clients.tell_primary(protocol.frame(protocol.MESSAGE, protocol.ALL_TASKS, line))
+            else:
+                self.say(order.message)
         elif isinstance(order, control.Measure):
             self._look()
             pids = tuple(processes.descendants(os.getpid()))

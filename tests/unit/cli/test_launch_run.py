@@ -340,6 +340,26 @@ def test_a_failed_node_is_named_and_not_waited_for(bench: Callable[..., Bench]) 
     assert made.errors[-2:] == ["srun: error: Node failure on n2", "srun: error: n1: task 0: Terminated"]
 
 
+def test_a_failed_node_is_named_once_and_the_others_go_on_with_no_kill(bench: Callable[..., Bench]) -> None:
+    made = bench(1, 1, 1, no_kill="")
+    made.alive = {(5, "n1"), (5, "n3")}
+    made.launch_errors = {(5, "n2"): "Node failure on n2"}
+
+    def script() -> None:
+        first, second, third = (made.supervisor(rank) for rank in range(3))
+        first.message(b"slurmstepd: error: Node failure on n2\n")
+        until(lambda: "Node failure" in made.said.getvalue())
+        third.message(b"slurmstepd: error: Node failure on n2\n")
+        for node in (first, third):
+            node.end(0)
+            node.done()
+        second.socket.close()
+
+    assert made.play(script) == 137
+    assert made.errors == ["srun: error: Node failure on n2", "srun: Force Terminated StepId=5.0"]
+    assert made.ended == []
+
+
 def test_the_cancelled_line_announces_the_end(bench: Callable[..., Bench]) -> None:
     made = bench(1, 1)
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from spritz.core.decide.registration import config_shortage
-from spritz.core.effects import LaunchBatchOn, LaunchStepOn, TerminateJobOn, TerminateStepOn
+from spritz.core.effects import LaunchBatchOn, LaunchStepOn, NotifyOn, TerminateJobOn, TerminateStepOn
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.ids import STEP_BATCH
@@ -169,6 +169,18 @@ def test_no_kill_goes_on_without_the_node_unless_the_script_was_there(world: Wor
     assert job.allocation is not None
     assert (job.state, job.allocation.names) == (JobState.RUNNING, ("n1",))
     assert world.job(second).state is JobState.NODE_FAIL
+
+
+def test_a_step_with_no_kill_goes_on_and_its_client_is_told_of_the_lost_node(world: World) -> None:
+    """srun(1) --no-kill."""
+    job_id = world.submit(nodes_min=3, nodes_given=True, no_kill=True)
+    world.start(job_id, "n1", "n2", "n3")
+    step = world.step(job_id, tasks=3, kill_on_node_fail=False, io_address="unix:@client")
+    outcome = world.lose("n2")
+    assert kinds(outcome)[1:] == ["StepNodeEnded", "JobNodeFailed"]
+    told = only(outcome.effects, NotifyOn)
+    assert [(one.node, one.step_id) for one in told] == [("n1", step.step_id), ("n3", step.step_id)]
+    assert {one.message for one in told} == {"error: Node failure on n2"}
 
 
 def test_a_node_that_comes_back_is_told_which_of_its_jobs_have_ended(world: World) -> None:

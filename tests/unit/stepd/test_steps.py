@@ -202,10 +202,12 @@ def test_messages_reach_the_client_when_the_output_is_its_own(zygote: Zygote, cl
     client.accept()
     client.read_until(protocol.STARTED)
     running.order(control.Notify("hello there"))
+    running.order(control.Notify("hello client", to_client=True))
     running.order(control.Terminate("error: *** STEP 5.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***", 1))
     client.read_until(protocol.DONE)
     assert client.messages() == (
-        "slurmstepd: hello there\nslurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***\n"
+        "slurmstepd: hello there\nslurmstepd: hello client\n"
+        "slurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***\n"
     )
 
 

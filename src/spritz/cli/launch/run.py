@@ -5,6 +5,7 @@ Decides what to print and when, and when to end the step. Source: srun(1); texts
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,9 @@ _HEAR_SECONDS = 0.01
 _CONNECT_SECONDS = 10.0
 #: Seconds for a supervisor that lost its connection to connect again while the step still exists.
 _LOST_SECONDS = 30.0
+
+#: What the remaining nodes of a step with --no-kill say of a lost one.
+_NODE_FAILURE = re.compile(rb"^slurmstepd: error: Node failure on (\S+)$", re.MULTILINE)
 
 
 class StepRun:
@@ -354,6 +358,11 @@ class StepRun:
             connection.pause(False)
 
     def _message(self, link: Link, payload: bytes) -> None:
+        if (failed := _NODE_FAILURE.search(payload)) is not None:
+            names = self.step.node_names
+            if failed[1].decode(errors="replace") in {names[rank] for rank in self._nodes_left}:
+                self._ask_for_failed()
+            return
         reporter = self.settings.one_node_tells
         ending = b"*** STEP" in payload or b"*** JOB" in payload
         if not ending or reporter == str(link.rank):
@@ -361,12 +370,17 @@ class StepRun:
             self._sinks[link.part][1].write(payload)
         if ending and not self._terminated:
             self.expect_end()
-        if ending and b"NODE FAILURE" in payload and not self._asks_for_failed:
+        if ending and b"NODE FAILURE" in payload:
+            self._ask_for_failed()
+
+    def _ask_for_failed(self) -> None:
+        if not self._asks_for_failed:
             self._asks_for_failed = True
             self.reactor.after(0, self._leave_failed_nodes)
 
     def _leave_failed_nodes(self) -> None:
-        """The step ends because a node failed: name it, and do not wait for what it would say."""
+        """Nodes of the step failed: name them, and do not wait for what they would say."""
+        self._asks_for_failed = False
         if self._alive() is None:
             return
         for rank in sorted(self._nodes_left):
@@ -377,6 +391,8 @@ class StepRun:
             self.context.error(error)
             self.endings.give_up(node.task_ids, 9)
             self._nodes_left.discard(rank)
+            if self._pmix_hub is not None:
+                self._pmix_hub.ended(rank)
             link = self._by_rank.get(rank)
             if link is None:
                 self._expected -= 1
@@ -385,6 +401,8 @@ class StepRun:
             link.close()
         if not self._nodes_left:
             self.reactor.stop()
+        else:
+            self._after_read()
 
     def _after_read(self) -> None:
         """All frames of a read were handled: print combined messages about tasks."""

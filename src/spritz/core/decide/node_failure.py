@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from spritz.core.decide.ending import end_whole, may_requeue, node_failure_text, node_gone, requeue_job
 from spritz.core.decide.prolog import launch_when_ready
 from spritz.core.decide.wake import begin_if_up
-from spritz.core.effects import TerminateJobOn
+from spritz.core.effects import NotifyOn, TerminateJobOn
 from spritz.core.flags import COMPLETING
 from spritz.core.pending import terminate_step
 from spritz.model.events.job import JobNodeFailed
@@ -110,7 +110,21 @@ def lose_step_on(context: DecisionContext, step: Step, name: str) -> None:
             error=node_failure_text(name),
         )
     )
-    if step.spec.kill_on_node_fail and not step.cancelled:
+    if step.cancelled:
+        return
+    if step.spec.kill_on_node_fail:
         context.record(StepCancelled(at=context.now, job_id=step.job_id, step_id=step.step_id))
         for node in others:
             context.add_effect(terminate_step(step, node, "NODE_FAIL", context.now))
+    elif step.spec.io_address:
+        # The client hears it from every remaining node, because some of them may have failed too.
+        for node in others:
+            context.add_effect(
+                NotifyOn(
+                    node=node,
+                    job_id=step.job_id,
+                    restart_count=step.restart_count,
+                    message=f"error: {node_failure_text(name)}",
+                    step_id=step.step_id,
+                )
+            )
