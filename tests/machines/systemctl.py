@@ -69,6 +69,10 @@ def start(unit: str) -> int:
     return 0
 
 
+def words_of(line: str) -> list[str]:
+    return [word.replace("%%", "%").replace("$$", "$") for word in shlex.split(line)]
+
+
 def started(unit: str) -> bool:
     if main_pid(unit):
         return True
@@ -77,7 +81,9 @@ def started(unit: str) -> bool:
     parser.read(os.path.join(UNITS, unit))
     service = parser["Service"]
     assert service["Type"] == "notify", "no other type is known here"
-    command = [word.replace("%%", "%").replace("$$", "$") for word in shlex.split(service["ExecStart"])]
+    command = words_of(service["ExecStart"])
+    if directory := service.get("RuntimeDirectory"):
+        os.makedirs(f"/run/{directory}", exist_ok=True)
     address = os.path.join(UNITS, f"{unit}.notify")
     if os.path.exists(address):
         os.unlink(address)
@@ -100,6 +106,8 @@ def started(unit: str) -> bool:
         while time.monotonic() < deadline and daemon.poll() is None:
             try:
                 if b"READY=1" in notify.recv(4096):
+                    if after := service.get("ExecStartPost"):
+                        subprocess.run(words_of(after), check=True)
                     return True
             except TimeoutError:
                 continue

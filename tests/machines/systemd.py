@@ -35,8 +35,9 @@ class Systemd:
         return self.machine.run("spritz", verb, *words, *where, user="root", timeout=60.0, stdin=None, **self.environ)
 
     def boot(self) -> None:
-        """Power off, and on again."""
+        """Power off, and on again: /run is empty then."""
         self.machine.crash()
+        shutil.rmtree(self.machine.own / "run/slurm", ignore_errors=True)
         self.machine.out("systemctl", "boot", **self.environ)
 
     def pid(self, unit: str) -> int:

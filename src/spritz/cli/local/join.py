@@ -25,7 +25,7 @@ from spritz.cli.local.paths import ClusterPaths
 from spritz.client.configless import publish, refresh, state_directory
 from spritz.client.errors import ClientError
 from spritz.client.joining import join, parse_address
-from spritz.client.locate import find_slurm_conf, locate_controller
+from spritz.client.locate import RUN_DIRECTORY, find_slurm_conf, locate_controller
 from spritz.client.membership import find_membership, write_joined
 from spritz.client.sync import connect_controller
 from spritz.config.load import load
@@ -54,6 +54,10 @@ Wants=network-online.target
 [Service]
 Type=notify
 ExecStart={command}
+# /run is empty after a boot: commands find the cluster by this link.
+RuntimeDirectory={runtime}
+RuntimeDirectoryPreserve=yes
+ExecStartPost={publish}
 ExecReload=/bin/kill -HUP $MAINPID
 # Jobs outlive the daemon.
 KillMode=process
@@ -269,7 +273,15 @@ def _install_unit(paths: ClusterPaths, directory: str, joined: Joined, command: 
     unit = os.path.basename(path)
     try:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(_UNIT.format(what=what, name=name, command=unit_command([*command, "--systemd"])))
+            file.write(
+                _UNIT.format(
+                    what=what,
+                    name=name,
+                    command=unit_command([*command, "--systemd"]),
+                    runtime=os.path.basename(os.path.dirname(RUN_DIRECTORY)),
+                    publish=unit_command(["/bin/ln", "-sfn", paths.etc, RUN_DIRECTORY]),
+                )
+            )
     except OSError as error:
         raise SpritzError(f"cannot write {path}: {error.strerror}") from error
     _systemctl(path, "daemon-reload")
