@@ -57,6 +57,8 @@ class WorkQueue(Generic[K]):
         self._due: dict[K, float] = {}
         self._entries = 0
         self._timer: asyncio.TimerHandle | None = None
+        #: time of the timer; uvloop's handle of a time that has passed cannot tell it
+        self._rings_at = 0.0
         self._getters: deque[asyncio.Future[None]] = deque()
         #: keys handed to workers, and handlers that failed
         self.handled = 0
@@ -181,11 +183,12 @@ class WorkQueue(Generic[K]):
             heapq.heappop(self._later)
         when = self._later[0][0] if self._later else None
         if self._timer is not None:
-            if self._timer.when() == when:
+            if self._rings_at == when:
                 return
             self._timer.cancel()
             self._timer = None
         if when is not None:
+            self._rings_at = when
             self._timer = asyncio.get_running_loop().call_at(when, self._ring)
 
     def _ring(self) -> None:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 import pytest
+import uvloop
 from lightkube.models.core_v1 import Container, PodSpec
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import ConfigMap, Pod
@@ -135,3 +136,15 @@ def test_a_key_is_never_with_two_workers_and_comes_again_after_a_failure() -> No
         assert queue.failed_count == 2
 
     asyncio.run(run())
+
+
+def test_keys_come_whose_time_is_nearer_than_uvloop_tells_apart() -> None:
+    async def scene() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        queue.add("later", 0.0002)
+        queue.add("sooner", 0.0001)
+        async with asyncio.timeout(100):
+            assert {await queue.get(), await queue.get()} == {"later", "sooner"}
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scene())
