@@ -190,7 +190,9 @@ class Spool:
         for entry in sorted(os.listdir(self.path)):
             directory = f"{self.path}/{entry}"
             if entry.startswith(spec.SUPERVISOR):
-                os.unlink(f"{self.path}/{entry}")  # of a supervisor that was killed; a living one can do without
+                # Of a supervisor that was killed; a living one can do without, and may remove it at this moment.
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(f"{self.path}/{entry}")
                 continue
             if entry.startswith(_FREE) and os.path.isdir(directory):
                 self.remove(directory)
