@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -122,6 +122,14 @@ class Talk:
         assert self.child.stdin is not None
         self.child.stdin.close()
         return self.child.wait(seconds)
+
+    def close(self) -> None:
+        """End it, if it has not ended."""
+        self.child.kill()
+        self.child.wait()
+        assert self.child.stdin is not None
+        with suppress(BrokenPipeError):
+            self.child.stdin.close()
 
 
 @contextmanager

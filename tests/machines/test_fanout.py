@@ -8,6 +8,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -107,19 +108,25 @@ echo up $SLURM_PROCID; read word; seq -f $SLURM_PROCID.%g 20000; echo $word $SLU
 """
 
 
-def begun(site: Lan, host: str, *options: str) -> Talk:
-    """A step on all nodes that waits for a first and a second line."""
+@contextmanager
+def begun(site: Lan, host: str, *options: str) -> Iterator[Talk]:
+    """A step on all nodes that waits for a first and a second line; it ends with the block."""
     conf = str(site.root / "etc/slurm.conf")
     talk = Talk(site.machines[host], conf, "srun", ("srun", "-N5", *options, "sh", "-c", SCRIPT))
-    eventually(lambda: len(talk.said().splitlines()) == 5, "all tasks are up")
-    return talk
+    try:
+        eventually(lambda: len(talk.said().splitlines()) == 5, f"all tasks are up: {talk.said()}", 60)
+        yield talk
+    finally:
+        talk.close()
+        run(site, "scancel", "--me")
+        eventually(lambda: run(site, "squeue", "-h") == "", "its job has ended", 60)
 
 
 def go_on(talk: Talk, ranks: set[int]) -> None:
     """Tasks of these ranks say all that they have to say, once and in their order."""
     talk.write("word\n")
     done = {f"word {rank}" for rank in ranks}
-    eventually(lambda: done <= set(talk.said().splitlines()), f"all is said: {talk.said()[-200:]}", 60)
+    eventually(lambda: done <= set(talk.said().splitlines()), f"all is said: {talk.said()[-200:]}", 120)
     lines = talk.said().splitlines()
     for rank in ranks:
         assert [line for line in lines if line.startswith(f"{rank}.")] == [f"{rank}.{n}" for n in range(1, 20001)]
@@ -135,45 +142,52 @@ def restart(site: Lan, host: str, pid_file: Path, *command: str) -> None:
 
 @pytest.mark.parametrize("host", ["alpha", "login"])
 def test_output_comes_up_from_node_to_node(site: Lan, host: str) -> None:
-    """No node reaches zeta, but zeta reaches epsilon."""
-    talk = begun(site, host)
-    sockets = site.machines[host].do("cat", "/proc/net/unix")
-    assert len(re.findall(r" 0001 03 +\d+ @spritz-\d+-[0-9a-f]+$", sockets, re.MULTILINE)) == 1
-    go_on(talk, set(range(5)))
-    assert talk.status(30) == 0
+    """No node reaches zeta, but zeta reaches epsilon.
+
+    A supervisor that finds no way to the node above in time connects to srun, for the rest of its step. On a busy
+    machine that may happen: then the next step is to come up through the tree.
+    """
+    connections: list[int] = []
+    while 1 not in connections and len(connections) < 5:
+        with begun(site, host) as talk:
+            sockets = site.machines[host].do("cat", "/proc/net/unix")
+            connections.append(len(re.findall(r" 0001 03 +\d+ @spritz-\d+-[0-9a-f]+$", sockets, re.MULTILINE)))
+            go_on(talk, set(range(5)))
+            assert talk.status(60) == 0
+    assert 1 in connections, connections
 
 
 def test_a_node_that_is_cut_off_takes_no_others_output_along(site: Lan) -> None:
-    talk = begun(site, "login", "--no-kill")
-    site.machines["gamma"].drop(site.machines["beta"].address)
-    try:
-        go_on(talk, set(range(5)))
-    finally:
-        site.machines["gamma"].admit()
-    assert talk.status(30) == 0
+    with begun(site, "login", "--no-kill") as talk:
+        site.machines["gamma"].drop(site.machines["beta"].address)
+        try:
+            go_on(talk, set(range(5)))
+        finally:
+            site.machines["gamma"].admit()
+        assert talk.status(60) == 0
 
 
 def test_a_step_goes_on_while_the_daemons_of_its_machines_are_restarted(site: Lan) -> None:
     root = site.root
-    talk = begun(site, "alpha")
-    restart(site, "gamma", root / "gamma/slurmd.pid", "slurmd")
-    restart(site, "alpha", root / "alpha/ctld.pid", "slurmctld")
-    go_on(talk, set(range(5)))
-    assert talk.status(60) == 0
+    with begun(site, "alpha") as talk:
+        restart(site, "gamma", root / "gamma/slurmd.pid", "slurmd")
+        restart(site, "alpha", root / "alpha/ctld.pid", "slurmctld")
+        go_on(talk, set(range(5)))
+        assert talk.status(60) == 0
 
 
 def test_a_step_goes_on_while_the_daemon_of_a_login_host_is_restarted(site: Lan) -> None:
     login = site.machines["login"]
-    talk = begun(site, "login")
-    (pid,) = [pid for pid in login.processes() if b"sackd" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    os.kill(pid, signal.SIGKILL)
-    login.start("sackd", "-D", SLURM_CONF=str(site.root / "etc/slurm.conf"))
-    go_on(talk, set(range(5)))
-    assert talk.status(60) == 0
+    with begun(site, "login") as talk:
+        (pid,) = [pid for pid in login.processes() if b"sackd" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        os.kill(pid, signal.SIGKILL)
+        login.start("sackd", "-D", SLURM_CONF=str(site.root / "etc/slurm.conf"))
+        go_on(talk, set(range(5)))
+        assert talk.status(60) == 0
 
 
 def test_tasks_end_with_a_client_on_another_machine(site: Lan) -> None:
-    talk = begun(site, "login")
-    talk.child.kill()
-    assert talk.status(10) == -signal.SIGKILL
-    eventually(lambda: run(site, "squeue", "-h", "-s") == "", "the step ends", 20)
+    with begun(site, "login") as talk:
+        talk.child.kill()
+        assert talk.status(10) == -signal.SIGKILL
+        eventually(lambda: run(site, "squeue", "-h", "-s") == "", "the step ends", 60)

@@ -76,5 +76,5 @@ def test_a_step_goes_on_without_a_lost_node_and_its_client_is_told(site: Lan, lo
         assert talk.said().count("Node failure") == 1
         assert "io error" not in talk.said()
     finally:
-        talk.child.kill()
+        talk.close()
         site.mend(site.machines[lost])
