@@ -9,6 +9,7 @@ import os
 import subprocess
 from typing import TYPE_CHECKING
 
+from spritz.cli.launch.controller import running_on
 from spritz.cli.launch.create import create_step
 from spritz.cli.launch.interrupts import StepSignals
 from spritz.cli.launch.listener import Link, Listener
@@ -182,7 +183,17 @@ def broadcast(
     def end_step(number: int) -> None:
         controller.call(SignalStep(job_id=job_id, step_id=step.step_id, signal=number, terminate=True), Done)
 
-    run = CopyRun(reactor, listener, step, settings, context, end_step=end_step, alive=lambda: None)
+    errors: dict[tuple[int, str], str] = {}
+    run = CopyRun(
+        reactor,
+        listener,
+        step,
+        settings,
+        context,
+        end_step=end_step,
+        alive=lambda: running_on(controller, (step,), errors),
+        launch_error=lambda job_id, node: errors.get((job_id, node), ""),
+    )
     run.endings.silent = True
     run.prepare(copy, _progress(copy, context) if progress else lambda count: None)
     interrupts.handler = StepSignals(run)

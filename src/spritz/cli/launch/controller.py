@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
+    from spritz.model.step import Step
     from spritz.stepd.reactor import Reactor
     from spritz.wire.envelope import Response
 
@@ -36,6 +37,28 @@ class Interrupted(Exception):
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
+
+
+def running_on(
+    controller: Controller, parts: tuple[Step, ...], errors: dict[tuple[int, str], str]
+) -> set[tuple[int, str]] | None:
+    """(job id, node) wherever a step runs; None if the controller does not answer. `errors` gets why it could not be
+    started elsewhere.
+    """
+    from spritz.model.job_filter import JobFilter, JobTarget
+    from spritz.model.queries.steps import ListSteps, Steps
+
+    targets = tuple(JobTarget(step.job_id, step_id=step.step_id) for step in parts)
+    try:
+        answer = controller.call(ListSteps(filter=JobFilter(targets=targets)), Steps)
+    except RemoteError:
+        return set()
+    except ClientError:
+        return None  # unknown: the step may still run
+    errors.update({(error.job_id, error.node): error.error for error in answer.launch_errors})
+    number = parts[0].step_id
+    steps = [view.step for view in answer.steps if view.step.step_id == number]
+    return {(step.job_id, node) for step in steps for node in step.running_nodes}
 
 
 class Controller:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from spritz.cli.already_reported import AlreadyReported
 from spritz.cli.launch import allocation
 from spritz.cli.launch.allocation import HARMLESS
-from spritz.cli.launch.controller import Controller
+from spritz.cli.launch.controller import Controller, running_on
 from spritz.cli.launch.interrupts import Interrupts, StepSignals
 from spritz.cli.launch.settings import KEYS, Settings
 from spritz.cli.options import Fatal
@@ -21,7 +21,6 @@ from spritz.client.locate import read_keys
 from spritz.client.sync import submit_key
 from spritz.model.commands.job import Done, SubmitJob
 from spritz.model.errors import SpritzError
-from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.stepd.reactor import Reactor
 
 if TYPE_CHECKING:
@@ -420,19 +419,7 @@ class Session:
 
     def _alive(self, parts: tuple[Step, ...]) -> set[tuple[int, str]] | None:
         """(job id, node) wherever the step runs; None if the controller does not answer."""
-        from spritz.model.queries.steps import ListSteps, Steps
-
-        targets = tuple(JobTarget(step.job_id, step_id=step.step_id) for step in parts)
-        try:
-            answer = self.controller.call(ListSteps(filter=JobFilter(targets=targets)), Steps)
-        except RemoteError:
-            return set()
-        except ClientError:
-            return None  # unknown: the step may still run
-        self._launch_errors = {(error.job_id, error.node): error.error for error in answer.launch_errors}
-        number = parts[0].step_id
-        steps = [view.step for view in answer.steps if view.step.step_id == number]
-        return {(step.job_id, node) for step in steps for node in step.running_nodes}
+        return running_on(self.controller, parts, self._launch_errors)
 
     def _hold_again(self) -> None:
         """The connection broke: reconnect, because the controller must know that the job's client is alive."""
