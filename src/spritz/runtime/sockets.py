@@ -135,7 +135,7 @@ def tcp_socket(host: str, port: int) -> socket.socket:
 
 
 #: Connections accepted in one turn of the loop, each of which may need a handshake.
-_ACCEPTS_PER_TURN = 16
+_ACCEPTS_PER_TURN = 4
 
 #: Handshakes computed at once, a millisecond or two each: bounds the delay of other requests.
 _TURNS = 4
