@@ -37,10 +37,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of one `xdist_group` run one after the other, in one process.
+    """Tests that need root are skipped for others; those of one `xdist_group` run one after the other, in one process.
 
     pytest-xdist says so in the nodes' ids, and up to 3.8 by an attribute that pytest 9.2 has renamed.
     """
+    if os.geteuid() != 0:
+        for item in items:
+            if item.get_closest_marker("root") is not None:
+                item.add_marker(pytest.mark.skip(reason="needs to run as root"))
     if not getattr(config.option, "loadgroup", False):
         return
     for item in items:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import signal
 import subprocess
@@ -34,7 +35,7 @@ class Federation:
         names = {self.first.name, self.second.name}
         until(lambda: {row[0] for row in self.rows("cluster", "cluster")} == names, "both have registered")
         self.said("sacctmgr", "-i", "add", "account", "phys")
-        self.said("sacctmgr", "-i", "add", "user", "root", "account=phys", "defaultaccount=phys")
+        self.said("sacctmgr", "-i", "add", "user", getpass.getuser(), "account=phys", "defaultaccount=phys")
         self.said("sacctmgr", "-i", "add", "federation", "both", f"clusters={self.first.name},{self.second.name}")
 
     def rows(self, entity: str, fields: str) -> list[list[str]]:
