@@ -104,6 +104,8 @@ def test_a_supervisor_that_ends_makes_room() -> None:
             daemon.start(0, 1, 2)
             zygote.supervisors[0].close()
             await daemon.begun[2].wait()
+            assert daemon.links[2] not in (daemon.links[0], daemon.links[1])
+            assert len(zygote.supervisors) == 3
 
     asyncio.run(steps())
 
