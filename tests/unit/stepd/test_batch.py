@@ -183,7 +183,7 @@ def test_suspended_processes_stand_still_until_resumed(zygote: Zygote, tmp_path:
 
 
 def test_only_those_that_mind_the_signal_have_time_before_they_are_stopped(zygote: Zygote, tmp_path: Path) -> None:
-    running = zygote.batch("#!/bin/sh\ntrap ': > told' TSTP\ntouch ready\nwhile :; do :; done\n", tmp_path / "a")
+    running = zygote.batch("#!/bin/sh\ntrap ': > told' TSTP\n: > ready\nwhile :; do :; done\n", tmp_path / "a")
     other = zygote.batch("#!/bin/sh\nwhile :; do :; done\n", tmp_path / "b")
     minding, unminding = running.started().pids[0], other.started().pids[0]
 
