@@ -43,7 +43,7 @@ from spritz.model.reports import (
     RegisterNode,
     StepFinished,
 )
-from spritz.model.states import NodeFlag
+from spritz.model.states import NodeFlag, NodeState
 
 if TYPE_CHECKING:
     from spritz.client.channel import Channel
@@ -90,6 +90,7 @@ class NodeLinks:
         self._names: dict[Channel, dict[str, None]] = {}
         #: channel or node -> time of the last message, monotonic seconds
         self._heard: dict[Channel, float] = {}
+        #: expected node without a link -> when it was last heard, or first missed; monotonic seconds
         self._silent_since: dict[str, float] = {}
         #: quiet daemons that were pinged and have not answered yet
         self._asked: set[Channel] = set()
@@ -97,7 +98,6 @@ class NodeLinks:
         self._declared: set[str] = set()
         #: node whose last registration was refused -> reason
         self._refusals: dict[str, str] = {}
-        self._started = context.clock.monotonic()
         #: node -> newest heartbeat
         self.samples: dict[str, NodeSample] = {}
         #: nodes that have not accepted the last ReloadNode
@@ -539,12 +539,14 @@ class NodeLinks:
     async def patrol(self) -> None:
         """Runs for ever: pings daemons, and reports nodes that were silent for SlurmdTimeout."""
         known = tuple(self._context.machine.state.nodes)
+        self._miss_unlinked()
         self._context.tasks.spawn_contained(self._notice_silence(known), name="node.silence")
         while True:
             limit = self._context.configuration.settings.slurmd_timeout_seconds
             await self._context.clock.sleep(min(PATROL_SECONDS_MAX, max(0.2, (limit or 90) / 3)))
             for channel in list(self._names):
                 self._context.tasks.spawn_contained(self._ping(channel, PATROL_SECONDS_MAX), name="node.ping")
+            self._miss_unlinked()
             if limit:
                 self._declare_lost(limit)
 
@@ -558,6 +560,23 @@ class NodeLinks:
             return
         self.take_samples(answer, channel)
 
+    def _miss_unlinked(self) -> None:
+        """Begin the silence of nodes that should have a link and have none.
+
+        A node could not connect before the controller served, before it was configured, or while it was powered down.
+        A lost node that an administrator resumed has SlurmdTimeout to connect.
+        """
+        now = self._context.clock.monotonic()
+        nodes = self._context.machine.state.nodes
+        for name in [name for name in self._silent_since if name not in nodes or not is_expected(nodes[name])]:
+            del self._silent_since[name]
+        for name in [name for name in self._declared if name in nodes and nodes[name].state is not NodeState.DOWN]:
+            self._declared.discard(name)
+            self._silent_since.pop(name, None)
+        for name, node in nodes.items():
+            if name not in self._links and is_expected(node):
+                self._silent_since.setdefault(name, now)
+
     def _declare_lost(self, limit: float) -> None:
         """Report nodes without a sign of life for `limit` seconds, connected or not, once each."""
         now = self._context.clock.monotonic()
@@ -570,7 +589,7 @@ class NodeLinks:
             if channel is not None:
                 heard = self._heard.get(channel, now)
             else:
-                heard = self._silent_since.get(name, self._started)
+                heard = self._silent_since.get(name, now)
             if now - heard >= limit:
                 lost.append(name)
                 if channel is not None:
@@ -595,10 +614,10 @@ class _Order:
 
 
 def is_expected(node: Node) -> bool:
-    """Whether the node's daemon should report: not while it is powered down, and never if another system
+    """Whether the node's daemon should report: not while it is powered down or FUTURE, and never if another system
     runs the node.
     """
-    return not is_away(node) and not node.flags & NodeFlag.EXTERNAL
+    return node.state is not NodeState.FUTURE and not is_away(node) and not node.flags & NodeFlag.EXTERNAL
 
 
 def _origin(peer_name: str) -> str:

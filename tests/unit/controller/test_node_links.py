@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from spritz.client.errors import CallTimeout
 from spritz.controller.blobs import BlobStore
@@ -71,6 +71,16 @@ class QuickClock(SystemClock):
     async def sleep(self, seconds: float) -> None:
         self._ahead += seconds
         await asyncio.sleep(0)
+
+
+class SetClock(SystemClock):
+    """A clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.at = 1000.0
+
+    def monotonic(self) -> float:
+        return self.at
 
 
 class DaemonChannel:
@@ -361,6 +371,46 @@ def test_a_connected_daemon_that_does_not_answer_is_disconnected_and_its_node_ma
             controller.register(DaemonChannel())
             await controller.writer.drain()
             assert not is_marked()
+
+    asyncio.run(main())
+
+
+def test_a_node_has_its_time_from_when_it_could_connect() -> None:
+    """Not from the start of the process, which may recover or wait for a lease for longer; nor from before the node was
+    powered up.
+    """
+
+    async def main() -> None:
+        async with a_controller() as controller:
+            limit, links, nodes = 4.0, controller.links, controller.machine.state.nodes
+
+            def state() -> NodeState:
+                return nodes["n1"].state
+
+            clock = links._context.clock = SetClock()
+            clock.at += 100.0  # the controller recovers
+            links._miss_unlinked()
+            clock.at += limit - 0.007
+            links._declare_lost(limit)
+            assert state() is NodeState.IDLE
+            up = nodes["n1"]
+            nodes["n1"] = structs.replace(up, flags=NodeFlag.POWERED_DOWN.value)
+            links._miss_unlinked()
+            clock.at += 100.0
+            nodes["n1"] = up
+            links._miss_unlinked()
+            links._declare_lost(limit)
+            assert state() is NodeState.IDLE
+            clock.at += limit
+            links._declare_lost(limit)
+            assert state() is NodeState.DOWN
+            nodes["n1"] = structs.replace(up, flags=NodeFlag.NOT_RESPONDING.value)  # scontrol update State=RESUME
+            links._miss_unlinked()
+            links._declare_lost(limit)
+            assert state() is NodeState.IDLE
+            clock.at += limit
+            links._declare_lost(limit)
+            assert state() is NodeState.DOWN, "it is lost again"
 
     asyncio.run(main())
 
