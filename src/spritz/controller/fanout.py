@@ -31,6 +31,7 @@ Region = Callable[[str], object]
 FORWARDED: tuple[type[Effect], ...] = (
     core_effects.LaunchPrologOn,
     core_effects.LaunchStepOn,
+    core_effects.NotifyOn,
     core_effects.SignalOn,
     core_effects.SuspendOn,
     core_effects.TerminateJobOn,

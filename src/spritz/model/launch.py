@@ -202,19 +202,30 @@ class Accepted(Struct, frozen=True, kw_only=True):
 
 
 #: orders for many nodes together, which nodes may forward to each other
-Order = LaunchProlog | LaunchStep | SignalTasks | SuspendTasks | TerminateJob | TerminateStep
+Order = LaunchProlog | LaunchStep | NotifyTasks | SignalTasks | SuspendTasks | TerminateJob | TerminateStep
 
-ORDERS: tuple[type[Order], ...] = (LaunchProlog, LaunchStep, SignalTasks, SuspendTasks, TerminateJob, TerminateStep)
+ORDERS: tuple[type[Order], ...] = (
+    LaunchProlog,
+    LaunchStep,
+    NotifyTasks,
+    SignalTasks,
+    SuspendTasks,
+    TerminateJob,
+    TerminateStep,
+)
 
 
 def subject_of(order: Order) -> tuple[int, int, int, int, int]:
-    """Job, restart count, step (-1: the whole job), uid and gid (0: the order does not say) of an order."""
+    """Job, restart count, step (-1: the whole job), uid and gid of an order; restart count, uid and gid are 0 where the
+    order does not say them.
+    """
     if isinstance(order, LaunchProlog | LaunchStep | TerminateJob):
         job = order.job
         step_id = order.step.step_id if isinstance(order, LaunchStep) else -1
         return job.id, job.restart_count, step_id, job.spec.uid, job.spec.gid
     step = None if isinstance(order, SuspendTasks) else order.step_id
-    return order.job_id, order.restart_count, -1 if step is None else step, 0, 0
+    life = 0 if isinstance(order, NotifyTasks) else order.restart_count
+    return order.job_id, life, -1 if step is None else step, 0, 0
 
 
 class Branch(Struct, frozen=True, kw_only=True):

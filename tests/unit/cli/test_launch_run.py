@@ -347,7 +347,7 @@ def test_a_failed_node_is_named_once_and_the_others_go_on_with_no_kill(bench: Ca
 
     def script() -> None:
         first, second, third = (made.supervisor(rank) for rank in range(3))
-        first.message(b"slurmstepd: error: Node failure on n2\n")
+        first.message(b"slurmstepd: error: Node failure on n[2,7]\n")
         until(lambda: "Node failure" in made.said.getvalue())
         third.message(b"slurmstepd: error: Node failure on n2\n")
         for node in (first, third):
@@ -355,8 +355,26 @@ def test_a_failed_node_is_named_once_and_the_others_go_on_with_no_kill(bench: Ca
             node.done()
         second.socket.close()
 
-    assert made.play(script) == 137
-    assert made.errors == ["srun: error: Node failure on n2", "srun: Force Terminated StepId=5.0"]
+    assert made.play(script) == 0, "the status of the tasks that ended, as in Slurm"
+    assert made.errors == ["srun: error: Node failure on n2"]
+    assert made.ended == []
+
+
+def test_a_lost_node_ends_nothing_with_kill_on_bad_exit_and_no_kill(bench: Callable[..., Bench]) -> None:
+    made = bench(1, 1, 1, no_kill="", kill_on_bad_exit="")
+    made.alive = {(5, "n1"), (5, "n3")}
+    made.launch_errors = {(5, "n2"): "Node failure on n2"}
+
+    def script() -> None:
+        first, second, third = (made.supervisor(rank) for rank in range(3))
+        second.socket.close()
+        until(lambda: "Node failure" in made.said.getvalue())
+        for node in (first, third):
+            node.end(0)
+            node.done()
+
+    assert made.play(script) == 0
+    assert made.errors == ["srun: error: Node failure on n2"]
     assert made.ended == []
 
 

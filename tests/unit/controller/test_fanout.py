@@ -16,7 +16,7 @@ from spritz.client.errors import CallTimeout, ConnectionLost, RemoteError
 from spritz.controller import fanout
 from spritz.controller.node_messages import NodeMessages
 from spritz.controller.nodes import NodeLinks
-from spritz.core.effects import AttachOn, Effect, LaunchBatchOn, SignalOn, TerminateStepOn
+from spritz.core.effects import AttachOn, Effect, LaunchBatchOn, NotifyOn, SignalOn, TerminateStepOn
 from spritz.model.branches import all_nodes
 from spritz.model.cluster import ClusterSettings
 from spritz.model.launch import Accepted, Forwarded, ForwardOrder, SignalTasks, TerminateStep
@@ -149,6 +149,20 @@ def test_a_thousand_daemons_are_told_by_fifty_messages() -> None:
             assert msgspec.msgpack.decode(orders[0].message, type=TerminateStep).node == ""
             assert site.count("effect.sent_count") == 50
             assert site.count("effect.forwarded_count") == 1000
+
+    asyncio.run(main())
+
+
+def test_remaining_nodes_are_told_of_a_lost_rack_by_one_message_a_branch() -> None:
+    async def main() -> None:
+        async with a_site(300, 10) as site:
+            message = "error: Node failure on r[1-64]"
+            await site.carry_out(
+                [NotifyOn(node=name, job_id=1, restart_count=0, message=message, step_id=0) for name in site.names]
+            )
+            assert site.count("effect.sent_count") == 10
+            assert site.count("effect.forwarded_count") == 300
+            assert not site.direct()
 
     asyncio.run(main())
 

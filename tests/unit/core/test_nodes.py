@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from spritz.controller import fanout
 from spritz.core.decide.registration import config_shortage
 from spritz.core.effects import LaunchBatchOn, LaunchStepOn, NotifyOn, TerminateJobOn, TerminateStepOn
 from spritz.model.cluster import ClusterSettings
@@ -181,6 +182,21 @@ def test_a_step_with_no_kill_goes_on_and_its_client_is_told_of_the_lost_node(wor
     told = only(outcome.effects, NotifyOn)
     assert [(one.node, one.step_id) for one in told] == [("n1", step.step_id), ("n3", step.step_id)]
     assert {one.message for one in told} == {"error: Node failure on n2"}
+
+
+def test_nodes_that_are_lost_together_are_one_notice_to_each_remaining_node() -> None:
+    """A rack: the client is told once by each node that is left, whatever the number of lost nodes."""
+    world = World(nodes=10)
+    names = tuple(f"n{number}" for number in range(1, 11))
+    job_id = world.submit(nodes_min=10, nodes_given=True, no_kill=True)
+    world.start(job_id, *names)
+    world.step(job_id, tasks=10, kill_on_node_fail=False, io_address="unix:@client")
+    told = only(world.lose("n3", "n5", "n4", "n6").effects, NotifyOn)
+    assert [effect.node for effect in told] == ["n1", "n2", "n7", "n8", "n9", "n10"]
+    assert {effect.message for effect in told} == {"error: Node failure on n[3-6]"}
+    assert len(fanout.orders(told)) == 1, "they are one order, which goes through the tree"
+    administrator = world.do(UpdateNode(names=("n7", "n8"), state="DOWN", reason="power"))
+    assert [effect.node for effect in only(administrator.effects, NotifyOn)] == ["n1", "n2", "n9", "n10"]
 
 
 def test_a_node_that_comes_back_is_told_which_of_its_jobs_have_ended(world: World) -> None:

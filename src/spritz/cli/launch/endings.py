@@ -92,6 +92,15 @@ class Endings:
                 self.first_abnormal = True
                 self.worst = self.worst or status
 
+    def lose(self, tasks: tuple[int, ...]) -> None:
+        """Expect no end of these tasks of a failed node, without which the step goes on. srun's exit status is that of
+        the others, as in Slurm.
+        """
+        for task in tasks:
+            if self.states.get(task, RUNNING) is RUNNING:
+                self._tasks -= 1
+                self.states[task] = ABNORMAL
+
     def flush(self) -> None:
         """Print messages that were held back so that tasks of a node with the same status share a line."""
         pending, self._pending = self._pending, {}

@@ -18,6 +18,7 @@ from spritz.cli.launch.output import Sink
 from spritz.cli.launch.pmi import Hub
 from spritz.cli.launch.pmix import PmixHub
 from spritz.model.ids import step_name
+from spritz.notation import hostlist
 from spritz.stepd import protocol
 from spritz.stepd.labels import Labels
 from spritz.stepd.reactor import READABLE, Reactor, Timer
@@ -42,7 +43,7 @@ _CONNECT_SECONDS = 10.0
 #: Seconds for a supervisor that lost its connection to connect again while the step still exists.
 _LOST_SECONDS = 30.0
 
-#: What the remaining nodes of a step with --no-kill say of a lost one.
+#: What the remaining nodes of a step with --no-kill say of lost ones (a hostlist).
 _NODE_FAILURE = re.compile(rb"^slurmstepd: error: Node failure on (\S+)$", re.MULTILINE)
 
 
@@ -360,7 +361,8 @@ class StepRun:
     def _message(self, link: Link, payload: bytes) -> None:
         if (failed := _NODE_FAILURE.search(payload)) is not None:
             names = self.step.node_names
-            if failed[1].decode(errors="replace") in {names[rank] for rank in self._nodes_left}:
+            lost = set(hostlist.expand(failed[1].decode()))
+            if any(names[rank] in lost for rank in self._nodes_left):
                 self._ask_for_failed()
             return
         reporter = self.settings.one_node_tells
@@ -389,7 +391,10 @@ class StepRun:
             if not error:
                 continue
             self.context.error(error)
-            self.endings.give_up(node.task_ids, 9)
+            if self.settings.no_kill:
+                self.endings.lose(node.task_ids)
+            else:
+                self.endings.give_up(node.task_ids, 9)
             self._nodes_left.discard(rank)
             if self._pmix_hub is not None:
                 self._pmix_hub.ended(rank)
@@ -459,7 +464,7 @@ class StepRun:
 
     def _lost(self, link: Link) -> None:
         """A connection broke before DONE: the supervisor died, or will connect again."""
-        if link.done or link.closed:
+        if link.done or link.closed or link.rank not in self._nodes_left:
             return
         if not link.is_numbered:
             self._link_ended(link)
@@ -472,11 +477,13 @@ class StepRun:
     def _link_ended(self, link: Link) -> None:
         """A supervisor, or its node, died."""
         self.endings.flush()
+        error = self._launch_error(self.owners[link.rank], link.node)
+        node_failed = link.node in error  # as in "Node failure on n3"
         if not self.aborting:
-            error = self._launch_error(self.owners[link.rank], link.node)
-            if link.node not in error:  # as in "Node failure on n3"
-                error = f"Aborting, io error and missing step on node {link.rank}{error and f': {error}'}"
-            self.context.error(error)
+            missing = f"Aborting, io error and missing step on node {link.rank}{error and f': {error}'}"
+            self.context.error(error if node_failed else missing)
+        if node_failed and self.settings.no_kill:
+            self.endings.lose(link.hello.task_ids)
         for task in link.hello.task_ids:
             self.endings.note(link.node, task, 9, 0)
         if not self.settings.no_kill and len(self._nodes_left) > 1:

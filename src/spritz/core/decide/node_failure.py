@@ -17,6 +17,7 @@ from spritz.model.events.job import JobNodeFailed
 from spritz.model.events.step import StepCancelled, StepEnded, StepNodeEnded
 from spritz.model.reasons import Reason
 from spritz.model.states import JobFlag, JobState
+from spritz.notation import hostlist
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,14 +118,30 @@ def lose_step_on(context: DecisionContext, step: Step, name: str) -> None:
         for node in others:
             context.add_effect(terminate_step(step, node, "NODE_FAIL", context.now))
     elif step.spec.io_address:
-        # The client hears it from every remaining node, because some of them may have failed too.
-        for node in others:
-            context.add_effect(
-                NotifyOn(
-                    node=node,
-                    job_id=step.job_id,
-                    restart_count=step.restart_count,
-                    message=f"error: {node_failure_text(name)}",
-                    step_id=step.step_id,
-                )
+        _tell_client(context, step, others)
+
+
+def _tell_client(context: DecisionContext, step: Step, nodes: tuple[str, ...]) -> None:
+    """Tell the step's client which nodes this decision took from it: one notice to each remaining node.
+
+    All of them pass it on, because some may have failed too. It replaces earlier notices of this decision, so that the
+    loss of a rack is one order, which travels through the tree.
+    """
+
+    def is_ours(item: StepNodeEnded | NotifyOn) -> bool:
+        return (item.job_id, item.step_id) == (step.job_id, step.step_id)
+
+    lost = [event.node for event in context.events if isinstance(event, StepNodeEnded) and is_ours(event)]
+    context.effects[:] = [
+        effect for effect in context.effects if not (isinstance(effect, NotifyOn) and is_ours(effect))
+    ]
+    for node in nodes:
+        context.add_effect(
+            NotifyOn(
+                node=node,
+                job_id=step.job_id,
+                restart_count=step.restart_count,
+                message=f"error: {node_failure_text(hostlist.compress_sorted(lost))}",
+                step_id=step.step_id,
             )
+        )
