@@ -281,6 +281,8 @@ class Slurm:
                         yield event if "type" in event else {**event, "type": name}
         except NoAnswer as error:
             raise SlurmFailure(f"the event stream failed ({error})") from error
+        except msgspec.DecodeError as error:  # the stream ended within a line, for example
+            raise SlurmFailure(f"an event of the stream cannot be read ({error})") from error
         raise SlurmFailure("the event stream has ended")
 
     async def _send(

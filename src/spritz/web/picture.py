@@ -159,7 +159,10 @@ class Picture:
             if name in ("reset", "dropped"):
                 self._whole = True
             else:
-                event = json.loads(data)
+                try:
+                    event = json.loads(data)
+                except ValueError as error:  # the stream ended within a line, for example
+                    raise RestError(f"an event of the stream cannot be read ({error})") from error
                 self._mark(name, event)
                 self.recent.append(event)
                 del self.recent[:-RECENT]

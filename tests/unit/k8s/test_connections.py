@@ -96,3 +96,26 @@ def test_no_request_for_rows_outlives_the_scheduler() -> None:
         assert asyncio.all_tasks() == before
 
     asyncio.run(use())
+
+
+def test_an_event_that_is_cut_in_two_is_a_failure_of_the_stream() -> None:
+    """The answer ends regularly, but within a line: the operator connects again."""
+    hello, half = b'event: hello\ndata: {"id": 1}\n\n', b'event: job\ndata: {"job_id": 7, "sta'
+
+    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + hello + half)
+        writer.close()
+
+    async def use() -> None:
+        async with await asyncio.start_server(cut, "127.0.0.1", 0) as server:
+            slurm = Slurm(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+            events = slurm.events()
+            try:
+                assert await anext(events) == {"id": 1, "type": "hello"}
+                with pytest.raises(SlurmFailure, match="an event of the stream cannot be read"):
+                    await anext(events)
+            finally:
+                await slurm.close()
+
+    asyncio.run(use())

@@ -22,6 +22,8 @@ class _Cluster:
         self.refusal = refusal
         self.tried = asyncio.Event()
         self.there = False
+        #: frames of the first event stream, which ends with them; later streams send nothing
+        self.frames: list[tuple[str, bytes]] = []
 
     @asynccontextmanager
     async def events(self, since: int | None) -> AsyncIterator[AsyncIterator[tuple[str, bytes]]]:
@@ -33,8 +35,12 @@ class _Cluster:
         yield self._frames()
 
     async def _frames(self) -> AsyncIterator[tuple[str, bytes]]:
-        await asyncio.Event().wait()
-        yield "", b""
+        if self.frames:
+            frames, self.frames = self.frames, []
+            for frame in frames:
+                yield frame
+        else:
+            await asyncio.Event().wait()
 
     async def get(self, path: str, answer: type[Any], **query: str) -> Any:
         return msgspec.convert({"now": 0.0, "rows": [], "nodes": []}, answer)
@@ -69,4 +75,33 @@ def test_a_page_does_not_wait_for_a_slurmrestd_that_refuses(monkeypatch: pytest.
         assert followed.error == "Authentication failure"
         running.cancel()
 
+    asyncio.run(use())
+
+
+def test_an_event_that_is_cut_in_two_interrupts_the_picture_until_the_next_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reasons: list[str] = []
+    again = asyncio.Event()
+
+    class Told(Picture):
+        def _turn(self, error: str) -> None:
+            super()._turn(error)
+            reasons.append(error)
+            if len(reasons) == 3:
+                again.set()
+
+    async def use() -> None:
+        cluster = _Cluster()
+        cluster.there = True
+        cluster.frames = [("hello", b'{"id": 1}'), ("job", b'{"job_id": 7, "sta')]
+        followed = Told(cast(Rest, cluster))
+        running = asyncio.create_task(followed.run())
+        await asyncio.wait({running, asyncio.create_task(again.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        assert [bool(reason) for reason in reasons] == [False, True, False]
+        assert reasons[1].startswith("an event of the stream cannot be read")
+        assert not followed.error
+        running.cancel()
+
+    monkeypatch.setattr(picture, "AGAIN_SECONDS", 0.0)
     asyncio.run(use())
