@@ -89,7 +89,12 @@ def create(
 
 
 def _created_now(controller: Controller, asked: CreateStep | CreateHetStep) -> StepCreated | None:
-    """The step, however long the controller takes to answer; None if the step has to wait."""
+    """The step, however long the controller takes to answer; None if the step has to wait.
+
+    A request that waits would be enough to get the step. But srun says that resources are busy after
+    `_AT_ONCE_SECONDS` without an answer, and by that request alone could not tell them from a slow controller. The
+    second request is sent only if resources are busy.
+    """
     try:
         return _Asking(controller, replace(asked, wait=False)).answer(None)
     except RemoteError as error:
