@@ -367,8 +367,9 @@ def test_what_is_not_resumable_is_not_paused_once_it_runs(lab: Lab) -> None:
 
 def test_the_total_time_is_a_chain_of_lives_and_a_crash_loop_ends(lab: Lab) -> None:
     open_to(lab, 5)
-    # The signal comes 55 s before the limit of a minute (a real Slurm looks every half minute), and before the total.
-    chain = lab("run", "-d", "-t", "1", "--max-time", "115s", "--grace", "55", "--env", f"GATE={lab.directory}/gate",
+    # The signal comes 20 s before the limit of a minute and before the total. A real Slurm looks every half minute and
+    # sends it up to 30 s early: each life has at least 10 s, however its start falls between two looks.
+    chain = lab("run", "-d", "-t", "1", "--max-time", "70s", "--grace", "20", "--env", f"GATE={lab.directory}/gate",
                 "--", "python3", "train.py").strip()  # fmt: skip
     loop = start(lab, "--max-stalls", "1", command=("bash", "-c", "exit 75"))
 
@@ -379,7 +380,7 @@ def test_the_total_time_is_a_chain_of_lives_and_a_crash_loop_ends(lab: Lab) -> N
     until(lambda: ended(loop), lambda: f"the loop ends\n{story(lab, loop)}")
     assert events(lab, loop).count("started") == 3
     assert "without a new checkpoint" in lab.start("logs", loop).communicate(timeout=100)[1]
-    # Three or four lives; a real Slurm looks every half minute when each is to end and to start.
+    # Two to five lives; a real Slurm waits up to half a minute before each.
     until(lambda: ended(chain), lambda: f"the chain ends\n{story(lab, chain)}", 240)
     assert "requeued" in events(lab, chain)
     assert "--max-time" in lab.start("logs", chain).communicate(timeout=100)[1]
