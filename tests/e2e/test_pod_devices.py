@@ -367,26 +367,27 @@ def test_pods_of_a_gang_share_a_claim_on_one_node(site: Site) -> None:
 
 @pytest.mark.slow
 def test_a_tainted_device_is_given_to_no_claim(site: Site) -> None:
+    """k4 is no other test's node: jobs that another test leaves would keep it from being replaced."""
     command(site, "scontrol", "update", "nodename=node1", "state=drain", "reason=not in Kubernetes here")
 
     async def journey() -> None:
         async with kubernetes(site) as (plain, _slurm, server):
             kube = Claims(plain.api)
             await kube.classes()
-            await kube.slice("k3", [{"name": f"gpu-{n}", "attributes": H100} for n in range(2)])
-            await kube.node("k3", gpus=0)
+            await kube.slice("k4", [{"name": f"gpu-{n}", "attributes": H100} for n in range(2)])
+            await kube.node("k4", gpus=0)
             await kube.claim("any")
             rule = {
                 "metadata": {"name": "suspect"},
                 "spec": {
-                    "deviceSelector": {"driver": DRIVER, "pool": "k3", "device": "gpu-1"},
+                    "deviceSelector": {"driver": DRIVER, "pool": "k4", "device": "gpu-1"},
                     "taint": {"key": "example.com/suspect", "effect": "NoSchedule"},
                 },
             }
             await kube.ask("POST", f"{DRA}/devicetaintrules", rule)
             async with operator(site, server):
                 await kube.user("clean", "any")
-                await says(kube, "clean", "device gpu-1 of k3 has the taint example.com/suspect")
+                await says(kube, "clean", "device gpu-1 of k4 has the taint example.com/suspect")
                 tolerations = [{"key": "example.com/suspect", "operator": "Exists"}]
                 await kube.claim("tough", tolerations=tolerations)
                 await kube.user("tough", "tough")
