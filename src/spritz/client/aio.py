@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 
 from spritz.client.channel import Channel
-from spritz.client.errors import CallTimeout, ClientError, RemoteHost, unreachable
+from spritz.client.errors import CallTimeout, ClientError, RemoteHost, certificate_problem, unreachable
 from spritz.client.handling import Handler, Handlers
 from spritz.client.same_machine import is_own_address, plain_name
 from spritz.model.errors import SpritzError
@@ -89,7 +89,7 @@ async def open_address(
         try:
             return await _open(address, trusted, timeout, secure)
         except OSError as error:
-            reason = getattr(error, "verify_message", "") or error.strerror or type(error).__name__
+            reason = certificate_problem(error) or error.strerror or type(error).__name__
             if isinstance(error, ConnectionResetError) and not error.errno:
                 reason = "it ended the TLS handshake; its log says why"
             problems.append(f"{_address_text(address)}: {reason}")

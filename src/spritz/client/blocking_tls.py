@@ -9,7 +9,7 @@ import socket
 import ssl
 from typing import TYPE_CHECKING
 
-from spritz.client.errors import ClientError, unreachable
+from spritz.client.errors import ClientError, certificate_problem, unreachable
 from spritz.client.sync import Connection
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.runtime.tls import CONTROLLER, Machine, client_context, machine_of
@@ -38,7 +38,7 @@ def connect(
             secured = context.wrap_socket(plain)
         except OSError as error:
             plain.close()
-            reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
+            reason = certificate_problem(error) or getattr(error, "reason", "") or str(error)
             problems.append(f"{host}:{port}: TLS: {reason}")
             continue
         if context.verify_mode is ssl.CERT_REQUIRED and not _is_controller(machine_of(secured.getpeercert()), cluster):

@@ -60,3 +60,10 @@ class RemoteError(ClientError):
 def unreachable(hint: str = "") -> ClientError:
     """`Unable to contact slurm controller (connect failure)`; the hint lists the addresses tried."""
     return ClientError.of("SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR", hint)
+
+
+def certificate_problem(error: OSError) -> str:
+    """Why the peer's certificate was refused, and that a wrong clock may be the cause; "" for other errors."""
+    message = str(getattr(error, "verify_message", ""))
+    clock = "; is the clock of this machine right?" if "not yet valid" in message or "expired" in message else ""
+    return message + clock

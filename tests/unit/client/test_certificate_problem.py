@@ -1,0 +1,24 @@
+"""What is said of a certificate that was refused."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+
+from spritz.client.errors import certificate_problem
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("certificate is not yet valid", "certificate is not yet valid; is the clock of this machine right?"),
+        ("certificate has expired", "certificate has expired; is the clock of this machine right?"),
+        ("self-signed certificate", "self-signed certificate"),
+    ],
+)
+def test_a_wrong_clock_is_named_where_it_may_be_the_cause(message: str, text: str) -> None:
+    error = ssl.SSLCertVerificationError()
+    error.verify_message = message
+    assert certificate_problem(error) == text
+    assert certificate_problem(OSError("reset")) == ""
