@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -402,7 +403,7 @@ def test_a_container_has_the_devices_of_its_step_and_no_others(image: Path, tmp_
 
 
 @pytest.fixture
-def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """With a store of the test's own."""
     found = shutil.which("podman")
     if found is None:
@@ -411,10 +412,16 @@ def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     conf.write_text(f'[storage]\ndriver = "vfs"\nrunroot = "{tmp_path}/run"\ngraphroot = "{tmp_path}/store"\n')
     monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(conf))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    tried = subprocess.run([found, "images"], capture_output=True, text=True)
-    if tried.returncode:
-        pytest.skip(f"podman does not work here: {tried.stderr[-200:]}")
-    return found
+    try:
+        tried = subprocess.run([found, "images"], capture_output=True, text=True)
+        if tried.returncode:
+            pytest.skip(f"podman does not work here: {tried.stderr[-200:]}")
+        yield found
+    finally:
+        # For an ordinary user podman keeps a process that holds the user namespace.
+        holder = tmp_path / "libpod" / "tmp" / "pause.pid"
+        if holder.exists():
+            os.kill(int(holder.read_text()), signal.SIGKILL)
 
 
 def test_names_are_images_of_podmans_store(
