@@ -90,10 +90,10 @@ class Controllers(Cluster):
         return ""
 
     def connect(self, *, timeout: float = 100.0) -> Connection:
-        name = self.leading()
-        if not name:
-            raise ClientError("no controller leads")
-        return connect_address((HOSTS[name], self.port), timeout=timeout, owners=self.owners)
+        for _ in range(10):  # a busy leader may not answer within the second that it is asked for
+            if name := self.leading():
+                return connect_address((HOSTS[name], self.port), timeout=timeout, owners=self.owners)
+        raise ClientError("no controller leads")
 
     def kill(self, name: str) -> None:
         """SIGKILL, and wait for the end."""

@@ -18,6 +18,8 @@ __all__ = ["accounted"]
 
 pytestmark = pytest.mark.xdist_group("federation")
 
+WIDE = ("-N2", "--exclusive")
+
 
 class Federation:
     """Two clusters of a federation; commands are given on the first one."""
@@ -50,6 +52,12 @@ class Federation:
     def submit(self, *words: str, at: Cluster | None = None) -> int:
         return int(self.said("sbatch", "--parsable", "-o", "/dev/null", *words, at=at).split(";")[0])
 
+    def fill_first(self, *words: str) -> int:
+        """A job that runs on all of the first cluster: on which of two idle ones is otherwise a matter of time."""
+        number = self.submit(*WIDE, "-M", self.first.name, *words)
+        self.reach(number, "RUNNING", "")
+        return number
+
     def state(self, number: int, at: Cluster) -> str:
         done = run(at, "scontrol", "-o", "show", "job", str(number), "--local")
         return "".join(word.partition("=")[2] for word in done.stdout.decode().split() if word.startswith("JobState="))
@@ -69,14 +77,10 @@ def federation(accounted: Accounted) -> Federation:
     return Federation(accounted)
 
 
-WIDE = ("-N2", "--exclusive")
-
-
 def test_a_job_runs_on_the_cluster_that_can_start_it_first(federation: Federation) -> None:
-    here = federation.submit(*WIDE, "--wrap", "sleep 100")
+    here = federation.fill_first("--wrap", "sleep 1000")
     assert here >> 26 == 1
-    federation.reach(here, "RUNNING", "")
-    there = federation.submit(*WIDE, "--wrap", "sleep 100")
+    there = federation.submit(*WIDE, "--wrap", "sleep 1000")
     federation.reach(there, "REVOKED", "RUNNING")
     waits = federation.submit(*WIDE, "--wrap", "true")
     after = federation.submit("-d", f"afterok:{waits}", "--wrap", "true")
@@ -159,8 +163,7 @@ def _listings_show_the_federation_by_default(federation: Federation, *numbers: i
 @pytest.mark.slow
 def test_an_allocation_is_had_from_the_cluster_that_can_start_it_first(federation: Federation) -> None:
     first, second = federation.first, federation.second
-    here = federation.submit(*WIDE, "--wrap", "sleep 100")
-    federation.reach(here, "RUNNING", "")
+    federation.fill_first("--wrap", "sleep 1000")
     assert federation.said("srun", *WIDE, "printenv", "SLURM_CLUSTER_NAME") == 2 * f"{second.name}\n"
     inside = (
         "echo $SLURM_WORKING_CLUSTER; srun -n1 -N1 printenv SLURM_JOB_ID; scontrol show job $SLURM_JOB_ID | grep Fed"
@@ -240,7 +243,7 @@ def test_a_job_that_its_cluster_cannot_hold_is_given_to_another(federation: Fede
 def test_an_allocation_outlives_its_origin_and_waits_for_it(federation: Federation) -> None:
     first, second = federation.first, federation.second
     over = first.work / "over"
-    federation.submit(*WIDE, "--wrap", "sleep 100")
+    federation.fill_first("--wrap", "sleep 1000")
     until_told = f"echo began; until [ -e {over} ]; do sleep 0.1; done; echo $SLURM_CLUSTER_NAME"
     running = start(first, "srun", *WIDE, "sh", "-c", until_told)
     waiting = None
@@ -268,8 +271,7 @@ def test_a_cluster_that_cannot_be_reached_loses_nothing(federation: Federation) 
     first, second = federation.first, federation.second
     over = first.work / "over"
     until_told = ("--wrap", f"until [ -e {over} ]; do sleep 0.1; done")
-    here = federation.submit(*WIDE, *until_told)
-    federation.reach(here, "RUNNING", "")
+    federation.fill_first(*until_told)
     there = federation.submit(*WIDE, *until_told)
     federation.reach(there, "REVOKED", "RUNNING")
     waits = federation.submit(*WIDE, "--wrap", "true")
@@ -294,7 +296,7 @@ def test_features_and_states_of_clusters_say_where_copies_are_made(federation: F
     federation.reach(only, "REVOKED", "COMPLETED")
     refused = run(first, "sbatch", "--cluster-constraint", "fpga", "--wrap", "true")
     assert refused.stderr == b"sbatch: error: Batch job submission failed: Invalid cluster feature specification\n"
-    full = federation.submit(*WIDE, "--wrap", "sleep 100")
+    full = federation.fill_first("--wrap", "sleep 1000")
     federation.said("sacctmgr", "-i", "modify", "cluster", second.name, "set", "fedstate=DRAIN")
     waits = federation.submit(*WIDE, "--wrap", "true")
     until(lambda: federation.state(waits, first) == "PENDING", "it waits")

@@ -156,7 +156,7 @@ def test_a_long_step_is_reported_as_started(cluster: NodeCluster) -> None:
 def test_a_terminated_job_reads_why_and_is_gone(cluster: NodeCluster, cause: str, words: str) -> None:
     job = cluster.batch("#!/bin/sh\ntrap 'echo had TERM; exit 0' TERM\necho ready\nwhile :; do sleep 0.01; done\n")
     wait_until(lambda: (cluster.work / f"slurm-{job.id}.out").exists() and cluster.output(job), "the script is ready")
-    cluster.terminate(job, cause=cause)
+    cluster.terminate(job, cause=cause, kill_wait_seconds=100)  # time for the trap
     cluster.controller.wait_for(JobGone, job_id=job.id)
     lines = cluster.output(job).splitlines()
     assert lines[1].startswith(f"slurmstepd: error: *** JOB {job.id} ON n1 CANCELLED AT 2023-11-1")
