@@ -176,6 +176,25 @@ def test_tokens_are_limited(lan: Lan, alpha: Machine) -> None:
 
 
 @pytest.mark.slow
+def test_a_node_joins_as_the_user_of_the_cluster(lan: Lan, people: dict[str, Person]) -> None:
+    """A cluster of an ordinary user: root's refused join costs neither a use of the token nor the name."""
+    first, second = lan.machine("pi"), lan.machine("sigma")
+    alice = people["alice"].name
+    begun = first.out("spritz", "up", "--listen", first.address, "--dir", "/tmp/cluster", user=alice)
+    conf = {"SLURM_CONF": "/tmp/cluster/etc/slurm.conf"}
+    line = first.out("spritz", "token", "create", "--uses", "1", user=alice, **conf).split()
+    assert begun.splitlines()[-1].split()[:3] == line[:3]
+    refused = second.run(*line)
+    assert refused.returncode == 1
+    assert f"nodes of this cluster belong to {alice} (SlurmdUser), not root: join as {alice}" in refused.stderr
+    assert not os.path.lexists(second.own / "run/slurm/conf")
+    assert "as node sigma" in second.out(*line, "--dir", "/tmp/node", user=alice)
+    assert first.out("srun", "-w", "sigma", "hostname", user=alice, **conf) == "sigma\n"
+    second.out("spritz", "down", "--dir", "/tmp/node", user=alice)
+    first.out("spritz", "down", "--dir", "/tmp/cluster", user=alice)
+
+
+@pytest.mark.slow
 def test_a_revoked_machine_is_out(lan: Lan, alpha: Machine) -> None:
     theta = joined(alpha, lan.machine("theta"), "login")
     theta.out("sinfo")

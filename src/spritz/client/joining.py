@@ -28,6 +28,7 @@ from spritz.model.machines import (
     JoinCluster,
     MachineJoined,
 )
+from spritz.runtime.privilege import current_user
 from spritz.runtime.tls import stranger_context
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def join(controller: tuple[str, int], token: str, role: str, directory: str, hos
     host = host or host_name()
     context = stranger_context(authority.certificate)
     with connect([controller], context, cluster=authority.cluster) as trusted:
-        request = JoinCluster(token=secret, host=host, role=role, public_key=public)
+        request = JoinCluster(token=secret, host=host, role=role, public_key=public, user=current_user().name)
         given = trusted.call(request, MachineJoined)
     joined = Joined(
         cluster=given.cluster,

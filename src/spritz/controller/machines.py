@@ -400,6 +400,12 @@ class Machines:
                     f"a machine {request.host} has joined already; to let it join again: "
                     f"spritz token create --host {request.host}"
                 )
+            # Refused before the token is used and the name is taken: that user joins by the same line.
+            user = self._context.configuration.slurmd_user_entry
+            if token.role == tls.NODE and user is not None and request.user not in ("", user.name, str(user.uid)):
+                raise _denied(
+                    f"nodes of this cluster belong to {user.name} (SlurmdUser), not {request.user}: join as {user.name}"
+                )
             return kept
         raise _denied("the token is not one of this cluster's, or was revoked")
 

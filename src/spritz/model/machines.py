@@ -25,13 +25,14 @@ class AuthorityCertificate(Struct, frozen=True, kw_only=True):
 class JoinCluster(Struct, frozen=True, kw_only=True):
     """A machine asks for a certificate for `public_key` (Ed25519, 32 bytes). Reply: `MachineJoined`.
 
-    `role`: node or login; "" for the token's.
+    `role`: node or login; "" for the token's. `user`: the user that the machine's daemon will run as; "" if unknown.
     """
 
     token: bytes
     host: str
     role: str
     public_key: bytes
+    user: str = ""
 
 
 class RenewCertificate(Struct, frozen=True, kw_only=True):
