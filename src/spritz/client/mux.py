@@ -192,6 +192,8 @@ class MuxStream(asyncio.Transport):
             protocol.connection_made(self)
             if self._received or self._ended:
                 self._loop.call_soon(self._deliver)
+        elif self._over:  # it ended before this protocol took it over: the end was told to the one before
+            self._loop.call_soon(protocol.connection_lost, self._error)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         return self._protocol  # type: ignore[no-any-return]  # as set

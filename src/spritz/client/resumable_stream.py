@@ -87,9 +87,6 @@ class ResumableStream(asyncio.Protocol):
             return
         if not self._take(taken):
             return
-        if stream.is_closing():  # it broke already, and its previous owner was told
-            self.far_lost(far)
-            return
         self._told = self.received
         if self._held:
             stream.pause_reading()

@@ -89,6 +89,27 @@ def test_bytes_come_in_order_and_the_end_after_them() -> None:
     asyncio.run(run())
 
 
+def test_a_protocol_that_takes_over_an_ended_stream_is_told_its_end() -> None:
+    """As a relay does, which reads the first bytes of a stream and then joins it with a connection."""
+
+    async def scenario() -> None:
+        opened: list[MuxStream] = []
+        near, _, _ = pair(opened)
+        first, second = Reader(), Reader()
+        stream = near.open(b"", first)
+        await turns()
+        opened[0].write(b"reached")
+        opened[0].close()
+        await turns()
+        stream.set_protocol(second)
+        await turns()
+        assert first.over
+        assert second.over
+        assert bytes(first.data) == b"reached"
+
+    asyncio.run(scenario())
+
+
 def test_a_reader_that_pauses_holds_back_its_sender_alone() -> None:
     async def run() -> None:
         opened: list[MuxStream] = []
