@@ -60,6 +60,9 @@ def test_a_standby_takes_over_from_a_killed_controller_and_hands_back(pair: Cont
         with pytest.raises(RemoteError, match="Slurm backup controller in standby mode") as refused:
             connection.call(pair.request(), JobSubmitted)
         assert refused.value.hint == "ctl1 leads (127.0.0.1)"
+    pair.signal("ctl2", signal.SIGUSR2)
+    pair.signal("ctl2", signal.SIGHUP)
+    until(lambda: "standby.reloaded leader=ctl1" in pair.log_of("ctl2"), "the standby has read its certificate")
 
     running = pair.submit("while ! test -e go; do sleep 0.1; done; echo done")
     until(lambda: pair.job(running).state.value == "RUNNING", "the job runs")

@@ -57,8 +57,12 @@ def certify(directory: Path, authority: Authority, role: str, host: str) -> None
 
 
 @pytest.fixture
-def site() -> Iterator[Lan]:
-    authority = Authority(os.urandom(32))
+def authority() -> Authority:
+    return Authority(os.urandom(32))
+
+
+@pytest.fixture
+def site(authority: Authority) -> Iterator[Lan]:
     with Lan() as lan:
         etc = lan.root / "etc"
         etc.mkdir()
@@ -87,6 +91,38 @@ def test_the_sites_authority_identifies_machines(site: Lan) -> None:
     refused = alpha.run("spritz", "token", "create", SLURM_CONF=conf)
     assert refused.returncode == 1
     assert "the site makes the machines' certificates" in refused.stderr
+
+
+#: The certificate that a port shows.
+SHOWN = """\
+import socket, ssl, sys
+context = ssl.create_default_context(cafile="/run/site/ca.pem")
+context.check_hostname = False
+with context.wrap_socket(socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=30)) as connection:
+    print(ssl.DER_cert_to_PEM_cert(connection.getpeercert(binary_form=True)))
+"""
+
+
+def test_a_new_certificate_is_shown_after_reconfigure(site: Lan, authority: Authority) -> None:
+    conf = str(site.root / "etc/slurm.conf")
+    machines = site.machines
+
+    def shown(host: str, port: int) -> str:
+        return machines["gamma"].out(sys.executable, "-c", SHOWN, host, str(port))
+
+    before = {host: shown(host, port) for host, port in (("alpha", 26867), ("beta", 26868))}
+    for host in before:
+        certify(machines[host].own / "run/site", authority, ROLES[host], host)
+    assert machines["alpha"].run("scontrol", "reconfigure", SLURM_CONF=conf).stderr == ""
+    assert shown("alpha", 26867) != before["alpha"]
+    eventually(lambda: shown("beta", 26868) != before["beta"], "the node shows another")
+    assert machines["gamma"].out("srun", "-w", "beta", "hostname", SLURM_CONF=conf) == "beta\n"
+
+    (machines["alpha"].own / "run/site/own_key.pem").write_text("no key\n")
+    kept = shown("alpha", 26867)
+    refused = machines["alpha"].run("scontrol", "reconfigure", SLURM_CONF=conf)
+    assert "the certificate was not renewed" in refused.stderr
+    assert shown("alpha", 26867) == kept
 
 
 #: A scraper with no certificate of its own, which trusts the site's authority.

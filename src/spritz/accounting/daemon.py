@@ -116,18 +116,17 @@ async def _serve_database(
     reader = Worker("configuration")
     api, table = await _answers(store, settings, log, slurm_uid)
     api.admin.stop = stopping.set
-    api.admin.reload = lambda: _reload(api, reader, settings.path, log)
     trusted = frozenset((0, slurm_uid, os.geteuid()))
     async with Server(table, role="slurmdbd", log=log, trusted=trusted, statistics=api.statistics_of_calls) as server:
         async with Supervisor(lambda name, error: log.error("task.failed", exception=error, task=name)) as tasks:
-            if membership is not None:
-                _take_machines(server, membership, tasks, log)
+            certificate = _take_machines(server, membership, tasks, log) if membership is not None else None
+            api.admin.reload = lambda: _reload(api, reader, settings.path, certificate, log)
             await _listen(server, settings, log)
             if not told:
                 startup.serves()
             log.info("daemon.started", database=store.describe(), port=settings.integer("DbdPort"))
             _begin_upkeep(api, store, tasks, log)
-            _reload_on_hangup(api, reader, settings.path, tasks, log)
+            _reload_on_hangup(api, settings.path, tasks, log)
             with Watchdog(log, startup.alive):
                 await stopping.wait()
             loop.add_signal_handler(signal.SIGHUP, runtime_log.reopen)
@@ -239,21 +238,13 @@ async def _checkpoint_always(store: Store, log: Logger) -> None:
         await asyncio.sleep(CHECKPOINT_SECONDS)
 
 
-def _take_machines(server: Server, membership: Membership, tasks: Supervisor, log: Logger) -> None:
+def _take_machines(server: Server, membership: Membership, tasks: Supervisor, log: Logger) -> tls.PortCertificate:
     """Accept machines that hold a certificate of a cluster whose key this machine has."""
     clock = SystemClock()
-    context = tls.server_context(membership.keys("", tls.DATABASE, clock.now()))
-
-    async def renew() -> None:
-        while True:
-            await clock.sleep(3600.0)
-            try:
-                tls.renew(context, membership.keys("", tls.DATABASE, clock.now()))
-            except (SpritzError, OSError) as error:  # ssl.SSLError is an OSError
-                log.error("certificate.not_renewed", error=error)
-
-    server.secure(context, Hub(membership, "", clock, tasks, server.complaints, server.take))
-    tasks.spawn(renew(), name="certificate")
+    certificate = tls.PortCertificate(lambda: membership.keys("", tls.DATABASE, clock.now()), log)
+    server.secure(certificate.context, Hub(membership, "", clock, tasks, server.complaints, server.take))
+    tasks.spawn(certificate.keep(clock), name="certificate")
+    return certificate
 
 
 async def _listen(server: Server, settings: DbdSettings, log: Logger) -> None:
@@ -286,8 +277,8 @@ def _configure(api: Api, settings: DbdSettings) -> None:
     api.admin.settings = settings
 
 
-async def _reload(api: Api, reader: Worker, path: str, log: Logger) -> None:
-    """Read slurmdbd.conf again. Raises SpritzError, and then changes nothing."""
+async def _reload(api: Api, reader: Worker, path: str, certificate: tls.PortCertificate | None, log: Logger) -> None:
+    """Read slurmdbd.conf again, and the port's certificate. Raises SpritzError, and then changes nothing."""
     settings = await reader.run(load_slurmdbd, path, seconds=READ_SECONDS)
     runtime_log.set_levels(
         file_level=settings.text("DebugLevel"), syslog_level=settings.text("DebugLevelSyslog") or "quiet"
@@ -296,19 +287,21 @@ async def _reload(api: Api, reader: Worker, path: str, log: Logger) -> None:
     runtime_log.reopen()
     for item in settings.warnings:
         log.warning("config.questionable", detail=item.text)
+    if certificate is not None:
+        certificate.renew()
     log.info("config.reread", path=path)
 
 
-def _reload_on_hangup(api: Api, reader: Worker, path: str, tasks: Supervisor, log: Logger) -> None:
+def _reload_on_hangup(api: Api, path: str, tasks: Supervisor, log: Logger) -> None:
     asyncio.get_running_loop().add_signal_handler(
-        signal.SIGHUP, lambda: tasks.spawn_contained(_reload_or_log(api, reader, path, log), name="configuration")
+        signal.SIGHUP, lambda: tasks.spawn_contained(_reload_or_log(api, path, log), name="configuration")
     )
 
 
-async def _reload_or_log(api: Api, reader: Worker, path: str, log: Logger) -> None:
+async def _reload_or_log(api: Api, path: str, log: Logger) -> None:
     """For SIGHUP, where no request waits for the error."""
     try:
-        await _reload(api, reader, path, log)
+        await api.admin.reload()
     except SpritzError as error:
         log.error("config.refused", path=path, error=error.message)
         runtime_log.reopen()

@@ -63,7 +63,6 @@ from spritz.wire.credential import LIFETIME_SECONDS, LaunchCredential, OrderCred
 
 if TYPE_CHECKING:
     import asyncio
-    import ssl
     from collections.abc import Iterable
 
     from spritz.client.handling import Call, Handler
@@ -130,7 +129,8 @@ class Machines:
         self._served = ConfigurationFiles(digest=loaded.digest, files=_read_files(loaded.path, loaded.files_read))
         #: calls that wait for another configuration than `_served`
         self._waiting: set[Call] = set()
-        self.tls: ssl.SSLContext
+        #: of the port that other machines connect to
+        self.certificate: tls.PortCertificate
         self.hub: Hub
 
     def own_keys(self) -> tls.Keys:
@@ -145,15 +145,15 @@ class Machines:
     def begin(self, server: Server) -> None:
         """Accept connections from other machines. Raises SpritzError."""
         context, membership = self._context, self.membership
-        self.tls = tls.server_context(self.own_keys())
+        self.certificate = tls.PortCertificate(self.own_keys, context.log)
         self.hub = Hub(membership, self.cluster, context.clock, context.tasks, server.complaints, server.take)
         self.hub.is_welcome = self.is_welcome
         settings = context.configuration.loaded.settings
         munged = munged_of(settings.text("AuthType"), ",".join(settings.words("AuthInfo")), self._makers())
         if munged is not None:
             self.hub.unseal = munged.unseal
-        server.secure(self.tls, self.hub)
-        context.tasks.spawn(self._renew_own(), name="certificate")
+        server.secure(self.certificate.context, self.hub)
+        context.tasks.spawn(self.certificate.keep(context.clock), name="certificate")
         # As sackd does on login hosts, the controller relays users of this machine to a slurmdbd on another one.
         users = Member(membership, self.cluster, tls.LOGIN, (), context.configuration.ports[0], context.clock)
         self._users = users.relay_database(context.tasks, context.log, context.configuration.databases)
@@ -172,14 +172,6 @@ class Machines:
         self._users.close()
         if self._listening is not None:
             self._listening.close()
-
-    async def _renew_own(self) -> None:
-        while True:
-            await self._context.clock.sleep(3600.0)
-            try:
-                tls.renew(self.tls, self.own_keys())
-            except (SpritzError, OSError) as error:  # ssl.SSLError is an OSError
-                self._context.log.error("certificate.not_renewed", error=error)
 
     def table(self) -> dict[type[Struct], Handler]:
         """Handlers of requests from machines, and from administrators about machines."""

@@ -24,12 +24,12 @@ from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
 from spritz.model.queries.daemons import Ping, Pong, Shutdown, TakeOver
 from spritz.model.rejection import Rejection
+from spritz.runtime import log as runtime_log
 from spritz.runtime import tls
 from spritz.runtime.watchdog import Watchdog
 from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Generator, Iterator
 
     from msgspec import Struct
@@ -52,10 +52,6 @@ ORDER_SECONDS = 1.0
 
 #: Seconds for which a standby retries a database that does not answer before it reports it.
 _PATIENCE_SECONDS = 2.0
-
-
-#: Seconds between checks of the certificate's age.
-_RENEW_SECONDS = 3600.0
 
 #: Same as `tls.CONTROLLER`, whose module takes long to import.
 _CONTROLLER = "controller"
@@ -157,8 +153,8 @@ class Standby:
         #: set along with either of the two
         self._hurry = asyncio.Event()
         self._started_at = clock.now()
-        self._tls: ssl.SSLContext | None = None
-        self._renew_at = clock.monotonic() + _RENEW_SECONDS
+        self._certificate: tls.PortCertificate | None = None
+        self._renew_at = clock.monotonic() + tls.READ_SECONDS
 
     async def lead(self, startup: Startup) -> tuple[PostgresJournal, Recovered] | None:
         """The journal, with its lease, and the state after its last event, once this controller leads; None when
@@ -169,6 +165,8 @@ class Standby:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        loop.add_signal_handler(signal.SIGUSR2, runtime_log.reopen)
         table: dict[type[Struct], Handler] = {Ping: self._ping, TakeOver: self._take_over, Shutdown: self._shut_down}
         server = Server(table, role="slurmctld", log=self._log, trusted=self._owners, otherwise=self._refuse)
         try:
@@ -185,7 +183,8 @@ class Standby:
                             await led_users.close()
                             return led
                         led_users.follow(self._lease)
-                        self._keep_certified()
+                        if self._clock.monotonic() > self._renew_at:
+                            self._renew()
                         if not serving:
                             serving = True
                             self._log.info("standby.began", host=self._host, leader=self._leader())
@@ -205,20 +204,12 @@ class Standby:
 
         return StandbyUsers(self._configuration, self._membership, self._host, self._clock, self._log)
 
-    def _keep_certified(self) -> None:
-        """Renew the certificate: a standby may outlive it."""
-        if self._tls is not None and self._membership is not None and self._clock.monotonic() > self._renew_at:
-            try:
-                tls.renew(self._tls, self._membership.keys(self._cluster, tls.CONTROLLER, self._clock.now()))
-            except (SpritzError, OSError) as error:  # ssl.SSLError is an OSError
-                self._log.error("certificate.not_renewed", error=error)
-            self._renew_at = self._clock.monotonic() + _RENEW_SECONDS
-
     async def _listen(self, server: Server) -> None:
-        if self._membership is not None:
-            keys = self._membership.keys(self._cluster, tls.CONTROLLER, self._clock.now())
-            self._tls = tls.server_context(keys, streams=False)
-            server.secure(self._tls, None)
+        if (membership := self._membership) is not None:
+            self._certificate = tls.PortCertificate(
+                lambda: membership.keys(self._cluster, tls.CONTROLLER, self._clock.now()), self._log, streams=False
+            )
+            server.secure(self._certificate.context, None)
         try:
             for port in self._configuration.ports:
                 await server.listen_tcp(self._configuration.listen_host(self._index), port)
@@ -344,6 +335,16 @@ class Standby:
             return Rejection(code="ESLURM_USER_ID_MISSING")
         self._stop()
         return Done()
+
+    def _hang_up(self) -> None:
+        """SIGHUP: slurm.conf needs no reading, since it is read when this controller begins to lead."""
+        self._renew()
+        self._log.info("standby.reloaded", leader=self._leader())
+
+    def _renew(self) -> None:
+        if self._certificate is not None:
+            self._certificate.renew()
+        self._renew_at = self._clock.monotonic() + tls.READ_SECONDS
 
     def _stop(self) -> None:
         self._stopping.set()

@@ -54,7 +54,6 @@ from spritz.wire.credential import BadCredential
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from ssl import SSLContext
 
     from msgspec import Struct
 
@@ -102,6 +101,8 @@ class Daemon:
     ) -> None:
         #: set if the controller is on another machine
         self._member = member
+        #: of the port, where other machines connect to it
+        self._certificate: tls.PortCertificate | None = None
         #: stores a configuration sent by the controller; None: the administrator maintains the files
         self._fetched = fetched
         self._options = options
@@ -233,19 +234,12 @@ class Daemon:
 
     def _secure(self, server: Server, member: Member) -> None:
         """Accept forwarded orders from nodes on other machines, and connections of step supervisors there."""
-        keys = member.membership.keys(member.cluster, tls.NODE, self._clock.now())
-        context = tls.server_context(keys)
+        certificate = self._certificate = tls.PortCertificate(
+            lambda: member.membership.keys(member.cluster, tls.NODE, self._clock.now()), self._log
+        )
         self._peers = Peers(member.cluster, member.secure(tls.NODE, tls.STREAMS), self._tasks, self._log)
-        server.secure(context, self._peers)
-        self._tasks.spawn(self._keep_secure(context, member), name="certificate.port")
-
-    async def _keep_secure(self, context: SSLContext, member: Member) -> None:
-        while True:
-            await self._clock.sleep(3600.0)
-            try:
-                tls.renew(context, member.membership.keys(member.cluster, tls.NODE, self._clock.now()))
-            except (SpritzError, OSError) as error:  # ssl.SSLError is an OSError
-                self._log.error("certificate.not_renewed", error=error)
+        server.secure(certificate.context, self._peers)
+        self._tasks.spawn(certificate.keep(self._clock), name="certificate.port")
 
     async def _connect(self, address: str, port: int) -> Channel:
         """A channel to another node's daemon, for forwarding orders."""
@@ -585,6 +579,8 @@ class Daemon:
         if self._keep_to_own_cores((self._zygote.pid,) if self._zygote.pid else ()):
             self._agent.renew_supervisors()
         await self._write_hosts()
+        if self._certificate is not None:
+            self._certificate.renew()
         self._log.info("config.read", path=settings.path)
 
     def _keep_to_own_cores(self, others: tuple[int, ...]) -> bool:

@@ -15,8 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from spritz.model.errors import SpritzError
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from spritz.runtime.clock import Clock
+    from spritz.runtime.log import Logger
 
 #: protocols on a connection (ALPN): requests and responses, or streams relayed by a daemon
 CALLS, STREAMS = "spritz/1", "spritz-streams/1"
@@ -27,6 +32,9 @@ HANDSHAKE_SECONDS_MAX = 10.0
 #: Handshakes in progress at once, in total and per address. Further peers are disconnected. The total is what a
 #: controller computes in two seconds: nodes that all connect at once wait rather than try again and again.
 HANDSHAKES_MAX, HANDSHAKES_PER_ADDRESS_MAX = 1024, 64
+
+#: Seconds between readings of a port's certificate: certificates of the cluster live for days.
+READ_SECONDS = 3600.0
 
 CONTROLLER, DATABASE, NODE, LOGIN = "controller", "slurmdbd", "node", "login"
 
@@ -82,11 +90,37 @@ def stranger_context(authorities: str = "") -> ssl.SSLContext:
     return context
 
 
-def renew(context: ssl.SSLContext, keys: Keys) -> None:
-    """Use another certificate for new handshakes. Open connections are unaffected."""
-    with _in_memory(keys.certificate + keys.issuer + keys.key) as path:
-        context.load_cert_chain(path)
-    context.load_verify_locations(cadata=keys.authorities)
+class PortCertificate:
+    """The certificate that a port shows, which is read again while the daemon serves.
+
+    `keys()` reads it; raises SpritzError or OSError.
+    """
+
+    def __init__(self, keys: Callable[[], Keys], log: Logger, *, streams: bool = True) -> None:
+        self.context = server_context(keys(), streams=streams)
+        self._keys = keys
+        self._log = log
+
+    def renew(self) -> str:
+        """Read it now, for new handshakes; open connections are unaffected. What is wrong with it, which is also
+        logged: then the earlier certificate stays.
+        """
+        try:
+            keys = self._keys()
+            # In a context of its own first: a key that is not this certificate's must not spoil the port's.
+            server_context(keys)
+            _load(self.context, keys)
+            self.context.load_verify_locations(cadata=keys.authorities)
+        except (SpritzError, OSError) as error:  # ssl.SSLError is an OSError
+            self._log.error("certificate.not_renewed", error=error)
+            return f"the certificate was not renewed: {error}"
+        return ""
+
+    async def keep(self, clock: Clock) -> None:
+        """Read it each hour."""
+        while True:
+            await clock.sleep(READ_SECONDS)
+            self.renew()
 
 
 def machine_of(certificate: Mapping[str, Any] | None) -> Machine | None:
@@ -102,9 +136,13 @@ def _context(kind: int, keys: Keys) -> ssl.SSLContext:
     context = ssl.SSLContext(kind)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.set_alpn_protocols([CALLS, STREAMS])
+    _load(context, keys)
+    return context
+
+
+def _load(context: ssl.SSLContext, keys: Keys) -> None:
     with _in_memory(keys.certificate + keys.issuer + keys.key) as path:
         context.load_cert_chain(path)
-    return context
 
 
 class _in_memory:
