@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from spritz.model.reports import StepFinished
 from spritz.node.cgroup import prepare_memory, prepare_tree, remove, version
 from spritz.stepd.adopt import adopt, steps_of
 from tests.e2e.node_harness import NodeCluster, running, wait_until
@@ -49,6 +50,22 @@ def test_the_step_that_exceeds_its_memory_is_killed_and_told_and_its_job_goes_on
     assert Path(f"/proc/{survivor}").exists(), "OOM is of one step"
     cluster.terminate(job, kill_wait_seconds=0)
     assert not cluster.finished(job, 0).oom
+
+
+def test_steps_of_a_job_share_its_memory(cluster: NodeCluster) -> None:
+    job = cluster.job(memory_mib=100)
+    holds = "import time; held = b'x' * (80 << 20); open('{0}', 'w').close(); time.sleep(1000)"
+    environment = (f"PATH={os.environ['PATH']}".encode(),)
+    cluster.step(job, 0, ("python3", "-c", holds.format("first")), environment=environment)
+    wait_until((cluster.work / "first").exists, "the first step has its memory")
+    cluster.step(job, 1, ("python3", "-c", holds.format("second")), environment=environment)
+    ended = cluster.controller.wait_for(StepFinished, job_id=job.id)
+    assert ended.oom
+    left = 1 - ended.step_id
+    cluster.terminate(job, kill_wait_seconds=0)
+    assert not cluster.finished(job, left).oom
+    group = next(Path("/sys/fs/cgroup").glob(f"spritz_*/job_*_{job.id}.0"), None)
+    wait_until(lambda: group is None or not group.exists(), "the job's group is removed")
 
 
 def test_all_groups_of_a_step_are_one_and_an_adopted_process_is_below_it(cluster: NodeCluster) -> None:

@@ -15,7 +15,7 @@ from zlib import crc32
 from spritz.stepd import devicefilter
 from spritz.stepd.confine import inherit_cpuset
 from spritz.stepd.tree import ADOPTED, TASKS
-from spritz.stepd.usage import group_name
+from spritz.stepd.usage import JOB_GROUP, group_name
 
 #: Types of file systems: cgroups of version 1 and 2.
 Kinds = frozenset[str]
@@ -258,7 +258,11 @@ def sweep(directory: str) -> None:
         return
     with contextlib.suppress(FileNotFoundError):
         for entry in os.scandir(directory):
-            if entry.is_dir() and not _is_alive(entry.name.rpartition("_")[2]):
+            if entry.name.startswith(JOB_GROUP):
+                sweep(entry.path)
+                with contextlib.suppress(OSError):
+                    os.rmdir(entry.path)
+            elif entry.is_dir() and not _is_alive(entry.name.rpartition("_")[2]):
                 for group in (f"{entry.path}/{TASKS}", f"{entry.path}/{ADOPTED}", entry.path):
                     with contextlib.suppress(OSError):
                         os.rmdir(group)

@@ -176,34 +176,41 @@ _MEASURES: tuple[tuple[str, Callable[[_TaskUse], int]], ...] = (
 
 
 class MemoryGroup:
-    """A memory cgroup (v1 or v2) in which the kernel enforces a step's limit. Made once per supervisor, used step by
-    step.
+    """A memory cgroup (v1 or v2) in which the kernel enforces a step's limit. A supervisor makes one for each `parent`,
+    the directory of a job or of the daemon, and uses it for the job's steps that follow.
 
     The supervisor is in it itself, so that tasks are born there: to move a process costs more than to start one. The
-    node daemon removes the group when the supervisor is gone. Raises OSError if it cannot be made.
+    node daemon removes the groups when the supervisor is gone, and the job's with the last of them. Raises OSError if
+    it cannot be made.
     """
 
-    def __init__(self, parent: str) -> None:
+    def __init__(self, parent: str, job_limit_mib: int = 0, job_swap_mib: int = 0) -> None:
+        """`job_limit_mib`: what all groups in `parent` may have together, as `begin` has it for one step."""
+        self.parent = parent
         self.path = f"{parent}/{group_name(os.getpid())}"
-        with contextlib.suppress(FileExistsError):  # of a process that had our number and was killed
-            try:
-                os.mkdir(self.path)
-            except FileNotFoundError:
-                self._restore(parent)
+        self._make()
         self._unified = os.path.exists(f"{self.path}/memory.max")
         self._limits = (0, 0)
-        self._write("cgroup.procs", os.getpid())
+        if job_limit_mib:
+            # Each supervisor of the job adds its own needs.
+            supervisors = sum(entry.is_dir() for entry in os.scandir(parent))
+            self._hold(parent, job_limit_mib + OWN_MIB * supervisors, job_swap_mib)
+        self._write(f"{self.path}/cgroup.procs", os.getpid())
         protect_from_oom_killer()
         self._kills_before = self._all_kills()
 
-    def _restore(self, parent: str) -> None:
-        """The daemon's group was removed meanwhile: create it again, with ours in it."""
-        os.makedirs(parent, exist_ok=True)
-        control = f"{parent}/cgroup.subtree_control"
-        if os.path.exists(control):
-            with open(control, "w", encoding="ascii") as file:
-                file.write("+memory")
-        os.mkdir(self.path)
+    def _make(self) -> None:
+        for left in reversed(range(_TRIES)):
+            try:
+                os.mkdir(self.path)
+            except FileExistsError:  # of a process that had our number and was killed
+                return
+            except FileNotFoundError:  # the job's first step here, or the daemon has removed an empty directory
+                if not left:
+                    raise
+                _restore(self.parent)
+            else:
+                return
 
     def begin(self, limit_mib: int, swap_mib: int) -> None:
         """A step begins: hold its limit (0: none), and so much swap beyond it (-1: any).
@@ -212,27 +219,38 @@ class MemoryGroup:
         """
         if (limit_mib, swap_mib) == self._limits:
             return
-        limit = (limit_mib + OWN_MIB) * _MIB if limit_mib else -1
+        self._hold(self.path, limit_mib + OWN_MIB if limit_mib else 0, swap_mib)
+        self._limits = (limit_mib, swap_mib)
+
+    def _hold(self, path: str, limit_mib: int, swap_mib: int) -> None:
+        """Set the limits of a directory."""
+        limit = limit_mib * _MIB if limit_mib else -1
         swap = swap_mib * _MIB if limit_mib and swap_mib >= 0 else -1
         if self._unified:
-            self._write("memory.max", limit)
+            self._write(f"{path}/memory.max", limit)
             with contextlib.suppress(OSError):  # without swap accounting there is no such file
-                self._write("memory.swap.max", swap)
+                self._write(f"{path}/memory.swap.max", swap)
         else:
             # The kernel requires memory <= memory and swap at all times: first raise the second.
-            self._write_swap(-1)
-            self._write("memory.limit_in_bytes", limit)
-            self._write_swap(-1 if swap < 0 else limit + swap)
-        self._limits = (limit_mib, swap_mib)
+            self._write_swap(path, -1)
+            self._write(f"{path}/memory.limit_in_bytes", limit)
+            self._write_swap(path, -1 if swap < 0 else limit + swap)
 
     def end(self) -> int:
         """A step ends: how many of its processes the kernel has killed for memory."""
         before, self._kills_before = self._kills_before, self._all_kills()
         return self._kills_before - before
 
-    def _write_swap(self, value: int) -> None:
+    def _write_swap(self, path: str, value: int) -> None:
         with contextlib.suppress(OSError):  # without swap accounting there is no such file
-            self._write("memory.memsw.limit_in_bytes", value)
+            self._write(f"{path}/memory.memsw.limit_in_bytes", value)
+
+    def remove(self) -> None:
+        """The supervisor has moved to another; the daemon removes what cannot be removed now."""
+        with contextlib.suppress(OSError):
+            os.rmdir(self.path)
+            if os.path.basename(self.parent).startswith(JOB_GROUP):
+                os.rmdir(self.parent)
 
     def kills(self) -> int:
         """Processes that the kernel has killed for memory since the step began."""
@@ -246,8 +264,8 @@ class MemoryGroup:
                 return int(value)
         return 0
 
-    def _write(self, name: str, value: int) -> None:
-        descriptor = os.open(f"{self.path}/{name}", os.O_WRONLY)
+    def _write(self, file: str, value: int) -> None:
+        descriptor = os.open(file, os.O_WRONLY)
         try:
             os.write(descriptor, b"max" if value < 0 and self._unified else b"%d" % value)
         finally:
@@ -261,8 +279,33 @@ class MemoryGroup:
             return ""
 
 
+def _restore(parent: str) -> None:
+    """Create a directory for groups, with the controllers that are on in the directory above it."""
+    above = os.path.dirname(parent)
+    if not os.path.isdir(above):
+        _restore(above)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(parent)
+    try:
+        with open(f"{above}/cgroup.subtree_control") as file:
+            controllers = {*file.read().split(), "memory"}
+    except FileNotFoundError:  # version 1
+        with contextlib.suppress(OSError):  # newer kernels know no other way
+            _write_text(f"{parent}/memory.use_hierarchy", "1")
+        return
+    _write_text(f"{parent}/cgroup.subtree_control", " ".join(f"+{name}" for name in sorted(controllers)))
+
+
+def _write_text(path: str, text: str) -> None:
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
+
+
 #: MiB of the supervisor that count towards its step.
 OWN_MIB = 8
+
+#: Attempts to make a group in a directory that the daemon removes when it is empty.
+_TRIES = 5
 
 _oom_score: bytes | None = None
 
@@ -298,3 +341,12 @@ def _set_oom_score(value: bytes) -> None:
 
 def group_name(supervisor_pid: int) -> str:
     return f"slurmstepd_{supervisor_pid}"
+
+
+#: how names of directories for the steps of one job begin
+JOB_GROUP = "job_"
+
+
+def job_group_name(node: str, job_id: int, restart_count: int) -> str:
+    """With the node's name: one daemon may serve several nodes."""
+    return f"{JOB_GROUP}{node}_{job_id}.{restart_count}"

@@ -100,7 +100,7 @@ def _fork(directory: str, connection: int, requests: socket.socket) -> None:
 def supervise(directory: str, daemon: socket.socket) -> None:
     """Run one step, and further ones that the daemon sends while idle: all share the cost of one fork."""
     connection: socket.socket | None = daemon
-    groups: dict[str, MemoryGroup] = {}
+    memory: MemoryGroup | None = None
     confinement = Confinement()
     with contextlib.closing(Listener()) as listener:
         for left in reversed(range(STEPS_MAX)):
@@ -109,7 +109,7 @@ def supervise(directory: str, daemon: socket.socket) -> None:
             known = record.parse(os.read(descriptor, os.fstat(descriptor).st_size))
             if known is None or connection is None:
                 raise ValueError(f"{directory} holds no step")
-            memory = _memory_group(known.spec, groups)
+            memory = _memory_group(known.spec, memory)
             supervisor = Supervisor(known.spec, descriptor, connection, listener.listen(), memory, confinement)
             connection = supervisor.run()
             os.chdir("/")
@@ -119,21 +119,24 @@ def supervise(directory: str, daemon: socket.socket) -> None:
                 return
 
 
-def _memory_group(known: spec.SupervisorSpec, groups: dict[str, MemoryGroup]) -> MemoryGroup | None:
-    """The cgroup for a step with a memory limit, if the daemon allows one. Later steps use it as well."""
+def _memory_group(known: spec.SupervisorSpec, held: MemoryGroup | None) -> MemoryGroup | None:
+    """The cgroup for a step with a memory limit, if the daemon allows one. `held`: where this supervisor is already."""
     parent = known.cgroup_memory
-    if parent not in groups:
-        if not known.memory_limit_mib or not parent:
-            return None
-        try:
-            groups[parent] = MemoryGroup(parent)
-        except OSError as error:
-            # Standard error is the daemon's log.
-            sys.stderr.write(f"slurmstepd: error: step.uncontained label={known.label} directory={parent} ")
-            sys.stderr.write(f'error="{error}" detail="its memory limit is held by sampling"\n')
-            sys.stderr.flush()
-            return None
-    return groups[parent]
+    if held is not None and held.parent == parent:
+        return held
+    if not parent or (held is None and not known.memory_limit_mib):
+        return None
+    try:
+        group = MemoryGroup(parent, known.job_memory_limit_mib, known.job_swap_limit_mib)
+    except OSError as error:
+        # Standard error is the daemon's log.
+        sys.stderr.write(f"slurmstepd: error: step.uncontained label={known.label} directory={parent} ")
+        sys.stderr.write(f'error="{error}" detail="its memory limit is held by sampling"\n')
+        sys.stderr.flush()
+        return None
+    if held is not None:
+        held.remove()
+    return group
 
 
 def _next_directory(connection: socket.socket) -> str:

@@ -12,6 +12,7 @@ import pytest
 from spritz.model.reports import TaskEnd
 from spritz.node.cgroup import prepare_memory, remove
 from spritz.stepd import control
+from spritz.stepd.usage import job_group_name
 from spritz.stepd.zygote import STEPS_MAX
 
 from .conftest import Running, Zygote, result_on_disk, wait_until
@@ -323,6 +324,42 @@ def test_the_kernel_holds_the_memory_limit_where_it_may(zygote: Zygote, tmp_path
         large = script.replace("200", "500")
         free = zygote.batch(large, tmp_path / "out", cgroup_memory=parent, sample_seconds=60, through=again)
         assert free.result().tasks[0].status == 0, "a step without a limit was held to that of an earlier one"
+    finally:
+        zygote.close()
+        remove(parent)
+    assert not Path(parent).exists()
+
+
+def test_steps_of_a_job_share_its_memory_limit(zygote: Zygote, tmp_path: Path) -> None:
+    parent = prepare_memory(f"spritz_test_{os.getpid()}")
+    if not parent:
+        pytest.skip("no memory cgroup may be made here")
+    own = f"{parent}/{job_group_name('n1', 5, 0)}"
+    script = (
+        "#!/usr/bin/env python3\nimport os, time\nkeep = b'x' * (80 << 20)\n"
+        "open('{0}', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
+    )
+    limits = {"memory_limit_mib": 100, "job_memory_limit_mib": 100, "cgroup_memory": own, "sample_seconds": 60}
+    try:
+        steps = []
+        for name in ("a", "b"):
+            steps.append(zygote.batch(script.format(name), tmp_path / f"out{name}", **limits))
+            steps[-1].started()
+            if name == "a":
+                wait_until((tmp_path / "a").exists, "the first has its memory")
+        # Each is below its own limit. Of the two the kernel chooses.
+        wait_until(lambda: any("oom_kill" in (tmp_path / f"out{name}").read_text() for name in "ab"), "one is killed")
+        (tmp_path / "go").touch()
+        ends = [step.result().oom for step in steps]
+        assert sorted(ends) == [False, True]
+
+        # The next job of the same supervisor is held to its own limit.
+        survivor = steps[ends.index(False)]
+        survivor.order(control.Forget())
+        assert isinstance(survivor.report(), control.Idle)
+        other = limits | {"cgroup_memory": f"{parent}/{job_group_name('n1', 6, 0)}", "job_memory_limit_mib": 50}
+        after = zygote.batch(script.format("c"), tmp_path / "outc", through=survivor, **other)
+        assert after.result().oom
     finally:
         zygote.close()
         remove(parent)

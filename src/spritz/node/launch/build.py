@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+from typing import Any
 
 import msgspec
 from msgspec import structs
@@ -28,6 +29,7 @@ from spritz.node.launch.latest import for_latest
 from spritz.node.launch.tree import place_in
 from spritz.stepd import oci
 from spritz.stepd.spec import MARKER, SCRIPT, Identity, SupervisorSpec, TaskSpec, marker
+from spritz.stepd.usage import job_group_name
 
 #: what ends a task that leaves nothing behind
 _NO_END: tuple[str, ...] = ()
@@ -224,10 +226,7 @@ def _on_node(
         supervisor,
         memory_limit_mib=memory,
         swap_limit_mib=swap,
-        cgroup_memory=setup.cgroup_memory,
-        cgroup_devices=setup.cgroup_devices,
-        cgroup_cores=setup.cgroup_cores,
-        cgroup_tree=setup.cgroup_tree,
+        **_groups(job, supervisor.node, setup),
         relay_uid=setup.slurm_uid,
         private_dirs=_private_dirs(job, setup),
         private_shared=setup.container is not None and setup.container.shared,
@@ -246,6 +245,27 @@ def _on_node(
         job=packed,
         job_compressed=compressed,
     )
+
+
+def _groups(job: Job, node: str, setup: NodeSetup) -> dict[str, Any]:
+    """Fields of the specification: directories for the step's cgroups. With a memory limit that is the job's own, where
+    all its steps share the job's limit; in version 2 it serves all controllers.
+    """
+    directories = {
+        "cgroup_memory": setup.cgroup_memory,
+        "cgroup_devices": setup.cgroup_devices,
+        "cgroup_cores": setup.cgroup_cores,
+        "cgroup_tree": setup.cgroup_tree,
+    }
+    assert job.allocation is not None, "only jobs with an allocation are launched"
+    share = next((share for share in job.allocation.nodes if share.node == node), None)
+    memory, swap = setup.memory_rule.limits(share.memory_mib if share is not None else 0)
+    daemons = setup.cgroup_memory
+    if not memory or not daemons:
+        return directories
+    own = f"{daemons}/{job_group_name(node, job.id, job.restart_count)}"
+    directories = {field: own if directory == daemons else directory for field, directory in directories.items()}
+    return {**directories, "job_memory_limit_mib": memory, "job_swap_limit_mib": swap}
 
 
 def _task(job: Job, step: Step, node: str, node_index: int, local_id: int, setup: NodeSetup) -> TaskSpec:
