@@ -52,6 +52,10 @@ Result = Answer | Deferred | Awaitable[Answer] | AsyncIterator[Struct]
 Handler = Callable[[Any, "Call"], Result]
 
 
+#: Codes of requests that their caller has no right to make.
+_DENIALS = frozenset(("ESLURM_ACCESS_DENIED", "ESLURM_USER_ID_MISSING"))
+
+
 class _Unread(Struct, frozen=True):
     """Stands for a request that is answered without being decoded."""
 
@@ -124,7 +128,7 @@ class Call:
 
     def fail(self, error: Failure | SpritzError | Rejection) -> None:
         """Send an error; ends a stream too."""
-        self._send(encode_failure(self.id, error if isinstance(error, Failure) else failure_of(error)), last=True)
+        self._send(self._failed(error if isinstance(error, Failure) else failure_of(error)), last=True)
 
     def on_abandon(self, callback: Callable[[], None]) -> None:
         """Call `callback()` if the caller goes away, or gives up, before the last response."""
@@ -166,7 +170,7 @@ class Call:
 
     def _encoded(self, body: Struct) -> bytes:
         if isinstance(body, Rejection):
-            return encode_failure(self.id, failure_of(body))
+            return self._failed(failure_of(body))
         try:
             return encode_response(self.id, body)
         except FrameError as error:
@@ -175,6 +179,12 @@ class Call:
             )
         except Exception as error:  # a value that msgpack cannot encode must not stop the answers to others
             return encode_failure(self.id, self._internal_error(error))
+
+    def _failed(self, error: Failure) -> bytes:
+        if error.code in _DENIALS:
+            uid = -1 if self.caller is None else self.caller.uid
+            self.channel.complain("request.denied", sort=self.kind, kind=self.kind, uid=uid, host=self.origin)
+        return encode_failure(self.id, error)
 
     def _send(self, frame: bytes, *, last: bool) -> None:
         if self._answered or self.abandoned:

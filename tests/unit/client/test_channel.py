@@ -20,6 +20,7 @@ from spritz.client.channel import Channel
 from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError
 from spritz.client.handling import DEFERRED, Call, Deferred, Handler
 from spritz.client.server import Server
+from spritz.model.errors import SpritzError
 from spritz.runtime import log as log_module
 from spritz.runtime import pipe as pipe_module
 from spritz.runtime import tasks
@@ -319,6 +320,22 @@ def test_above_the_limit_a_connection_is_refused_with_a_reason(logged: list[str]
             assert (await first.call(Ask(text="kept"), Answer)).text == "kept"
 
     run(main)
+
+
+def test_a_request_without_the_right_to_it_is_logged_with_its_user(logged: list[str]) -> None:
+    def deny(ask: Ask, call: Call) -> Answer:
+        raise SpritzError("no", code="ESLURM_ACCESS_DENIED" if ask.text == "denied" else "ESLURM_INVALID_JOB_ID")
+
+    async def main() -> None:
+        async with server_at({Ask: deny}) as (_, name):
+            link = await to(name)
+            for text in ("unknown", "denied", "denied"):
+                with pytest.raises(RemoteError):
+                    await link.call(Ask(text=text), Answer)
+
+    run(main)
+    (line,) = (line for line in logged if line.startswith("request.denied"))
+    assert f"kind=Ask uid={os.getuid()}" in line
 
 
 def test_callers_learn_that_the_connection_has_ended() -> None:
