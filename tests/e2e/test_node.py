@@ -182,6 +182,13 @@ def test_terminating_what_is_not_there_is_success(cluster: NodeCluster) -> None:
     assert cluster.controller.wait_for(StepFinished, job_id=999).launch_failed
 
 
+def test_why_a_batch_job_could_not_begin_is_in_the_log(cluster: NodeCluster) -> None:
+    job = cluster.batch("#!/bin/sh\n", stdout="/proc/nowhere/out")
+    assert cluster.finished(job).error_kind == "io"
+    why = "Could not open stdout file /proc/nowhere/out: No such file or directory"
+    assert f"step.failed job_id={job.id} step=batch error='{why}'" in cluster.log()
+
+
 def test_signals_go_to_steps_to_the_shell_or_to_all(cluster: NodeCluster) -> None:
     trap = "trap 'echo $0 had USR1' USR1; touch ready-$0; while :; do sleep 0.01; done"
     job = cluster.batch(f"#!/bin/sh\nset batch\n{trap.replace('$0', 'batch')}\n")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from spritz.model.errors import SpritzError
-from spritz.model.ids import STEP_BATCH
+from spritz.model.ids import STEP_BATCH, step_name
 from spritz.model.launch import (
     Accepted,
     AttachClient,
@@ -517,6 +517,9 @@ class Agent:
         link.finished = True
         self._links.pop((link.node, link.key), None)
         link.order(control.Forget())
+        if result.error:
+            # The user of a batch job sees its exit code alone, where its output cannot be opened.
+            self._log.error("step.failed", job_id=result.job_id, step=step_name(result.step_id), error=result.error)
         self._result_written(here, link.key, result)
 
     def _result_written(self, here: _NodeHere, key: RunningStep, result: StepFinished) -> None:

@@ -16,7 +16,8 @@ from spritz.notation.value import Value
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_COUNT_MAX = (1 << 63) - 1
+#: as requests bound it
+_COUNT_MAX = 1 << 53
 _SCALES = {"K": 10, "M": 20, "G": 30, "T": 40, "P": 50}
 _NAME_EXTRA = "_-.+"
 
@@ -68,6 +69,8 @@ def _merge(requests: Iterable[GresRequest]) -> tuple[GresRequest, ...]:
         key = (request.name, request.type)
         before = merged.get(key)
         merged[key] = GresRequest(*key, request.count + before.count) if before else request
+        if merged[key].count > _COUNT_MAX:
+            raise _invalid(request.name, "too many")
     return tuple(merged.values())
 
 

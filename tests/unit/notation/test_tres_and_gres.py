@@ -79,6 +79,8 @@ def test_reads_gres_requests(text: str, requests: list[GresRequest]) -> None:
         "gpu:-1",
         "gpu:1.5",
         "gpu:" + "9" * 30,
+        "gpu:" + "9" * 17,
+        f"gpu:{1 << 53},gpu:1",
         "gpu,,gpu",
         "g pu",
         "gpu:\udcff",
