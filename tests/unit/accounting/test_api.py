@@ -18,6 +18,7 @@ from spritz.accounting.associations.requests import LEVELS
 from spritz.accounting.associations.store import edit_book, ensure, read_book
 from spritz.accounting.select import read_jobs
 from spritz.accounting.store import Store
+from spritz.cli.acct.connect import READS
 from spritz.model.accounting import PICKS_MAX, GetDocuments, JobPick, RegisterCluster, SelectJobs
 from spritz.model.errors import SpritzError
 from spritz.model.limits.records import Account, Association, Coordinator, EditBook, GetBook, User
@@ -250,3 +251,20 @@ def test_a_directory_of_users_that_hangs_refuses_only_what_needs_a_name(
         asked(store, STRANGER, SelectJobs(), private=private)
     assert asked(store, STRANGER, SelectJobs()) == asked(store, 0, SelectJobs(), private=private)
     back.set()
+
+
+#: Requests of commands that make changes, which are not repeated; and those of controllers, which repeat their own.
+CHANGES = {
+    *("ArchiveDump", "ArchiveLoad", "ClearStatistics", "EditBook", "FixRunaway", "ModifyJobs"),
+    *("ReckonUsage", "ReconfigureDatabase", "ShutdownDatabase"),
+}
+OF_CONTROLLERS = {"AskPolicy", "PassToCluster", "RegisterCluster", "Statistics", "StoreEvents", "StoreState"}
+
+
+def test_each_request_is_a_read_that_commands_repeat_or_a_change(store: Store) -> None:
+    """A new request must be put in one of the three."""
+    api = Api(store, SystemClock(), get_logger("test"), 0)
+    try:
+        assert {kind.__name__ for kind in api.handlers()} == READS | CHANGES | OF_CONTROLLERS
+    finally:
+        api.close()
