@@ -226,7 +226,7 @@ def test_users_are_neither_administrators_nor_nodes(site: Cluster, bob: Person, 
 @pytest.fixture
 def secret(site: Cluster) -> Iterator[Path]:
     """A file that is root's alone, in a directory that all may enter."""
-    path = site.work / "secret"
+    path = site.work / "private"
     path.write_text("secret\n")
     path.chmod(0o600)
     yield path

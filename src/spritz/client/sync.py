@@ -239,12 +239,14 @@ class Connection:
     def receive(self, *, timeout: float | None = -1.0) -> Response:
         """The next response to any request; a failure is returned in it, not raised.
 
+        A daemon says hello at once, also where its answer takes long: one that hangs is noticed by the first response.
         Raises RemoteError only if the daemon refuses the connection as such.
         """
         limit = self.timeout_seconds if timeout == -1.0 else timeout
         deadline = None if limit is None else monotonic() + limit
+        hello_by = monotonic() + self.timeout_seconds
         while True:
-            envelope = self._envelope(deadline)
+            envelope = self._envelope(deadline if self.peer is not None else min(hello_by, deadline or hello_by))
             if isinstance(envelope, Response):
                 if envelope.id == 0 and envelope.error is not None:
                     raise RemoteError(envelope.error)

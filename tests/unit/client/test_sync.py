@@ -196,6 +196,16 @@ def test_a_peer_that_does_not_answer_costs_the_timeout(behaviour: bytes) -> None
     assert failed.value.message == "Socket timed out on send/recv operation"
 
 
+@pytest.mark.parametrize("timeout", [None, 1000.0])
+def test_a_peer_that_says_no_hello_is_not_waited_for_as_long_as_an_answer(timeout: float | None) -> None:
+    with (
+        peer_that(b"") as port,
+        connect_address(("127.0.0.1", port), timeout=0.2) as connection,
+        pytest.raises(CallTimeout),
+    ):
+        connection.call(Ask(), Answer, timeout=timeout)
+
+
 @pytest.mark.parametrize(
     "garbage", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\xff" * 100, b"\0\0\0\x01\xc0", b"\0\0\0\x00"]
 )
