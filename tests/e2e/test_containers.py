@@ -310,7 +310,7 @@ def test_a_pull_that_hangs_is_told_bounded_and_cleaned_up(cluster: Cluster, cach
     assert b"slurmstepd: container: importing registry/none" in done.stderr
     assert b"registry/none: `podman pull` has not ended within 0.2 s" in done.stderr
     number = max(job.id for job in cluster.jobs().values() if job.spec.name == "pull")
-    assert not cluster.job_processes(number)
+    until(lambda: not cluster.job_processes(number), "the program that hung is ended")
 
 
 def test_an_image_that_is_half_unpacked_is_removed_when_the_job_is_cancelled(
@@ -326,8 +326,8 @@ def test_an_image_that_is_half_unpacked_is_removed_when_the_job_is_cancelled(
         number = max(job.id for job in cluster.jobs().values() if job.spec.name == "half")
         cluster.cancel(number)
         srun.communicate(timeout=100)
+    until(lambda: not cluster.job_processes(number), "the program that unpacks is ended")
     assert [path.suffix for path in (cache / "images").iterdir()] == [".lock"]
-    assert not cluster.job_processes(number)
 
 
 @pytest.mark.parametrize("engine", ["enroot", "apptainer", ""])

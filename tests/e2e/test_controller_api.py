@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from msgspec import Struct, structs
 
-from spritz.client.errors import CallTimeout, RemoteError
-from spritz.controller.api.deferred import GRACE_SECONDS
+from spritz.client.errors import RemoteError
+from spritz.client.sync import Connection
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.commands.job import CancelJobs, CancelResult, Done, FinishAllocation, JobSubmitted, SubmitJob, WillRun
 from spritz.model.commands.reservation import (
@@ -51,7 +51,8 @@ def controller() -> Iterator[ControllerProcess]:
     """One for all: these tests look, and leave what they made behind."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
-        process = ControllerProcess(Path(name), nodes=6)
+        # Longer than any test: what ends before that did not wait for it.
+        process = ControllerProcess(Path(name), nodes=6, extra="InactiveLimit=1000")
         process.start()
         yield process
         process.kill()
@@ -66,6 +67,14 @@ def state_of(controller: ControllerProcess, job_id: int) -> str:
     with controller.connect() as connection:
         request = ListJobs(filter=JobFilter(targets=(JobTarget(job_id),)), fields=("state",))
         return str(next(iter(connection.stream(request, JobRows))).rows[0][0])
+
+
+def send_kept(connection: Connection, request: Struct) -> None:
+    """Send a request, and return once the controller has it and has not answered: a later one is answered first."""
+    kept = connection.send(request)
+    later = connection.send(ListNodes(names=("n1",)))
+    first = connection.receive()
+    assert first.id == later, f"request {kept} is answered: {first}"
 
 
 async def eventually(condition: object, what: str, seconds: float = 100.0) -> None:
@@ -161,17 +170,19 @@ def test_test_only_tells_when_and_where_and_queues_nothing(controller: Controlle
         async with FakeNode(controller.socket_name, ["n2"], hold=True) as node:
             await eventually(lambda: node.registrations, "the registration")
             before = set(jobs_by_name(controller))
+            begins = float(int(time.time()) + 3600)
             spec = JobSpec(name="asked", batch=True, tasks=2, tasks_given=True, node_list=("n2",), time_limit_minutes=5)
             question = SubmitJob(spec=spec, script=b"#!/bin/sh\n", test_only=True)
             with controller.connect() as connection:
+                asked_at = time.time()
                 now = connection.call(question, WillRun)
                 assert (now.nodes, now.cpus, now.partition) == ("n2", 2, "debug")
-                assert abs(now.start_at - time.time()) < 5
+                assert int(asked_at) <= now.start_at <= time.time() + 1, "at once"
                 job_id = submit(controller, "blocker", tasks=4, tasks_given=True, node_list=("n2",))
                 await eventually(lambda: node.running, "the launch")
                 later = connection.call(question, WillRun)
-                assert 500 < later.start_at - time.time() < 700, "after the blocker's ten minutes"
-                begins, user = float(int(time.time()) + 3600), pwd.getpwuid(os.getuid()).pw_name
+                assert asked_at + 600 <= later.start_at < begins, "after the blocker's ten minutes"
+                user = pwd.getpwuid(os.getuid()).pw_name
                 soon = ReservationRequest(
                     name="soon", start_at=begins, duration_seconds=3600.0, nodes=("n2",), users=(user,)
                 )
@@ -284,17 +295,14 @@ def test_await_allocation_answers_when_the_job_runs_and_await_end_when_it_is_ove
     async def main() -> None:
         with controller.connect() as waiter, controller.connect() as other, controller.connect() as end:
             job_id = waiter.call(an_allocation("salloc", node_list=("n3",)), JobSubmitted).job_id
-            waiter.send(AwaitAllocation(job_id=job_id))
-            end.send(AwaitEnd(job_id=job_id))
-            with pytest.raises(CallTimeout):
-                waiter.receive(timeout=0.1)
+            send_kept(waiter, AwaitAllocation(job_id=job_id))
+            send_kept(end, AwaitEnd(job_id=job_id))
             async with FakeNode(controller.socket_name, ["n3"]):
                 granted = await asyncio.to_thread(waiter.receive, timeout=100)
                 assert granted.error is None
                 again = other.call(AwaitAllocation(job_id=job_id), AllocationGranted)
                 assert (again.job.state.value, again.node_addresses) == ("RUNNING", ("n3",))
-                with pytest.raises(CallTimeout):
-                    end.receive(timeout=0.1)
+                assert end.is_quiet(), "the job has not ended"
                 other.call(FinishAllocation(job_id=job_id), Done)
                 answer = await asyncio.to_thread(end.receive, timeout=100)
                 assert answer.error is None
@@ -313,18 +321,14 @@ def test_await_allocation_gives_up_after_its_timeout_with_a_pending_job(controll
 def test_an_interactive_job_that_waits_is_cancelled_when_its_client_dies(controller: ControllerProcess) -> None:
     with controller.connect() as connection:
         job_id = connection.call(an_allocation("gone", hold=True), JobSubmitted).job_id
-        connection.send(AwaitAllocation(job_id=job_id))
-        with pytest.raises(CallTimeout):
-            connection.receive(timeout=0.1)
+        send_kept(connection, AwaitAllocation(job_id=job_id))
     until(lambda: state_of(controller, job_id) == "CANCELLED", "the cancellation")
 
 
 def test_a_batch_job_survives_the_command_that_waited_for_it(controller: ControllerProcess) -> None:
     with controller.connect() as connection:
         job_id = connection.call(a_job("stays", hold=True), JobSubmitted).job_id
-        connection.send(AwaitAllocation(job_id=job_id))
-        with pytest.raises(CallTimeout):
-            connection.receive(timeout=0.1)
+        send_kept(connection, AwaitAllocation(job_id=job_id))
     with controller.connect() as connection:
         connection.call(Ping(), Pong)
     assert state_of(controller, job_id) == "PENDING"
@@ -345,9 +349,7 @@ def test_a_step_waits_for_the_resources_that_others_hold_and_is_created_when_the
                 with pytest.raises(RemoteError) as busy:
                     connection.call(CreateStep(job_id=job_id, spec=whole), StepCreated)
                 assert busy.value.code == "ESLURM_NODES_BUSY"
-                patient.send(CreateStep(job_id=job_id, spec=whole, wait=True))
-                with pytest.raises(CallTimeout):
-                    patient.receive(timeout=0.1)
+                send_kept(patient, CreateStep(job_id=job_id, spec=whole, wait=True))
                 await eventually(lambda: node.steps, "the launch of the first step")
                 with pytest.raises(RemoteError) as behind:  # also a step that would fit: others wait before it
                     connection.call(CreateStep(job_id=job_id, spec=StepSpec(argv=("true",), overlap=True)), StepCreated)
@@ -356,7 +358,7 @@ def test_a_step_waits_for_the_resources_that_others_hold_and_is_created_when_the
                 answer = await asyncio.to_thread(patient.receive, timeout=100)
                 assert answer.error is None
                 await eventually(lambda: (job_id, first.step_id + 1) in node.steps, "the launch of the second step")
-                patient.send(CreateStep(job_id=job_id, spec=whole, wait=True))
+                send_kept(patient, CreateStep(job_id=job_id, spec=whole, wait=True))
                 connection.call(FinishAllocation(job_id=job_id), Done)
                 refused = await asyncio.to_thread(patient.receive, timeout=100)
                 assert refused.error is not None, "the job ended under the waiting step"
@@ -368,7 +370,6 @@ def test_a_granted_interactive_job_outlives_its_connection_but_not_its_client(co
     async def main() -> None:
         async with FakeNode(controller.socket_name, ["n6"]) as node:
             await eventually(lambda: node.registrations, "the registration")
-            loop = asyncio.get_running_loop()
             connection = controller.connect()
             alive = connection.call(an_allocation("alive", node_list=("n6",)), JobSubmitted).job_id
             await asyncio.to_thread(connection.call, AwaitAllocation(job_id=alive), AllocationGranted)
@@ -386,9 +387,8 @@ def test_a_granted_interactive_job_outlives_its_connection_but_not_its_client(co
             await asyncio.to_thread(as_user, os.getuid(), look_and_die)
             await asyncio.to_thread(as_user, os.getuid(), die)
             dead = jobs_by_name(controller)["dead"][0]
-            granted_at = loop.time()
-            await eventually(lambda: state_of(controller, dead) == "CANCELLED", "the revocation", 2 * GRACE_SECONDS)
-            assert loop.time() - granted_at < GRACE_SECONDS / 2, "its process has ended: the command cannot reconnect"
+            # Before InactiveLimit: its process has ended, so the command cannot reconnect.
+            await eventually(lambda: state_of(controller, dead) == "CANCELLED", "the revocation")
             assert state_of(controller, alive) == "RUNNING", "its process lives: it has only closed the connection"
             with controller.connect() as other:
                 other.call(FinishAllocation(job_id=alive), Done)
@@ -428,7 +428,7 @@ def test_a_node_that_was_away_gets_what_it_missed_and_the_later_registration_cou
 
 def raw(controller: ControllerProcess) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(10)
+    connection.settimeout(100)
     connection.connect(controller.socket_name)
     return connection
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import until
+from tests.e2e.cluster import PATIENCE_SECONDS, until
 from tests.e2e.test_dashboard import Dashboard
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: make dashboard")
@@ -62,6 +62,7 @@ def dashboard() -> Iterator[Dashboard]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    playwright.expect.set_options(timeout=PATIENCE_SECONDS * 1000)
     with playwright.sync_playwright() as started:
         found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield found
@@ -103,17 +104,17 @@ def test_news_arrive_without_reload(dashboard: Dashboard, page: Any) -> None:
     page.evaluate("window.stays = true")
     job = submit(dashboard, "-J", "comes-by-itself", "--gpus=1")
     row = page.locator(f"#j-{job}")
-    playwright.expect(row).to_contain_text("Running", timeout=15_000)
+    playwright.expect(row).to_contain_text("Running")
     row.locator("input[type=checkbox]").check()
     playwright.expect(page.locator("#bulk")).to_contain_text("1 selected")
     other = submit(dashboard, "-J", "second")
-    playwright.expect(page.locator(f"#j-{other}")).to_be_visible(timeout=15_000)
+    playwright.expect(page.locator(f"#j-{other}")).to_be_visible()
     assert row.locator("input[type=checkbox]").is_checked(), "news leave the selection as it is"
     page.get_by_role("button", name="Cancel").click()
     playwright.expect(page.get_by_text("Cancel the selected jobs?")).to_be_visible()
     page.locator("#confirm").get_by_role("button", name="Cancel").click()
     playwright.expect(page.locator("#notices")).to_contain_text("Cancelled: 1 job.")
-    playwright.expect(row).to_have_count(0, timeout=15_000)
+    playwright.expect(row).to_have_count(0)
     assert page.evaluate("window.stays")
     dashboard.run("scancel", str(other))
 
@@ -130,18 +131,18 @@ def test_a_job_is_submitted_read_searched_and_cancelled(dashboard: Dashboard, pa
     playwright.expect(page.get_by_text("It can run.")).to_be_visible()
     page.get_by_role("button", name="Submit", exact=True).click()
     page.wait_for_url(re.compile(r"/jobs/\d+"))
-    playwright.expect(page.locator("#log-text")).to_contain_text("<img src=x onerror=alert(1)>", timeout=15_000)
+    playwright.expect(page.locator("#log-text")).to_contain_text("<img src=x onerror=alert(1)>")
     assert page.locator("#log-text img").count() == 0
     page.get_by_placeholder("Find in the output").fill("step 1999")
     playwright.expect(page.locator("#log-found")).to_contain_text("1 line")
     page.locator("summary", has_text="Change").click()
     page.get_by_label("Time limit, minutes").fill("77")
     page.locator("#change").get_by_role("button", name="Change").click()
-    playwright.expect(page.get_by_text("1 h 17 min").first).to_be_visible(timeout=15_000)
+    playwright.expect(page.get_by_text("1 h 17 min").first).to_be_visible()
     assert page.locator("#change").get_attribute("open") is not None, "what is open stays open"
     page.get_by_role("button", name="Cancel").click()
     page.locator("#confirm").get_by_role("button", name="Cancel").click()
-    playwright.expect(page.locator("h1 .pill")).to_have_text("Cancelled", timeout=15_000)
+    playwright.expect(page.locator("h1 .pill")).to_have_text("Cancelled")
 
 
 def test_hostile_output_is_text_in_its_place(dashboard: Dashboard, page: Any) -> None:
@@ -156,10 +157,10 @@ def test_hostile_output_is_text_in_its_place(dashboard: Dashboard, page: Any) ->
         file.write(b"10%\r50%\r100%\nlast\n")
     page.goto(f"/jobs/{job}")
     log = page.locator("#log-text")
-    playwright.expect(log).to_contain_text("last", timeout=15_000)
+    playwright.expect(log).to_contain_text("last")
     with path.open("ab") as file:
         file.write(b"\x1b[31mred\x1b[0m plain\nturned \xe2\x80\xaethgir\n" + b"x" * 50_000 + b"\n10%\r100%\nafter\n")
-    playwright.expect(log).to_contain_text("after", timeout=15_000)
+    playwright.expect(log).to_contain_text("after")
     assert log.locator(".f1", has_text="red").count()
     text = log.inner_text()
     assert "\x1b" not in text
@@ -171,18 +172,18 @@ def test_hostile_output_is_text_in_its_place(dashboard: Dashboard, page: Any) ->
 
 def test_slurmrestd_goes_away_and_comes_back(dashboard: Dashboard, page: Any) -> None:
     page.goto("/queue")
-    playwright.expect(page.locator("#live-state")).to_have_text("Live", timeout=15_000)
+    playwright.expect(page.locator("#live-state")).to_have_text("Live")
     restd = subprocess.run(
         ["pgrep", "-f", f"spritz.rest.main.*{dashboard.cluster}"], capture_output=True, text=True, check=True
     ).stdout.split()
     for pid in restd:
         os.kill(int(pid), signal.SIGKILL)
-    playwright.expect(page.get_by_text("No news from the cluster.")).to_be_visible(timeout=15_000)
+    playwright.expect(page.get_by_text("No news from the cluster.")).to_be_visible()
     dashboard.run("spritz", "up", "--quiet", "--rest", "--dir", str(dashboard.cluster))
-    playwright.expect(page.locator("#live-state")).to_have_text("Live", timeout=20_000)
+    playwright.expect(page.locator("#live-state")).to_have_text("Live")
     playwright.expect(page.get_by_text("No news from the cluster.")).to_be_hidden()
     job = submit(dashboard, "-J", "after-the-gap")
-    playwright.expect(page.locator(f"#j-{job}")).to_be_visible(timeout=15_000)
+    playwright.expect(page.locator(f"#j-{job}")).to_be_visible()
     dashboard.run("scancel", str(job))
 
 
@@ -217,39 +218,35 @@ def test_a_job_is_suspended_resumed_requeued_and_shown_with_its_use(dashboard: D
     job = submit(dashboard, "-J", "pausable")
     page.goto(f"/jobs/{job}")
     pill = page.locator("h1 .pill")
-    playwright.expect(pill).to_have_text("Running", timeout=15_000)
-    playwright.expect(page.locator(".charts .uplot")).to_have_count(3, timeout=30_000)
+    playwright.expect(pill).to_have_text("Running")
+    playwright.expect(page.locator(".charts .uplot")).to_have_count(3)
     page.get_by_role("button", name="Suspend").click()
-    playwright.expect(page.locator("#notices")).to_contain_text("Suspended: 1 job.", timeout=15_000)
-    playwright.expect(pill).to_have_text("Suspended", timeout=15_000)
+    playwright.expect(page.locator("#notices")).to_contain_text("Suspended: 1 job.")
+    playwright.expect(pill).to_have_text("Suspended")
     page.get_by_role("button", name="Resume").click()
-    playwright.expect(pill).to_have_text("Running", timeout=15_000)
+    playwright.expect(pill).to_have_text("Running")
     page.get_by_role("button", name="Requeue").click()
     playwright.expect(page.get_by_text("It begins again from the start.")).to_be_visible()
     page.locator("#confirm").get_by_role("button", name="Keep").click()
     playwright.expect(pill).to_have_text("Running")
     page.get_by_role("button", name="Requeue").click()
     agree(page, "Requeue")
-    playwright.expect(page.get_by_text("Requeued, restart 1")).to_be_visible(timeout=30_000)
+    playwright.expect(page.get_by_text("Requeued, restart 1")).to_be_visible()
     dashboard.run("scancel", str(job))
 
 
 def test_several_jobs_are_held_and_released_at_once(dashboard: Dashboard, page: Any) -> None:
     jobs = [submit(dashboard, "-J", "bulk-of-two", "-b", "now+1hour") for _ in range(2)]
     page.goto("/queue?q=bulk-of-two")
-    playwright.expect(page.locator("tbody tr")).to_have_count(2, timeout=15_000)
+    playwright.expect(page.locator("tbody tr")).to_have_count(2)
     page.locator("#all").check()
     playwright.expect(page.locator("#bulk")).to_contain_text("2 selected")
     page.locator("#bulk").get_by_role("button", name="Hold").click()
-    playwright.expect(page.locator("#notices")).to_contain_text("Held: 2 jobs.", timeout=15_000)
-    playwright.expect(page.get_by_text(re.compile("held by (its user|an administrator)"))).to_have_count(
-        2, timeout=15_000
-    )
+    playwright.expect(page.locator("#notices")).to_contain_text("Held: 2 jobs.")
+    playwright.expect(page.get_by_text(re.compile("held by (its user|an administrator)"))).to_have_count(2)
     page.locator("#all").check()
     page.locator("#bulk").get_by_role("button", name="Release").click()
-    playwright.expect(page.get_by_text(re.compile("held by (its user|an administrator)"))).to_have_count(
-        0, timeout=15_000
-    )
+    playwright.expect(page.get_by_text(re.compile("held by (its user|an administrator)"))).to_have_count(0)
     dashboard.run("scancel", *map(str, jobs))
 
 
@@ -261,25 +258,25 @@ def test_a_reservation_is_made_changed_and_deleted(dashboard: Dashboard, page: A
     new.get_by_label("Begins").fill("2031-05-01T10:00")
     new.get_by_label("Nodes, by name").fill("node2")
     new.get_by_role("button", name="Reserve").click()
-    playwright.expect(page.locator("#notices")).to_contain_text("Refused", timeout=15_000)
+    playwright.expect(page.locator("#notices")).to_contain_text("Refused")
     assert new.get_by_label("Name").first.input_value() == "for-the-demo", "what is refused is not lost"
     new.get_by_label("Users").fill("root")
     new.get_by_role("button", name="Reserve").click()
     row = page.locator("#r-for-the-demo")
-    playwright.expect(row).to_contain_text("node2", timeout=15_000)
+    playwright.expect(row).to_contain_text("node2")
     row.locator("summary", has_text="Change").click()
     row.get_by_label("Minutes").fill("90")
     row.get_by_label("Nodes, by name").fill("node[1-2]")
     row.get_by_role("button", name="Change").click()
-    playwright.expect(row).to_contain_text("1 h 30 min", timeout=15_000)
+    playwright.expect(row).to_contain_text("1 h 30 min")
     playwright.expect(row).to_contain_text("node[1-2]")
     page.locator("summary", has_text="New reservation").click()
     new.get_by_label("Name").first.fill("for-the-demo")
     new.get_by_role("button", name="Reserve").click()
-    playwright.expect(page.locator("#notices")).to_contain_text("already", timeout=15_000)
+    playwright.expect(page.locator("#notices")).to_contain_text("already")
     row.get_by_role("button", name="Delete").click()
     agree(page, "Delete")
-    playwright.expect(row).to_have_count(0, timeout=15_000)
+    playwright.expect(row).to_have_count(0)
 
 
 def test_a_run_is_paused_and_resumed(dashboard: Dashboard, page: Any) -> None:
@@ -289,13 +286,13 @@ def test_a_run_is_paused_and_resumed(dashboard: Dashboard, page: Any) -> None:
     )
     page.goto("/runs/clicked-1")
     pill = page.locator("h1 .pill")
-    playwright.expect(pill).to_have_text("Pending", timeout=30_000)
+    playwright.expect(pill).to_have_text("Pending")
     page.get_by_role("button", name="Pause").click()
-    playwright.expect(pill).to_have_text("Paused", timeout=30_000)
+    playwright.expect(pill).to_have_text("Paused")
     page.get_by_role("button", name="Resume").click()
-    playwright.expect(pill).to_have_text("Running", timeout=30_000)
+    playwright.expect(pill).to_have_text("Running")
     page.get_by_role("button", name="Pause").click()
-    playwright.expect(page.locator("#notices")).to_contain_text("was not started as resumable", timeout=30_000)
+    playwright.expect(page.locator("#notices")).to_contain_text("was not started as resumable")
     job = page.get_by_role("link", name="Output").get_attribute("href").rpartition("/")[2]
     dashboard.run("scancel", job)
 
@@ -305,12 +302,12 @@ def test_what_is_refused_before_submission_is_said_and_nothing_is_lost(dashboard
     page.get_by_label("GPUs a node").fill("99")
     page.get_by_label("Script").fill("#!/bin/sh\necho mine\n")
     page.get_by_role("button", name="When would it start?").click()
-    playwright.expect(page.get_by_text("Requested node configuration is not available")).to_be_visible(timeout=15_000)
+    playwright.expect(page.get_by_text("Requested node configuration is not available")).to_be_visible()
     assert page.get_by_label("GPUs a node").input_value() == "99"
     assert "echo mine" in page.get_by_label("Script").input_value()
     page.get_by_label("GPUs a node").fill("1")
     page.get_by_role("button", name="When would it start?").click()
-    playwright.expect(page.get_by_text("It can run.")).to_be_visible(timeout=15_000)
+    playwright.expect(page.get_by_text("It can run.")).to_be_visible()
 
 
 def test_news_leave_what_is_being_typed(dashboard: Dashboard, page: Any) -> None:
@@ -319,10 +316,10 @@ def test_news_leave_what_is_being_typed(dashboard: Dashboard, page: Any) -> None
     page.locator("summary", has_text="Change").click()
     page.get_by_label("Comment").fill("half a sen")
     dashboard.run("scontrol", "update", f"jobid={job}", "timelimit=33")
-    playwright.expect(page.get_by_text("33 min").first).to_be_visible(timeout=15_000)
+    playwright.expect(page.get_by_text("33 min").first).to_be_visible()
     assert page.get_by_label("Comment").input_value() == "half a sen"
     page.locator("#change").get_by_role("button", name="Change").click()
-    playwright.expect(page.locator(".facts")).to_contain_text("half a sen", timeout=15_000)
+    playwright.expect(page.locator(".facts")).to_contain_text("half a sen")
     assert not page.get_by_label("Comment").input_value()
     dashboard.run("scancel", str(job))
 
@@ -335,10 +332,10 @@ def test_a_log_of_a_gigabyte_is_opened_at_its_end(dashboard: Dashboard, page: An
         file.seek(1 << 30)
         file.write(b"\nthe last line\n")
     page.goto(f"/jobs/{job}")
-    playwright.expect(page.locator("#log-text")).to_contain_text("the last line", timeout=5_000)
+    playwright.expect(page.locator("#log-text")).to_contain_text("the last line")
     playwright.expect(page.locator("#log-about")).to_contain_text("1.0 GiB")
     page.get_by_placeholder("Find in the output").fill("the last")
-    playwright.expect(page.locator("#log-found")).to_contain_text("1 or more lines", timeout=15_000)
+    playwright.expect(page.locator("#log-found")).to_contain_text("1 or more lines")
     dashboard.run("scancel", str(job))
 
 
@@ -348,11 +345,11 @@ def test_a_session_that_ends_in_one_tab_ends_in_the_other(dashboard: Dashboard, 
     first.goto(dashboard.run("spritz", "dashboard", "--dir", str(dashboard.cluster)).strip())
     second = context.new_page()
     second.goto("/queue")
-    playwright.expect(second.locator("#live-state")).to_have_text("Live", timeout=15_000)
+    playwright.expect(second.locator("#live-state")).to_have_text("Live")
     first.get_by_role("button", name="Log out").click()
     first.wait_for_url("**/login*")
     job = submit(dashboard, "-H")
-    second.wait_for_url("**/login*", timeout=30_000)
+    second.wait_for_url("**/login*")
     playwright.expect(second.get_by_text("spritz dashboard")).to_be_visible()
     context.close()
     dashboard.run("scancel", str(job))
@@ -366,7 +363,7 @@ def test_two_tabs_act_on_one_job(dashboard: Dashboard, page: Any) -> None:
     page.get_by_role("button", name="Cancel").click()
     page.locator("#confirm").get_by_role("button", name="Cancel").click()
     for tab in (page, second):
-        playwright.expect(tab.locator("h1 .pill")).to_have_text("Cancelled", timeout=15_000)
+        playwright.expect(tab.locator("h1 .pill")).to_have_text("Cancelled")
     playwright.expect(second.get_by_role("button", name="Cancel")).to_have_count(0)
 
 
@@ -402,8 +399,8 @@ def test_every_page_passes_axe_and_fits_its_window(dashboard: Dashboard, browser
     places = {**PAGES, "job": f"/jobs/{jobs[0]}", "waiting-job": f"/jobs/{jobs[1]}"}
     for name, there in places.items():
         tab.goto(there)
-        playwright.expect(tab.locator("#live-state")).to_have_class("live-state ", timeout=15_000)
-        playwright.expect(tab.locator("#explain .loading")).to_have_count(0, timeout=15_000)
+        playwright.expect(tab.locator("#live-state")).to_have_class("live-state ")
+        playwright.expect(tab.locator("#explain .loading")).to_have_count(0)
         if name != "submit":
             playwright.expect(tab.locator(".side [aria-current]")).to_be_in_viewport()
         if tab.evaluate("document.documentElement.scrollWidth") > width + 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import httpx2
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.e2e.cluster import BIN, Cluster, until
+from tests.e2e.cluster import BIN, PATIENCE_SECONDS, Cluster, until
 from tests.e2e.commands import environment
 from tests.e2e.test_dashboard import Dashboard
 from tests.ports import free_port
@@ -133,22 +134,23 @@ async def _call_every_tool(address: str, token: str, local: Dashboard, directory
                 assert not answer.is_error, (name, told)
                 return answer.structured_content
 
+            async def until_told(holds: Callable[[Any], bool], name: str, **given: Any) -> None:
+                try:
+                    async with asyncio.timeout(PATIENCE_SECONDS):
+                        while not holds(told := await ask(name, **given)):  # noqa: ASYNC110 - nothing tells when
+                            await asyncio.sleep(0.1)
+                except TimeoutError:
+                    raise AssertionError(f"{name} {given}: {told}") from None
+
             async def state(job: str, wanted: str) -> None:
-                for _ in range(300):
-                    record = (await ask("job_details", job=job))["record"]
-                    if f"JobState={wanted}" in record:
-                        return
-                    await asyncio.sleep(0.1)
-                raise AssertionError(f"job {job} is not {wanted}: {record}")
+                await until_told(lambda told: f"JobState={wanted}" in told["record"], "job_details", job=job)
 
             script = "#!/bin/sh\necho said\nsleep 600\n"
             assert "to start at" in (await ask("test_submission", script=script))["answer"]
             job = (await ask("submit_script", script=script, options=["--gpus=1"], directory=str(directory)))["job"]
             await state(job, "RUNNING")
             until((directory / f"slurm-{job}.out").exists, "it writes")
-            for _ in range(100):
-                if (await ask("job_log", job=job))["lines"] == ["said"]:
-                    break
+            await until_told(lambda told: told["lines"] == ["said"], "job_log", job=job)
             assert (await ask("cluster_overview"))["gpus_used"] == 1
             assert [one["job"] for one in (await ask("list_jobs"))["jobs"]] == [job]
             assert (await ask("list_nodes"))["total"] == 2
@@ -170,23 +172,14 @@ async def _call_every_tool(address: str, token: str, local: Dashboard, directory
             await ask("release_jobs", jobs=[held])
             await ask("cancel_jobs", jobs=[held])
             assert (await ask("job_history", job=job))["history"]
-            for _ in range(200):
-                past = [one["state"] for one in (await ask("past_jobs"))["jobs"]]
-                if any(one.startswith("CANCELLED") for one in past):
-                    break
-                await asyncio.sleep(0.1)
-            else:
-                raise AssertionError(past)
+            await until_told(lambda told: any("CANCELLED" in past["state"] for past in told["jobs"]), "past_jobs")
             assert await ask("job_efficiency", jobs=[job])
             assert (await ask("fair_share"))["shares"]
             options = ["--name=mine", "--slurm=--hold"]
             await ask("run_command", command=["true"], options=options, directory=str(directory))
             await ask("pause_run", run="mine-1")
             await ask("resume_run", run="mine-1")
-            for _ in range(300):
-                if (await ask("list_runs", state="completed"))["runs"]:
-                    break
-                await asyncio.sleep(0.1)
+            await until_told(lambda told: told["runs"], "list_runs", state="completed")
             await ask("rerun", run="mine-1")
             assert (await ask("show_run", run="mine-1"))["run"]
             assert "mine-1 → " in (await ask("diff_runs", run="mine-1", other="mine-2"))["diff"]

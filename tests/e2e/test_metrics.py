@@ -196,7 +196,7 @@ def test_prometheus_scrapes_it_and_its_alerts_fire(controller: ControllerProcess
 
         def asked(path: str) -> list[dict[str, dict[str, str]]]:
             try:
-                data = httpx.get(f"http://127.0.0.1:{port}/api/v1/{path}", timeout=10).json()["data"]
+                data = httpx.get(f"http://127.0.0.1:{port}/api/v1/{path}", timeout=100).json()["data"]
             except (httpx.HTTPError, ValueError):  # it is not ready yet
                 return []
             return data.get("result") or data.get("alerts") or []

@@ -45,13 +45,13 @@ class Listener:
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind("\0" + name)
         self._listener.listen(8)
-        self._listener.settimeout(20)
+        self._listener.settimeout(100)
         self.connections: list[socket.socket] = []
 
     def accept(self) -> protocol.Hello:
         """The next node."""
         connection, _ = self._listener.accept()
-        connection.settimeout(20)
+        connection.settimeout(100)
         self.connections.append(connection)
         head = connection.recv(protocol.HEADER_BYTES, socket.MSG_WAITALL)
         size = int.from_bytes(head[5:9], "big")

@@ -15,6 +15,7 @@ from spritz.model.job import Job
 from spritz.model.reports import JobGone, RunningStep, StepFinished, TaskEnd
 from spritz.stepd import record
 
+from .cluster import is_alive
 from .node_harness import NodeCluster, wait_until
 
 
@@ -82,7 +83,7 @@ def test_a_killed_supervisor_is_noticed_and_its_processes_do_not_survive_it(clus
     result = cluster.finished(job, error_kind="supervisor")
     assert result.tasks == (TaskEnd(0, signal.SIGKILL),)
     assert not result.launch_failed
-    assert not os.path.exists(f"/proc/{(cluster.work / 'pids').read_text().strip()}")
+    assert not is_alive(int((cluster.work / "pids").read_text()))
     assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and _command(pid) == mine]
 
 
@@ -101,7 +102,7 @@ def test_a_supervisor_killed_while_slurmd_is_dead_is_cleaned_up_after(cluster: N
     os.kill(supervisor, signal.SIGKILL)
     cluster.start()
     assert cluster.finished(job).error == "slurmstepd was killed"
-    assert not any(os.path.exists(f"/proc/{pid}") for pid in tasks)
+    assert not any(map(is_alive, tasks))
 
 
 def test_a_controller_that_is_away_hears_of_the_end_when_it_is_back(cluster: NodeCluster) -> None:

@@ -36,7 +36,7 @@ from tests.e2e.cluster import until
 NETWORK = "10.77.0"
 
 #: Of every command that must end.
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 100.0
 
 _SCRIPTS = sysconfig.get_path("scripts")
 
@@ -325,6 +325,6 @@ class Lan:
         router.do("nft", "add rule ip nat post oifname eth0 masquerade")
 
 
-def eventually(condition: Callable[[], object], what: str, seconds: float = 30.0) -> None:
+def eventually(condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
     """Poll until it is true."""
     until(condition, what, seconds)

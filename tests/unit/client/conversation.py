@@ -124,6 +124,6 @@ def serving(table: Mapping[type[Struct], Handler], name: str | None = None, **op
         if handle.loop is not None and handle.stop is not None and thread.is_alive():
             handle.loop.call_soon_threadsafe(handle.stop.set)
         thread.join(100)
-        assert not thread.is_alive(), "the server did not stop within 20 s"
+        assert not thread.is_alive(), "the server did not stop within 100 s"
     if handle.problem is not None:
         raise handle.problem

@@ -34,19 +34,20 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run one conversation on a fresh loop, with a limit."""
 
     async def limited() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(100):
             await main()
 
     tasks.run(limited())
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
-    """Return when the condition holds; say what was waited for if it does not within ten seconds."""
-    for _ in range(2000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError(f"waited 10 s for: {what}")
+    """Return when the condition holds; say what was waited for if it does not."""
+    try:
+        async with asyncio.timeout(60):
+            while not condition():  # noqa: ASYNC110 - nothing tells when it holds
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        raise AssertionError(f"waited 60 s for: {what}") from None
 
 
 @asynccontextmanager
@@ -127,7 +128,6 @@ def test_a_handler_may_await_and_a_late_answer_to_a_closed_connection_is_dropped
             link = await to(name)
             with pytest.raises(CallTimeout, match="Socket timed out"):
                 await link.call(Ask(text="first"), Answer, timeout=0.05)
-            await link.call(Ask(text="x"), Answer, timeout=0.05) if gate.is_set() else None
             link.close()
             await until(lambda: not server.channels, "the connection to end")
             gate.set()
@@ -268,7 +268,7 @@ def test_garbage_closes_its_connection_with_one_line_and_no_other(garbage: bytes
             reader, writer = await raw(name)
             writer.write(garbage)
             try:
-                await asyncio.wait_for(reader.read(), 5)
+                await asyncio.wait_for(reader.read(), 100)
             except ConnectionResetError:
                 pass
             writer.close()
@@ -301,7 +301,7 @@ def test_a_peer_that_never_says_hello_is_closed(monkeypatch: pytest.MonkeyPatch,
     async def main() -> None:
         async with server_at({Ask: echo}) as (server, name):
             reader, writer = await raw(name)
-            assert await asyncio.wait_for(reader.read(), 5) == b""
+            assert await asyncio.wait_for(reader.read(), 100) == b""
             writer.close()
             assert not server.channels
 

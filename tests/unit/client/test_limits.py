@@ -270,7 +270,7 @@ def test_a_connection_that_is_asked_nothing_is_closed_and_one_that_waits_for_som
 
     async def main() -> None:
         statistics = CallStatistics()
-        limits = Limits(idle_seconds=0.1)
+        limits = Limits(idle_seconds=0.5)
         async with server_at({Ask: hold, Silence: keep}, limits=limits, statistics=statistics) as (server, name):
             waiting, held, link = await Talker.at(name), await Talker.at(name), await to(name)
             waiting.ask(1, Silence())
@@ -280,7 +280,7 @@ def test_a_connection_that_is_asked_nothing_is_closed_and_one_that_waits_for_som
             idle = [await Talker.at(name) for _ in range(3)]
             assert await idle[0].is_served()
             for talker in idle:
-                assert "it was asked nothing for 0.1 s" in await talker.refusal()
+                assert "it was asked nothing for 0.5 s" in await talker.refusal()
                 talker.close()
             # Of these nothing was heard for longer.
             await until(lambda: not link.is_open, "the link that asks no more to be closed")

@@ -28,7 +28,7 @@ from spritz.runtime.tasks import Supervisor
 from spritz.testing.builders import World
 from spritz.wire.envelope import failure
 
-SECONDS = 30.0
+SECONDS = 100.0
 
 
 def ends(nodes: list[str], step_id: int = 0) -> list[Effect]:

@@ -267,7 +267,7 @@ def posted(directory: Path, address: str, ends: list[EndedJob], until: Callable[
         poster = Poster(around, Server(f"{address}/slurm/_doc", ()))  # type: ignore[arg-type]  # what it needs of one
         if ends:
             poster.take(ends)
-        async with asyncio.timeout(30.0):
+        async with asyncio.timeout(100):
             while not until(around):  # noqa: ASYNC110 - what threads have done
                 await asyncio.sleep(0.005)
         for task in around.running:

@@ -44,7 +44,7 @@ def called(script: Path, ends: list[EndedJob], calls: int) -> list[tuple[str, st
         around.log.info = lambda _, **given: logged.append(("info", str(given.get("text"))))
         log = LuaLog(around, str(script))
         log.take(ends)
-        async with asyncio.timeout(30.0):
+        async with asyncio.timeout(100):
             while len(logged) < calls:  # noqa: ASYNC110 - what threads have done
                 await asyncio.sleep(0.005)
         for task in around.running:

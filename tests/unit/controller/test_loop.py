@@ -247,7 +247,7 @@ def test_after_a_failed_write_nothing_is_released_any_more() -> None:
         bench.journal.append = refuse  # type: ignore[method-assign]  # a full disk
         bench.send(Add(1, effect="n1"))
         bench.send(Add(1))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(100):
             await failed.wait()
         bench.send(Add(1))
         await turns()
@@ -266,7 +266,7 @@ def test_a_thousand_commands_through_the_thread_are_each_answered_once_in_contig
             bench.send(Add(1 + number % 3))
             if number % 7 == 0:
                 await asyncio.sleep(0)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(100):
             await bench.writer.drain()
         committer.close()
         assert len(bench.replies) == 1000
@@ -426,7 +426,7 @@ def test_a_daemon_that_drains_its_writer_goes_on_when_the_journal_fails_meanwhil
         drained = asyncio.create_task(bench.writer.drain())
         await turns()
         bench.writer.stop()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(100):
             await drained
         assert bench.replies == []
 

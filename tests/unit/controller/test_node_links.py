@@ -40,7 +40,7 @@ from spritz.runtime.log import get_logger
 from spritz.runtime.tasks import Supervisor
 from spritz.testing.builders import ALICE, World, job_spec, node_share
 
-SECONDS = 20.0
+SECONDS = 100.0
 
 
 class HeldJournal(MemoryJournal):

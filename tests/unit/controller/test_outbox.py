@@ -54,7 +54,7 @@ def test_a_fault_of_the_outbox_does_not_stop_the_controller_and_it_begins_again(
                 again.set()
                 await asyncio.Event().wait()
 
-        async with asyncio.timeout(20), Supervisor() as tasks:
+        async with asyncio.timeout(100), Supervisor() as tasks:
             made = context(tasks)
             Faulty(made)
             await again.wait()

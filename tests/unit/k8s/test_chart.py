@@ -52,7 +52,7 @@ async def apply(api: Api, found: list[dict[str, Any]]) -> int:
             continue
         name, namespace = each["metadata"]["name"], each["metadata"].get("namespace")
         path = f"{place.format(namespace)}/{name}"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(100):
             while True:
                 try:
                     body = msgspec.json.encode(each)

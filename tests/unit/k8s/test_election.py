@@ -100,7 +100,7 @@ def test_a_leader_that_is_cut_off_stops_its_work_and_one_that_ends_lets_go() -> 
             return run
 
         async def until(**wanted: int) -> None:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(100):
                 while working != wanted:
                     changed.clear()
                     await changed.wait()

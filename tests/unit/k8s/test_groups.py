@@ -40,7 +40,7 @@ def test_a_workload_of_1_35_and_a_leader_worker_set_say_the_size_of_gangs() -> N
                 assert maker is not None
                 return groups.size_of(member, maker)
 
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(100):
                 assert {await changed.get() for _ in range(2)} == {"Workload/ns/train", "LeaderWorkerSet/ns/serve"}
             assert (size(**in_workload("workers")), size(**in_workload("loose"))) == (4, ALONE)
             assert (size(**in_workload("nosuch")), size(**in_workload("workers", "nosuch"))) == (None, None)

@@ -127,7 +127,7 @@ def test_a_key_is_never_with_two_workers_and_comes_again_after_a_failure() -> No
                 for key in range(6):
                     queue.add(key)
                 await asyncio.sleep(0)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(100):
                 while 3 not in handled or not queue.idle or queue.delayed:  # noqa: ASYNC110  # no event says so
                     await asyncio.sleep(0.001)
             task.cancel()

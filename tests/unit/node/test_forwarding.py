@@ -62,7 +62,7 @@ class Daemon:
 
     async def _connect(self, address: str, port: int) -> Channel:
         self.connections += 1
-        return await connect([(address, port)], role="slurmd", log=get_logger("test"), owners=US, timeout=5)
+        return await connect([(address, port)], role="slurmd", log=get_logger("test"), owners=US, timeout=100)
 
     @property
     def branch(self) -> Branch:

@@ -71,7 +71,7 @@ def played(monkeypatch: pytest.MonkeyPatch, play: Any) -> None:
         monkeypatch.setattr(events, "Daemon", Daemon)
         async with Supervisor(lambda name, error: None) as tasks:
             made = Events(None, SystemClock(), get_logger("test"), tasks)  # type: ignore[arg-type]  # Daemon is replaced
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(100):
                 await play(controller, made)
             made.close()
             tasks.cancel_all()
@@ -189,7 +189,7 @@ def test_a_token_that_ends_in_mid_stream_ends_it(monkeypatch: pytest.MonkeyPatch
             if busy:
                 controller.add(1)
             try:
-                await asyncio.wait_for(anext(reader), 10)
+                await asyncio.wait_for(anext(reader), 100)
             except StopAsyncIteration:
                 break
             await asyncio.sleep(0.01)

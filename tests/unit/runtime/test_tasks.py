@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 
 import pytest
 
@@ -108,15 +109,14 @@ def test_waits_between_attempts_double_up_to_the_ceiling_with_jitter() -> None:
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_a_loop_that_stands_still_is_reported_with_the_place(debug: bool, capfd: pytest.CaptureFixture[str]) -> None:
-    def stand_still() -> None:
-        import time
-
-        time.sleep(0.3)
+    def stand_still(watch: StallWatch) -> None:
+        while not watch._stood_at:
+            time.sleep(0.01)
 
     async def main() -> None:
         with StallWatch(get_logger("test"), limit_seconds=0.05) as watch:
             await asyncio.sleep(0.1)
-            stand_still()
+            stand_still(watch)
             await asyncio.sleep(0.05)
             assert watch.stalls >= 1
 

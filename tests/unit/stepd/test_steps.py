@@ -144,7 +144,6 @@ def test_a_client_that_vanishes_before_the_tasks_start_takes_the_step_with_it(zy
 def test_a_client_that_is_not_there_is_an_error_and_nothing_runs(zygote: Zygote, client: Client) -> None:
     client.close()
     running = step(zygote, client, "touch ran")
-    running.connection.settimeout(30)
     result = running.result()
     assert result.error_kind == "io"
     assert "Connection refused" in result.error
@@ -232,10 +231,15 @@ def test_a_daemon_that_connects_again_is_told_everything(zygote: Zygote, client:
 
 def test_usage_is_told_task_by_task(zygote: Zygote, client: Client) -> None:
     """The second of two tasks uses more processor time and memory; what runs is sampled too."""
-    busy = "import time,os\nkeep = b'x' * (60 << 20)\nwhile time.process_time() < 0.3: pass\ntime.sleep(0.4)"
+    busy = "import time; keep = b'x' * (60 << 20)\nwhile time.process_time() < 0.3: pass\nprint(flush=True); input()"
     command = f'test $SLURM_PROCID = 0 || exec python3 -c "{busy}"'
-    running = step(zygote, client, command, tasks=2, sample_seconds=0.1)
+    running = step(zygote, client, command, tasks=2, sample_seconds=1000)
     client.accept()
+    running.started()
+    client.read_until(protocol.STDOUT)
+    running.order(control.Measure())
+    assert isinstance(running.report(), control.Measured)
+    client.send(protocol.STDIN, 1, b"\n")
     client.read_until(protocol.DONE)
     usage = running.result().usage
     found = {metric.name: metric for metric in usage.metrics}

@@ -12,7 +12,7 @@ import pytest
 
 from spritz.stepd import spec
 
-from .conftest import Identity, TaskSpec, Zygote
+from .conftest import PATIENCE_SECONDS, Identity, TaskSpec, Zygote
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="only root runs steps of others")]
 
@@ -88,7 +88,7 @@ def test_a_terminal_belongs_to_the_user(zygote: Zygote) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("\0" + name)
         listener.listen(1)
-        listener.settimeout(20)
+        listener.settimeout(PATIENCE_SECONDS)
         task = TaskSpec(0, ("sh", "-c", "stat -c %u $(tty)"), (), (), spec.CLIENT, spec.CLIENT, spec.CLIENT)
         zygote.launch(tasks=(task,), identity=STRANGER, pty=True, io_address=f"unix:@{name}", io_key="k")
         connection, _ = listener.accept()
