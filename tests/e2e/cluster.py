@@ -102,6 +102,7 @@ class Cluster:
         cpus: int = 8,
         slurm_user: str = "",
         extra: str = "",
+        slurmd_parameters: str = "private_hosts",
         node_lines: str = "",
         partition_lines: str = "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP",
     ) -> None:
@@ -119,6 +120,7 @@ class Cluster:
         self.cpus = cpus
         self._ports: dict[str, int] = {}
         self.extra = extra
+        self.slurmd_parameters = slurmd_parameters
         self.node_lines = node_lines or (
             f"NodeName={self.hostlist} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=8000 State=UNKNOWN"
         )
@@ -150,7 +152,8 @@ class Cluster:
             f"SlurmctldPidFile={self.root}/slurmctld.pid\nSlurmdPidFile={self.root}/slurmd-%n.pid\n"
             f"SlurmctldLogFile={self.root}/slurmctld.log\nSlurmdLogFile={self.root}/slurmd-%n.log\n"
             "SlurmctldDebug=debug\nSlurmdDebug=debug\nSelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\n"
-            "ProctrackType=proctrack/linuxproc\nReturnToService=2\nSlurmdParameters=private_hosts\nKillWait=1\n"
+            "ProctrackType=proctrack/linuxproc\nReturnToService=2\nKillWait=1\n"
+            f"SlurmdParameters={self.slurmd_parameters}\n"
             f"MaxJobCount=100000\n{self.extra}\n{self.node_lines}\n{self.partition_lines}\n{append}\n"
         )
 

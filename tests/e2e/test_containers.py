@@ -36,6 +36,16 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
+def machine() -> Iterator[Cluster]:
+    """A node that is a machine, not a virtual node: podman works there for ordinary users too."""
+    made = Cluster(nodes=1, slurmd_parameters="config_overrides")
+    try:
+        yield made.start()
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With variables of its own."""
     root = make_root(tmp_path_factory.mktemp("image") / "root")
@@ -302,15 +312,15 @@ def _stand_in(directory: Path, name: str, text: str) -> str:
     return str(directory)
 
 
-def test_a_pull_that_hangs_is_told_bounded_and_cleaned_up(cluster: Cluster, cache: Path, tmp_path: Path) -> None:
+def test_a_pull_that_hangs_is_told_bounded_and_cleaned_up(machine: Cluster, cache: Path, tmp_path: Path) -> None:
     path = _stand_in(tmp_path / "bin", "podman", 'case "$1" in pull) sleep 1000 & wait;; *) exit 1;; esac')
     words = ("srun", "-J", "pull", f"--export=ALL,PATH={path}", "--container-image=registry/none")
-    done = run(cluster, *words, "true", SPRITZ_CONTAINER_SECONDS="0.2")
+    done = run(machine, *words, "true", SPRITZ_CONTAINER_SECONDS="0.2")
     assert done.returncode
     assert b"slurmstepd: container: importing registry/none" in done.stderr
     assert b"registry/none: `podman pull` has not ended within 0.2 s" in done.stderr
-    number = max(job.id for job in cluster.jobs().values() if job.spec.name == "pull")
-    until(lambda: not cluster.job_processes(number), "the program that hung is ended")
+    number = max(job.id for job in machine.jobs().values() if job.spec.name == "pull")
+    until(lambda: not machine.job_processes(number), "the program that hung is ended")
 
 
 def test_an_image_that_is_half_unpacked_is_removed_when_the_job_is_cancelled(
@@ -411,6 +421,8 @@ def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     conf = tmp_path / "storage.conf"
     conf.write_text(f'[storage]\ndriver = "vfs"\nrunroot = "{tmp_path}/run"\ngraphroot = "{tmp_path}/store"\n')
     monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(conf))
+    # An ordinary user's store lies there, whatever storage.conf says, and it remembers the paths of its first use.
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     try:
         tried = subprocess.run([found, "images"], capture_output=True, text=True)
@@ -425,7 +437,7 @@ def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_names_are_images_of_podmans_store(
-    cluster: Cluster, image: Path, cache: Path, tmp_path: Path, podman: str
+    machine: Cluster, image: Path, cache: Path, tmp_path: Path, podman: str
 ) -> None:
     """With the variables and the entry point of their configuration."""
     subprocess.run(["tar", "-C", image, "-cf", tmp_path / "image.tar", "."], check=True)
@@ -433,22 +445,29 @@ def test_names_are_images_of_podmans_store(
     options = [word for change in changes for word in ("--change", change)]
     subprocess.run([podman, "import", *options, tmp_path / "image.tar", "localhost/team/name:1"], check=True)
     words = ("srun", "-n2", "--container-image=localhost/team/name:1")
-    done = run(cluster, *words, "sh", "-c", "cat /etc/where; echo $FROM_IMAGE")
+    done = run(machine, *words, "sh", "-c", "cat /etc/where; echo $FROM_IMAGE")
     assert (done.returncode, sorted(lines(done.stdout))) == (0, ["inside", "inside", "podman", "podman"]), done.stderr
-    entered = run(cluster, *words, "--container-entrypoint", "sh", "-c", "echo $FROM_IMAGE")
+    entered = run(machine, *words, "--container-entrypoint", "sh", "-c", "echo $FROM_IMAGE")
     assert sorted(lines(entered.stdout)) == ["entered", "entered", "podman", "podman"]
-    saved = run(cluster, *words, f"--container-save={tmp_path}/saved.tar", "sh", "-c", "echo")
+    saved = run(machine, *words, f"--container-save={tmp_path}/saved.tar", "sh", "-c", "echo")
     assert saved.returncode == 0, saved.stderr
     own = ("srun", f"--container-image={tmp_path}/saved.tar", "--container-entrypoint")
-    again = run(cluster, *own, "sh", "-c", "echo $FROM_IMAGE")
+    again = run(machine, *own, "sh", "-c", "echo $FROM_IMAGE")
     assert lines(again.stdout) == ["entered", "podman"]
     listed = subprocess.run([podman, "ps", "--all", "--quiet"], capture_output=True, text=True)
     assert listed.stdout == "", "no container of podman's is left"
 
 
 @pytest.mark.slow
-def test_an_image_that_is_nowhere_is_told(cluster: Cluster, cache: Path, podman: str) -> None:
+def test_an_image_that_is_nowhere_is_told(machine: Cluster, cache: Path, podman: str) -> None:
     """podman tries a registry four times."""
-    none = run(cluster, "srun", "--container-image=localhost:1/none:1", "true")
+    none = run(machine, "srun", "--container-image=localhost:1/none:1", "true")
     assert none.returncode
     assert b"couldn't import localhost:1/none:1" in none.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="needs an ordinary user: root's virtual nodes have all users")
+def test_an_ordinary_users_virtual_nodes_refuse_what_podman_cannot_do(cluster: Cluster, podman: str) -> None:
+    done = run(cluster, "srun", "--container-image=localhost/team/name:1", "true")
+    assert done.returncode
+    assert b"podman cannot run on an ordinary user's virtual nodes (SlurmdParameters=private_hosts)" in done.stderr

@@ -130,10 +130,8 @@ def test_steps_have_the_callers_streams(launched: Launched, cluster: Cluster) ->
 def test_commands_inside_a_job_use_a_server_that_is_there(
     launched: Launched, make_cluster: Callable[..., Cluster]
 ) -> None:
-    cluster = make_cluster()
-    # With it a job has a mount namespace of its own, and files that the server does not see.
-    cluster.conf.write_text(cluster.conf.read_text().replace("SlurmdParameters=private_hosts\n", ""))
-    cluster.start()
+    # With private hosts a job has a mount namespace of its own, and files that the server does not see.
+    cluster = make_cluster(slurmd_parameters="config_overrides").start()
     launched.warm()
     before = len(launched.direct_calls())
     script = "srun -n2 printenv SLURM_PROCID | sort; squeue -h | wc -l"

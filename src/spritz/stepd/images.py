@@ -210,6 +210,11 @@ def _of_name(image: str, environment: dict[str, str]) -> str:
 
 def _of_podman(image: str, environment: dict[str, str]) -> str:
     """An image of podman's store, which pulls it if it is not there."""
+    if os.getuid() and _users_mapped() == 1:
+        # It would not find its own processes from here, and forget them.
+        raise Refused(
+            f"{image}: podman cannot run on an ordinary user's virtual nodes (SlurmdParameters=private_hosts)"
+        )
     podman, seconds = program("podman"), limit(environment)
     inspect = [podman, "image", "inspect", "--format", "{{.Id}} {{json .Config}}", image]
     status, output, errors = _finished(inspect, image, _QUESTION_SECONDS)
@@ -233,6 +238,12 @@ def _of_podman(image: str, environment: dict[str, str]) -> str:
                 os.unlink(archive)
 
     return _kept(f"podman\0{number}", environment, image, unpack, configuration)
+
+
+def _users_mapped() -> int:
+    """How many user ids this process's user namespace has. podman needs more than the user's own."""
+    with open("/proc/self/uid_map", encoding="ascii") as file:
+        return sum(int(line.split()[2]) for line in file)
 
 
 def tell(text: str) -> None:
