@@ -266,10 +266,14 @@ class Supervisor:
             if not self._started_at and self._clients.awaits_client:
                 self._ended_early = True
                 self._reactor.stop()
-            # One line per step, not per node: the first node writes it, as in Slurm.
-            if order.message and self._result is None and self.spec.node_index == 0 and not self._end_told:
+            # One line per step, not per node: the first node writes it, as in Slurm. The first may be a node that has
+            # failed: then all tell the client, which prints the line of the first alone.
+            if order.message and self._result is None and not self._end_told:
                 self._end_told = True
-                self.say(order.message)
+                if self.spec.node_index == 0:
+                    self.say(order.message)
+                elif "NODE FAILURE" in order.message:
+                    self._tell_client(order.message)
             self._terminate(order.kill_wait_seconds)
         elif isinstance(order, control.Suspend):
             self._suspend(order.resume, order.grace_seconds)
@@ -277,8 +281,7 @@ class Supervisor:
             self._clients.attach(order.io_address, order.io_key)
         elif isinstance(order, control.Notify):
             if order.to_client:
-                line = octets(f"slurmstepd: {order.message}\n")
-                self._clients.tell_primary(protocol.frame(protocol.MESSAGE, protocol.ALL_TASKS, line))
+                self._tell_client(order.message)
             else:
                 self.say(order.message)
         elif isinstance(order, control.Measure):
@@ -588,6 +591,11 @@ class Supervisor:
             self._reactor.stop()
         elif not self._daemon.connected:
             self._sync_result()
+
+    def _tell_client(self, text: str) -> None:
+        """Send a line to the client that the step was started for, and nowhere else."""
+        line = octets(f"slurmstepd: {text}\n")
+        self._clients.tell_primary(protocol.frame(protocol.MESSAGE, protocol.ALL_TASKS, line))
 
     def say(self, text: str) -> None:
         """Write a line to the step's standard error."""

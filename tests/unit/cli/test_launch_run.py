@@ -340,6 +340,30 @@ def test_a_failed_node_is_named_and_not_waited_for(bench: Callable[..., Bench]) 
     assert made.errors[-2:] == ["srun: error: Node failure on n2", "srun: error: n1: task 0: Terminated"]
 
 
+def test_nodes_that_are_given_up_later_than_the_first_are_not_waited_for(
+    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rack whose switch has died: the word came when the controller gave the first of its nodes up."""
+    monkeypatch.setattr("spritz.cli.launch.run._FAILED_SECONDS", 0.05)
+    made = bench(1, 1, 1)
+    made.alive = {(5, "n3")}
+    made.launch_errors = {(5, "n2"): "Node failure on n2"}
+
+    def script() -> None:
+        first, second, third = (made.supervisor(rank) for rank in range(3))
+        first.message(b"slurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT X DUE TO NODE FAILURE, SEE LOG ***\n")
+        until(lambda: "Node failure" in made.said.getvalue())
+        first.end(15)
+        first.done()
+        made.launch_errors[5, "n3"] = "Node failure on n3"
+        until(lambda: "Node failure on n3" in made.said.getvalue())
+        for cut_off in (second, third):
+            cut_off.socket.close()
+
+    assert made.play(script) == 143
+    assert "srun: error: Timed out waiting for job step to complete" not in made.errors
+
+
 def test_a_failed_node_is_named_once_and_the_others_go_on_with_no_kill(bench: Callable[..., Bench]) -> None:
     made = bench(1, 1, 1, no_kill="")
     made.alive = {(5, "n1"), (5, "n3")}

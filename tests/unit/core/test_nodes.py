@@ -12,6 +12,7 @@ from spritz.core.decide.registration import config_shortage
 from spritz.core.effects import LaunchBatchOn, LaunchStepOn, NotifyOn, TerminateJobOn, TerminateStepOn
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import UpdateNode
+from spritz.model.events.step import StepNodeEnded
 from spritz.model.ids import STEP_BATCH
 from spritz.model.reports import ENDED_BY_BOOT, REVOKED_REASON, NodeLost, NodeTrouble, Registered, StepFinished, TaskEnd
 from spritz.model.resources import GresCapacity, NodeCapacity
@@ -157,6 +158,16 @@ def test_a_lost_node_takes_completing_jobs_with_it(world: World) -> None:
     assert not world.state.uses["n1"].jobs
     world.lose("n1")
     world.gone(job_id, "n1", life=0)
+
+
+def test_a_node_that_is_lost_after_its_job_ended_is_named_as_failed(world: World) -> None:
+    """A rack whose switch has died: one node after another is given up, and the step's client still waits for them."""
+    job_id = world.submit(nodes_min=3, nodes_given=True, requeue=False)
+    world.start(job_id, "n1", "n2", "n3")
+    world.step(job_id, tasks=3)
+    world.lose("n2")
+    (ended,) = only(world.lose("n3").events, StepNodeEnded)
+    assert (ended.node, ended.error) == ("n3", "Node failure on n3")
 
 
 def test_no_kill_goes_on_without_the_node_unless_the_script_was_there(world: World) -> None:

@@ -6,6 +6,8 @@ import os
 import signal
 from typing import Any
 
+import pytest
+
 from spritz.stepd import control, protocol, spec
 
 from .conftest import Client, Running, TaskSpec, Zygote
@@ -208,6 +210,22 @@ def test_messages_reach_the_client_when_the_output_is_its_own(zygote: Zygote, cl
         "slurmstepd: hello there\nslurmstepd: hello client\n"
         "slurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"), [(" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", True), (" DUE TO TIME LIMIT", False)]
+)
+def test_another_than_the_first_node_tells_the_client_of_a_failed_node(
+    zygote: Zygote, client: Client, cause: str, said: bool
+) -> None:
+    """It may be the first node that failed, which tells the client of all other ends."""
+    running = step(zygote, client, "sleep 1000", node_index=1)
+    client.accept()
+    client.read_until(protocol.STARTED)
+    line = f"error: *** STEP 5.0 ON n2 CANCELLED AT 2026-01-01T00:00:00{cause} ***"
+    running.order(control.Terminate(line, 1))
+    client.read_until(protocol.DONE)
+    assert client.messages() == (f"slurmstepd: {line}\n" if said else "")
 
 
 def test_a_daemon_that_connects_again_is_told_everything(zygote: Zygote, client: Client) -> None:

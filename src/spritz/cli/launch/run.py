@@ -43,6 +43,9 @@ _CONNECT_SECONDS = 10.0
 #: Seconds for a supervisor that lost its connection to connect again while the step still exists.
 _LOST_SECONDS = 30.0
 
+#: Seconds until srun asks again which nodes have failed, while it waits for the end of a step that a failed node ended.
+_FAILED_SECONDS = 2.0
+
 #: What the remaining nodes of a step with --no-kill say of lost ones (a hostlist).
 _NODE_FAILURE = re.compile(rb"^slurmstepd: error: Node failure on (\S+)$", re.MULTILINE)
 
@@ -381,8 +384,13 @@ class StepRun:
             self.reactor.after(0, self._leave_failed_nodes)
 
     def _leave_failed_nodes(self) -> None:
-        """Nodes of the step failed: name them, and do not wait for what they would say."""
-        self._asks_for_failed = False
+        """Nodes of the step failed: name them, and do not wait for what they would say.
+
+        The controller gives the nodes of a dead switch up one after another: ask again until the step is over.
+        """
+        self._asks_for_failed = self.aborting
+        if self.aborting:
+            self.reactor.after(_FAILED_SECONDS, self._leave_failed_nodes)
         if self._alive() is None:
             return
         for rank in sorted(self._nodes_left):

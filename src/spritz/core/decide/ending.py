@@ -196,7 +196,7 @@ def node_is_lost(state: State, name: str) -> bool:
 def node_gone(context: DecisionContext, job: Job, node: str, *, lost: bool = False) -> None:
     """An ended job has left one of its `completing` nodes."""
     context.record(JobNodeGone(at=context.now, job_id=job.id, node=node, lost=lost))
-    _close_steps(context, job.id, job.completing_life, node)
+    _close_steps(context, job.id, job.completing_life, node, node_failure_text(node) if lost else "")
     resume_on(context, (node,))
     after = context.state.jobs[job.id]
     if not after.flags & COMPLETING and after.state.ended:
