@@ -107,6 +107,18 @@ def test_a_file_is_copied_to_every_node(cluster: Cluster) -> None:
     assert (lines(done.stdout), "".join(lines(done.stderr)).count("zlib (the default)")) == (["1"], 1)
 
 
+def test_an_sbcast_whose_job_is_cancelled_ends_and_leaves_nothing(cluster: Cluster) -> None:
+    with (cluster.work / "endless").open("wb") as source:
+        source.truncate(1 << 40)
+    session = start(cluster, "salloc", "-Q", "-N2", "sbcast", "endless", "part")
+    until(lambda: len(list(cluster.work.glob("part.*"))) == 2, "both nodes write")
+    assert run(cluster, "scancel", "--me").returncode == 0
+    _, said = session.communicate(timeout=60)
+    assert [line for line in lines(said) if "CANCELLED AT" in line], said
+    assert b"Traceback" not in said
+    until(lambda: not list(cluster.work.glob("part*")), "what was written is removed")
+
+
 def test_sbcast_needs_a_job(cluster: Cluster) -> None:
     done = run(cluster, "sbcast", "a", "b")
     assert done.returncode == 1

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from spritz.client.errors import CallTimeout, ConnectionLost, RemoteError
+from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError
 from spritz.controller import fanout
 from spritz.controller.node_messages import NodeMessages
 from spritz.core import effects as core_effects
@@ -271,10 +271,15 @@ class NodeLinks:
                 self._under_way[effect.node] += 1
             await self._deliver(effect, channel)
         finally:
-            for counted in (self._direct, self._under_way):
-                counted[effect.node] -= 1
-                if counted[effect.node] <= 0:
-                    del counted[effect.node]
+            self._sent_directly((effect.node,))
+
+    def _sent_directly(self, nodes: Iterable[str]) -> None:
+        """A message for these nodes is no longer under way over their own link."""
+        for counted in (self._direct, self._under_way):
+            for name in nodes:
+                counted[name] -= 1
+                if counted[name] <= 0:
+                    del counted[name]
 
     def _fan_out(self, effects: Sequence[Effect]) -> None:
         """Send effects that differ only in their node as one message through the tree."""
@@ -374,20 +379,52 @@ class NodeLinks:
             return nodes
         except (ConnectionLost, CallTimeout) as error:
             self._context.log.error("branch.lost", node=head.nodes[0], nodes=len(nodes), error=error.message)
-            return () if isinstance(order.effect, core_effects.PASSING) else nodes
+            if not isinstance(order.effect, core_effects.PASSING):
+                return nodes
+            self._repeat(order, nodes)
+            return ()
         self.heard(channel)
-        return self._missed(order.effect, head, answer)
+        return self._missed(order, head, answer)
 
-    def _missed(self, effect: Effect, head: Branch, answer: Forwarded) -> tuple[str, ...]:
-        """The nodes that a branch did not reach. A transient effect is not sent again to nodes that may have it."""
+    def _repeat(self, order: _Order, names: Sequence[str]) -> None:
+        """Send a transient message over the own links of nodes that may have it already.
+
+        They take a signed message once (`node.credentials`). Without keys, in a cluster of one machine, they could not
+        tell, and a signal must not reach tasks twice: there it is lost with its branch.
+        """
+        if order.message is None or not order.message.credential:
+            return
+        together: dict[Channel, list[str]] = {}
+        for name in names:
+            channel = self._links.get(name)
+            if channel is not None and channel.is_open:
+                together.setdefault(channel, []).append(name)
+        for channel, nodes in together.items():
+            for counted in (self._direct, self._under_way):
+                counted.update(nodes)
+            message = structs.replace(order.message, nodes=tuple(nodes), branches=())
+            self._context.tasks.spawn_contained(self._repeat_to(channel, message), name="effect.repeat")
+
+    async def _repeat_to(self, channel: Channel, message: ForwardOrder) -> None:
+        try:
+            await channel.call(message, Forwarded, timeout=ACCEPT_SECONDS)
+        except ClientError as error:
+            self._context.log.error("order.lost", kind=message.kind, node=message.nodes[0], error=error.message)
+        finally:
+            self._sent_directly(message.nodes)
+
+    def _missed(self, order: _Order, head: Branch, answer: Forwarded) -> tuple[str, ...]:
+        """The nodes that a branch did not reach."""
         missed = answer.unreached
         until = self._context.clock.monotonic() + ALONE_SECONDS
-        passing = isinstance(effect, core_effects.PASSING)
+        passing = isinstance(order.effect, core_effects.PASSING)
         for name in answer.unreached if passing else (*answer.unreached, *answer.unanswered):
             channel = self._links.get(name)
             if channel is not None and name not in head.nodes:
                 self._alone[channel] = until
-        if not passing:
+        if passing:
+            self._repeat(order, answer.unanswered)
+        else:
             missed += answer.unanswered
         return missed
 

@@ -2,9 +2,9 @@
 state when it sends them.
 
 Every effect is idempotent at its receiver, may be repeated, and can be derived again when its node connects
-(`Machine.pending_effects`). The exceptions are `PASSING`, which are sent at most once per request, and `ReloadNode`,
-which the controller keeps until the node has accepted it. `restart_count` names the life of the job that is meant: drop
-an effect whose job has been requeued since.
+(`Machine.pending_effects`). The exceptions are `PASSING`, which are carried out at most once per request, and
+`ReloadNode`, which the controller keeps until the node has accepted it. `restart_count` names the life of the job that
+is meant: drop an effect whose job has been requeued since.
 """
 
 from __future__ import annotations
@@ -115,6 +115,6 @@ class ReloadNode(Effect, frozen=True, kw_only=True):
     """The node's configuration changed: read it again (`launch.ReloadNode`)."""
 
 
-#: Sent at most once, and lost if the node cannot be reached: sending them twice would be wrong, and the request has
+#: Carried out at most once, and lost if the node cannot be reached: a second time would be wrong, and the request has
 #: long been answered.
 PASSING: tuple[type[Effect], ...] = (SignalOn, AttachOn, NotifyOn)

@@ -166,7 +166,7 @@ def test_a_node_that_is_lost_after_its_job_ended_is_named_as_failed(world: World
     world.start(job_id, "n1", "n2", "n3")
     world.step(job_id, tasks=3)
     world.lose("n2")
-    (ended,) = only(world.lose("n3").events, StepNodeEnded)
+    (ended,) = [event for event in world.lose("n3").events if isinstance(event, StepNodeEnded)]
     assert (ended.node, ended.error) == ("n3", "Node failure on n3")
 
 

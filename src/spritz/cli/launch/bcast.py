@@ -43,6 +43,7 @@ if [ "$3" = 0 ] && [ -e "$dest" ]; then echo "$dest: File exists" >&2; exit 17; 
 [ -d "$(dirname "$dest")" ] || { echo "$dest: No such file or directory" >&2; exit 2; }
 part=$dest.$SLURM_JOB_ID.$SLURM_STEP_ID.$SLURM_PROCID
 trap 'rm -f "$part"' EXIT
+trap 'exit 143' HUP INT TERM
 : > "$part" || exit 13
 echo ready
 $8 > "$part" || exit 28
@@ -195,6 +196,7 @@ def broadcast(
         launch_error=lambda job_id, node: errors.get((job_id, node), ""),
     )
     run.endings.silent = True
+    run.use_output(1, 2, labelled=False)
     run.prepare(copy, _progress(copy, context) if progress else lambda count: None)
     interrupts.handler = StepSignals(run)
     status = run.run()
