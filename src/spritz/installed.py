@@ -77,13 +77,18 @@ def closed_to_others() -> str:
 
     The mode decides, not who asks: root may enter everything.
     """
-    for path in (sys.executable, os.path.realpath(sys.executable), os.path.dirname(__file__), command(_COMMAND)):
-        parts = path.split(os.sep)
-        for length in range(2, len(parts) + 1):
-            part = os.sep.join(parts[:length])
-            try:
-                if not os.stat(part).st_mode & 0o001 and (length < len(parts) or os.path.isdir(part)):
-                    return part
-            except OSError:
-                break  # nothing there: a command that is not installed
+    ways = (sys.executable, os.path.realpath(sys.executable), os.path.dirname(__file__), command(_COMMAND))
+    return next(filter(None, map(closed_on_the_way, ways)), "")
+
+
+def closed_on_the_way(path: str) -> str:
+    """The first directory on an absolute path, itself included, that other users cannot enter; "" if there is none."""
+    parts = path.split(os.sep)
+    for length in range(2, len(parts) + 1):
+        part = os.sep.join(parts[:length])
+        try:
+            if not os.stat(part).st_mode & 0o001 and (length < len(parts) or os.path.isdir(part)):
+                return part
+        except OSError:
+            break  # nothing there: a command that is not installed
     return ""

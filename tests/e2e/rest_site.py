@@ -40,7 +40,7 @@ class Site:
         self.gpus = gpus
         self.root = Path(tempfile.mkdtemp(prefix="spritz-rest-"))
         self.root.chmod(0o755)
-        self.paths = ClusterPaths.of(str(self.root / "c"), {})
+        self.paths = ClusterPaths.of(str(self.root / "c"))
         self.socket = str(self.root / "restd.socket")
         self.port = free_port()
         self.router = Router([one for version in VERSIONS for one in operations_of(version)])

@@ -68,6 +68,7 @@ def session(commands: list[str], directory: Path) -> list[tuple[int, str]]:
     environment = {
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "HOME": str(directory.parent),
+        "XDG_STATE_HOME": str(directory.parent / ".local/state"),
         "USER": os.environ.get("USER", ""),
         "COLUMNS": "120",
         "LC_ALL": "C.UTF-8",

@@ -146,7 +146,6 @@ class Machine(Namespace):
             "PATH": f"{_SCRIPTS}:/usr/sbin:/usr/bin:/sbin:/bin",
             "LANG": "C.UTF-8",
             "SPRITZ_NO_SERVER": "1",
-            "XDG_STATE_HOME": str(own / "state"),
             "STATE_DIRECTORY": str(own / "lib"),
         }
         self._children: list[subprocess.Popen[bytes]] = []

@@ -87,6 +87,26 @@ def test_users_are_themselves_on_every_machine(
     gamma.out("scancel", number, user=alice)
 
 
+def test_users_of_the_controllers_machine_are_users_of_the_cluster(
+    alpha: Machine, gamma: Machine, people: dict[str, Person]
+) -> None:
+    """`spritz up` by root: others' commands find the cluster, and their batch scripts can be read there."""
+    alice = people["alice"]
+    assert "alpha" in alpha.out("sinfo", "-hN", "-o", "%N", user=alice.name)
+    for machine in (alpha, gamma):
+        output = alice.home / f"from-{machine.name}"
+        words = ("sbatch", "--wait", "-w", "alpha", "-o", str(output), "--wrap", "id -un")
+        machine.out(*words, user=alice.name)
+        assert output.read_text() == f"{alice.name}\n"
+
+
+def test_a_joined_machine_makes_a_cluster_of_its_own_only_elsewhere(gamma: Machine) -> None:
+    refused = gamma.run("spritz", "up", "--listen", gamma.address)
+    assert "has joined a cluster as login" in refused.stderr
+    assert "--dir" in refused.stderr
+    assert "alpha" in gamma.out("sinfo", "-hN", "-o", "%N")
+
+
 def test_reconfigure_reaches_every_machine(alpha: Machine, beta: Machine, gamma: Machine) -> None:
     conf = next(alpha.own.rglob("etc/slurm.conf"))
     conf.write_text(conf.read_text() + "KillWait=17\n")

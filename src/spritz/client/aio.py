@@ -92,7 +92,7 @@ async def open_address(
             reason = certificate_problem(error) or error.strerror or type(error).__name__
             if isinstance(error, ConnectionResetError) and not error.errno:
                 reason = "it ended the TLS handshake; its log says why"
-            problems.append(f"{_address_text(address)}: {reason}")
+            problems.append(f"{address_text(address)}: {reason}")
         except (RemoteHost, UnicodeError) as error:
             problems.append(str(error))
     raise unreachable("; ".join(problems) or "no address is known")
@@ -158,7 +158,7 @@ def _worse(first: SpritzError | None, error: SpritzError | OSError) -> SpritzErr
     return ClientError(chosen.message, code=chosen.code, hint=hint)
 
 
-def _address_text(address: Address) -> str:
+def address_text(address: Address) -> str:
     return address.replace("\0", "@") if isinstance(address, str) else f"{address[0]}:{address[1]}"
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from spritz.client.errors import ClientError
 from spritz.client.joining import fetch, lend_keys, parse_address, write_configuration
-from spritz.client.locate import RUN_DIRECTORY, find_slurm_conf, state_home
+from spritz.client.locate import RUN_DIRECTORY, find_slurm_conf, state_home, system_state_home
 from spritz.client.membership import KEY_FILE, Membership, find_membership
 from spritz.installed import prefix
 from spritz.runtime.srv import NoService, service_servers
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
 def state_directory() -> str:
     """The directory for this machine's membership files."""
-    if os.geteuid() == 0:
-        return os.environ.get("STATE_DIRECTORY", "").partition(":")[0] or "/var/lib/spritz"
-    return state_home()
+    return system_state_home() if os.geteuid() == 0 else state_home()
 
 
 def publish(directory: str) -> None:

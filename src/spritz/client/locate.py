@@ -184,12 +184,23 @@ def locate_database(path: str | None = None) -> DatabaseConfig:
 def state_home() -> str:
     """Directory under which a user's clusters live: `$XDG_STATE_HOME/spritz`, else `~/.local/state/spritz`.
 
+    Root's clusters serve all users of the machine, who cannot enter root's home: they are in `system_state_home()`,
+    except for a cluster that an earlier release made in root's home.
+
     Works with an empty environment: the home directory then comes from the passwd database.
     """
     base = os.environ.get("XDG_STATE_HOME", "")
-    if not base.startswith("/"):
-        base = os.path.join(_home(), ".local/state")
-    return os.path.join(base, "spritz")
+    if base.startswith("/"):
+        return os.path.join(base, "spritz")
+    own = os.path.join(_home(), ".local/state/spritz")
+    if os.geteuid() == 0 and not os.path.exists(os.path.join(own, "default/etc/slurm.conf")):
+        return system_state_home()
+    return own
+
+
+def system_state_home() -> str:
+    """Directory of root's clusters, and of clusters that this machine has joined. systemd names another if asked to."""
+    return os.environ.get("STATE_DIRECTORY", "").partition(":")[0] or "/var/lib/spritz"
 
 
 def _home() -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec import DecodeError, ValidationError, structs
 from msgspec.msgpack import Decoder, encode
 
-from spritz.client.aio import EACH_SECONDS, Address, Secure, open_address
+from spritz.client.aio import EACH_SECONDS, Address, Secure, address_text, open_address
 from spritz.client.errors import ClientError
 from spritz.client.hub import ABSENT_CLIENT, CLIENT, DAEMON, ECHO, Open, connect_client, encode_open, open_for_client
 from spritz.client.log_throttle import LogThrottle
@@ -85,7 +85,9 @@ class _Link:
         unreachable: Failure,
     ) -> None:
         self.patience_seconds = patience_seconds
-        self.unreachable = unreachable
+        self._unreachable = unreachable
+        #: why the last attempt to open the link failed
+        self._problem: SpritzError | OSError | None = None
         self._silent_seconds = silent_seconds
         #: seals credentials; None: with the machine's key
         self.sealing = sealing
@@ -95,6 +97,15 @@ class _Link:
         self._mux: Mux | None = None
         self._wanted = False
         self._made = asyncio.Event()
+
+    def unreachable(self) -> Failure:
+        """The answer to users as long as there is no link: with the address tried, and why it did not answer."""
+        problem = self._problem
+        if problem is None:
+            text = "; ".join(f"no answer from {address_text(address)}" for address in self._addresses())
+        else:
+            text = problem.hint if isinstance(problem, SpritzError) else str(problem)
+        return structs.replace(self._unreachable, hint=text)
 
     async def mux(self, patience_seconds: float = PATIENCE_SECONDS) -> Mux:
         """The link; waits for one. Raises TimeoutError."""
@@ -129,11 +140,13 @@ class _Link:
                 timeout = EACH_SECONDS if self._silent_seconds else 10.0
                 pipe = await open_address(addresses, timeout=timeout, secure=self._secure)
             except (SpritzError, OSError) as error:
+                self._problem = error
                 if not reported:
                     log.error("relay.failed", error=error, detail=getattr(error, "hint", ""))
                     reported = True
             else:
                 reported = False
+                self._problem = None
                 self._mux = Mux(pipe, accepted=False, on_open=self._relay.opened, on_gone=lambda: None)
                 self._made.set()
                 log.verbose("relay.linked", peer=pipe.peer_name)
@@ -332,7 +345,7 @@ class _Caller(asyncio.Protocol):
         except TimeoutError:
             why = self._relay.why_none_leads()
             standby = isinstance(why, SpritzError) and why.code == "ESLURM_IN_STANDBY_MODE"
-            self._refuse(failure_of(why) if standby else self._link.unreachable)  # type: ignore[arg-type]  # a SpritzError
+            self._refuse(failure_of(why) if standby else self._link.unreachable())  # type: ignore[arg-type]  # a SpritzError
             return
         except SpritzError as error:
             self._refuse(failure(BadCredential.CODE, f"{BadCredential.TEXT}: {error.message}"))
@@ -356,7 +369,7 @@ class _Caller(asyncio.Protocol):
         if reason.startswith(BadCredential.TEXT):
             self._refuse(failure(BadCredential.CODE, reason))
         else:
-            self._refuse(structs.replace(self._link.unreachable, hint=reason))
+            self._refuse(structs.replace(self._link.unreachable(), hint=reason))
 
     def set_protocol(self, near: Splice | ResumableStream) -> None:
         """The stream to the daemon is open."""

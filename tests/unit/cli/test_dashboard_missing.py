@@ -33,3 +33,15 @@ def test_the_extra_of_the_dashboard_is_named_before_anything_starts(
         command.run(parser.parse_args(["--dir", str(tmp_path), *words]), context)
     assert refusal.value.hint == "pip install 'spritz[dashboard]'"
     assert not started
+
+
+def test_users_of_a_sites_cluster_learn_where_its_dashboard_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    (tmp_path / "slurm.conf").touch()
+    parser = ArgumentParser()
+    dashboard.add_arguments(parser)
+    context = Context("spritz", {}, str(tmp_path), io.StringIO(), io.StringIO(), io.StringIO())
+    with pytest.raises(SpritzError, match="no cluster runs in") as refusal:
+        dashboard.run(parser.parse_args([]), context)
+    assert f"commands use the cluster of {tmp_path}/slurm.conf" in refusal.value.hint

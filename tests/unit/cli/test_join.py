@@ -28,3 +28,12 @@ def test_a_user_with_another_cluster_is_told_that_commands_still_use_it(
     Path(joined.slurm_conf).touch()
     monkeypatch.setenv("SLURM_CONF", joined.slurm_conf)
     assert join._way_of_commands(joined) == ""
+
+
+def test_a_second_joined_cluster_has_a_unit_of_its_own(tmp_path: Path) -> None:
+    first, second = ClusterPaths(str(tmp_path / "default")), ClusterPaths(str(tmp_path / "two"))
+    plain = join._unit_path(first, str(tmp_path), "node")
+    assert plain == str(tmp_path / "spritz-slurmd.service")
+    Path(plain).write_text(f"ExecStart={join.unit_command(['slurmd', '-f', first.slurm_conf])}\n")
+    assert join._unit_path(first, str(tmp_path), "node") == plain
+    assert join._unit_path(second, str(tmp_path), "node") == str(tmp_path / "spritz-slurmd-two.service")

@@ -65,9 +65,22 @@ def test_a_configured_file_that_is_missing_is_named(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_home_directory_comes_from_the_passwd_database_in_an_empty_environment() -> None:
-    program = "from spritz.client.locate import state_home; print(state_home())"
+    program = "import os; os.geteuid = lambda: 1; from spritz.client.locate import state_home; print(state_home())"
     got = subprocess.run([sys.executable, "-c", program], env={}, capture_output=True, text=True, check=True)
     assert got.stdout.strip() == os.path.join(pwd.getpwuid(os.getuid()).pw_dir, ".local/state/spritz")
+
+
+def test_clusters_of_root_are_where_all_users_can_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other users' commands and batch jobs pass through their directories; root's home is closed to them."""
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert state_home() == "/var/lib/spritz"
+    written(tmp_path / ".local/state/spritz/default/etc/slurm.conf", "")
+    assert state_home() == str(tmp_path / ".local/state/spritz"), "an earlier release made it"
+    monkeypatch.setattr("os.geteuid", lambda: 1001)
+    assert state_home() == str(tmp_path / ".local/state/spritz")
 
 
 def test_relative_directories_in_the_environment_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:

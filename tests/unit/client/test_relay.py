@@ -7,8 +7,9 @@ import os
 import socket
 from types import SimpleNamespace
 
+from spritz.client.errors import ClientError
 from spritz.client.mux import MuxStream
-from spritz.client.relay import _Caller
+from spritz.client.relay import DATABASE_UNREACHABLE, _Caller, _Link
 
 from .test_mux import pair, turns
 
@@ -31,3 +32,19 @@ def test_a_command_is_told_why_its_user_is_refused() -> None:
             return os.read(command.fileno(), 1000)
 
     assert b"expired credential: 900 s ago" in asyncio.run(run())
+
+
+def test_a_command_is_told_which_address_did_not_answer() -> None:
+    relay = SimpleNamespace()
+    link = _Link(
+        relay,  # type: ignore[arg-type]  # a stand-in
+        lambda: [("head", 6819), ("spare", 6819)],
+        secure=None,  # type: ignore[arg-type]  # not used
+        sealing=None,
+        patience_seconds=8.0,
+        silent_seconds=0.0,
+        unreachable=DATABASE_UNREACHABLE,
+    )
+    assert link.unreachable().hint == "no answer from head:6819; no answer from spare:6819"
+    link._problem = ClientError("Unable to contact slurm controller", hint="head:6819: Connection refused")
+    assert link.unreachable().hint == "head:6819: Connection refused"

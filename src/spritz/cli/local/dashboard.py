@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 from spritz import installed
 from spritz.cli.local import daemons, rest
 from spritz.cli.local.paths import ClusterPaths
+from spritz.client.errors import ClientError
+from spritz.client.locate import find_slurm_conf
 from spritz.model.errors import SpritzError
 
 if TYPE_CHECKING:
@@ -49,12 +51,12 @@ def run(arguments: Namespace, context: Context) -> int:
         command = installed.python(MODULE, *arguments.serve)
         context.stdout.flush()
         os.execve(command[0], command, dict(context.environ))
-    paths = ClusterPaths.of(arguments.dir or _selected_root(context), context.environ)
+    paths = ClusterPaths.of(arguments.dir or _selected_root(context))
     if arguments.stop:
         stop(paths)
         return 0
     if not os.path.exists(paths.slurm_conf) or daemons.living(paths)["slurmctld"] is None:
-        raise SpritzError(f"no cluster runs in {paths.root}", hint="start one with `spritz up`")
+        raise SpritzError(f"no cluster runs in {paths.root}", hint=_alternative(paths))
     # slurmrestd lacks the same packages, but its message names another extra.
     check_installed()
     environ = {name: value for name, value in context.environ.items() if not name.startswith(("SLURM", "SBATCH_"))}
@@ -65,6 +67,20 @@ def run(arguments: Namespace, context: Context) -> int:
     else:
         context.out(f"{link}\n")
     return 0
+
+
+def _alternative(paths: ClusterPaths) -> str:
+    """What a user can do whose cluster does not run here."""
+    try:
+        used = find_slurm_conf()
+    except ClientError:
+        used = paths.slurm_conf
+    if used == paths.slurm_conf:
+        return "start one with `spritz up`"
+    return (
+        f"commands use the cluster of {used}: its administrator runs `spritz dashboard` on the controller's machine,"
+        " or a service for all users (docs/how-to/dashboard.md)"
+    )
 
 
 def _selected_root(context: Context) -> str:

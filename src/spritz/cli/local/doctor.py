@@ -41,7 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """0: no problem found; 1: at least one."""
-    paths = ClusterPaths.of(arguments.dir, context.environ) if arguments.dir else _found(context)
+    paths = ClusterPaths.of(arguments.dir) if arguments.dir else _found(context)
     findings = [finding for check in CHECKS for finding in check(paths, context)]
     wrong = sum(finding.grade == WRONG for finding in findings)
     if arguments.json:
@@ -77,7 +77,7 @@ def _found(context: Context) -> ClusterPaths:
     try:
         conf = os.path.abspath(find_slurm_conf())
     except ClientError:
-        return ClusterPaths.of(None, context.environ)
+        return ClusterPaths.of(None)
     made = ClusterPaths(os.path.dirname(os.path.dirname(conf)))
     return made if made.slurm_conf == conf and os.path.isdir(made.run) else SitePaths(conf)
 
@@ -107,6 +107,12 @@ def _other_users(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
             f"other users cannot enter {closed}: their commands and jobs end with Permission denied",
             "install in a place, and with a Python, that all users can read: see docs/how-to/several-users.md",
         )
+    if os.geteuid() == 0 and not isinstance(paths, SitePaths) and (closed := installed.closed_on_the_way(paths.spool)):
+        yield Finding(
+            NOTE,
+            f"other users cannot enter {closed}: their commands find no cluster here, and their batch jobs fail",
+            f"`spritz down`, then move {paths.root}, change its path in the files of etc, and `spritz up --dir`",
+        )
 
 
 def _configuration(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
@@ -115,7 +121,7 @@ def _configuration(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     except ClientError:
         slurm_conf = paths.slurm_conf
     if os.path.abspath(slurm_conf) != paths.slurm_conf:
-        named = "" if paths.root == default_root(context.environ) else f" --dir {shlex.quote(paths.root)}"
+        named = "" if paths.root == default_root() else f" --dir {shlex.quote(paths.root)}"
         yield Finding(
             NOTE,
             f"commands use {slurm_conf}, not {paths.slurm_conf}",

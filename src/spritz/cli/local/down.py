@@ -14,7 +14,7 @@ from spritz.cli.context import Context
 from spritz.cli.local import daemons, dashboard, rest
 from spritz.cli.local.join import member_paths
 from spritz.cli.local.paths import ClusterPaths
-from spritz.client.locate import locate_controller
+from spritz.client.locate import candidates, locate_controller
 from spritz.client.membership import MACHINE_FILE, find_membership
 from spritz.client.sync import connect_controller
 from spritz.model.commands.job import CancelJobs, CancelResult, Done
@@ -38,7 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """Stop the daemons. 0 also when none was running."""
-    paths = ClusterPaths.of(arguments.dir, context.environ)
+    paths = ClusterPaths.of(arguments.dir)
     if arguments.dir is None and not os.path.exists(paths.slurm_conf):
         paths = member_paths(None, context)
     if (role := joined_role(paths)) is not None:
@@ -58,8 +58,16 @@ def run(arguments: Namespace, context: Context) -> int:
         if pid is not None:
             raise SpritzError(f"{name} (pid {pid}) does not stop", hint=f"its log is in {paths.log}")
     if not arguments.quiet:
-        context.out(f"Down: {paths.root}\n")
+        context.out(f"Down: {paths.root}\n{_instead(paths)}")
     return 0
+
+
+def _instead(paths: ClusterPaths) -> str:
+    """A line about the machine's own cluster, which commands do not find as long as the user's has files; or ""."""
+    others = [path for path in candidates() if os.path.exists(path)]
+    if len(others) < 2 or others[0] != paths.slurm_conf or os.path.realpath(others[1]) == os.path.realpath(others[0]):
+        return ""
+    return f"Commands of this user still look for it; without {paths.root} they use the cluster of {others[1]}.\n"
 
 
 def joined_role(paths: ClusterPaths) -> str | None:

@@ -21,7 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """Print `export` lines for SLURM_CONF, and for PATH unless it contains the directory of the commands. Always 0."""
-    paths = ClusterPaths.of(arguments.dir, context.environ)
+    paths = ClusterPaths.of(arguments.dir)
     if not os.path.exists(paths.slurm_conf):
         raise SpritzError(f"no cluster in {paths.root}", hint="make one with `spritz up`")
     context.out(f"export SLURM_CONF={shlex.quote(paths.slurm_conf)}\n")

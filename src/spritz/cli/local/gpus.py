@@ -70,7 +70,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """0; 1 if the controller does not answer, or no GPU has the type."""
-    conf = ClusterPaths.of(arguments.dir, context.environ).slurm_conf if arguments.dir else None
+    conf = ClusterPaths.of(arguments.dir).slurm_conf if arguments.dir else None
     running = ListJobs(filter=JobFilter(states=("RUNNING", "SUSPENDED")), fields=("ends_at", "allocation"), all=True)
     try:
         with connect_controller(locate_controller(conf)) as controller:

@@ -10,6 +10,7 @@ answers. A container that starts again with the same directory needs no token.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -54,11 +55,7 @@ Wants=network-online.target
 [Service]
 Type=notify
 ExecStart={command}
-# /run is empty after a boot: commands find the cluster by this link.
-RuntimeDirectory={runtime}
-RuntimeDirectoryPreserve=yes
-ExecStartPost={publish}
-ExecReload=/bin/kill -HUP $MAINPID
+{publish}ExecReload=/bin/kill -HUP $MAINPID
 # Jobs outlive the daemon.
 KillMode=process
 Delegate=yes
@@ -73,6 +70,14 @@ WatchdogSec=5min
 
 [Install]
 WantedBy=multi-user.target
+"""
+
+#: In the unit of the cluster that commands use unless told another.
+_PUBLISHED = """\
+# /run is empty after a boot: commands find the cluster by this link.
+RuntimeDirectory={runtime}
+RuntimeDirectoryPreserve=yes
+ExecStartPost={link}
 """
 
 _UNIT_DIRECTORY = "/etc/systemd/system"
@@ -119,9 +124,9 @@ def run(arguments: Namespace, context: Context) -> int:
     joined = membership.joined
     command = _command(paths, membership, arguments.conf)
     if arguments.systemd:
-        _install_unit(paths, arguments.unit_directory, joined, command)
+        _install_unit(paths, arguments.unit_directory, joined, command, is_default=arguments.dir is None)
     elif daemons.member(paths, joined.role) is not None:
-        publish(paths.etc)
+        _publish(arguments, paths)
         if not arguments.quiet:
             context.out(f"Already up: {paths.root}\n")
         return 0
@@ -129,13 +134,19 @@ def run(arguments: Namespace, context: Context) -> int:
         _systemctl(unit, "start", os.path.basename(unit))
     else:
         _start(command, joined, context)
-    publish(paths.etc)
+    _publish(arguments, paths)
     if joined.role == "node":
         _wait_for_node(paths, joined)
     if not arguments.quiet:
         context.out(f"Joined cluster {joined.cluster} as {joined.role} {joined.host}: {paths.root}\n")
         context.out(_way_of_commands(paths))
     return 0
+
+
+def _publish(arguments: Namespace, paths: ClusterPaths) -> None:
+    """Point all users' commands to the cluster; with --dir, which a second cluster needs, they set SLURM_CONF."""
+    if arguments.dir is None:
+        publish(paths.etc)
 
 
 def _way_of_commands(paths: ClusterPaths) -> str:
@@ -154,7 +165,7 @@ def member_paths(directory: str | None, context: Context) -> ClusterPaths:
     """The directory of this machine's membership: DIR, else the default for root or for the user."""
     if directory is None and os.geteuid() == 0:
         directory = os.path.join(state_directory(), "default")
-    return ClusterPaths.of(directory, context.environ)
+    return ClusterPaths.of(directory)
 
 
 def _become(arguments: Namespace, paths: ClusterPaths, context: Context) -> NoReturn:
@@ -179,8 +190,7 @@ def _become(arguments: Namespace, paths: ClusterPaths, context: Context) -> NoRe
     joined = membership.joined
     if joined is None:
         raise SpritzError(f"{paths.root} has the cluster's own key", hint="start slurmd or sackd there instead")
-    if arguments.dir is None:  # with --dir, users set SLURM_CONF
-        publish(paths.etc)
+    _publish(arguments, paths)
     words = [*_command(paths, membership, arguments.conf), "-D"]
     if joined.role == "node":
         words += ["-N", joined.host]
@@ -264,13 +274,15 @@ def _start(command: list[str], joined: Joined, context: Context) -> None:
         raise
 
 
-def _install_unit(paths: ClusterPaths, directory: str, joined: Joined, command: list[str]) -> None:
+def _install_unit(paths: ClusterPaths, directory: str, joined: Joined, command: list[str], *, is_default: bool) -> None:
     """Write the systemd unit and start it. Raises SpritzError."""
     if os.geteuid() != 0:
         raise SpritzError("--systemd is for root: units start daemons of the system")
     what, name = ("node daemon", "slurmd") if joined.role == "node" else ("login daemon", "sackd")
-    path = _unit_path(directory, joined)
+    path = _unit_path(paths, directory, joined.role)
     unit = os.path.basename(path)
+    link = unit_command(["/bin/ln", "-sfn", paths.etc, RUN_DIRECTORY])
+    published = _PUBLISHED.format(runtime=os.path.basename(os.path.dirname(RUN_DIRECTORY)), link=link)
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write(
@@ -278,8 +290,7 @@ def _install_unit(paths: ClusterPaths, directory: str, joined: Joined, command: 
                     what=what,
                     name=name,
                     command=unit_command([*command, "--systemd"]),
-                    runtime=os.path.basename(os.path.dirname(RUN_DIRECTORY)),
-                    publish=unit_command(["/bin/ln", "-sfn", paths.etc, RUN_DIRECTORY]),
+                    publish=published if is_default else "",
                 )
             )
     except OSError as error:
@@ -292,18 +303,27 @@ def _install_unit(paths: ClusterPaths, directory: str, joined: Joined, command: 
     _systemctl(path, "enable", "--now", unit if directory == _UNIT_DIRECTORY else path)
 
 
-def _unit_path(directory: str, joined: Joined) -> str:
-    return os.path.join(directory, "spritz-slurmd.service" if joined.role == "node" else "spritz-sackd.service")
+def _unit_path(paths: ClusterPaths, directory: str, role: str) -> str:
+    """The unit of this membership's daemon: the plain name, unless that starts the daemon of another membership."""
+    name = os.path.join(directory, "spritz-slurmd" if role == "node" else "spritz-sackd")
+    plain = f"{name}.service"
+    if not os.path.exists(plain) or _starts(plain, paths):
+        return plain
+    return f"{name}-{re.sub('[^A-Za-z0-9_.]', '-', os.path.basename(paths.root))}.service"
+
+
+def _starts(unit: str, paths: ClusterPaths) -> bool:
+    try:
+        with open(unit, encoding="utf-8") as file:
+            return unit_command([paths.slurm_conf]) in file.read()
+    except FileNotFoundError:
+        return False
 
 
 def _installed_unit(paths: ClusterPaths, directory: str, joined: Joined) -> str:
     """The unit of this membership's daemon, or "": a daemon started without it would keep the unit from starting."""
-    path = _unit_path(directory, joined)
-    try:
-        with open(path, encoding="utf-8") as file:
-            return path if unit_command([paths.slurm_conf]) in file.read() else ""
-    except FileNotFoundError:
-        return ""
+    path = _unit_path(paths, directory, joined.role)
+    return path if _starts(path, paths) else ""
 
 
 def unit_command(words: list[str]) -> str:

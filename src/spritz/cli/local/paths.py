@@ -6,11 +6,8 @@ Source: XDG Base Directory Specification: state is data that should survive rest
 from __future__ import annotations
 
 import os
-import pwd
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from spritz.client.locate import state_home
 
 
 class ClusterPaths:
@@ -40,9 +37,9 @@ class ClusterPaths:
         self.node_log = os.path.join(self.log, "slurmd.log")
 
     @classmethod
-    def of(cls, directory: str | None, environ: Mapping[str, str]) -> ClusterPaths:
+    def of(cls, directory: str | None) -> ClusterPaths:
         """The cluster in `directory`, or the user's default one."""
-        return cls(directory) if directory else cls(default_root(environ))
+        return cls(directory or default_root())
 
     def create(self) -> None:
         """Create the directories; other users may read only those that their commands need (etc)."""
@@ -54,17 +51,6 @@ class ClusterPaths:
         os.makedirs(self.spool, mode=0o711, exist_ok=True)
 
 
-def default_root(environ: Mapping[str, str]) -> str:
-    """`$XDG_STATE_HOME/spritz/default`; the home comes from the user database if HOME is not set."""
-    base = environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(base):
-        home = environ.get("HOME") or _home()
-        base = os.path.join(home, ".local", "state")
-    return os.path.join(base, "spritz", "default")
-
-
-def _home() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_dir
-    except KeyError:
-        return "/"
+def default_root() -> str:
+    """Directory of the user's default cluster."""
+    return os.path.join(state_home(), "default")

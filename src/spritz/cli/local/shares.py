@@ -28,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """0; 1 if the controller does not answer."""
-    conf = ClusterPaths.of(arguments.dir, context.environ).slurm_conf if arguments.dir else None
+    conf = ClusterPaths.of(arguments.dir).slurm_conf if arguments.dir else None
     try:
         with connect_controller(locate_controller(conf)) as controller:
             shares = controller.call(ListShares(), Shares)

@@ -31,7 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """0: the controller answers and at least one node is up; 1 otherwise."""
-    conf = ClusterPaths.of(arguments.dir, context.environ).slurm_conf if arguments.dir else None
+    conf = ClusterPaths.of(arguments.dir).slurm_conf if arguments.dir else None
     try:
         config = locate_controller(conf)
         with connect_controller(config) as controller:

@@ -56,7 +56,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """0. Raises SpritzError if the controller refuses."""
-    path = ClusterPaths.of(arguments.dir, context.environ).slurm_conf if arguments.dir else None
+    path = ClusterPaths.of(arguments.dir).slurm_conf if arguments.dir else None
     actions = {"create": _create, "list": _list, "revoke": _revoke}
     with connect_controller(locate_controller(path)) as controller:
         return actions[arguments.action](arguments, controller, context)

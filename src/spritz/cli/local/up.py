@@ -19,10 +19,12 @@ from spritz import installed
 from spritz.cli.context import Context
 from spritz.cli.local import daemons, dashboard, layout, network, rest
 from spritz.cli.local.account import give_account
+from spritz.cli.local.down import joined_role
 from spritz.cli.local.paths import ClusterPaths
 from spritz.cli.local.token import join_line
+from spritz.client.configless import publish
 from spritz.client.errors import ClientError
-from spritz.client.locate import locate_controller
+from spritz.client.locate import locate_controller, system_state_home
 from spritz.client.sync import connect_controller
 from spritz.config.load import load
 from spritz.model.commands.job import Done
@@ -47,7 +49,9 @@ ACCOUNTING_SECONDS = 3.0
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--dir", metavar="DIR", help="directory of the cluster (default: $XDG_STATE_HOME/spritz/default)"
+        "--dir",
+        metavar="DIR",
+        help="directory of the cluster (default: ~/.local/state/spritz/default; root: /var/lib/spritz/default)",
     )
     parser.add_argument("--nodes", metavar="N", type=int, help="virtual nodes node1…nodeN instead of this machine")
     parser.add_argument("--cpus", metavar="N", type=int, help="CPUs that each virtual node declares (default 8)")
@@ -75,7 +79,12 @@ def run(arguments: Namespace, context: Context) -> int:
     started_at = time.monotonic()
     if arguments.dashboard:
         dashboard.check_installed()
-    paths = ClusterPaths.of(arguments.dir, context.environ)
+    paths = ClusterPaths.of(arguments.dir)
+    if (role := joined_role(paths)) is not None:
+        raise SpritzError(
+            f"this machine has joined a cluster as {role}: {paths.root}",
+            hint="`spritz join` starts its daemon; `spritz up --dir DIR` makes a cluster in another directory",
+        )
     shape = _requested_shape(arguments)
     alive = daemons.living(paths)
     if arguments.listen is not None and any(alive.values()) and not os.path.exists(paths.cluster_key):
@@ -113,6 +122,8 @@ def run(arguments: Namespace, context: Context) -> int:
     child = dashboard.launch(paths, environ) if with_dashboard else None
     if arguments.rest or with_dashboard:
         rest.start(paths, environ)
+    if arguments.dir is None and os.geteuid() == 0 and os.path.dirname(paths.root) == system_state_home():
+        publish(paths.etc)
     _warm_commands(context)
     if not arguments.quiet:
         _greet(context, paths, views, time.monotonic() - started_at, arguments.dir is not None)
@@ -315,7 +326,7 @@ def _greet(context: Context, paths: ClusterPaths, views: list[NodeView], seconds
         for noun, count in (("node", len(views)), ("CPU", cpus), ("GPU", gpus))
     )
     context.out(f"Up in {seconds:.1f} s: {counts} in {paths.root}\n")
-    if os.geteuid() == 0 and (closed := installed.closed_to_others()):
+    if os.geteuid() == 0 and (closed := installed.closed_to_others() or installed.closed_on_the_way(paths.spool)):
         context.out(f"  for root alone: other users cannot enter {closed} (docs/how-to/several-users.md)\n")
     if named:
         context.out(f"  export SLURM_CONF={paths.slurm_conf}    # points this shell at it\n")
