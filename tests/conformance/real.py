@@ -2,12 +2,13 @@
 
     python -m tests.conformance.real DIRECTORY [--site]
 
-runs until it is interrupted; as root (Debian's slurmdbd does not take a munge credential of another user for an
-administrator's). DIRECTORY must not be there; SLURM_CONF is then DIRECTORY/slurm.conf.
+runs until it is interrupted, and takes its jobs with it; as root (Debian's slurmdbd does not take a munge credential
+of another user for an administrator's). DIRECTORY must not be there; SLURM_CONF is then DIRECTORY/slurm.conf.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import time
 from pathlib import Path
 
 from spritz.runtime.ports import unused_ports
+from tests import watchdog
 
 from . import databases
 from .cluster import ACCOUNTED, SITE, Shape, ask, node_command, set_up, write_conf
@@ -28,18 +30,26 @@ def main(arguments: list[str]) -> int:
     directory.mkdir(mode=0o755)
     daemons: list[subprocess.Popen[bytes]] = []
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with databases.server("mariadb") as server:
-        try:
-            conf = _configure(directory, server, shape)
-            _start(directory, conf, server.socket, daemons, shape)
-            print("ready:", f"SLURM_CONF={conf}", flush=True)
-            signal.pause()
-        except KeyboardInterrupt:
-            pass
-        finally:
-            for daemon in reversed(daemons):
-                daemon.terminate()
-                daemon.wait(100)
+    # prctl(PR_SET_CHILD_SUBREAPER): steps, which outlive their slurmd, stay our descendants, also for who ends us.
+    ctypes.CDLL(None).prctl(36, 1)
+    try:
+        with databases.server("mariadb") as server:
+            try:
+                conf = _configure(directory, server, shape)
+                _start(directory, conf, server.socket, daemons, shape)
+                print("ready:", f"SLURM_CONF={conf}", flush=True)
+                signal.pause()
+            finally:
+                for daemon in reversed(daemons):
+                    daemon.terminate()
+                    daemon.wait(100)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        # What a second signal has left, and steps.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        watchdog.kill(below=[os.getpid()], without=[os.getpid()])
     return 0
 
 
