@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from spritz.controller.journal import Group, Image, Journal, JournalBusy, JournalError, JournalFenced, content_key
+from spritz.controller.journal import (
+    Group,
+    Image,
+    Journal,
+    JournalBusy,
+    JournalError,
+    JournalFailed,
+    JournalFenced,
+    JournalLost,
+    content_key,
+)
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
 from spritz.controller.journal_postgresql import PostgresJournal, Store, set_aside
 from spritz.controller.journal_sqlite import SqliteJournal
@@ -234,6 +244,34 @@ def test_an_append_whose_answer_was_lost_is_not_doubled(postgresql: Server) -> N
         journal.append(group(2, 2, b"something else"), {})
     other.close()
     journal.close()
+
+
+def test_a_database_that_lost_what_it_acknowledged_takes_no_more(postgresql: Server) -> None:
+    """A standby of PostgreSQL that was promoted before it had received all."""
+    import psycopg
+
+    url = postgresql.url()
+    journal = PostgresJournal(url, "cluster")
+    assert journal.beat()
+    for number in (1, 2):
+        journal.append(group(number, number), {})
+    other = psycopg.connect(url.replace("+psycopg", ""), autocommit=True)
+    end_others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    other.execute(end_others)
+    journal.append(group(3, 3), {})
+    other.execute("DELETE FROM spritz_cluster.groups WHERE last = 3")
+    other.execute(end_others)
+    with pytest.raises(JournalFailed, match="terminating connection"):
+        journal.beat()  # it makes one attempt
+    for _ in range(2):
+        for attempt in (lambda: journal.append(group(4, 4), {}), journal.beat):
+            with pytest.raises(JournalLost, match="lost event 3"):
+                attempt()
+    other.close()
+    journal.close()
+    reopened = PostgresJournal(url, "cluster")
+    assert [g.last for g in reopened.groups(0)] == [1, 2]
+    reopened.close()
 
 
 def test_clearing_keeps_the_old_journal_and_the_term(postgresql: Server) -> None:

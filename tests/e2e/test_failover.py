@@ -169,6 +169,38 @@ def _grown(found: dict[str, int], before: int) -> bool:
 
 
 @pytest.mark.slow
+def test_a_database_that_lost_its_last_events_is_read_again(pair: Controllers) -> None:
+    """By the leader and by the standby, which had followed further: as after an asynchronous failover of PostgreSQL."""
+    import psycopg
+
+    def held() -> int:
+        return int(command(pair, "sbatch", "--parsable", "-H", "--wrap", "true").stdout)
+
+    def queued() -> list[int]:
+        return sorted(int(word) for word in command(pair, "squeue", "-h", "-o", "%i").stdout.split())
+
+    first = held()
+    with psycopg.connect(pair.url.replace("+psycopg", ""), autocommit=True) as database:
+        groups = f"spritz_{pair.name}.groups"
+        (before,) = database.execute(f"SELECT max(last) FROM {groups}").fetchone() or (0,)
+        lost = held()
+        until(lambda: len(queued()) == 2, "both are queued")
+        time.sleep(1)  # the standby looks four times a second, and shows no sign of it
+        database.execute(f"DELETE FROM {groups} WHERE last > %s", (before,))
+        database.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        until(lambda: "which it had acknowledged" in pair.log_of("ctl1"), "the leader has noticed")
+    until(lambda: pair.leading() != "", "a controller leads")
+    assert queued() == [first]
+    again = [held() for _ in range(3)]
+    assert lost in again, "its number was never seen by the journal"
+    other = 1 if pair.leading() == "ctl1" else 0
+    done = command(pair, "scontrol", "takeover", str(other))
+    assert done.returncode == 0, done.stderr
+    assert queued() == [first, *again], "both controllers read the same"
+    assert all(process.poll() is None for process in pair.ctl.values())
+
+
+@pytest.mark.slow
 def test_controllers_are_killed_again_and_again_under_load(pair: Controllers) -> None:
     """What must hold: each acknowledged submission is one job, none is doubled, terms rise, events have no gap."""
     rounds = int(os.environ.get("SPRITZ_FAILOVERS", "6"))

@@ -104,6 +104,8 @@ def test_accounting_goes_on_where_a_machine_is_gone(site: Lan) -> None:
     assert recorded("ctl", first)
     assert "standby.taking_over" in log("acct2")
     assert machines["login"].run("sacctmgr", "-i", "add", "account", "late", SLURM_CONF=conf).returncode == 0
+    ping = machines["login"].out("sacctmgr", "ping", SLURM_CONF=conf)
+    assert ping == "slurmdbd(primary) at acct1 is DOWN\nslurmdbd(backup) at acct2 is UP\n"
 
     machines["acct1"].out("slurmdbd", SLURM_CONF=conf)
     assert log("acct1").count("another slurmdbd serves") == 1, "who comes back stands by"

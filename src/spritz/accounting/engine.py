@@ -79,6 +79,9 @@ def parse_url(text: str) -> URL:
 #: kernel would repeat them for 15 minutes. A long query is acknowledged and not affected.
 _SILENCE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4, "tcp_user_timeout": 30_000}
 
+#: Of several hosts in a URL, libpq uses the one that is no read-only standby; a lone one that is, is refused.
+_WRITABLE = {"target_session_attrs": "read-write"}
+
 
 def open_engine(url: URL, backup_host: str = "") -> Engine:
     """An engine, not yet connected. `backup_host`: used when the URL's host cannot be reached. Raises DatabaseError if
@@ -91,7 +94,7 @@ def open_engine(url: URL, backup_host: str = "") -> Engine:
     else:
         options |= {"pool_pre_ping": True, "pool_recycle": 3600}
     if url.get_backend_name() == "postgresql":
-        options["connect_args"] = {key: value for key, value in _SILENCE.items() if key not in url.query}
+        options["connect_args"] = {key: value for key, value in (_SILENCE | _WRITABLE).items() if key not in url.query}
     try:
         engine = create_engine(url, pool_size=READERS + 2, max_overflow=4, **options)
     except (NoSuchModuleError, ImportError) as error:

@@ -315,9 +315,23 @@ def words_of(text: str) -> tuple[str, ...]:
 #: Names separated by commas.
 WORDS = Kind(name="list", accepted="names separated by commas", parse=words_of, show=_plain, write=_plain)
 
+
+def _options_of(text: str) -> tuple[str, ...]:
+    """As `words_of`, but commas between the hosts of a URL, before its path or query, separate no options:
+    `journal=postgresql://slurm@db1,db2:5433/journal`.
+    """
+    if "://" not in text:
+        return words_of(text)
+    import re  # rarely needed, and commands read slurm.conf too
+
+    hosts = re.compile(r"://[^,/?\s]*(?:,[\w.:\[\]%-]+)+(?=[/?])")
+    marked = hosts.sub(lambda found: found[0].replace(",", "\0"), text)
+    return tuple(word.replace("\0", ",") for word in words_of(marked))
+
+
 #: `name` or `name=value`, separated by commas. `schema.options` has the names that a key knows; others cause a warning,
 #: since Slurm ignores them.
-OPTIONS = Kind(name="options", accepted="options separated by commas", parse=words_of, show=_plain, write=_plain)
+OPTIONS = Kind(name="options", accepted="options separated by commas", parse=_options_of, show=_plain, write=_plain)
 
 
 def _absolute(text: str) -> str:

@@ -53,6 +53,10 @@ class JournalNewer(JournalError):
         )
 
 
+class JournalLost(JournalError):
+    """The store lost events after it had acknowledged them: the state in memory is no longer the journal's."""
+
+
 class JournalFailed(JournalError):
     """The disk refused a write: full, read-only or gone."""
 

@@ -39,6 +39,7 @@ from spritz.controller.journal import (
     JournalError,
     JournalFailed,
     JournalFenced,
+    JournalLost,
     JournalNewer,
     content_key,
 )
@@ -185,6 +186,8 @@ class Store:
                 keepalives_count=max(2, bound - 1),
                 tcp_user_timeout=int(silence_seconds * 1000),
                 application_name="slurmctld",
+                # of several hosts in the URL, the one that is no read-only standby
+                target_session_attrs="read-write",
             )
         except psycopg.Error as error:
             raise SpritzError(f"SlurmctldParameters: journal={self.name}: {_line(error)}") from error
@@ -205,7 +208,11 @@ class Store:
                 (self.schema,),
             )
         if again and self.on_again is not None:
-            self.on_again(database)
+            try:
+                self.on_again(database)
+            except JournalError:
+                database.close()
+                raise
         return database
 
     def run(self, work: Callable[[Connection], T]) -> T:
@@ -286,6 +293,10 @@ class Store:
 
         return self.run(ask)
 
+    def checksum(self, last: int) -> int | None:
+        """Of the group that ends with event `last`; None if there is none. Raises JournalFailed."""
+        return self.run(lambda database: _checksum(database, last))
+
     def groups(self, after: int, last: int | None = None) -> Generator[Group]:
         """See `Journal.groups`; not beyond event `last`."""
         expected: int | None = None
@@ -328,6 +339,11 @@ class Store:
                 yield Image(sequence=sequence, payload=payload)
 
 
+def _checksum(database: Connection, last: int) -> int | None:
+    row = database.execute("SELECT checksum FROM groups WHERE last = %s", (last,), binary=True).fetchone()
+    return None if row is None else int(row[0])
+
+
 class PostgresJournal:
     """`Journal` in a schema of a database; opening takes the lease and raises the term.
 
@@ -367,9 +383,12 @@ class PostgresJournal:
                     hint="`scontrol takeover` on a standby controller makes that one lead",
                 )
             self.term: int = row[0]
-            self._writer.on_again = lambda database: database.execute(_MINE, (self.term,))
             lease = self._writer.lease()
             self.last_sequence = lease.last
+            #: number and checksum of the last group that was acknowledged
+            self._acknowledged = lease.last, self._writer.checksum(lease.last)
+            self._writer.on_again = self._connected_again
+            self._beats.on_again = self._check_kept
             self.identity: int = self._number("SELECT identity FROM meta")
             self.oldest_sequence = self._oldest()
         except BaseException:
@@ -419,7 +438,22 @@ class PostgresJournal:
         else:
             self._writer.run(lambda database: self._insert(database, _APPEND, (self.term, *row), group))
         self.last_sequence = group.last
+        self._acknowledged = group.last, group.checksum
         self.oldest_sequence = self.oldest_sequence or group.first
+
+    def _connected_again(self, database: Connection) -> None:
+        self._check_kept(database)
+        database.execute(_MINE, (self.term,))
+
+    def _check_kept(self, database: Connection) -> None:
+        """Raises JournalLost if the database is a standby's that had not received all when it was promoted."""
+        last, checksum = self._acknowledged
+        if checksum is not None and _checksum(database, last) != checksum:
+            raise JournalLost(
+                f"{self.name} has lost event {last}, which it had acknowledged: the state is read again, and newer jobs"
+                " are forgotten",
+                hint="replicate synchronously (synchronous_standby_names)",
+            )
 
     def _insert(self, database: Connection, statement: str, row: tuple[object, ...], group: Group) -> None:
         if database.execute(statement, row, prepare=True).rowcount == 1:

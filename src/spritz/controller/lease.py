@@ -14,7 +14,7 @@ import threading
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from spritz.controller.journal import JournalError, JournalFailed
+from spritz.controller.journal import JournalError, JournalFailed, JournalLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,6 +53,9 @@ class LeaseKeeper:
                     self._lost(self._journal.fenced())
                     return
                 told_at = began
+            except JournalLost as error:
+                self._lost(error)
+                return
             except JournalError as error:
                 if monotonic() - told_at >= seconds:
                     self._lost(

@@ -147,7 +147,9 @@ class Standby:
         self._lease: Lease | None = None
         self._problem = ""
         self._recovered: Recovered | None = None
+        #: last event of the state, and the checksum of its group (None: an image, or nothing)
         self._at = 0
+        self._checksum: int | None = None
         self._wanted = asyncio.Event()
         self._stopping = asyncio.Event()
         #: set along with either of the two
@@ -258,6 +260,9 @@ class Standby:
         self._store.prepare()
         lease = self._store.lease()
         follower = _Follower(self._store, lease.last)
+        if self._recovered is not None and self._checksum != self._store.checksum(self._at):
+            # Its events were pruned; or the database is a standby's that had not received them when it was promoted.
+            self._recovered = None
         if self._recovered is not None and lease.last > self._at:
             try:
                 replay_after(follower, self._recovered.machine, self._at)
@@ -265,7 +270,8 @@ class Standby:
                 self._recovered = None  # later events were pruned meanwhile: restart from an image
         if self._recovered is None:
             self._recovered = recover(follower, self._configuration.settings)
-        self._at = lease.last
+        if self._at != lease.last or self._checksum is None:
+            self._at, self._checksum = lease.last, self._store.checksum(lease.last)
         return lease
 
     def _take(self, lease: Lease, forced: bool) -> tuple[PostgresJournal, Recovered]:

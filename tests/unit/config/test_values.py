@@ -105,6 +105,26 @@ def test_options_in_lists_are_found_in_any_case_and_the_last_counts(tmp_path: Pa
     assert settings.has_option("SchedulerParameters", "defer")
 
 
+@pytest.mark.parametrize(
+    ("url", "rest"),
+    [
+        ("postgresql://slurm@db1,db2/j", ("enable_configless",)),
+        (
+            "postgresql://slurm:pw@db1:5432,[fd00::1]:5433,10.0.0.3/j?target_session_attrs=read-write",
+            ("idle_on_node_suspend",),
+        ),
+        ("postgresql://db1,db2?dbname=j", ("enable_configless",)),
+        ("postgresql://db1", ("enable_configless", "max_powered_nodes=3")),
+    ],
+)
+def test_the_hosts_of_a_url_are_one_option(tmp_path: Path, url: str, rest: tuple[str, ...]) -> None:
+    parameters = ",".join((f"journal={url}", *rest))
+    assert loaded(tmp_path, f"SlurmctldParameters={parameters}\n").settings["SlurmctldParameters"] == (
+        f"journal={url}",
+        *rest,
+    )
+
+
 def test_a_loop_of_the_scheduler_may_be_off_and_a_priority_as_large_as_slurm_takes(tmp_path: Path) -> None:
     text = "SchedulerParameters=bf_interval=-1,sched_interval=-1,bf_min_prio_reserve=9223372036854775808\n"
     assert loaded(tmp_path, text).settings.option("SchedulerParameters", "bf_interval") == "-1"

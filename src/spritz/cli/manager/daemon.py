@@ -139,24 +139,33 @@ def shutdown(connection: Connection) -> int:
 
 
 def ping(context: Context) -> int:
-    """0 if slurmdbd answers, else 1. Raises RemoteHost if slurmdbd is configured on another machine."""
+    """0 if a slurmdbd answers, else 1: one of them serves, and the other does not listen.
+
+    Raises RemoteHost if slurmdbd is configured on another machine.
+    """
     config = locate_database()
     if config.kind != "slurmdbd":
         context.err("Slurm accounting storage is disabled\n")
         return 1
-    up = False
+    answered: Pong | None = None
     remote: RemoteHost | None = None
     for address in config.addresses:
         try:
             with connect_address(address, timeout=config.message_timeout_seconds, owners=config.owners()) as connection:
-                connection.call(Ping(), Pong)
-            up = True
+                answered = connection.call(Ping(), Pong)
             break
         except RemoteHost as error:
             remote = remote or error.naming(f"{config.path}: AccountingStorageHost={config.host}")
         except ClientError:
             continue
-    if remote is not None and not up:
+    if remote is not None and answered is None:
         raise remote
-    context.out(f"slurmdbd(primary) at {config.host} is {'UP' if up else 'DOWN'}\n")
-    return 0 if up else 1
+    hosts = [host for host in (config.host, config.backup_host) if host]
+    # A lone slurmdbd may be named by an alias of its machine, and so may the first of two.
+    serving = config.host
+    if answered is not None and config.backup_host.partition(".")[0] == answered.host.partition(".")[0]:
+        serving = config.backup_host
+    for role, host in zip(("primary", "backup"), hosts, strict=False):
+        up = answered is not None and host == serving
+        context.out(f"slurmdbd({role}) at {host} is {'UP' if up else 'DOWN'}\n")
+    return 0 if answered is not None else 1
