@@ -274,6 +274,50 @@ def test_a_database_that_lost_what_it_acknowledged_takes_no_more(postgresql: Ser
     reopened.close()
 
 
+#: Insertions fail as on a full disk until there were %d of them.
+FULL = """
+    CREATE SEQUENCE spritz_cluster.tries;
+    CREATE FUNCTION spritz_cluster.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF nextval('spritz_cluster.tries') <= %d THEN
+            RAISE 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';
+        END IF;
+        RETURN new;
+    END $$;
+    CREATE TRIGGER full_disk BEFORE INSERT ON spritz_cluster.groups
+        FOR EACH ROW EXECUTE FUNCTION spritz_cluster.refuse()
+"""
+
+
+def test_a_short_lack_of_space_is_waited_for(postgresql: Server) -> None:
+    import psycopg
+
+    url = postgresql.url()
+    journal = PostgresJournal(url, "cluster")
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as other:
+        other.execute(FULL % 2)
+    journal.append(group(1, 1), {})
+    assert [g.last for g in journal.groups(0)] == [1]
+    journal.close()
+
+
+def test_the_lease_of_a_full_database_is_not_taken(postgresql: Server) -> None:
+    import psycopg
+
+    url = postgresql.url()
+    PostgresJournal(url, "cluster").close()
+    store = Store(url, "cluster", patience_seconds=1.0)
+    before = store.lease()
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as other:
+        other.execute(FULL % 1)
+    with pytest.raises(JournalFailed, match="No space left on device"):
+        PostgresJournal(url, "cluster")
+    assert store.lease() == before
+    reopened = PostgresJournal(url, "cluster")
+    assert list(reopened.groups(0)) == [], "what tried it has left nothing"
+    reopened.close()
+    store.drop()
+
+
 def test_clearing_keeps_the_old_journal_and_the_term(postgresql: Server) -> None:
     url = postgresql.url()
     journal = PostgresJournal(url, "cluster")

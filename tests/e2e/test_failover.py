@@ -169,6 +169,30 @@ def _grown(found: dict[str, int], before: int) -> bool:
 
 
 @pytest.mark.slow
+def test_users_are_told_of_a_full_database_and_no_controller_leads(pair: Controllers) -> None:
+    """Else controllers would lead one after another, each until its first event."""
+    import psycopg
+
+    schema = f"spritz_{pair.name}"
+    full = f"""
+        CREATE FUNCTION {schema}.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            RAISE 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';
+        END $$;
+        CREATE TRIGGER full_disk BEFORE INSERT ON {schema}.groups FOR EACH ROW EXECUTE FUNCTION {schema}.refuse()
+    """
+    with psycopg.connect(pair.url.replace("+psycopg", ""), autocommit=True) as database:
+        database.execute(full)
+        refused = command(pair, "sbatch", "-H", "--wrap", "true")
+        assert refused.returncode == 1
+        assert "No space left on device" in refused.stderr
+        assert pair.leading() == ""
+        assert "DOWN" in command(pair, "scontrol", "ping").stdout
+        database.execute(f"DROP TRIGGER full_disk ON {schema}.groups")
+    until(lambda: pair.leading() != "", "a controller leads")
+    assert command(pair, "sbatch", "-H", "--wrap", "true").returncode == 0
+
+
+@pytest.mark.slow
 def test_a_database_that_lost_its_last_events_is_read_again(pair: Controllers) -> None:
     """By the leader and by the standby, which had followed further: as after an asynchronous failover of PostgreSQL."""
     import psycopg

@@ -60,6 +60,8 @@ GONE_SECONDS = 2.0
 _RETRY_SECONDS = 0.2
 #: Seconds for one attempt to connect.
 _CONNECT_SECONDS = 3
+#: Bytes that must be free in the database for a controller to lead.
+_PROBE_BYTES = 64 * 1024
 #: Bytes of one row of an image.
 _PART_BYTES = 16 * 1024 * 1024
 #: Groups fetched by one query.
@@ -231,11 +233,13 @@ class Store:
             sleep(_RETRY_SECONDS)
 
     def _may_help(self, error: Exception) -> bool:
-        """Whether a new connection may succeed: this one broke, or the server is starting, stopping or read-only."""
+        """Whether a later attempt may succeed: the connection broke, or the server is starting, stopping, read-only, or
+        short of space or connections.
+        """
         state = getattr(error, "sqlstate", None)
         database = self._database
         broken = database is None or database.closed or database.broken
-        return broken or state in ("25006",) or (state is not None and state.startswith("57P"))
+        return broken or (state is not None and (state == "25006" or state.startswith(("53", "57P"))))
 
     def drop(self) -> None:
         """Close the connection; the next operation opens another."""
@@ -339,6 +343,17 @@ class Store:
                 yield Image(sequence=sequence, payload=payload)
 
 
+def _check_space(database: Connection) -> None:
+    """Raises psycopg.Error if the server can store no more events. Else controllers would lead one after another, each
+    until its first event.
+    """
+    from psycopg import Rollback
+
+    with database.transaction() as attempt:
+        database.execute("INSERT INTO groups VALUES (-1, -1, 0, 0, %b)", (bytes(_PROBE_BYTES),))
+        raise Rollback(attempt)
+
+
 def _checksum(database: Connection, last: int) -> int | None:
     row = database.execute("SELECT checksum FROM groups WHERE last = %s", (last,), binary=True).fetchone()
     return None if row is None else int(row[0])
@@ -375,6 +390,9 @@ class PostgresJournal:
             self._writer.prepare()
             beat = None if forced or seen is None else seen.beat
             values = {"holder": holder, "address": address, "term": None if seen is None else seen.term, "beat": beat}
+            self._writer.patience_seconds = 0.0  # each attempt leaves a hole in the tables
+            self._writer.run(_check_space)
+            self._writer.patience_seconds = lease_seconds
             row = self._writer.run(lambda database: database.execute(_TAKE, values).fetchone())
             if row is None:
                 lease = self._writer.lease()

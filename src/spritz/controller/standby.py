@@ -53,6 +53,9 @@ ORDER_SECONDS = 1.0
 #: Seconds for which a standby retries a database that does not answer before it reports it.
 _PATIENCE_SECONDS = 2.0
 
+#: Seconds between attempts to lead with a database that cannot store events.
+_TAKE_AGAIN_SECONDS = 5.0
+
 #: Same as `tls.CONTROLLER`, whose module takes long to import.
 _CONTROLLER = "controller"
 
@@ -146,6 +149,8 @@ class Standby:
         self._watch = Watch(configuration.lease_seconds, self._index)
         self._lease: Lease | None = None
         self._problem = ""
+        #: after an attempt to lead failed, as with a database without space
+        self._take_again_at = 0.0
         self._recovered: Recovered | None = None
         #: last event of the state, and the checksum of its group (None: an image, or nothing)
         self._at = 0
@@ -230,30 +235,41 @@ class Standby:
 
     async def _look(self) -> tuple[PostgresJournal, Recovered] | None:
         """Follow the journal to its end; take the lease if allowed. Runs in a thread: replays and waits are long."""
+        taking = False
         try:
             lease = await self._worker.run(self._follow)
+            self._lease = lease
+            forced = self._wanted.is_set()
+            now = self._clock.monotonic()
+            if not forced and (now < self._take_again_at or not self._watch.may_take(lease, now)):
+                if lease.alive or not self._take_again_at:
+                    self._database_answers()
+                return None
+            taking = True
+            self._wanted.clear()
+            self._hurry.clear()
+            self._log.info("standby.taking_over", from_host=lease.holder or "none", term=lease.term, asked=forced)
+            led = await self._worker.run(self._take, lease, forced)
+            self._database_answers()
+        except JournalBusy:
+            return None  # another standby was faster, or the holder lives after all
         except JournalError as error:
             if isinstance(error, JournalCorrupt) or "later release" in error.message:
                 raise
             self._watch.unanswered()
+            if taking:
+                self._take_again_at = self._clock.monotonic() + _TAKE_AGAIN_SECONDS
             if self._problem != error.message:
                 self._problem = error.message
                 self._log.error("standby.database_away", error=error.message)
             return None
+        return led
+
+    def _database_answers(self) -> None:
         if self._problem:
             self._log.info("standby.database_back")
             self._problem = ""
-        self._lease = lease
-        forced = self._wanted.is_set()
-        if not forced and not self._watch.may_take(lease, self._clock.monotonic()):
-            return None
-        self._wanted.clear()
-        self._hurry.clear()
-        self._log.info("standby.taking_over", from_host=lease.holder or "none", term=lease.term, asked=forced)
-        try:
-            return await self._worker.run(self._take, lease, forced)
-        except JournalBusy:
-            return None  # another standby was faster, or the holder lives after all
+            self._take_again_at = 0.0
 
     def _follow(self) -> Lease:
         """Runs in the thread."""
