@@ -242,6 +242,14 @@ def _home_of(key: str) -> str:
     return " or ".join(_RECORDS[record] for record in homes[:2])
 
 
+def _misspelt_record(key: str) -> str | None:
+    """The record whose name is meant by an unknown key; None for other keys."""
+    name = key.lower()
+    if name in slurm_keys() or name in RENAMED or name in GONE or name in OLD_HOSTS or _home_of(name):
+        return None
+    return nearest(key, _RECORDS.values())
+
+
 def _value_hint(text: str, key: Key) -> str:
     if key.kind.name == "MiB":
         try:
@@ -283,6 +291,10 @@ class _Reader:
                     malformed(token, self.diagnostics)
                 elif token.key.lower() in _RECORDS:
                     self._record(_RECORDS[token.key.lower()], token, line_tokens)
+                elif record := _misspelt_record(token.key):
+                    hint = f"did you mean {record}?"
+                    self.diagnostics.error(token.place, f'Unknown key "{shown(token.key)}"', key=token.key, hint=hint)
+                    break  # the other keys belong to the record: faults in them would hide this one
                 else:
                     self._single(token)
         self._old_hosts()

@@ -21,6 +21,15 @@ def test_all_errors_come_at_once_each_with_its_place(tmp_path: Path) -> None:
     ]
 
 
+def test_a_misspelt_record_is_one_error(tmp_path: Path) -> None:
+    """Its other keys are not faults."""
+    text = "PartitoinName=debug Nodes=n1 MaxTime=10 State=UP\nNodName=n9 CPUs=2\n"
+    assert errors(tmp_path, text) == [
+        'slurm.conf:4: Unknown key "PartitoinName" (did you mean PartitionName?)',
+        'slurm.conf:5: Unknown key "NodName" (did you mean NodeName?)',
+    ]
+
+
 def test_weights_of_what_there_is_are_taken_and_others_named(tmp_path: Path) -> None:
     weights = "cpu=1,Mem=0.25G,license/lab=2,gres/gpu:a100=3,fs/lustre=1"
     good = f'GresTypes=gpu\nPriorityWeightTRES={weights}\nPartitionName=w Nodes=n1 TRESBillingWeights="{weights}"\n'
