@@ -87,6 +87,9 @@ def test_the_sites_authority_identifies_machines(site: Lan) -> None:
         line for line in (delta.own / "run/slurmd.log").read_text().splitlines() if "connection.failed" in line
     )
     assert "self-signed certificate" in refusal
+    refused = delta.run("sackd", SLURM_CONF=conf)
+    assert refused.returncode == 1
+    assert "the subject is /O=certified/OU=node/CN=delta" in refused.stderr
     assert "unk" in alpha.out("sinfo", "-h", "-n", "delta", "-o", "%t", SLURM_CONF=conf)
     refused = alpha.run("spritz", "token", "create", SLURM_CONF=conf)
     assert refused.returncode == 1

@@ -86,14 +86,16 @@ def host_name() -> str:
 class SiteCertificates:
     """Certificates of the site's own authority, in files next to slurm.conf (TLSType=tls/s2n, TLSParameters).
 
+    Where the controller sends slurm.conf, they are next to the cluster's key.
+
     Their subjects identify the peer, as in our own: O is the cluster, OU the role, CN the host without its domain.
     Files are read whenever a certificate is needed, so renewed ones are used by new connections, and within an hour.
 
     Source: slurm.conf(5) TLSParameters.
     """
 
-    def __init__(self, directory: str, given: Mapping[str, str]) -> None:
-        self._directory = directory
+    def __init__(self, directories: tuple[str, ...], given: Mapping[str, str]) -> None:
+        self._directories = directories
         self._given = given
 
     @property
@@ -107,16 +109,19 @@ class SiteCertificates:
         keys = Keys(self._read(certificate), self._read(key, private=True), self.authorities)
         if why := _cryptography().misfit(keys, machine, now):
             raise ClientError(
-                f"TLSParameters: {certificate}={self._path(certificate)}: {why}",
+                f"TLSParameters: {certificate}={self.path(certificate)}: {why}",
                 code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
             )
         return keys
 
-    def _path(self, key: str) -> str:
-        return os.path.join(self._directory, self._given.get(key) or f"{key.removesuffix('_file')}.pem")
+    def path(self, key: str) -> str:
+        """Of the file that an option names."""
+        name = self._given.get(key) or f"{key.removesuffix('_file')}.pem"
+        paths = [os.path.join(directory, name) for directory in self._directories]
+        return next(filter(os.path.exists, paths), paths[-1])
 
     def _read(self, key: str, *, private: bool = False) -> str:
-        path = self._path(key)
+        path = self.path(key)
         try:
             if private:
                 return _private(path).decode()
@@ -238,22 +243,26 @@ def find_membership(slurm_conf: str) -> Membership | None:
             ) from error
         try:
             membership = read(path, data)
-            membership.site = _site_certificates(slurm_conf)
+            membership.site = _site_certificates(slurm_conf, os.path.realpath(path))
             return membership
         except (msgspec.MsgspecError, ValueError) as error:
             raise ClientError(f"{path}: {error}", code="SLURM_PROTOCOL_AUTHENTICATION_ERROR") from error
     return None
 
 
-def _site_certificates(path: str) -> SiteCertificates | None:
-    """Those of slurm.conf or slurmdbd.conf; None if the cluster issues its own."""
-    if not os.path.exists(path):
-        return None
-    values = read_keys(frozenset(("tlstype", "tlsparameters")), path)
-    if values.get("tlstype", "").lower().removeprefix("tls/") != "s2n":
-        return None
+def _site_certificates(path: str, key_path: str) -> SiteCertificates | None:
+    """Those of slurm.conf or slurmdbd.conf; None if the cluster issues its own.
+
+    Where the controller sends slurm.conf, the file is not there yet, or may be older than its TLSType: whether the
+    authority's certificate is here decides.
+    """
+    directories = tuple(dict.fromkeys((os.path.dirname(os.path.abspath(path)), os.path.dirname(key_path))))
+    values = read_keys(frozenset(("tlstype", "tlsparameters")), path) if os.path.exists(path) else {}
     words = (word.strip().partition("=") for word in values.get("tlsparameters", "").split(","))
-    return SiteCertificates(os.path.dirname(os.path.abspath(path)), {name.lower(): value for name, _, value in words})
+    site = SiteCertificates(directories, {name.lower(): value for name, _, value in words})
+    if len(directories) == 1:
+        return site if values.get("tlstype", "").lower().removeprefix("tls/") == "s2n" else None
+    return site if os.path.exists(site.path("ca_cert_file")) else None
 
 
 def write_joined(directory: str, joined: Joined) -> None:

@@ -131,6 +131,8 @@ def misfit(keys: Keys, machine: Machine, now: float) -> str:
         return "the key is another certificate's"
     if now > certificate.not_valid_after_utc.timestamp():
         return f"the certificate ended at {certificate.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}"
+    if now < certificate.not_valid_before_utc.timestamp():
+        return f"the certificate begins at {certificate.not_valid_before_utc:%Y-%m-%dT%H:%M:%SZ}"
     if (
         machine.cluster not in ("", subject.cluster)
         or machine.role != subject.role

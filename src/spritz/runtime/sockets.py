@@ -229,7 +229,9 @@ class _Secured:
             finally:
                 give_back()
         except OSError as error:  # ssl.SSLError and TimeoutError are OSErrors
-            why = getattr(error, "reason", None) or error.strerror or str(error) or "the peer closed the connection"
+            wrong = getattr(error, "verify_message", "")  # what is wrong with the peer's certificate
+            why = wrong or getattr(error, "reason", None) or error.strerror or str(error)
+            why = why or "the peer closed the connection"
             self._on_refused(peer, f"TLS: {why}")
             connection.close()
         except asyncio.CancelledError:  # the listener was closed

@@ -57,6 +57,7 @@ def _run(options: Options, path: str, membership: Membership, fetched: bool, sta
     member = member_of(membership, controller.cluster_name, role, controller.hosts, controller.port, SystemClock())
     if member is None or member.has_controller:
         raise SpritzError(f"the controller is on this machine ({path}): commands reach it without sackd")
+    membership.keys(member.cluster, role, SystemClock().now())  # refuses certificates that controllers would refuse
     keys = read_keys(frozenset(("authtype", "authinfo")), path)
     member.munge = munged_of(keys.get("authtype", ""), keys.get("authinfo", ""))
     pid_file = options.pid_file or (

@@ -31,6 +31,7 @@ def test_the_subject_names_the_machine(shown: Machine, is_wanted: Machine, why: 
 def test_old_and_mixed_up_files_are_told() -> None:
     keys = own_keys([SITE], N1, NOW)
     assert misfit(keys, N1, NOW + CERTIFICATE_DAYS * 86400 + 1).startswith("the certificate ended at 2027-")
+    assert misfit(keys, N1, NOW - 40 * 86400).startswith("the certificate begins at 20")
     assert misfit(structs.replace(keys, key=own_keys([SITE], N1, NOW).key), N1, NOW) == (
         "the key is another certificate's"
     )
