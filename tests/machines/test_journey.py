@@ -128,6 +128,25 @@ def test_a_node_returns_after_a_reboot(alpha: Machine, beta: Machine) -> None:
 
 
 @pytest.mark.slow
+def test_a_node_keeps_the_keys_that_it_joined_with(lan: Lan, alpha: Machine) -> None:
+    """GPUs that no one detects, above all. The controller's machine needs none for that."""
+    nu = lan.machine("nu")
+    words = alpha.out("spritz", "token", "create", "--uses", "1").split()
+    nu.out(*words, "--conf", "Gres=gpu:a100:2 Features=x")
+    shown = ("sinfo", "-hN", "-n", "nu", "-o", "%G %f")
+    assert alpha.out(*shown) == "gpu:a100:2 x\n"
+    nu.crash()
+    nu.out("spritz", "join")
+    assert alpha.out(*shown) == "gpu:a100:2 x\n"
+    refused = nu.run("spritz", "join", "--conf", "Gres=gpu:a100:2 Features=y")
+    assert "the node's daemon runs already" in refused.stderr
+    nu.out("spritz", "down")
+    nu.out("spritz", "join", "--conf", "Gres=gpu:a100:2 Features=y")
+    assert alpha.out(*shown) == "gpu:a100:2 y\n"
+    nu.out("spritz", "down")
+
+
+@pytest.mark.slow
 def test_a_node_that_slurm_conf_has_no_more_returns_with_what_it_has(lan: Lan, alpha: Machine) -> None:
     lambda_ = joined(alpha, lan.machine("lambda"))
     (conf,) = alpha.own.rglob("slurm.conf")

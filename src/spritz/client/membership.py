@@ -61,6 +61,8 @@ class Joined(Struct, frozen=True, kw_only=True):
     controllers: tuple[str, ...]
     #: keys of slurm.conf specific to this machine: directories, log and pid files
     own: dict[str, str] = {}
+    #: keys of the node that slurm.conf of the controller does not have (`spritz join --conf`)
+    node_keys: str = ""
 
 
 class _Key(Struct, frozen=True):

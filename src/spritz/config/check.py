@@ -276,7 +276,7 @@ def _known_gres(name: str, types: tuple[str, ...], place: Location, where: str, 
     if name in types:
         return
     close = nearest(name, types)
-    hint = f"did you mean {close}?" if close else f"write GresTypes={','.join((*types, name))}"
+    hint = f"did you mean {close}?" if close else f"write GresTypes={','.join((*types, name))} into slurm.conf"
     diagnostics.error(place, f'{where}: Gres "{shown(name)}" is not in GresTypes', key="Gres", hint=hint)
 
 

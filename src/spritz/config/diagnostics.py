@@ -36,7 +36,7 @@ class Diagnostic(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def text(self) -> str:
         """`slurm.conf:12: Unknown key "SlurmctldProt" (did you mean SlurmctldPort?)`."""
-        place = f"{self.file}:{self.line}: " if self.line else f"{self.file}: " if self.file else ""
+        place = "" if not self.file else f"{self.file}:{self.line}: " if self.line else f"{self.file}: "
         hint = f" ({self.hint})" if self.hint else ""
         return f"{place}{self.message}{hint}"
 

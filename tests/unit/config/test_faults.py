@@ -84,7 +84,7 @@ def test_weights_of_what_there_is_are_taken_and_others_named(tmp_path: Path) -> 
         ("NodeName=x RealMemory=64G", "(write 65536 for 64G)"),
         ("NodeName=x CPUs=0", "CPUs=0: expected a whole number from 1 to 65533"),
         ("NodeName=x State=BUSY", "State=BUSY: expected one of UNKNOWN"),
-        ("NodeName=x Gres=gpu:4", 'Gres "gpu" is not in GresTypes (write GresTypes=gpu)'),
+        ("NodeName=x Gres=gpu:4", 'Gres "gpu" is not in GresTypes (write GresTypes=gpu into slurm.conf)'),
         (
             "GresTypes=gpu\nPartitionName=w Nodes=n1 TRESBillingWeights=CPU=1,GRES/gpux:a=2",
             "TRES weight 'GRES/gpux:a' is not a configured TRES type (did you mean gres/gpu?)",

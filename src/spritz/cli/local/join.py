@@ -92,7 +92,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--dir", metavar="DIR", help="directory of this machine's files (root: /var/lib/spritz/default)"
     )
     parser.add_argument(
-        "--conf", metavar="KEYS", default="", help="keys of a new node, such as 'Features=a RealMemory=9000'"
+        "--conf", metavar="KEYS", help="keys of a new node, such as 'Features=a RealMemory=9000'; kept for later starts"
     )
     parser.add_argument("--token-file", metavar="FILE", help="a file with the token")
     parser.add_argument("--host", metavar="NAME", default="", help="name to join under (default: the host name)")
@@ -122,7 +122,9 @@ def run(arguments: Namespace, context: Context) -> int:
             hint="spritz join HOST:PORT --token T, as `spritz up --listen` prints",
         )
     joined = membership.joined
-    command = _command(paths, membership, arguments.conf)
+    if arguments.conf is not None:
+        joined = _kept(arguments, paths, membership, joined)
+    command = _command(paths, joined)
     if arguments.systemd:
         _install_unit(paths, arguments.unit_directory, joined, command, is_default=arguments.dir is None)
     elif daemons.member(paths, joined.role) is not None:
@@ -141,6 +143,21 @@ def run(arguments: Namespace, context: Context) -> int:
         context.out(f"Joined cluster {joined.cluster} as {joined.role} {joined.host}: {paths.root}\n")
         context.out(_way_of_commands(paths))
     return 0
+
+
+def _kept(arguments: Namespace, paths: ClusterPaths, membership: Membership, joined: Joined) -> Joined:
+    """The membership with the keys of --conf, for later starts too. Raises SpritzError where they would do nothing."""
+    if joined.role != "node":
+        raise SpritzError("--conf is for nodes; this machine has joined as a login host")
+    if names := _own_names(paths, joined.host):
+        raise SpritzError(
+            f"--conf: slurm.conf has node {min(names)}", hint="change its NodeName line, then `scontrol reconfigure`"
+        )
+    if joined.node_keys != arguments.conf and not arguments.systemd and daemons.member(paths, joined.role) is not None:
+        raise SpritzError("--conf: the node's daemon runs already", hint="`spritz down`, then `spritz join --conf …`")
+    joined = structs.replace(joined, node_keys=arguments.conf)
+    membership.replace(joined)
+    return joined
 
 
 def _publish(arguments: Namespace, paths: ClusterPaths) -> None:
@@ -191,7 +208,9 @@ def _become(arguments: Namespace, paths: ClusterPaths, context: Context) -> NoRe
     if joined is None:
         raise SpritzError(f"{paths.root} has the cluster's own key", hint="start slurmd or sackd there instead")
     _publish(arguments, paths)
-    words = [*_command(paths, membership, arguments.conf), "-D"]
+    if arguments.conf is not None:
+        joined = _kept(arguments, paths, membership, joined)
+    words = [*_command(paths, joined), "-D"]
     if joined.role == "node":
         words += ["-N", joined.host]
     environ = {name: value for name, value in context.environ.items() if not name.startswith(("SLURM_", "SLURMD_"))}
@@ -243,10 +262,8 @@ def _fetch(paths: ClusterPaths, address: str) -> None:
         raise SpritzError("joined, but the configuration could not be fetched", hint="try again: spritz join")
 
 
-def _command(paths: ClusterPaths, membership: Membership, conf: str) -> list[str]:
+def _command(paths: ClusterPaths, joined: Joined) -> list[str]:
     """The command line of this machine's daemon."""
-    joined = membership.joined
-    assert joined is not None, "checked by the caller"
     if joined.role != "node":
         return installed.python(
             daemons.LOGIN, "-f", paths.slurm_conf, "-L", paths.login_log, "--pid-file", paths.login_pid
@@ -254,7 +271,7 @@ def _command(paths: ClusterPaths, membership: Membership, conf: str) -> list[str
 
     words = ["-f", paths.slurm_conf]
     if not _own_names(paths, joined.host):
-        words += ["-Z", *(("--conf", conf) if conf else ())]
+        words += ["-Z", *(("--conf", joined.node_keys) if joined.node_keys else ())]
     return installed.python(daemons.NODE, *words)
 
 

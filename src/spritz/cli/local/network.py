@@ -26,6 +26,7 @@ _KEY_BYTES = 64
 #: Keys added to slurm.conf unless it has them.
 _NEEDED = {
     "AuthType": "auth/slurm",
+    "GresTypes": "gpu",
     "MaxNodeCount": "10000",
     "SlurmctldParameters": "enable_configless",
 }
