@@ -50,6 +50,7 @@ from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
 from spritz.model.events import reservation as reservation_events
 from spritz.model.plan import Plan
+from spritz.scheduling.explain.nodes import lacking
 from spritz.scheduling.forecast import full_cycle
 from spritz.scheduling.plan import cycle, feasible
 from spritz.scheduling.view.parameters import parameters_of
@@ -168,7 +169,7 @@ class SchedulerDriver:
         context.writer.listeners.add("scheduler", self._listen, Loss.REBUILD, self._distrust)
         context.writer.hooks.append(self._at_end_of_turn)
         context.counters.append(lambda: dict(self.counts))
-        checks = feasible.Checks(self._projection)
+        checks = feasible.Checks(self._projection, lacking)
         context.check_request = lambda spec: checks.check(spec, context.clock.now())
         context.check_whole = lambda specs: feasible.check_whole(specs, self._projection.snapshot(context.clock.now()))
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from spritz.model.job import Dependency, EndSignal, JobSpec, ResourceLimit
 from spritz.model.states import NodeFlag, NodeState
+from spritz.scheduling.explain.nodes import lacking
 from spritz.scheduling.placement import place as place_module
 from spritz.scheduling.placement.select import Candidate, Portion, select
 from spritz.scheduling.plan import feasible
@@ -85,18 +86,48 @@ def test_what_is_left_out_of_the_question_has_no_part_in_the_answer() -> None:
 
 def test_a_request_is_looked_at_once_whatever_its_name() -> None:
     site = two_nodes()
-    checks = Checks(site.projection)
+    checks = Checks(site.projection, lacking)
     assert checks.check(spec(8, name="a"), site.now) is None
     assert len(checks) == 1
     assert checks.check(spec(8, name="b", work_dir="/tmp"), site.now) is None
     assert len(checks) == 1
     assert checks.check(spec(9), site.now) is not None
-    assert checks.check(spec(9), site.now) == check_request(spec(9), site.projection.snapshot(site.now))
+    refusal = checks.check(spec(9), site.now)
+    assert refusal is not None
+    assert refusal[0] == "ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE"
+    assert checks.check(spec(9), site.now) is refusal
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (spec(1, nodes=1, gpus=3), "n[1-2]: too little of GPUs (3 needed, at most 2 there)"),
+        (spec(features="x"), "n[1-2]: without the features x"),
+        (spec(nodes=3), "2 nodes of partition p could hold a part of it, 3 needed"),
+        (spec(9), "2 nodes of partition p could hold 8 of 9 tasks"),
+        (spec(gpus=5), "2 nodes of partition p could hold 4 of 5 GPUs"),
+        (
+            spec(8, nodes=2, nodes_max=2, tasks_per_node=4, cpus_per_task=2),
+            "n[1-2]: too little of CPUs (8 needed, at most 4 there)",
+        ),
+        (spec(1, exclude=("n1", "n2")), "n[1-2]: excluded by the job (--exclude)"),
+        (
+            spec(2, nodes=2, exclude=("n1",)),
+            "1 node of partition p could hold a part of it, 2 needed; n1: excluded by the job (--exclude)",
+        ),
+    ],
+)
+def test_a_refusal_says_what_the_nodes_lack(request_: JobSpec, words: str) -> None:
+    site = two_nodes()
+    assert Checks(site.projection, lacking).check(request_, site.now) == (
+        "ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE",
+        words,
+    )
 
 
 def test_an_answer_is_forgotten_when_nodes_change() -> None:
     site = two_nodes()
-    checks = Checks(site.projection)
+    checks = Checks(site.projection, lacking)
     assert checks.check(spec(features="x"), site.now) is not None
     known = site.projection.nodes["n1"]
     site.projection.update_node(replace(known, config=replace(known.config, features=("x",))))

@@ -240,10 +240,10 @@ class Submissions:
             return None
         if refusal is None:
             return None
-        tried = context.machine.check(structs.replace(command, test_only=True), context.clock.now(), caller)
-        if tried.rejection is not None:
-            return None  # the core's message is better
+        tried = context.machine.check(structs.replace(command, test_only=True), context.clock.now(), caller).rejection
         code, words = refusal
+        if tried is not None and (tried.code != code or tried.details or tried.hint):
+            return None  # the core's message is better
         return Rejection(code=code, hint=words)
 
     def _cannot_run_as(self, uid: int) -> Rejection | None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from spritz.scheduling.explain.context import Planned, PlanView
     from spritz.scheduling.view.nodes import Holder, NodeRow
     from spritz.scheduling.view.request import Request
+    from spritz.scheduling.view.snapshot import Snapshot
 
 #: the order in which tests are made and shown
 TESTS = (
@@ -44,6 +45,10 @@ TESTS = (
     "kept",
     "able",
 )
+
+
+#: Reasons for a refusal that are printed.
+_REASONS_MAX = 3
 
 
 class Shortage(Struct, frozen=True, gc=False):
@@ -195,24 +200,8 @@ def _test(
 ) -> FailedTest:
     # In the order in which placement excludes nodes: the first test that fails is the reason. What no end of a job can
     # change comes first, so a node that is too small is never reported as busy or down.
-    if row.name in request.exclude:
-        return FailedTest("excluded", "excluded by the job (--exclude)")
-    if not serves:
-        if row.external and not request.external:
-            return FailedTest("external", "another system runs it: for external jobs alone")
-        apart = _not_reserved(view, row, request)
-        if apart:
-            return FailedTest("reservation", apart)
-        if request.boots_later and to_activate(request.boots, row.features, row.changeable):
-            return FailedTest("features", f"not rebooted for {request.features} yet (--delay-boot)")
-        if request.extra and not is_met(request.extra, row.extra):
-            return FailedTest("features", f"its extra data is not as asked for: {request.extra}")
-        return FailedTest("features", f"without the features {request.features}")
-    bare = _emptied(row)
-    if not able(bare, request, least):
-        short = shortages(bare, request, least)
-        text = f"too little of {listed([resource(item.what) for item in short])}" if short else _build(bare, request)
-        return FailedTest("too_small", text, short)
+    if (finding := _unsuitable(view.snapshot, row, request, least, serves)) is not None:
+        return finding
     if not row.up:
         return FailedTest("state", state_text(view, row))
     if named and row.name not in named:
@@ -240,6 +229,72 @@ def _test(
     return FailedTest("able", f"can take {'it' if able(row, request, whole_portion(request)) else 'a part of it'} now")
 
 
+def _unsuitable(
+    snapshot: Snapshot, row: NodeRow, request: Request, least: tuple[int, int], serves: bool
+) -> FailedTest | None:
+    """Why the node could not carry the least part of the job even if it were up and empty; None if it could."""
+    if row.name in request.exclude:
+        return FailedTest("excluded", "excluded by the job (--exclude)")
+    if not serves:
+        if row.external and not request.external:
+            return FailedTest("external", "another system runs it: for external jobs alone")
+        apart = _not_reserved(snapshot, row, request)
+        if apart:
+            return FailedTest("reservation", apart)
+        if request.boots_later and to_activate(request.boots, row.features, row.changeable):
+            return FailedTest("features", f"not rebooted for {request.features} yet (--delay-boot)")
+        if request.extra and not is_met(request.extra, row.extra):
+            return FailedTest("features", f"its extra data is not as asked for: {request.extra}")
+        return FailedTest("features", f"without the features {request.features}")
+    bare = _emptied(row)
+    if able(bare, request, least):
+        return None
+    short = shortages(bare, request, least)
+    text = f"too little of {listed([resource(item.what) for item in short])}" if short else _build(bare, request)
+    return FailedTest("too_small", text, short)
+
+
+def lacking(snapshot: Snapshot, request: Request) -> str:
+    """For a request that no nodes could ever hold: what keeps the nodes of its partition from it, the most common
+    reasons first.
+    """
+    target = target_of(request)
+    least = least_portion(request)
+    if target.tasks is not None and request.tasks_per_node:
+        # The other nodes cannot carry more than so many of the tasks.
+        least = max(least[0], target.tasks - (target.nodes_max - 1) * request.tasks_per_node), least[1]
+    serving = frozenset(snapshot.eligibility.nodes(request).tolist())
+    named = named_alone(request)
+    rows = snapshot.ideal_table().rows
+    groups: dict[tuple[str, tuple[str, ...]], list[tuple[str, FailedTest]]] = {}
+    held: list[tuple[int, int]] = []
+    for index in snapshot.eligibility.partition_nodes.get(request.partition, ()):
+        row = rows[index]
+        if named and row.name not in named:
+            continue
+        finding = _unsuitable(snapshot, row, request, least, index in serving)
+        if finding is None:
+            held.append(capacity(_emptied(row), request))
+        else:
+            key = finding.text, tuple(short.what for short in finding.short)
+            groups.setdefault(key, []).append((row.name, finding))
+    tests = sorted(map(_node_test, groups.values()), key=lambda test: -test.count)
+    reasons = [f"{test.nodes}: {test.text}" for test in tests[:_REASONS_MAX]]
+    if held:
+        nodes = "1 node" if len(held) == 1 else f"{len(held)} nodes"
+        sums = [sum(sorted(sizes)[-target.nodes_max :]) for sizes in zip(*held, strict=True)]
+        if len(held) < target.nodes_min:
+            wanted = f"could hold a part of it, {target.nodes_min} needed"
+        elif sums[0] < (target.tasks or 0):
+            wanted = f"could hold {sums[0]} of {target.tasks} tasks"
+        elif sums[1] < target.gpus:
+            wanted = f"could hold {sums[1]} of {target.gpus} GPUs"
+        else:
+            wanted = "could hold a part of it, but not together as asked for"
+        reasons.insert(0, f"{nodes} of partition {request.partition} {wanted}")
+    return "; ".join(reasons)
+
+
 def _build(row: NodeRow, request: Request) -> str:
     """What in the node's hardware does not suit the job, other than an amount."""
     if row.hardware.tmp_mib < request.tmp_mib:
@@ -249,9 +304,9 @@ def _build(row: NodeRow, request: Request) -> str:
     return "its CPUs, memory and devices do not go together as asked for"
 
 
-def _not_reserved(view: PlanView, row: NodeRow, request: Request) -> str:
+def _not_reserved(snapshot: Snapshot, row: NodeRow, request: Request) -> str:
     """Why reservations rule the node out: it is not in the job's reservation, or a floating one always comes first."""
-    reserved = view.snapshot.reserved
+    reserved = snapshot.reserved
     reservation = reserved.by_name.get(request.reservation)
     if reservation is not None and not reservation.flexible and row.name not in reservation.nodes:
         return f"not in reservation {reservation.name}"

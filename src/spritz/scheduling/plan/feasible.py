@@ -19,12 +19,15 @@ from spritz.scheduling.view.parameters import parameters_of
 from spritz.scheduling.view.resolve import boots_of, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from spritz.scheduling.view.findings import Memory
     from spritz.scheduling.view.projection import Projection
     from spritz.scheduling.view.request import Request
     from spritz.scheduling.view.snapshot import Snapshot
+
+    #: says what keeps the nodes from a request that they could never hold
+    Why = Callable[[Snapshot, Request], str]
 
 #: JobSpec fields that have no part in where a job could run, with their default values.
 UNSEEN: dict[str, object] = {
@@ -46,8 +49,9 @@ Refusal = tuple[str, str]
 class Checks:
     """`check_request` with memory: jobs that differ only in fields that placement ignores are checked once."""
 
-    def __init__(self, projection: Projection) -> None:
+    def __init__(self, projection: Projection, why: Why) -> None:
         self._projection = projection
+        self._why = why
         #: The projection's memory when the answers were found. The projection replaces the object when they may be
         #: wrong.
         self._memory: Memory | None = None
@@ -71,7 +75,7 @@ class Checks:
         for answers in (self._answers, self._feasible):
             if len(answers) >= ANSWERS_MAX:
                 answers.clear()
-        self._answers[key] = answer = check_request(spec, snapshot, self._feasible)
+        self._answers[key] = answer = check_request(spec, snapshot, self._feasible, self._why)
         return _unless_held(spec, answer)
 
 
@@ -80,7 +84,9 @@ def _unless_held(spec: JobSpec, answer: Refusal | None) -> Refusal | None:
     return None if spec.hold and answer is not None and answer[0] == _UNAVAILABLE else answer
 
 
-def check_request(spec: JobSpec, snapshot: Snapshot, fits: dict[Request, bool] | None = None) -> Refusal | None:
+def check_request(
+    spec: JobSpec, snapshot: Snapshot, fits: dict[Request, bool] | None = None, why: Why | None = None
+) -> Refusal | None:
     """None if the job could run in one of its partitions with the cluster empty and every node up; else why not.
 
     `fits`: requests tried on this cluster before, and whether they fitted. The function adds those it tries.
@@ -91,6 +97,8 @@ def check_request(spec: JobSpec, snapshot: Snapshot, fits: dict[Request, bool] |
         reason = _refusal(request, snapshot, fits)
         if reason is None:
             return None
+        if why is not None and refusal is None and not reason[1]:
+            reason = reason[0], why(snapshot, request)
         refusal = refusal or reason
     return refusal or ("ESLURM_INVALID_PARTITION_NAME", "")
 
