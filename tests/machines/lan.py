@@ -25,6 +25,7 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -235,6 +236,46 @@ class Machine(Namespace):
             child.kill()  # it may have been about to enter, and was not found inside
             child.wait()
         self._children.clear()
+
+
+class Talk:
+    """A command that runs on a machine, with its input in the test's hands; it ends with the machine."""
+
+    def __init__(self, machine: Machine, conf: str, name: str, command: tuple[str, ...]) -> None:
+        self._output = machine.own / f"{name}.said"
+        with self._output.open("wb") as output:
+            self.child = subprocess.Popen(
+                machine.command(*command),
+                env=machine.environment(SLURM_CONF=conf),
+                cwd="/tmp",
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+            )
+
+    def said(self) -> str:
+        """Its output so far."""
+        return self._output.read_text()
+
+    def write(self, text: str) -> None:
+        """To its input."""
+        assert self.child.stdin is not None
+        self.child.stdin.write(text.encode())
+        self.child.stdin.flush()
+
+    def status(self, seconds: float) -> int:
+        """End its input, and wait for its exit status."""
+        assert self.child.stdin is not None
+        self.child.stdin.close()
+        return self.child.wait(seconds)
+
+    def close(self) -> None:
+        """End it, if it has not ended."""
+        self.child.kill()
+        self.child.wait()
+        assert self.child.stdin is not None
+        with suppress(BrokenPipeError):
+            self.child.stdin.close()
 
 
 class Lan:

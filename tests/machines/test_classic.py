@@ -12,107 +12,77 @@ from pathlib import Path
 
 import pytest
 
+from tests.machines.classic import PORT, Classic
 from tests.machines.lan import Lan, eventually
 
 pytestmark = [pytest.mark.root, pytest.mark.xdist_group("machines")]
 
-PORT = 26817
-
-CONF = """\
-ClusterName=classic
-SlurmctldHost=alpha
-SlurmctldPort={port}
-SlurmdPort=26818
-SlurmUser=root
-SlurmctldParameters=enable_configless
-AuthType=auth/slurm
-StateSaveLocation={root}/alpha/ctl
-SlurmdSpoolDir={root}/%h/spool
-SlurmctldPidFile={root}/alpha/ctld.pid
-SlurmdPidFile={root}/%h/slurmd.pid
-SlurmctldLogFile={root}/alpha/ctld.log
-SlurmdLogFile={root}/%h/slurmd.log
-ProctrackType=proctrack/linuxproc
-ReturnToService=2
-NodeName=beta CPUs=1
-NodeName=gamma CPUs=1
-NodeName=delta CPUs=1 RealMemory=900000000
-PartitionName=main Nodes=ALL Default=YES
-"""
-
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[Lan]:
+def site() -> Iterator[Classic]:
     """alpha with slurmctld; every machine has /etc/slurm's files at the same path."""
     with Lan() as lan:
-        etc = lan.root / "etc"
-        etc.mkdir()
-        (etc / "slurm.conf").write_text(CONF.format(root=lan.root, port=PORT))
-        key = etc / "slurm.key"
-        key.write_bytes(os.urandom(64))
-        key.chmod(0o600)
-        alpha = lan.machine("alpha")
-        for name in ("beta", "gamma", "delta", "eve"):
+        made = Classic(
+            lan,
+            "SlurmctldParameters=enable_configless",
+            "NodeName=beta,gamma CPUs=1",
+            "NodeName=delta CPUs=1 RealMemory=900000000",
+        )
+        made.start("beta", "slurmd")
+        for name in ("gamma", "delta", "eve"):
             lan.machine(name)
-        alpha.out("slurmctld", SLURM_CONF=str(etc / "slurm.conf"))
-        lan.machines["beta"].out("slurmd", SLURM_CONF=str(etc / "slurm.conf"))
-        yield lan
+        yield made
 
 
-def conf(site: Lan) -> str:
-    return str(site.root / "etc/slurm.conf")
+def test_the_same_files_on_every_machine(site: Classic) -> None:
+    beta = site["beta"]
+    assert site.run("srun", "-w", "beta", "hostname") == "beta\n"
+    assert beta.run("srun", "-w", "beta", "cat", stdin="x", SLURM_CONF=str(site.conf)).stdout == "x"
 
 
-def test_the_same_files_on_every_machine(site: Lan) -> None:
-    alpha, beta = site.machines["alpha"], site.machines["beta"]
-    assert alpha.out("srun", "-w", "beta", "hostname", SLURM_CONF=conf(site)) == "beta\n"
-    assert beta.run("srun", "-w", "beta", "cat", stdin="x", SLURM_CONF=conf(site)).stdout == "x"
-
-
-def test_a_node_and_a_login_host_without_files(site: Lan) -> None:
+def test_a_node_and_a_login_host_without_files(site: Classic) -> None:
     """`--conf-server`: the key alone is there."""
-    gamma, eve = site.machines["gamma"], site.machines["eve"]
+    gamma, eve = site["gamma"], site["eve"]
     for machine in (gamma, eve):
         directory = machine.own / "lib/conf"
         directory.mkdir(parents=True)
-        shutil.copy2(site.root / "etc/slurm.key", directory / "slurm.key")
+        shutil.copy2(site.conf.with_name("slurm.key"), directory / "slurm.key")
     gamma.out("slurmd", "--conf-server", f"alpha:{PORT}")
     eve.out("sackd", "--conf-server", f"alpha:{PORT}")
     assert eve.out("srun", "-w", "gamma", "hostname") == "gamma\n"
     fetched = gamma.own / "lib/conf/slurm.conf"
-    assert fetched.read_text() == Path(conf(site)).read_text()
+    assert fetched.read_text() == site.conf.read_text()
     # Started again without the option, it still follows the controller's files, and not those in /run/slurm/conf.
     pid = int((gamma.own / "slurmd.pid").read_text())
     os.kill(pid, signal.SIGTERM)
     eventually(lambda: not Path(f"/proc/{pid}").exists(), "it has ended")
     assert "using the configuration fetched before" in gamma.run("slurmd").stderr
-    text = Path(conf(site)).read_text()
+    text = site.conf.read_text()
     for changed in (text + "# changed\n", text):
-        Path(conf(site)).write_text(changed)
-        site.machines["alpha"].out("scontrol", "reconfigure", SLURM_CONF=conf(site))
+        site.conf.write_text(changed)
+        site.run("scontrol", "reconfigure")
         eventually(lambda: fetched.read_text() == changed, "it has the change")  # noqa: B023
 
 
-def test_hardware_that_does_not_match_is_told(site: Lan) -> None:
-    alpha, delta = site.machines["alpha"], site.machines["delta"]
-    delta.out("slurmd", SLURM_CONF=conf(site))
+def test_hardware_that_does_not_match_is_told(site: Classic) -> None:
+    site.start("delta", "slurmd")
 
     def shown() -> str:
-        return alpha.out("scontrol", "show", "node", "delta", SLURM_CONF=conf(site))
+        return site.run("scontrol", "show", "node", "delta")
 
     eventually(lambda: "Low RealMemory" in shown(), "the reason is told")
     assert "INVAL" in shown() or "DRAIN" in shown()
     # As soon as the file is right, and as soon as it is wrong again, without a restart.
-    path = Path(conf(site))
+    path = site.conf
     wrong = path.read_text()
     for text, is_told in ((wrong.replace("RealMemory=900000000", "RealMemory=100"), False), (wrong, True)):
         path.write_text(text)
-        alpha.out("scontrol", "reconfigure", SLURM_CONF=conf(site))
+        site.run("scontrol", "reconfigure")
         eventually(lambda: ("Low RealMemory" in shown()) == is_told, f"the reason is told: {is_told}")  # noqa: B023
 
 
-def test_a_machine_without_the_key_is_refused(site: Lan) -> None:
-    delta = site.machines["delta"]
+def test_a_machine_without_the_key_is_refused(site: Classic) -> None:
+    delta = site["delta"]
     assert "no key of the cluster" in delta.run("slurmd", "--conf-server", f"alpha:{PORT}").stderr
     other = delta.own / "lib/conf"
     other.mkdir(parents=True, exist_ok=True)
@@ -153,13 +123,13 @@ for one in kept[:5]:
 
 
 @pytest.mark.slow
-def test_strangers_learn_nothing_and_shut_no_user_out(site: Lan) -> None:
+def test_strangers_learn_nothing_and_shut_no_user_out(site: Classic) -> None:
     """Silent peers, garbage and huge handshakes, two hundred at once; the cluster answers meanwhile and afterwards."""
-    alpha, beta, eve = site.machines["alpha"], site.machines["beta"], site.machines["eve"]
+    alpha, beta, eve = site["alpha"], site["beta"], site["eve"]
     probe = eve.start("/usr/bin/python3", "-c", _PROBE, str(PORT), log="probe.out")
-    assert "main" in beta.out("sinfo", "-h", SLURM_CONF=conf(site))
+    assert "main" in beta.out("sinfo", "-h", SLURM_CONF=str(site.conf))
     assert probe.wait(60) == 0
-    assert alpha.out("srun", "-w", "beta", "hostname", SLURM_CONF=conf(site)) == "beta\n"
+    assert site.run("srun", "-w", "beta", "hostname") == "beta\n"
     assert "connection.refused" in (alpha.own / "ctld.log").read_text()
 
 
@@ -186,7 +156,7 @@ def test_controllers_are_found_by_dns(tmp_path: Path, monkeypatch: pytest.Monkey
         thread = Thread(target=answer)
         thread.start()
         monkeypatch.setattr(srv, "PORT", server.getsockname()[1])
-        monkeypatch.setattr(srv, "_TIMEOUT_SECONDS", 0.2)
+        monkeypatch.setattr(srv, "_TIMEOUT_SECONDS", 0.5)
         resolv = tmp_path / "resolv.conf"
         resolv.write_text("search example\nnameserver 127.0.0.1\n")
         assert srv.service_servers("_slurmctld._tcp", str(resolv)) == [("alpha", PORT)]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.conformance.databases import reason
 from tests.machines.database_server import address_of, server_on
-from tests.machines.lan import Lan, Machine, eventually
+from tests.machines.lan import Lan, Machine, Talk, eventually
 
 pytestmark = [
     pytest.mark.root,
@@ -89,46 +88,6 @@ class Site:
     def begun(self, host: str, name: str, *command: str) -> Talk:
         """Start a command with which the test talks."""
         return Talk(self[host], self.conf, name, command)
-
-
-class Talk:
-    """A command that runs on a machine, with its input in the test's hands; it ends with the machine."""
-
-    def __init__(self, machine: Machine, conf: str, name: str, command: tuple[str, ...]) -> None:
-        self._output = machine.own / f"{name}.said"
-        with self._output.open("wb") as output:
-            self.child = subprocess.Popen(
-                machine.command(*command),
-                env=machine.environment(SLURM_CONF=conf),
-                cwd="/tmp",
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-            )
-
-    def said(self) -> str:
-        """Its output so far."""
-        return self._output.read_text()
-
-    def write(self, text: str) -> None:
-        """To its input."""
-        assert self.child.stdin is not None
-        self.child.stdin.write(text.encode())
-        self.child.stdin.flush()
-
-    def status(self, seconds: float) -> int:
-        """End its input, and wait for its exit status."""
-        assert self.child.stdin is not None
-        self.child.stdin.close()
-        return self.child.wait(seconds)
-
-    def close(self) -> None:
-        """End it, if it has not ended."""
-        self.child.kill()
-        self.child.wait()
-        assert self.child.stdin is not None
-        with suppress(BrokenPipeError):
-            self.child.stdin.close()
 
 
 @contextmanager

@@ -9,8 +9,8 @@ import subprocess
 import pytest
 
 from tests.e2e.people import Person
+from tests.machines.classic import write_files
 from tests.machines.lan import Lan, Machine, eventually
-from tests.machines.test_classic import CONF, PORT
 
 pytestmark = [
     pytest.mark.root,
@@ -31,14 +31,13 @@ def munged(lan: Lan, machine: Machine, key: str) -> subprocess.Popen[bytes]:
 
 def test_munge_vouches_for_users(people: dict[str, Person]) -> None:
     with Lan() as lan:
-        etc = lan.root / "etc"
-        etc.mkdir()
-        text = CONF.format(root=lan.root, port=PORT).replace("auth/slurm", "auth/munge")
-        (etc / "slurm.conf").write_text(text + "AuthInfo=socket=/run/munge.socket\n")
-        for name in ("slurm.key", "munge.key", "other.key"):
+        lines = ("AuthInfo=socket=/run/munge.socket", "NodeName=beta CPUs=1")
+        path = write_files(lan, *lines, auth="auth/munge")
+        etc = path.parent
+        for name in ("munge.key", "other.key"):
             (etc / name).write_bytes(os.urandom(64))
             (etc / name).chmod(0o600)
-        conf = {"SLURM_CONF": str(etc / "slurm.conf")}
+        conf = {"SLURM_CONF": str(path)}
         alpha, beta, eve = (lan.machine(name) for name in ("alpha", "beta", "eve"))
         on_alpha, on_beta = (munged(lan, machine, str(etc / "munge.key")) for machine in (alpha, beta))
         munged(lan, eve, str(etc / "other.key"))
