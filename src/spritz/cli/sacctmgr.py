@@ -26,9 +26,9 @@ from spritz.model.rejection import Rejection
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from spritz.cli.acct.connect import DatabaseConnection
     from spritz.cli.manager.arguments import Conditions
     from spritz.cli.manager.commit import Edit
-    from spritz.client.sync import Connection
     from spritz.model.limits.records import Book
     from spritz.presentation.association_fields import Row
 
@@ -233,7 +233,7 @@ def _line(words: Sequence[str], said: Said, context: Context) -> int:
     return _edit(verb, entity, where, setting, said, context)
 
 
-def _connected(context: Context) -> Connection:
+def _connected(context: Context) -> DatabaseConnection:
     return connected(context)[0]
 
 

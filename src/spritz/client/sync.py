@@ -285,14 +285,15 @@ class Connection:
         except TimeoutError as error:
             raise _timed_out() from error
         except OSError as error:
-            raise self._closed(error.strerror or "") from error
+            raise self.lost(error.strerror or "") from error
         if not data:
-            raise self._closed("the daemon closed the connection")
+            raise self.lost("the daemon closed the connection")
         if len(data) == self._piece:
             self._piece = _RECEIVE_MORE_BYTES
         return data
 
-    def _closed(self, hint: str) -> ConnectionLost:
+    def lost(self, hint: str) -> ConnectionLost:
+        """The error that says that the daemon has closed the connection."""
         return ConnectionLost(
             f"Unable to contact {self.daemon} (receive failure)",
             code="SLURMCTLD_COMMUNICATIONS_RECEIVE_ERROR",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from spritz.cli.already_reported import AlreadyReported
 from spritz.client.errors import ClientError, ConnectionLost, RemoteHost
 from spritz.client.locate import locate_database
-from spritz.client.sync import HOST_SECONDS, TAKE_OVER_SECONDS, Connection, connect_address, is_member
+from spritz.client.sync import HOST_SECONDS, TAKE_OVER_SECONDS, connect_address, is_member
 
 #: Seconds that a slurmdbd of this machine is given to answer: it may be starting, and `spritz up` does not wait for it.
 START_SECONDS = 3.0
@@ -38,24 +38,41 @@ _LOOK = {
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import TypeVar
+    from types import TracebackType
+    from typing import Self, TypeVar
 
     from msgspec import Struct
 
     from spritz.cli.context import Context
     from spritz.client.locate import DatabaseConfig
-    from spritz.wire.envelope import Response
+    from spritz.client.sync import Connection
 
     T = TypeVar("T")
 
 
-class DatabaseConnection(Connection):
-    """A connection to slurmdbd that is opened again when the daemon dies."""
+class DatabaseConnection:
+    """A connection to slurmdbd, opened again when the daemon dies. Its calls are those of `Connection`."""
 
     def __init__(self, config: DatabaseConfig, connection: Connection) -> None:
-        """Takes the connection over."""
+        """Closes the connection at the end, or when it takes another."""
         self._config = config
-        self._take(connection)
+        self._connection = connection
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def call(self, request: Struct, reply_type: type[T], *, timeout: float | None = -1.0) -> T:
+        """slurmdbd's answer."""
+        return self._repeated(request, lambda: self._connection.call(request, reply_type, timeout=timeout))
+
+    def call_exact(self, request: Struct, reply_type: type[T], *, timeout: float | None = -1.0) -> T:
+        """As `call`, for an answer that will be sent back whole."""
+        return self._repeated(request, lambda: self._connection.call_exact(request, reply_type, timeout=timeout))
 
     def stream(self, request: Struct, item_type: type[T], *, timeout: float | None = None) -> Iterator[T]:
         """As in `Connection`, but all items are received before the first is returned."""
@@ -63,7 +80,7 @@ class DatabaseConnection(Connection):
 
     def stream_once(self, request: Struct, item_type: type[T], *, timeout: float | None = None) -> Iterator[T]:
         """Items as they come. Raises ConnectionLost in the middle: see `reopen`."""
-        return super().stream(request, item_type, timeout=timeout)
+        return self._connection.stream(request, item_type, timeout=timeout)
 
     def reopen(self, lost: ConnectionLost) -> None:
         """Wait up to MessageTimeout, or the time of a takeover, for a slurmdbd that answers. Raises `lost` then."""
@@ -71,42 +88,35 @@ class DatabaseConnection(Connection):
         if self._config.backup_host:
             seconds = max(seconds, TAKE_OVER_SECONDS)
         deadline = monotonic() + seconds
-        while not self._reopened():
+        while (connection := self._opened()) is None:
             if monotonic() > deadline:
                 raise lost
             sleep(_RETRY_SECONDS)
+        self._connection.close()
+        self._connection = connection
 
-    def _reopened(self) -> bool:
+    def _opened(self) -> Connection | None:
+        """A connection over which slurmdbd has answered."""
         from spritz.model.queries.daemons import Ping, Pong
 
         try:
             connection = _connect(self._config, HOST_SECONDS)
         except ClientError:
-            return False
+            return None
         try:
             # slurmd or sackd may have accepted it, without a slurmdbd behind.
             connection.call(Ping(), Pong)
         except ClientError:
             connection.close()
-            return False
+            return None
         connection.timeout_seconds = self._config.message_timeout_seconds
-        self.close()
-        self._take(connection)
-        return True
-
-    def _take(self, connection: Connection) -> None:
-        vars(self).update(vars(connection))
-        self.daemon = "slurmdbd"
-
-    def _exchange(self, request: Struct, timeout: float | None) -> Response:
-        exchange = super()._exchange
-        return self._repeated(request, lambda: exchange(request, timeout))
+        return connection
 
     def _repeated(self, request: Struct, ask: Callable[[], T]) -> T:
         name = type(request).__name__
-        if name not in READS and not self.is_quiet():
+        if name not in READS and not self._connection.is_quiet():
             # The daemon has died since the last answer, such as while the user was asked: nothing is sent yet.
-            self.reopen(self._closed("the daemon closed the connection; nothing was changed"))
+            self.reopen(self._connection.lost("the daemon closed the connection; nothing was changed"))
         try:
             return ask()
         except ConnectionLost as lost:
@@ -153,11 +163,14 @@ def _connect(config: DatabaseConfig, timeout: float) -> Connection:
     for address in config.addresses:
         try:
             # Any user can listen at a name or a port that is free: only root's and SlurmUser's are believed.
-            return connect_address(address, timeout=timeout, owners=config.owners())
+            connection = connect_address(address, timeout=timeout, owners=config.owners())
         except RemoteHost as error:
             remote = remote or error.naming(f"{config.path}: AccountingStorageHost={config.host}")
         except ClientError as error:
             problem = error
+        else:
+            connection.daemon = "slurmdbd"
+            return connection
     if remote is not None and (problem is None or problem.code == "SLURM_COMMUNICATIONS_CONNECTION_ERROR"):
         raise remote
     assert problem is not None, "there are addresses"

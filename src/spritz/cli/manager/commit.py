@@ -17,8 +17,8 @@ from spritz.model.limits.records import Book, BookEdited, EditBook, GetBook, Rec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from spritz.cli.acct.connect import DatabaseConnection
     from spritz.cli.context import Context
-    from spritz.client.sync import Connection
 
 #: Seconds that the user has to answer.
 ASK_SECONDS = 30.0
@@ -32,14 +32,16 @@ NO_PRIVILEGE = "Your user doesn't have privilege to perform this action"
 Edit = tuple[str, list[Record], list[Record]]
 
 
-def get_book(connection: Connection, *, transactions: bool = False, deleted: bool = False, level: str = "") -> Book:
+def get_book(
+    connection: DatabaseConnection, *, transactions: bool = False, deleted: bool = False, level: str = ""
+) -> Book:
     """Accounting's whole policy. `level`: the AdminLevel that the caller must have. Raises RemoteError
     (ESLURM_ACCESS_DENIED).
     """
     return connection.call(GetBook(transactions=transactions, deleted=deleted, level=level), Book, timeout=60.0)
 
 
-def may(connection: Connection, level: str) -> bool:
+def may(connection: DatabaseConnection, level: str) -> bool:
     """Whether the caller has this AdminLevel."""
     try:
         get_book(connection, level=level)
@@ -66,7 +68,7 @@ def refusal(context: Context, line: str) -> Iterator[None]:
 
 
 def commit(
-    connection: Connection,
+    connection: DatabaseConnection,
     context: Context,
     make: Callable[[Book], Edit],
     *,
@@ -93,7 +95,7 @@ def commit(
 
 
 def _commit(
-    connection: Connection,
+    connection: DatabaseConnection,
     context: Context,
     make: Callable[[Book], Edit],
     *,
@@ -143,12 +145,12 @@ def _coordinates(book: Book) -> bool:
     return any(coordinator.user == name for coordinator in book.coordinators)
 
 
-def _book_to_edit(connection: Connection) -> Book:
+def _book_to_edit(connection: DatabaseConnection) -> Book:
     """The policy, decoded strictly: edits send whole records back, and would drop fields that this version ignores."""
     return connection.call_exact(GetBook(), Book, timeout=60.0)
 
 
-def _rehearse(connection: Connection, edit: RehearseEdit, context: Context) -> None:
+def _rehearse(connection: DatabaseConnection, edit: RehearseEdit, context: Context) -> None:
     """Check a deletion before the question. Raises AlreadyReported after the daemon's objection."""
     try:
         connection.call(edit, BookEdited, timeout=60.0)

@@ -22,9 +22,9 @@ from spritz.presentation.users import name_of, uid_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from spritz.cli.acct.connect import DatabaseConnection
     from spritz.cli.context import Context
     from spritz.cli.manager.arguments import Word
-    from spritz.client.sync import Connection
 
 #: keys of slurm.conf that `show configuration` prints as they are there
 _KEYS = frozenset(
@@ -36,7 +36,7 @@ _KEYS = frozenset(
 _STARS = "*" * 67
 
 
-def show_configuration(connection: Connection, context: Context) -> int:
+def show_configuration(connection: DatabaseConnection, context: Context) -> int:
     """Print the accounting keys of slurm.conf, then slurmdbd's configuration. Always 0."""
     configuration = connection.call(model.GetDatabaseConfiguration(), model.DatabaseConfiguration)
     config = locate_database()
@@ -69,7 +69,7 @@ def show_configuration(connection: Connection, context: Context) -> int:
     return 0
 
 
-def show_statistics(connection: Connection, words: Sequence[Word], context: Context) -> int:
+def show_statistics(connection: DatabaseConnection, words: Sequence[Word], context: Context) -> int:
     """Print request counts by kind and by user, and roll-up statistics. The words `ave_time` and `total_time` sort by
     these.
     """
@@ -118,7 +118,7 @@ def _when(at: float) -> str:
     return f"{ctime(at)} ({int(at)})"
 
 
-def clear_statistics(connection: Connection | None, words: Sequence[str], context: Context) -> int:
+def clear_statistics(connection: DatabaseConnection | None, words: Sequence[str], context: Context) -> int:
     """`sacctmgr clear stats`: reset the request counters of slurmdbd. Returns the exit status."""
     if connection is None or not words or match(words[0].lower(), ("stats",), 2) is None:
         context.err('No valid entity in clear command\nInput line must include "stats"\n')
@@ -127,13 +127,13 @@ def clear_statistics(connection: Connection | None, words: Sequence[str], contex
     return 0
 
 
-def reconfigure(connection: Connection) -> int:
+def reconfigure(connection: DatabaseConnection) -> int:
     """Make slurmdbd read its configuration again. Raises ClientError with the errors in it."""
     connection.call(model.ReconfigureDatabase(), Done)
     return 0
 
 
-def shutdown(connection: Connection) -> int:
+def shutdown(connection: DatabaseConnection) -> int:
     connection.call(model.ShutdownDatabase(), Done)
     return 0
 

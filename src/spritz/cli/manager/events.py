@@ -23,10 +23,10 @@ from spritz.runtime.clock import SystemClock
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from spritz.cli.acct.connect import DatabaseConnection
     from spritz.cli.context import Context
     from spritz.cli.manager.arguments import Word
     from spritz.cli.manager.show import Style
-    from spritz.client.sync import Connection
     from spritz.presentation.association_fields import Row
 
 _WORDS = (
@@ -45,7 +45,9 @@ class EventQuestion:
         self.format = ""
 
 
-def show_events(connection: Connection, cluster: str, words: Sequence[Word], style: Style, context: Context) -> int:
+def show_events(
+    connection: DatabaseConnection, cluster: str, words: Sequence[Word], style: Style, context: Context
+) -> int:
     """Query slurmdbd and print a table. Always 0; raises AlreadyReported after a message."""
     now = SystemClock().now()
     asked = _read(cluster, words, now, context)
@@ -62,7 +64,7 @@ def show_events(connection: Connection, cluster: str, words: Sequence[Word], sty
     return 0
 
 
-def resources_by_cluster(connection: Connection) -> dict[str, Row]:
+def resources_by_cluster(connection: DatabaseConnection) -> dict[str, Row]:
     """Each cluster's present nodes and TRES, by cluster name, for `show cluster`."""
     rows: dict[str, Row] = {}
     for piece in connection.stream(SelectEvents(kind="cluster"), EventRecords, timeout=60.0):

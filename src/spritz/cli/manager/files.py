@@ -23,17 +23,17 @@ from spritz.presentation.users import name_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from spritz.cli.acct.connect import DatabaseConnection
     from spritz.cli.context import Context
     from spritz.cli.manager.arguments import Word
     from spritz.cli.manager.commit import Edit
-    from spritz.client.sync import Connection
     from spritz.model.limits.records import Book
 
 #: Size limit of a file to load, in bytes: enough for a hundred thousand users.
 _FILE_MAX = 64 * 1024 * 1024
 
 
-def dump(connection: Connection, words: Sequence[Word], context: Context) -> int:
+def dump(connection: DatabaseConnection, words: Sequence[Word], context: Context) -> int:
     """`dump CLUSTER [file=PATH]`. Always 0; raises AlreadyReported after a message."""
     cluster = path = ""
     for word in words:
@@ -88,7 +88,7 @@ def _write(path: str, text: str) -> None:
     os.replace(f"{target}.new", target)
 
 
-def load(connection: Connection, words: Sequence[Word], context: Context, *, at_once: bool) -> int:
+def load(connection: DatabaseConnection, words: Sequence[Word], context: Context, *, at_once: bool) -> int:
     """`load PATH [clean] [cluster=NAME]`. Returns the exit code; raises AlreadyReported after a message."""
     cluster = path = ""
     clean = False
@@ -151,7 +151,7 @@ _PURGES = {
 
 
 def archive(
-    connection: Connection, words: Sequence[Word], context: Context, *, at_once: bool, quiet: bool = False
+    connection: DatabaseConnection, words: Sequence[Word], context: Context, *, at_once: bool, quiet: bool = False
 ) -> int:
     """`archive dump [jobs] [purgejobafter=…] …` and `archive load [file=]PATH`. `quiet`: print nothing on success."""
     verb = match(words[0].value.lower(), ("dump", "load"), 1) if words and not words[0].key else None
@@ -164,7 +164,7 @@ def archive(
 
 
 def _archive_dump(
-    connection: Connection, words: Sequence[Word], context: Context, *, at_once: bool, quiet: bool
+    connection: DatabaseConnection, words: Sequence[Word], context: Context, *, at_once: bool, quiet: bool
 ) -> int:
     directory = script = ""
     kinds: dict[str, bool] = {}
@@ -212,7 +212,7 @@ def _archive_dump(
     return 0
 
 
-def _archive_load(connection: Connection, words: Sequence[Word], context: Context, *, quiet: bool) -> int:
+def _archive_load(connection: DatabaseConnection, words: Sequence[Word], context: Context, *, quiet: bool) -> int:
     path = ""
     for word in words:
         if not word.key or match(word.key, ("file",), 1):

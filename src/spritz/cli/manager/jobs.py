@@ -22,17 +22,23 @@ from spritz.presentation.history_fields import RUNAWAY_FIELDS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from spritz.cli.acct.connect import DatabaseConnection
     from spritz.cli.context import Context
     from spritz.cli.manager.arguments import Word
     from spritz.cli.manager.show import Style
-    from spritz.client.sync import Connection
     from spritz.model.accounting import JobRecord
 
 _DEFAULT = "id,name,partition,cluster,state,timesubmit,timestart,timeend"
 
 
 def show_runaway(
-    connection: Connection, cluster: str, words: Sequence[Word], style: Style, context: Context, *, at_once: bool
+    connection: DatabaseConnection,
+    cluster: str,
+    words: Sequence[Word],
+    style: Style,
+    context: Context,
+    *,
+    at_once: bool,
 ) -> int:
     """List jobs that are alive in the database but unknown to their controller, and offer to end their records."""
     if not may(connection, "Operator"):
@@ -80,7 +86,7 @@ def _elsewhere(name: str) -> Exception:
     )
 
 
-def _runaway(connection: Connection, cluster: str) -> list[JobRecord]:
+def _runaway(connection: DatabaseConnection, cluster: str) -> list[JobRecord]:
     """Records alive in the database and unknown to the controller.
 
     Reads the database before and after the controller, because a job that ends in between is not runaway.
@@ -97,7 +103,7 @@ def _runaway(connection: Connection, cluster: str) -> list[JobRecord]:
     return [record for number, record in before.items() if number in after and record.job_id not in known]
 
 
-def _alive(connection: Connection, cluster: str) -> list[JobRecord]:
+def _alive(connection: DatabaseConnection, cluster: str) -> list[JobRecord]:
     query = SelectJobs(
         clusters=(cluster,), states=("PENDING", "RUNNING", "SUSPENDED"), duplicates=True, steps=False, not_eligible=True
     )
@@ -113,7 +119,7 @@ _SETTINGS = ("admincomment", "comment", "derivedexitcode", "derivedes", "extra",
 
 
 def modify_jobs(
-    connection: Connection,
+    connection: DatabaseConnection,
     cluster: str,
     where: Sequence[Word],
     setting: Sequence[Word],

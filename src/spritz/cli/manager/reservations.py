@@ -23,10 +23,10 @@ from spritz.runtime.clock import SystemClock
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from spritz.cli.acct.connect import DatabaseConnection
     from spritz.cli.context import Context
     from spritz.cli.manager.arguments import Word
     from spritz.cli.manager.show import Style
-    from spritz.client.sync import Connection
     from spritz.model.limits.records import Association, Book
     from spritz.model.usage import ReservationUsage
     from spritz.presentation.association_fields import Row
@@ -45,7 +45,7 @@ class ReservationQuestion:
 
 
 def show_reservations(
-    connection: Connection, cluster: str, words: Sequence[Word], style: Style, context: Context
+    connection: DatabaseConnection, cluster: str, words: Sequence[Word], style: Style, context: Context
 ) -> int:
     """Query slurmdbd and print a table. Always 0; raises AlreadyReported after a message."""
     now = SystemClock().now()

@@ -21,9 +21,9 @@ from spritz.runtime.clock import SystemClock
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from spritz.cli.acct.connect import DatabaseConnection
     from spritz.cli.context import Context
     from spritz.cli.report.conditions import Conditions
-    from spritz.client.sync import Connection
     from spritz.presentation.report_fields import ReportField
     from spritz.presentation.table import TableColumn
 
@@ -155,7 +155,7 @@ class Session:
         else:
             self._usage(report, asked, span)
 
-    def _connected(self, asked: Conditions, span: Span) -> tuple[Connection, tuple[str, ...]]:
+    def _connected(self, asked: Conditions, span: Span) -> tuple[DatabaseConnection, tuple[str, ...]]:
         connection, ours = connected(self.context)
         clusters = tuple(name.lower() for name in asked.clusters) or self.clusters or (ours,)
         if self.all_clusters or asked.all:

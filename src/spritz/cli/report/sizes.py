@@ -16,10 +16,10 @@ from spritz.presentation.table import TableColumn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from spritz.cli.acct.connect import DatabaseConnection
     from spritz.cli.context import Context
     from spritz.cli.report.conditions import Conditions
     from spritz.cli.report.span import Span
-    from spritz.client.sync import Connection
     from spritz.model.limits.records import Book
     from spritz.model.usage import JobSize
 
@@ -173,6 +173,6 @@ class Sizes:
         return tree
 
 
-def ask(connection: Connection, query: AskJobSizes) -> JobSizes:
+def ask(connection: DatabaseConnection, query: AskJobSizes) -> JobSizes:
     """Query slurmdbd, which may take minutes. Raises ClientError."""
     return connection.call(query, JobSizes, timeout=600.0)

@@ -16,9 +16,9 @@ from spritz.presentation.report_fields import Amount
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from spritz.cli.acct.connect import DatabaseConnection
     from spritz.cli.report.conditions import Conditions
     from spritz.cli.report.span import Span
-    from spritz.client.sync import Connection
     from spritz.model.limits.records import Book
 
     Row = dict[str, object]
@@ -30,7 +30,7 @@ TRES = ("cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages")
 class Answer:
     """slurmdbd's answer. `holders`: also query the usage of accounts, users and wckeys."""
 
-    def __init__(self, connection: Connection, clusters: tuple[str, ...], span: Span, *, holders: bool) -> None:
+    def __init__(self, connection: DatabaseConnection, clusters: tuple[str, ...], span: Span, *, holders: bool) -> None:
         #: cluster -> TRES -> seconds allocated, down, planned …
         self.clusters: dict[str, dict[str, ClusterUsage]] = {}
         self.holders: list[HolderUsage] = []
