@@ -88,10 +88,13 @@ def _reserved(line: NodeLine, cpus: int, shape: tuple[int, int, int], faults: li
         faults.append("CoreSpecCount and CPUSpecList are both given; CPUSpecList is used")
     if isinstance(listed, str):
         try:
-            return ranges.parse_ids(listed, cpus)
+            mask = ranges.parse_ids(listed, cpus)
         except ValueError:
             faults.append(f"CPUSpecList={listed} is no list of CPUs below {cpus}; it is ignored")
             return 0
+        if mask.bit_count() == cpus:
+            faults.append(f"CPUSpecList={listed} leaves no CPU of {cpus}: no job can run here")
+        return mask
     if not count:
         return 0
     if count >= cores:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from spritz.notation.ranges import format_ids
 from spritz.notation.tres import format as format_tres
-from spritz.presentation.node_text import allocated_tres, configured_tres, gres_text, gres_used_text
+from spritz.presentation.node_text import allocated_tres, configured_tres, cpus_for_jobs, gres_text, gres_used_text
 from spritz.presentation.record import join, moment, or_null
 from spritz.presentation.users import name_of
 
@@ -29,7 +29,7 @@ def record_text(view: NodeView, oneliner: bool = False, details: int = 0) -> str
     gres = or_null(gres_text(view))
     lines = [
         f"NodeName={config.name} {architecture}{bind}CoresPerSocket={capacity.cores_per_socket} ",
-        f"CPUAlloc={view.cpus_allocated} CPUEfctv={capacity.cpus - int(capacity.cpus_reserved, 16).bit_count()} "
+        f"CPUAlloc={view.cpus_allocated} CPUEfctv={cpus_for_jobs(capacity)} "
         f"CPUTot={capacity.cpus} CPULoad={load}",
         f"AvailableFeatures={or_null(','.join(node.available))}",
         f"ActiveFeatures={or_null(','.join(node.active))}",
@@ -43,11 +43,13 @@ def record_text(view: NodeView, oneliner: bool = False, details: int = 0) -> str
     lines += [
         f"RealMemory={capacity.memory_mib} AllocMem={view.memory_allocated_mib} FreeMem={free} "
         f"Sockets={capacity.sockets} Boards={capacity.boards}",
-        f"State={'+'.join(view.state_names)} ThreadsPerCore={capacity.threads_per_core} TmpDisk={capacity.tmp_mib} "
-        f"Weight={config.weight} Owner={view.owner or 'N/A'} MCS_label={view.mcs_label or 'N/A'}",
     ]
     if special := _specialized(capacity):
         lines.append(special)
+    lines.append(
+        f"State={'+'.join(view.state_names)} ThreadsPerCore={capacity.threads_per_core} TmpDisk={capacity.tmp_mib} "
+        f"Weight={config.weight} Owner={view.owner or 'N/A'} MCS_label={view.mcs_label or 'N/A'}"
+    )
     if capacity.cores_per_gpu:
         from spritz.model.gpu_cores import cores_for_gpus
 
@@ -81,4 +83,4 @@ def _specialized(capacity: NodeCapacity) -> str:
         words += [f"CoreSpecCount={cores}", f"CPUSpecList={format_ids(reserved)}"]
     if capacity.memory_reserved_mib:
         words.append(f"MemSpecLimit={capacity.memory_reserved_mib}")
-    return " ".join(words)
+    return " ".join((*words, "")) if words else ""

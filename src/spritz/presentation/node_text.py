@@ -50,10 +50,16 @@ def gres_used_text(view: NodeView, *, indexes: bool) -> str:
     return ",".join(f"{name}:{kind}:{count}" if kind else f"{name}:{count}" for name, kind, count, _ in view.gres_used)
 
 
+def cpus_for_jobs(capacity: NodeCapacity) -> int:
+    """CPUs without the specialized ones (CPUEfctv)."""
+    return capacity.cpus - int(capacity.cpus_reserved, 16).bit_count()
+
+
 def configured_tres(view: NodeView) -> list[tuple[str, int]]:
-    """(name, count) of the node's TRES, as CfgTRES has them: CPUs, MiB, billing, GRES."""
+    """(name, count) of the node's TRES, as CfgTRES has them: CPUs for jobs, MiB, billing, GRES."""
     capacity = view.node.config.capacity
-    pairs = [("cpu", capacity.cpus), ("mem", capacity.memory_mib), ("billing", capacity.cpus)]
+    cpus = cpus_for_jobs(capacity)
+    pairs = [("cpu", cpus), ("mem", capacity.memory_mib), ("billing", cpus)]
     counts: dict[str, int] = {}
     for line in capacity.gres:
         counts[f"gres/{line.name}"] = counts.get(f"gres/{line.name}", 0) + line.count

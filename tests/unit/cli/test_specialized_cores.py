@@ -13,7 +13,9 @@ def test_what_is_kept_from_jobs_is_shown() -> None:
     node = World(nodes=1).state.nodes["n1"]
     capacity = replace(node.config.capacity, cpus=8, threads_per_core=2, cpus_reserved="c0", memory_reserved_mib=512)
     special = replace(node, config=replace(node.config, capacity=capacity))
-    assert " CoreSpecCount=1 CPUSpecList=6-7 MemSpecLimit=512" in " ".join(
-        record_text(NodeView(node=special, state_names=("IDLE",))).split()
-    )
+    text = record_text(NodeView(node=special, state_names=("IDLE",)))
+    # As Slurm 22.05 prints them: before the state, and the CPUs for jobs in CfgTRES.
+    assert "\n   CoreSpecCount=1 CPUSpecList=6-7 MemSpecLimit=512 \n   State=IDLE " in text
+    assert "CfgTRES=cpu=6," in text
+    assert "billing=6" in text
     assert "Spec" not in record_text(NodeView(node=node, state_names=("IDLE",)))

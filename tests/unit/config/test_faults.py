@@ -199,6 +199,7 @@ def test_what_is_missing_altogether_is_said(tmp_path: Path) -> None:
             "neither 2 sockets, 4 cores nor 4 threads; CPUs=4 is used",
         ),
         ("NodeName=x CoreSpecCount=9", "CoreSpecCount=9 leaves no core of 1"),
+        ("NodeName=x CPUs=2 CpuSpecList=0-1", "CPUSpecList=0-1 leaves no CPU of 2"),
         ("NodeName=x RealMemory=10 MemSpecLimit=10", "MemSpecLimit=10 leaves nothing of RealMemory=10"),
         ("PartitionName=q Nodes=n1 Default=YES", "Default=YES is given for q and p; p is used"),
         ("PartitionName=q Nodes=n1 Priority=3", "Priority of a partition is an old form of PriorityTier"),

@@ -10,6 +10,7 @@ from spritz.cli.options import Row
 #: Reasons that several refused options share.
 _BURST = "there are no burst buffers"
 _FREQUENCY = "processor and GPU clocks are not set"
+_SPECIAL = "jobs cannot use specialized cores, nor change how many a node has (AllowSpecResourcesUsage has no effect)"
 _SWITCH = "there is no network plugin"
 
 #: (commands, row)
@@ -96,8 +97,8 @@ _TABLE: tuple[tuple[str, Row], ...] = (
     ("bas", Row("oversubscribe", "s", "", "share resources with other jobs")),
     ("bas", Row("share", "", "", alias="oversubscribe")),
     ("bas", Row("overcommit", "O", "", "more than one task on a CPU")),
-    ("bas", Row("core-spec", "S", "count", refused="specialised cores are not built yet")),
-    ("bas", Row("thread-spec", "", "count", refused="specialised threads are not built yet")),
+    ("bas", Row("core-spec", "S", "count", refused=_SPECIAL)),
+    ("bas", Row("thread-spec", "", "count", refused=_SPECIAL)),
     ("bas", Row("mcs-label", "", "label", "share nodes only with jobs of this label (MCSPlugin)")),
     # -- placement
     ("bas", Row("constraint", "C", "features", "required node features")),
