@@ -16,6 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from spritz.model.job import Job
+from spritz.model.launch import SuspendTasks
+from spritz.node.cgroup import directory_name, prepare_tree
+from spritz.stepd.tree import is_frozen
+from spritz.stepd.usage import group_name
 from tests.ports import free_port
 
 from .node_harness import NodeCluster, need_version_2, running, wait_until
@@ -116,6 +121,40 @@ def test_users_with_a_job_are_admitted_and_held_by_it(cluster: NodeCluster, peop
         assert session.wait(60) != 0
         session.stdout.close()
         assert ssh.run(owner.name, "echo in").returncode == 255
+    finally:
+        ssh.close()
+
+
+def test_a_suspended_job_takes_no_session(cluster: NodeCluster, people: dict[str, Person]) -> None:
+    ssh = Ssh(cluster)
+    try:
+        owner = people["a"]
+        older, newer = (
+            cluster.job(uid=owner.uid, gid=owner.gid, groups=owner.groups, user=owner.name, work_dir="/")
+            for _ in range(2)
+        )
+        for job in (older, newer):
+            cluster.step(job, 0, ("/bin/sleep", "1000"), work_dir="/")
+        awake = cluster.supervisor_pid(older, "0")
+        group = Path(prepare_tree(directory_name(str(cluster.spool())))) / group_name(
+            cluster.supervisor_pid(newer, "0")
+        )
+
+        def suspend(job: Job) -> None:
+            order = SuspendTasks(term=1, node=cluster.names[0], job_id=job.id, restart_count=0, grace_seconds=0)
+            cluster.controller.tell(order)
+
+        suspend(newer)
+        wait_until(lambda: is_frozen(str(group)), "the newer job is frozen")
+        held = ssh.run(owner.name, "cat /proc/self/cgroup")
+        assert f"/slurmstepd_{awake}/adopted" in held.stdout, (held, ssh.log())
+        suspend(older)
+        wait_until(lambda: is_frozen(f"{group.parent}/{group_name(awake)}"), "the older job is frozen too")
+        refused = ssh.run(owner.name, "echo in")
+        assert refused.returncode == 255, (refused, ssh.log())
+        for job in (older, newer):
+            cluster.terminate(job, kill_wait_seconds=0)
+            cluster.finished(job, 0)
     finally:
         ssh.close()
 

@@ -29,8 +29,7 @@ def record_text(view: NodeView, oneliner: bool = False, details: int = 0) -> str
     gres = or_null(gres_text(view))
     lines = [
         f"NodeName={config.name} {architecture}{bind}CoresPerSocket={capacity.cores_per_socket} ",
-        f"CPUAlloc={view.cpus_allocated} CPUEfctv={cpus_for_jobs(capacity)} "
-        f"CPUTot={capacity.cpus} CPULoad={load}",
+        f"CPUAlloc={view.cpus_allocated} CPUEfctv={cpus_for_jobs(capacity)} CPUTot={capacity.cpus} CPULoad={load}",
         f"AvailableFeatures={or_null(','.join(node.available))}",
         f"ActiveFeatures={or_null(','.join(node.active))}",
         f"Gres={gres}",

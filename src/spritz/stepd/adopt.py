@@ -14,7 +14,7 @@ from spritz.model.ids import STEP_BATCH, STEP_EXTERN
 from spritz.model.stored import UnsupportedFormat
 from spritz.stepd import namespaces, processes, record
 from spritz.stepd.spec import RECORD, SupervisorSpec
-from spritz.stepd.tree import ADOPTED
+from spritz.stepd.tree import ADOPTED, is_frozen
 from spritz.stepd.usage import group_name
 
 
@@ -39,6 +39,11 @@ def steps_of(uid: int, spool: str) -> list[tuple[SupervisorSpec, int]]:
             steps.append((known.spec, known.pids[0]))
     order = {STEP_EXTERN: 2, STEP_BATCH: 1}
     return sorted(steps, key=lambda step: (step[0].job_id, order.get(step[0].step_id, 0)), reverse=True)
+
+
+def is_suspended(step: SupervisorSpec, supervisor: int) -> bool:
+    """Whether the step is frozen: its CPUs may belong to another job now."""
+    return bool(step.cgroup_tree) and is_frozen(f"{step.cgroup_tree}/{group_name(supervisor)}")
 
 
 def adopt(pid: int, step: SupervisorSpec, supervisor: int) -> None:

@@ -85,6 +85,15 @@ class Tree:
         return _try_write(f"{self._path}/{name}", value)
 
 
+def is_frozen(group: str) -> bool:
+    """Whether the tasks of the supervisor with this group are frozen, or are being frozen."""
+    try:
+        with open(f"{group}/{TASKS}/cgroup.freeze") as file:
+            return file.read().strip() == "1"
+    except OSError:  # nothing was ever frozen here
+        return False
+
+
 def _try_write(path: str, value: bytes) -> bool:
     try:
         _write(path, value)

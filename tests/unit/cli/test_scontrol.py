@@ -441,3 +441,12 @@ def test_tasks_of_an_array_that_are_none_are_told_after_the_others(site: Site) -
         assert (ran.status, ran.err) == (1, f"{array}_5-7: No error\n{array}_8-9: Invalid job id specified\n")
     ran = site.run(main, "hold", f"{array}_[8-9]")
     assert (ran.status, ran.err) == (1, f"{array}_8-9: Invalid job id specified\n")
+
+
+def test_processes_of_the_step_for_sessions_are_listed_by_its_name() -> None:
+    from spritz.cli.control.local import Process
+
+    place = {"SLURM_JOB_ID": "5", "SLURMD_NODENAME": "n1"}
+    assert Process(1, place | {"SLURM_STEP_ID": "4294967292"}).step == "extern"
+    assert Process(1, place | {"SLURM_STEP_ID": "3"}).step == "3"
+    assert Process(1, place).step == "batch"

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from spritz.client.locate import locate_controller
+from spritz.model.ids import step_name
 from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.queries.jobs import JobRows, ListJobs
 from spritz.presentation.record import moment
@@ -30,7 +31,7 @@ class Process:
         self.pid = pid
         self.job = environment["SLURM_JOB_ID"]
         step = environment.get("SLURM_STEP_ID", "")
-        self.step = step if step.isdecimal() else "batch"
+        self.step = step_name(int(step)) if step.isdecimal() else "batch"
         self.local_id = environment.get("SLURM_LOCALID", "-")
         self.global_id = environment.get("SLURM_PROCID", "-")
         self.node = environment.get("SLURMD_NODENAME", "")

@@ -10,8 +10,9 @@ Where jobs have private directories (JobContainerType=job_container/tmpfs), and 
     session required pam_namespace.so mount_private
     session required pam_exec.so stdout /usr/bin/spritz adopt --directories
 
-The session's processes belong to step `extern` of the user's newest job (slurm.conf: PrologFlags=Contain): the limits
-of that job on memory, cores and devices apply to them, and they end with the job. root is always admitted.
+The session's processes belong to step `extern` of the user's newest job that is not suspended (slurm.conf:
+PrologFlags=Contain): the limits of that job on memory, cores and devices apply to them, and they end with the job.
+root is always admitted.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING
 from spritz.client.locate import read_keys
 from spritz.config.settings import substitute
 from spritz.model.errors import SpritzError
-from spritz.stepd.adopt import NotHeld, adopt, cover, held_by, steps_of
+from spritz.stepd.adopt import NotHeld, adopt, cover, held_by, is_suspended, steps_of
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -79,11 +80,16 @@ def run(arguments: Namespace, context: Context) -> int:
     if not steps:
         context.out(f"Access denied: user {user} (uid={uid}) has no active jobs on this node.\n")
         return 1
+    # A session in a frozen group would hang before it is authenticated, and fill sshd's MaxStartups.
+    awake = [step for step in steps if not is_suspended(*step)]
+    if not awake:
+        context.out(f"Access denied: job {steps[0][0].job_id} of user {user} (uid={uid}) is suspended on this node.\n")
+        return 1
     try:
-        adopt(session, *steps[0])
+        adopt(session, *awake[0])
     except NotHeld as error:
         if arguments.allow_unheld:
             return 0
-        context.out(f"Access denied: job {steps[0][0].job_id} cannot hold this session: {error}\n")
+        context.out(f"Access denied: job {awake[0][0].job_id} cannot hold this session: {error}\n")
         return 1
     return 0
