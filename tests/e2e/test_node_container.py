@@ -86,6 +86,7 @@ def test_a_working_directory_that_is_covered_is_told(cluster: NodeCluster) -> No
     ("text", "message"),
     [
         ("BasePath=/nowhere/at/all Dirs=/var/tmp\n", "BasePath: /nowhere/at/all"),
+        ("AutoBasePath=true BasePath={root}/base Dirs=/no/such\n", "Dirs: /no/such: no such directory"),
         ("BasePath={root}/base Dirs={root}\n", "lies in {root}, which every job is to have of its own"),
     ],
 )

@@ -97,6 +97,7 @@ def test_a_full_spool_fails_the_job_or_gives_it_back_and_the_node_works_on_when_
         )
         assert not (cluster.work / "ran").exists()
         until(lambda: "No space left" in cluster.node_log(), "the reason's line")
+        assert "Errno" not in cluster.node_log()
         filler.unlink()
         if any("DRAIN" in view.state_names for view in cluster.nodes()):
             from spritz.model.commands.cluster import UpdateNode

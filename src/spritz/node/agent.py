@@ -383,7 +383,7 @@ class Agent:
                 self._put_off(here, starting, error)
             else:
                 # ValueError, LookupError: names and numbers in the message that contradict each other.
-                self._give_up(here, starting, str(error))
+                self._give_up(here, starting, _reason(error))
             return
         self._links[here.machine.node, key] = link
         for order in starting.orders:
@@ -691,3 +691,10 @@ def _is_of_an_earlier_boot(directory: str, now: float) -> bool:
         return os.stat(directory).st_mtime < now - time.clock_gettime(time.CLOCK_BOOTTIME)
     except OSError:
         return False
+
+
+def _reason(error: OSError | ValueError | LookupError) -> str:
+    """Without Python's error number, as users read it."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror

@@ -289,7 +289,9 @@ def _need_container(container: Container | None) -> None:
     """Raises SpritzError if jobs could not have private directories."""
     if container is None:
         return
-
+    for place in container.dirs:
+        if not os.path.isdir(place):
+            raise SpritzError(f"job_container.conf: Dirs: {place}: no such directory", hint="no job could start here")
     try:
         container.prepare()
     except OSError as error:
