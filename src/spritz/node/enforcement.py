@@ -22,7 +22,7 @@ def enforcement_by_resource(setup: NodeSetup, version: str = "") -> dict[str, st
     """
     return {
         "cgroups": version or "none",
-        "memory": "cgroup" if setup.cgroup_memory else "sampling",
+        "memory": "cgroup" if setup.cgroup_memory else "sampling" if setup.memory_rule.held else "nothing",
         "cores": "cgroup" if setup.cgroup_cores else "affinity" if setup.bind else "nothing",
         "devices": "cgroup" if setup.cgroup_devices else "nothing",
         "suspend": "cgroup" if setup.cgroup_tree else "signals",

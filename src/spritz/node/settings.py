@@ -298,7 +298,7 @@ def _node_setup(host: _Host, node: NodeConfig, spool: str) -> NodeSetup:
         oci=config.oci,
         spool=spool,
         gres=node.capacity.gres,
-        memory_rule=_memory_rule(config, node) if config.cgroup_given else MemoryRule(),
+        memory_rule=_memory_rule(config, node),
         sample_seconds=_sample_seconds(have.words("JobAcctGatherFrequency")),
         memory_counted=_memory_counted(have.words("JobAcctGatherParams")),
         energy_source=_energy_source(have.text("AcctGatherEnergyType")),
@@ -412,7 +412,10 @@ def _container(host: _Host, node: str, spool: str) -> Container | None:
 
 def _memory_rule(config: LoadedConfig, node: NodeConfig) -> MemoryRule:
     cgroup = config.cgroup
+    if not config.cgroup_given:
+        return MemoryRule()
     return MemoryRule(
+        held=_confines_memory(config) or "OverMemoryKill" in config.settings.words("JobAcctGatherParams"),
         percent=cgroup.number("AllowedRAMSpace"),
         min_mib=int(cgroup.number("MinRAMSpace")),
         max_mib=int(node.capacity.memory_mib * cgroup.number("MaxRAMPercent") / 100),

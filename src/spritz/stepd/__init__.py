@@ -11,6 +11,7 @@ requested it. One thread, no asyncio, and a few small formats:
 `uplink`, `below`       the tree of a wide step's supervisors: to the node above, from those below; `numbered`
 `supervisor`   the life of a step; `taskgroup`, `spawn` (compiled, quick) and `start`, `files`, `namespaces`: its tasks
 `processes`    finding and killing everything of a step; `usage`: usage and memory limits; `gpu`: NVML
+`siblings`     memory of the job's other steps here, where no cgroup holds the job's limit
 `energy`       energy used by the node's processors (RAPL) or the step's GPUs (NVML)
 `confine`      devices and cores of a step, restricted by cgroups; `devicefilter`: the eBPF program
 `pmi`          the PMI server of the tasks here; `pmi_wire`: its encoding

@@ -132,7 +132,7 @@ class SupervisorSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     swap_limit_mib: int = 0
     #: directory in the memory controller for the step's cgroup; "" if none may be created
     cgroup_memory: str = ""
-    #: limits of what is in that directory, which is the job's, as those of the step; 0: the directory is no job's
+    #: limits of the whole job here, as those of the step: of what is in that directory; without one, held by sampling
     job_memory_limit_mib: int = 0
     job_swap_limit_mib: int = 0
     #: the same for the controllers of devices and cores; "" if the step is not restricted

@@ -31,6 +31,7 @@ from spritz.stepd.energy import counters
 from spritz.stepd.files import StreamError
 from spritz.stepd.gpu import visible_in
 from spritz.stepd.reactor import Reactor, Timer, close_in_child
+from spritz.stepd.siblings import Siblings
 from spritz.stepd.spec import CLIENT, NOTHING, SCRIPT, SupervisorSpec
 from spritz.stepd.start import AsUser
 from spritz.stepd.taskgroup import Task, TaskGroup, TaskStreams
@@ -47,6 +48,9 @@ _LINGER_SECONDS = 2.0
 #: Seconds between samples of memory without a cgroup limit, far from the limit and near it.
 _WATCH_SECONDS = 1.0
 _WATCH_CLOSELY_SECONDS = 0.1
+_MIB = 1024 * 1024
+#: MiB of a job without a limit of its own.
+_NO_LIMIT = 1 << 40
 #: Seconds after which the result is synced to disk if the daemon has not taken it.
 _ACKNOWLEDGE_SECONDS = 1.0
 #: Slurm's wait status of a job whose output could not be opened: ESLURMD_IO_ERROR, shown as 0:53.
@@ -91,6 +95,7 @@ class Supervisor:
         )
         self._daemon = DaemonLink(self._reactor, daemon, listener, on_order=self._order, on_gone=self._maybe_leave)
         self._memory = memory
+        self._siblings = Siblings(os.getcwd())
         self._confinement = confinement
         self._tree = Tree(spec.cgroup_tree)
         self._kills = 0
@@ -224,7 +229,7 @@ class Supervisor:
         self._clients.started()
         self._daemon.send(control.Started(self._started_at, self._group.pids))
         self._usage.begin()
-        if self._watched_bytes or self.spec.sample_seconds > 0:
+        if self._is_watched or self.spec.sample_seconds > 0:
             self._sample_timer = self._reactor.after(next(self._sample_intervals), self._sample)
 
     def _mpi_server(self) -> PmiServer | PmixServer | None:
@@ -415,26 +420,41 @@ class Supervisor:
         return self._oom_kills - before
 
     @property
-    def _watched_bytes(self) -> int:
-        """The memory limit to enforce by sampling; 0 if there is none, or a cgroup enforces it."""
-        return 0 if self._memory is not None else self.spec.memory_limit_mib * 1024 * 1024
+    def _is_watched(self) -> bool:
+        """Whether there is a memory limit, to be held by sampling."""
+        return self._memory is None and self.spec.memory_limit_mib > 0
 
     def _look(self) -> int:
         return self._usage.sample([(task.spec.task_id, task.pid) for task in self._group.tasks if task.running])
 
     def _sample(self) -> None:
         used = self._look()
-        limit = self._watched_bytes
-        if limit and used > limit:
-            if not self._oom:
-                self.say(f"error: StepId={self.spec.label} exceeded memory limit ({used} > {limit}), being killed")
-                self.say("error: Exceeded job memory limit")
-            self._oom = True
-            self._kill()
         wait = next(self._sample_intervals)
-        if limit:
-            wait = min(wait, _WATCH_CLOSELY_SECONDS if used * 2 > limit else _WATCH_SECONDS)
+        if self._is_watched:
+            wait = min(wait, self._hold_memory(used))
         self._sample_timer = self._reactor.after(wait, self._sample)
+
+    def _hold_memory(self, used: int) -> float:
+        """Kill the step if it exceeds its limit, or its job does and no other step here has more memory.
+
+        Returns the seconds until the next look.
+        """
+        limit, job_limit = self.spec.memory_limit_mib * _MIB, (self.spec.job_memory_limit_mib or _NO_LIMIT) * _MIB
+        others = self._siblings.memory_bytes()
+        together = used + sum(others)
+        if used > limit:
+            self._kill_for_memory(f"StepId={self.spec.label}", used, limit)
+        elif together > job_limit and used >= max(others, default=0):
+            self._kill_for_memory(f"JobId={self.spec.job_id}", together, job_limit)
+        close = used * 2 > limit or together * 2 > job_limit
+        return _WATCH_CLOSELY_SECONDS if close else _WATCH_SECONDS
+
+    def _kill_for_memory(self, what: str, used: int, limit: int) -> None:
+        if not self._oom:
+            self.say(f"error: {what} exceeded memory limit ({used} > {limit}), being killed")
+            self.say("error: Exceeded job memory limit")
+        self._oom = True
+        self._kill()
 
     def _run_epilogs(self, task: Task) -> None:
         if self.spec.task_epilogs:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from spritz.config.load import load
+from spritz.node.enforcement import enforcement_by_resource
 from spritz.node.settings import CgroupDirectories, daemon_settings
 
 CONF = "ClusterName=c\nSlurmctldHost=localhost\nNodeName=n1 CPUs=2\nPartitionName=p Nodes=n1 Default=YES\n"
@@ -32,6 +33,29 @@ def test_limits_that_were_asked_for_and_cannot_be_held_by_cgroups_are_noticed(
     settings = daemon_settings(config, list(config.nodes), None, CgroupDirectories(memory=directory))
     assert settings.unconfined is unconfined
     assert settings.nodes["n1"].setup.cgroup_memory == directory
+
+
+@pytest.mark.parametrize(
+    ("cgroup_conf", "gather", "limit", "means"),
+    [
+        (None, "", 100, "sampling"),
+        ("ConstrainRAMSpace=yes\n", "", 100, "sampling"),
+        ("ConstrainCores=yes\n", "", 0, "nothing"),
+        ("ConstrainCores=yes\n", "JobAcctGatherParams=OverMemoryKill\n", 100, "sampling"),
+    ],
+)
+def test_memory_is_limited_as_cgroup_conf_says(
+    tmp_path: Path, cgroup_conf: str | None, gather: str, limit: int, means: str
+) -> None:
+    """As in Slurm, a cgroup.conf without ConstrainRAMSpace limits no memory, unless OverMemoryKill does."""
+    path = tmp_path / "slurm.conf"
+    path.write_text(CONF.replace("CPUs=2", "CPUs=2 RealMemory=1000") + gather)
+    if cgroup_conf is not None:
+        (tmp_path / "cgroup.conf").write_text(cgroup_conf)
+    config = load(str(path))
+    setup = daemon_settings(config, list(config.nodes), None, CgroupDirectories()).nodes["n1"].setup
+    assert setup.memory_rule.limits(100)[0] == limit
+    assert enforcement_by_resource(setup)["memory"] == means
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ class Zygote:
     def launch(self, **fields: Any) -> Running:
         """Start a step; defaults are those of a batch job of ours in the spool's parent directory."""
         self._count += 1
-        directory = self.spool / f"step{self._count}"
+        directory = self._directory(fields, self._count)
         directory.mkdir(mode=0o711)
         given: dict[str, Any] = {
             "job_id": 5,
@@ -119,9 +119,13 @@ class Zygote:
         self._connections.append(ours)
         return Running(directory, ours)
 
+    def _directory(self, fields: dict[str, Any], number: int) -> Path:
+        """As slurmd names them: steps of one job are told by it."""
+        return self.spool / f"job{fields.get('job_id', 5):05}.0.{number}"
+
     def batch(self, script: str, output: Path, **fields: Any) -> Running:
         """A batch job with its output in a file."""
-        name = str(fields.pop("argv0", "") or f"{self.spool}/step{self._count + 1}/{spec.SCRIPT}")
+        name = str(fields.pop("argv0", "") or f"{self._directory(fields, self._count + 1)}/{spec.SCRIPT}")
         task = TaskSpec(0, (name,), (), (), spec.NOTHING, str(output), str(output))
         return self.launch(batch=True, script=script.encode(), label="5.batch", tasks=(task,), **fields)
 

@@ -334,11 +334,12 @@ def test_the_kernel_holds_the_memory_limit_where_it_may(zygote: Zygote, tmp_path
     assert not Path(parent).exists()
 
 
-def test_steps_of_a_job_share_its_memory_limit(zygote: Zygote, tmp_path: Path) -> None:
-    parent = prepare_memory(f"spritz_test_{os.getpid()}")
-    if not parent:
+@pytest.mark.parametrize("by_kernel", [True, False])
+def test_steps_of_a_job_share_its_memory_limit(zygote: Zygote, tmp_path: Path, by_kernel: bool) -> None:
+    parent = prepare_memory(f"spritz_test_{os.getpid()}") if by_kernel else ""
+    if by_kernel and not parent:
         pytest.skip("no memory cgroup may be made here")
-    own = f"{parent}/{job_group_name('n1', 5, 0)}"
+    own = f"{parent}/{job_group_name('n1', 5, 0)}" if parent else ""
     script = (
         "#!/usr/bin/env python3\nimport os, time\nkeep = b'x' * (80 << 20)\n"
         "open('{0}', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
@@ -351,7 +352,7 @@ def test_steps_of_a_job_share_its_memory_limit(zygote: Zygote, tmp_path: Path) -
             steps[-1].started()
             if name == "a":
                 wait_until((tmp_path / "a").exists, "the first has its memory")
-        # Each is below its own limit. Of the two the kernel chooses.
+        # Each is below its own limit. Of the two the kernel, or the larger step itself, chooses.
         wait_until(lambda: any("oom_kill" in (tmp_path / f"out{name}").read_text() for name in "ab"), "one is killed")
         (tmp_path / "go").touch()
         ends = [step.result().oom for step in steps]
@@ -361,13 +362,16 @@ def test_steps_of_a_job_share_its_memory_limit(zygote: Zygote, tmp_path: Path) -
         survivor = steps[ends.index(False)]
         survivor.order(control.Forget())
         assert isinstance(survivor.report(), control.Idle)
-        other = limits | {"cgroup_memory": f"{parent}/{job_group_name('n1', 6, 0)}", "job_memory_limit_mib": 50}
+        (tmp_path / "go").unlink()
+        other = limits | {"job_id": 6, "job_memory_limit_mib": 50}
+        if parent:
+            other["cgroup_memory"] = f"{parent}/{job_group_name('n1', 6, 0)}"
         after = zygote.batch(script.format("c"), tmp_path / "outc", through=survivor, **other)
         assert after.result().oom
     finally:
         zygote.close()
         remove(parent)
-    assert not Path(parent).exists()
+    assert not parent or not Path(parent).exists()
 
 
 def told(path: Path) -> Path:

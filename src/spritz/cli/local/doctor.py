@@ -211,6 +211,7 @@ def _containment(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
 #: (subject, means).
 _UNHELD = {
     ("memory", "sampling"): "memory limits are held by sampling, a second late",
+    ("memory", "nothing"): "jobs can use more memory than they have (cgroup.conf: ConstrainRAMSpace)",
     ("cores", "affinity"): "jobs can leave their cores",
     ("cores", "nothing"): "jobs can use all cores",
     ("devices", "nothing"): "jobs can open GPUs that they were not given",

@@ -44,17 +44,18 @@ _packed = for_latest(stored_job.pack)
 class MemoryRule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Derives a limit from an allocation's memory. Source: cgroup.conf(5) AllowedRAMSpace and its kin.
 
-    `swap_percent` None: swap is not limited. `max_mib` 0: no upper bound.
+    `held`: memory is limited at all. `swap_percent` None: swap is not limited. `max_mib` 0: no upper bound.
     """
 
+    held: bool = True
     percent: float = 100.0
     min_mib: int = 0
     max_mib: int = 0
     swap_percent: float | None = 0.0
 
     def limits(self, memory_mib: int) -> tuple[int, int]:
-        """(memory, additional swap) in MiB; (0, 0) without a memory request."""
-        if not memory_mib:
+        """(memory, additional swap) in MiB; (0, 0) without a memory request, and where none is held."""
+        if not memory_mib or not self.held:
             return 0, 0
         memory = max(self.min_mib, int(memory_mib * self.percent / 100))
         if self.max_mib:
@@ -261,10 +262,11 @@ def _groups(job: Job, node: str, setup: NodeSetup) -> dict[str, Any]:
     share = next((share for share in job.allocation.nodes if share.node == node), None)
     memory, swap = setup.memory_rule.limits(share.memory_mib if share is not None else 0)
     daemons = setup.cgroup_memory
-    if not memory or not daemons:
+    if not memory:
         return directories
     own = f"{daemons}/{job_group_name(node, job.id, job.restart_count)}"
-    directories = {field: own if directory == daemons else directory for field, directory in directories.items()}
+    if daemons:
+        directories = {field: own if directory == daemons else directory for field, directory in directories.items()}
     return {**directories, "job_memory_limit_mib": memory, "job_swap_limit_mib": swap}
 
 
