@@ -29,6 +29,7 @@ from spritz.model.queries.jobs import ListJobs
 from spritz.model.queries.nodes import ListNodes, Nodes, NodeView
 from spritz.model.queries.steps import ListSteps, Steps, StepView
 from spritz.model.states import JobFlag
+from spritz.node import cgroup
 from tests.ports import free_port
 
 T = TypeVar("T")
@@ -90,6 +91,14 @@ def processes_with(variable: str) -> list[int]:
         except OSError:
             continue
     return [pid for pid in found if is_alive(pid)]
+
+
+def remove_groups(spool: str) -> None:
+    """Remove the cgroups of a killed slurmd with this spool: one that starts would use them again."""
+    if os.geteuid() == 0:
+        name = cgroup.directory_name(spool)
+        for prepare in (cgroup.prepare_memory, cgroup.prepare_devices, cgroup.prepare_cores, cgroup.prepare_tree):
+            cgroup.remove(prepare(name))
 
 
 class Cluster:
@@ -396,6 +405,8 @@ class Cluster:
                 except ProcessLookupError:
                     continue
             time.sleep(0.02)
+        for spool in self.root.glob("spool/*"):
+            remove_groups(str(spool))
         shutil.rmtree(self.root, ignore_errors=True)
 
     def _is_ours(self, pid: int) -> bool:

@@ -227,6 +227,23 @@ def test_files_of_devices_are_told_apart_by_the_allocation() -> None:
     assert set(device_files(capacity, shares)[1]) == {"/dev/g1", "/dev/n0"}
 
 
+def test_a_step_without_gpus_does_not_see_those_of_its_script() -> None:
+    """srun --gres=none, as in Slurm 22.05: only SLURM_JOB_GPUS stays."""
+    inherited = (b"CUDA_VISIBLE_DEVICES=2,3", b"SLURM_GPUS_ON_NODE=2", b"SLURM_STEP_GPUS=2,3", b"SLURM_JOB_GPUS=2,3")
+    made = step(environment=inherited)
+    bare = replace(made, nodes=tuple(replace(n, allocation=replace(n.allocation, gres=())) for n in made.nodes))
+
+    def names(made: Step, gres: tuple[GresCapacity, ...] = ()) -> set[bytes]:
+        return {entry.partition(b"=")[0] for entry in built(made, gres=gres).environment}
+
+    about = {b"CUDA_VISIBLE_DEVICES", b"SLURM_GPUS_ON_NODE", b"SLURM_STEP_GPUS"}
+    gpus = (GresCapacity(name="gpu", count=4),)
+    assert names(made, gpus) >= about
+    assert not names(bare, gpus) & about
+    assert names(bare, gpus) >= {b"SLURM_JOB_GPUS"}
+    assert names(bare) >= about, "the node has no GPUs for jobs, and its user's own choice stays"
+
+
 def test_gpus_count_from_zero_where_the_others_are_hidden() -> None:
     kinds = frozenset({"nvidia"})
     gpus = (GresAllocation(name="gpu", count=2, indexes="a"),)

@@ -24,7 +24,7 @@ from spritz.node.container import Container
 from spritz.node.launch import environment, mpi, niceness, streams
 from spritz.node.launch.affinity import Topology, cpu_bind_variables, real_cpus
 from spritz.node.launch.environment import NodeFacts
-from spritz.node.launch.gpus import bound_gpus, device_files, gpu_mask, visible
+from spritz.node.launch.gpus import bound_gpus, device_files, gpu_mask, stale_variables, visible
 from spritz.node.launch.latest import for_latest
 from spritz.node.launch.tree import place_in
 from spritz.stepd import oci
@@ -132,6 +132,7 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
     node_index = environment.allocated_indexes(job.allocation)[message.node]
     share = job.allocation.nodes[node_index]
     variables = environment.batch_variables(job, node_index, message.task_counts, setup.facts, message.components)
+    stale = stale_variables(setup.gres, share.gres, setup.facts.gpu_kinds)
     where = streams.batch_streams(job, setup.host or message.node)
     variables["SLURM_PRIO_PROCESS"] = str(niceness.submitted(message.environment))
     argv, end = _script_in(job, posixpath.join(directory, SCRIPT), message.node, setup)
@@ -155,7 +156,7 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
         script=message.script,
         identity=_identity(job),
         tasks=(task,),
-        environment=(*environment.merge(message.environment, variables), marker(directory)),
+        environment=(*environment.merge(message.environment, variables, stale), marker(directory)),
         work_dir=spec.work_dir,
         umask=spec.umask,
         nice=_nice(message.environment, spec.uid, setup),
@@ -174,6 +175,7 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
     node_index = environment.step_indexes(step)[message.node]
     share = step.nodes[node_index]
     variables = environment.step_variables(job, step, node_index, message.task_counts, setup.facts, message.components)
+    stale = stale_variables(setup.gres, share.allocation.gres, setup.facts.gpu_kinds)
     if spec.preserve_env:
         variables = environment.without_sizes(variables, spec.environment)
     if setup.bind:
@@ -193,7 +195,7 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
         node_index=node_index,
         identity=_identity(job),
         tasks=tasks,
-        environment=(*environment.merge(spec.environment, variables), marker(directory)),
+        environment=(*environment.merge(spec.environment, variables, stale), marker(directory)),
         work_dir=spec.work_dir or job.spec.work_dir,
         umask=spec.umask,
         nice=_nice(spec.environment, step.uid, setup),

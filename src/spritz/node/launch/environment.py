@@ -275,8 +275,9 @@ def _share(job: Job, node_index: int) -> NodeAllocation:
     return job.allocation.nodes[node_index]
 
 
-def merge(user: tuple[bytes, ...], variables: Variables) -> tuple[bytes, ...]:
-    """`NAME=value` entries: the user's, overridden and followed by the job's. Invalid entries are dropped.
+def merge(user: tuple[bytes, ...], variables: Variables, stale: frozenset[bytes] = frozenset()) -> tuple[bytes, ...]:
+    """`NAME=value` entries: the user's, overridden and followed by the job's. Dropped are invalid entries, and the
+    user's of `stale` names.
 
     TMPDIR defaults to /tmp, as in Slurm.
     """
@@ -285,7 +286,7 @@ def merge(user: tuple[bytes, ...], variables: Variables) -> tuple[bytes, ...]:
     named = set()
     for entry in user:
         name, equals, _ = entry.partition(b"=")
-        if equals and name and name not in ours:
+        if equals and name and name not in ours and name not in stale:
             kept.append(entry)
             named.add(name)
     if b"TMPDIR" not in named:

@@ -60,6 +60,19 @@ def visible(mask: int, kinds: frozenset[str], within: int = 0, uuids: tuple[str,
     return {name: by_kind.get(kind, listed) for kind in sorted(kinds) for name in _VARIABLES[kind]}
 
 
+def stale_variables(
+    capacity: tuple[GresCapacity, ...], gres: tuple[GresAllocation, ...], kinds: frozenset[str]
+) -> frozenset[bytes]:
+    """Names of variables about GPUs that a script or shell may hand to what has no GPUs here (srun --gres=none).
+
+    As in Slurm they are removed where the node has GPUs; SLURM_JOB_GPUS stays.
+    """
+    if gpu_mask(gres) or not any(line.name in _OF_GPUS for line in capacity):
+        return frozenset()
+    selecting = {name for kind in kinds for name in _VARIABLES[kind]}
+    return frozenset(name.encode() for name in selecting | {"SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS"})
+
+
 def gpu_variables(
     gres: tuple[GresAllocation, ...],
     kinds: frozenset[str],
