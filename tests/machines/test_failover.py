@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.conformance.databases import reason
@@ -76,6 +77,13 @@ class Site:
         text = self.ping("login")
         return text.count(" is UP\n") == 2 and ("ctl2 leads" in text) == (name == "ctl2")
 
+    def rest_pings(self) -> dict[str, bool]:
+        """Whether each controller answers, by the login host's slurmrestd."""
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(self["login"].own / "run/rest"))) as client:
+            found = client.get("http://login/slurm/v0.0.45/ping", timeout=60).json()["pings"]
+        assert [ping["primary"] for ping in found] == [True, False]
+        return {ping["hostname"]: ping["responding"] for ping in found}
+
     def submit(self, host: str, *words: str) -> int:
         return int(self.out(host, "sbatch", "-o", "/dev/null", *words).split()[-1])
 
@@ -132,12 +140,16 @@ def test_a_machine_dies_and_another_leads(site: Site) -> None:
     assert sorted(site.out("login", "srun", "-N3", "hostname").split()) == ["ctl2", "n1", "n2"]
     running = site.submit("login", "-w", "n1", "--wrap", "while ! test -e /run/go; do sleep 0.1; done")
     site.wait("login", running, "RUNNING")
+    site["login"].start("slurmrestd", "unix:/run/rest", SLURM_CONF=site.conf, SLURMRESTD_SECURITY="disable_user_check")
+    eventually((site["login"].own / "run/rest").exists, "slurmrestd listens")
+    assert site.rest_pings() == {"ctl1": True, "ctl2": True}
 
     site["ctl1"].crash()
     job = site.submit("login", "-w", "n2", "--wrap", "true")
     site.wait("login", job, "COMPLETED")
     assert site.state("ctl2", running) == "RUNNING", "it did not notice"
     assert "Slurmctld(primary) at ctl1 is DOWN" in site.ping("login")
+    assert site.rest_pings() == {"ctl1": False, "ctl2": True}
     assert site.out("login", "srun", "-w", "ctl2", "hostname") == "ctl2\n", "the leader's own node takes its launches"
     assert "n2" in site.out("ctl2", "spritz", "token", "list"), "who has joined is known"
     assert (site["ctl2"].own / "run/programs").read_text() == "on\n"

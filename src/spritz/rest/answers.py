@@ -30,6 +30,7 @@ _STATUS = {
     "ESLURM_INVALID_JOB_ID": 404,
     "ESLURM_AUTH_CRED_INVALID": 401,
     "ESLURM_DB_CONNECTION": 502,
+    "ESLURM_IN_STANDBY_MODE": 502,  # no controller leads; another may soon
     "SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT": 504,
     "SLURM_PROTOCOL_AUTHENTICATION_ERROR": 511,
     **dict.fromkeys((name for name in ESLURM if "_COMMUNICATIONS_" in name), 502),

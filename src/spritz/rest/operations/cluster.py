@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import zip_longest
+from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from spritz.client.errors import ClientError
 from spritz.client.locate import locate_controller, locate_database
@@ -18,7 +21,7 @@ from spritz.model.errors import SpritzError
 from spritz.model.fairshare import FairShares, ListFairShares
 from spritz.model.job_filter import JobFilter
 from spritz.model.queries.configuration import ConfigText, ShowConfig
-from spritz.model.queries.daemons import Ping, Pong, Reconfigure
+from spritz.model.queries.daemons import ControllerPongs, Ping, PingControllers, Pong, Reconfigure
 from spritz.model.queries.jobs import JobRows, ListJobs
 from spritz.presentation.json.diagnostics import statistics
 from spritz.presentation.json.shares import shares_json
@@ -30,13 +33,15 @@ from spritz.rest.daemons import Daemon
 from spritz.rest.operations import Ask, Result, operation
 from spritz.runtime.clock import SystemClock
 
+T = TypeVar("T")
 
-async def _pinged(daemon: Daemon) -> tuple[Pong | None, int]:
+
+async def _asked(daemon: Daemon, request: Struct, reply: type[T]) -> tuple[T | None, int]:
     """(the daemon's answer or None, microseconds that it took)."""
     clock = SystemClock()
     began = clock.monotonic()
     try:
-        answer = await daemon.call(Ping(), Pong)
+        answer = await daemon.call(request, reply)
     except (ClientError, SpritzError) as error:
         if error.code == "ESLURM_AUTH_CRED_INVALID":
             raise
@@ -46,24 +51,33 @@ async def _pinged(daemon: Daemon) -> tuple[Pong | None, int]:
 
 @operation("GET /slurm/ping")
 async def ping(ask: Ask) -> Result:
-    """The controller that answers, or the first configured one as DOWN. Latency is in microseconds."""
-    answer, latency = await _pinged(ask.controller)
-    host = answer.host if answer is not None else locate_controller(ask.daemons.path).hosts[0]
-    record = {
-        "hostname": host,
-        "pinged": "UP" if answer is not None else "DOWN",
-        "responding": answer is not None,
-        "latency": latency,
-        "mode": answer.mode if answer is not None else "primary",
-        "primary": True,
-        "status": "No error" if answer is not None else "Unable to contact slurm controller (connect failure)",
-    }
-    return Answer(body={"pings": [record]})
+    """Each SlurmctldHost; of several, as the leading controller sees them. Latency is in microseconds."""
+    config = locate_controller(ask.daemons.path)
+    if config.has_standby:
+        found, latency = await _asked(ask.controller, PingControllers(), ControllerPongs)
+        given = found.pongs if found is not None else ()
+        answers = list(zip_longest(config.names, given[: len(config.names)]))
+    else:
+        pong, latency = await _asked(ask.controller, Ping(), Pong)
+        answers = [(pong.host if pong is not None else config.hosts[0], pong)]
+    records = [
+        {
+            "hostname": host,
+            "pinged": "UP" if answer is not None else "DOWN",
+            "responding": answer is not None,
+            "latency": latency,
+            "mode": answer.mode if answer is not None else "backup" if index else "primary",
+            "primary": index == 0,
+            "status": "No error" if answer is not None else "Unable to contact slurm controller (connect failure)",
+        }
+        for index, (host, answer) in enumerate(answers)
+    ]
+    return Answer(body={"pings": records})
 
 
 @operation("GET /slurmdb/ping")
 async def ping_database(ask: Ask) -> Result:
-    answer, latency = await _pinged(ask.database)
+    answer, latency = await _asked(ask.database, Ping(), Pong)
     host = answer.host if answer is not None else locate_database(ask.daemons.path).host
     record = {
         "hostname": host,
