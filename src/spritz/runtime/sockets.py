@@ -12,6 +12,7 @@ import socket
 import stat
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spritz.runtime import tls as rules
@@ -150,7 +151,8 @@ class _Secured:
     """Accepts TCP connections: plain ones from this machine, which the kernel identifies, and TLS from others.
 
     A peer of this machine may speak TLS too: a container that joins under a name of its own. Handshakes are bounded in
-    number and time, so that silent peers cannot lock out others.
+    number and time. At a bound the handshake that has waited longest for its peer makes place: else any user of a
+    machine could keep that machine's daemons out by connections that say nothing.
     """
 
     def __init__(
@@ -169,7 +171,10 @@ class _Secured:
         self._rules = rules
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+        #: address -> number of its handshakes
         self._shaking: Counter[str] = Counter()
+        #: handshakes that wait for their peers, with the addresses: the longest wait first
+        self._awaited: dict[asyncio.Task[None], str] = {}
         self._looking = 0
         self._turns = asyncio.Semaphore(_TURNS)
         bound.setblocking(False)
@@ -192,22 +197,44 @@ class _Secured:
                 return  # it has gone again, or there are no descriptors: the loop retries
             connection.setblocking(False)
             peer = address[0]
-            if not same and (
-                len(self._tasks) - self._looking >= self._rules.HANDSHAKES_MAX
-                or self._shaking[peer] >= self._rules.HANDSHAKES_PER_ADDRESS_MAX
-            ):
+            if not same and not self._has_place(peer):
                 connection.close()
                 self._on_refused(peer, "too many handshakes are under way")
                 continue
             task = self._loop.create_task(self._begin(connection, peer, same))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            if not same:
+                self._shaking[peer] += 1
+                self._awaited[task] = peer
+            task.add_done_callback(partial(self._ended, connection, "" if same else peer))
+
+    def _has_place(self, peer: str) -> bool:
+        """Whether one more handshake may begin; ends another for it if need be."""
+        if self._shaking[peer] >= self._rules.HANDSHAKES_PER_ADDRESS_MAX:
+            longest = next((task for task, address in self._awaited.items() if address == peer), None)
+        elif len(self._tasks) - self._looking >= self._rules.HANDSHAKES_MAX:
+            longest = next(iter(self._awaited), None)
+        else:
+            return True
+        if longest is None:
+            return False
+        self._on_refused(self._awaited.pop(longest), "too many handshakes are under way")
+        return longest.cancel()
+
+    def _ended(self, connection: socket.socket, counted: str, task: asyncio.Task[None]) -> None:
+        """`counted`: the address whose handshake it was; "" for this machine."""
+        self._tasks.discard(task)
+        if task.cancelled():
+            connection.close()  # it may not have begun
+        if counted:
+            self._awaited.pop(task, None)
+            self._shaking[counted] -= 1
+            if not self._shaking[counted]:
+                del self._shaking[counted]
 
     async def _begin(self, connection: socket.socket, peer: str, same: bool) -> None:
         """`same`: the peer is on this machine."""
         loop = self._loop
-        if not same:
-            self._shaking[peer] += 1
         try:
             if same and not await self._begins_with_tls(connection):
                 await loop.connect_accepted_socket(self._make_pipe, connection)
@@ -234,14 +261,9 @@ class _Secured:
             why = why or "the peer closed the connection"
             self._on_refused(peer, f"TLS: {why}")
             connection.close()
-        except asyncio.CancelledError:  # the listener was closed
+        except asyncio.CancelledError:  # the listener was closed, or another handshake needs the place
             connection.close()
             raise
-        finally:
-            if not same:
-                self._shaking[peer] -= 1
-                if not self._shaking[peer]:
-                    del self._shaking[peer]
 
     async def _begins_with_tls(self, connection: socket.socket) -> bool:
         """Whether the first bytes are a TLS handshake: as a frame's length they would be too large. False for a silent
@@ -262,6 +284,9 @@ class _Secured:
 
         A peer that answers more slowly than that does not keep others waiting.
         """
+        task = asyncio.current_task()
+        assert task is not None, "called by one"
+        peer = self._awaited.pop(task, "")
         await self._turns.acquire()
         given_back = False
 
@@ -272,7 +297,12 @@ class _Secured:
                 timer.cancel()
                 self._turns.release()
 
-        timer = self._loop.call_later(_TURN_SECONDS, give_back)
+        def await_peer() -> None:
+            if peer:
+                self._awaited[task] = peer
+            give_back()
+
+        timer = self._loop.call_later(_TURN_SECONDS, await_peer)
         return give_back
 
     async def _first_bytes(self, connection: socket.socket) -> bytes:

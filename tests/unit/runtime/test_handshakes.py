@@ -18,8 +18,8 @@ from spritz.runtime.tasks import run
 
 #: The beginning of a handshake: a record of 512 bytes, of which one is sent.
 HALF = b"\x16\x03\x01\x02\x00\x01"
-#: As many as one address may have under way, but one.
-SILENT = tls.HANDSHAKES_PER_ADDRESS_MAX - 1
+#: More than one address may have under way.
+SILENT = 2 * tls.HANDSHAKES_PER_ADDRESS_MAX
 
 
 @pytest.mark.parametrize("said", [b"", HALF])
@@ -62,7 +62,11 @@ def another_is_served(silent_ones: list[bytes]) -> None:
                 await asyncio.sleep(0)  # the queue of those to be accepted is short
             # Far less than a handshake may take: the silent ones have that long.
             async with asyncio.timeout(tls.HANDSHAKE_SECONDS_MAX / 2):
-                pipe = await sockets.connect_tcp(*listener.name, tls=tls.client_context(client))
+                while True:
+                    # For a moment all handshakes may be this daemon's to go on with: then the machine tries again.
+                    with contextlib.suppress(ConnectionError):
+                        pipe = await sockets.connect_tcp(*listener.name, tls=tls.client_context(client))
+                        break
                 await known.wait()
             for one in (pipe, *accepted):
                 one.abort()
