@@ -53,7 +53,7 @@ Handler = Callable[[Any, "Call"], Result]
 
 
 #: Codes of requests that their caller has no right to make.
-_DENIALS = frozenset(("ESLURM_ACCESS_DENIED", "ESLURM_USER_ID_MISSING"))
+_DENIALS = frozenset(("ESLURM_ACCESS_DENIED", "ESLURM_USER_ID_MISSING", "SLURM_PROTOCOL_AUTHENTICATION_ERROR"))
 
 
 class _Unread(Struct, frozen=True):

@@ -322,9 +322,12 @@ def test_above_the_limit_a_connection_is_refused_with_a_reason(logged: list[str]
     run(main)
 
 
-def test_a_request_without_the_right_to_it_is_logged_with_its_user(logged: list[str]) -> None:
+@pytest.mark.parametrize(
+    "code", ["ESLURM_ACCESS_DENIED", "ESLURM_USER_ID_MISSING", "SLURM_PROTOCOL_AUTHENTICATION_ERROR"]
+)
+def test_a_request_without_the_right_to_it_is_logged_with_its_user(logged: list[str], code: str) -> None:
     def deny(ask: Ask, call: Call) -> Answer:
-        raise SpritzError("no", code="ESLURM_ACCESS_DENIED" if ask.text == "denied" else "ESLURM_INVALID_JOB_ID")
+        raise SpritzError("no", code=code if ask.text == "denied" else "ESLURM_INVALID_JOB_ID")
 
     async def main() -> None:
         async with server_at({Ask: deny}) as (_, name):
