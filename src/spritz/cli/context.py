@@ -53,13 +53,13 @@ class Context:
         return cls(program, os.environ, cwd, sys.stdin, sys.stdout, sys.stderr)
 
     def out(self, text: str) -> None:
-        """Write to standard output unchanged; the caller adds newlines."""
-        self.stdout.write(text if text.isascii() else _restored(text))
+        """Write to standard output, to a terminal without control characters; the caller adds newlines."""
+        self.stdout.write(_written(text, self.stdout))
 
     def err(self, text: str) -> None:
-        """Write to standard error unchanged, at once and after pending standard output."""
+        """Write to standard error as `out` does, at once and after pending standard output."""
         self.stdout.flush()
-        self.stderr.write(text if text.isascii() else _restored(text))
+        self.stderr.write(_written(text, self.stderr))
         self.stderr.flush()
 
     def error(self, message: str) -> None:
@@ -93,11 +93,26 @@ class Context:
         return self.stdout.isatty() and "NO_COLOR" not in self.environ
 
 
-def _restored(text: str) -> str:
-    """Records hold text that is not UTF-8 in another form."""
-    from spritz.notation.octets import restored
+#: Control characters but for tab and newline, of one byte too (in Python's form of text that is not UTF-8), as `?`.
+#: Without the escape, which begins colours.
+_CONTROLS = dict.fromkeys({*range(32), *range(0x7F, 0xA0), *range(0xDC80, 0xDCA0)} - {0x09, 0x0A, 0x1B}, "?")
+#: What follows the escape in the colours that commands use.
+_COLOURS = ("[0m", "[1m", "[2m", "[31m", "[32m", "[33m")
 
-    return restored(text)
+
+def _written(text: str, stream: TextIO) -> str:
+    # Records hold text that is not UTF-8 in another form.
+    if not text.isascii():
+        from spritz.notation.octets import restored
+
+        text = restored(text)
+    if not stream.isatty():
+        return text
+    # Differs: Slurm writes the names and comments that users gave to their jobs to a terminal as they are, so that a
+    # user can retitle an administrator's window, clear it, or have it answer.
+    first, *others = text.split("\x1b")
+    text = first + "".join(("\x1b" if other.startswith(_COLOURS) else "?") + other for other in others)
+    return text.translate(_CONTROLS)
 
 
 def _undo_coerced_locale() -> None:

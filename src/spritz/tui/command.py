@@ -110,7 +110,7 @@ def _live(context: Context, conf: str | None, choice: Choice, order: str) -> int
     except ModuleNotFoundError as error:
         if error.name and error.name.partition(".")[0] in ("textual", "rich"):
             if painted:
-                context.out(_MAIN_SCREEN)
+                context.stdout.write(_MAIN_SCREEN)
             context.error(_EXTRA)
             return 1
         raise
@@ -143,7 +143,8 @@ def paint_first_frame(context: Context, update: Update, choice: Choice, order: s
     size = get_terminal_size((120, 40))
     jobs = chosen(picture.jobs.values(), choice, order, picture.now)
     shown = snapshot.lines(picture, jobs[: size.lines], (), max(40, size.columns))
-    context.out(_ALTERNATE_SCREEN + "\r\n".join(shown[: size.lines - 1]))
+    context.stdout.write(_ALTERNATE_SCREEN)
+    context.out("\n".join(shown[: size.lines - 1]))
     context.stdout.flush()
     return True
 

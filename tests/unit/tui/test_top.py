@@ -214,7 +214,7 @@ def test_the_first_frame_has_the_jobs_as_plain_text(monkeypatch: pytest.MonkeyPa
     terminal = io.StringIO()
     context = Context("spritz", {}, "/", io.StringIO(), terminal, io.StringIO())
     assert paint_first_frame(context, WHOLE, Choice("user:bob"), "queue")
-    lines = terminal.getvalue().removeprefix("\x1b[?1049h\x1b[H").split("\r\n")
+    lines = terminal.getvalue().removeprefix("\x1b[?1049h\x1b[H").split("\n")
     assert [line.split()[:4] for line in lines[-2:]] == [["2", "bob", "R", "eval"], ["4", "bob", "PD", "red\ufffd"]]
     assert len(lines) == 6
     assert "\x1b" not in "".join(lines)

@@ -201,7 +201,8 @@ def broadcast(
     interrupts.handler = StepSignals(run)
     status = run.run()
     if progress and copy.size:
-        context.err("\r\033[K")
+        context.stderr.write("\r\033[K")
+        context.stderr.flush()
     return run.report(status)
 
 
@@ -212,6 +213,7 @@ def _progress(copy: Copy, context: Context) -> Callable[[int], None]:
         percent = 100 * count // copy.size if copy.size else 100
         if percent != shown[0]:
             shown[0] = percent
-            context.err(f"\r{os.path.basename(copy.source)}: {percent} %")
+            context.stderr.write("\r")
+            context.err(f"{os.path.basename(copy.source)}: {percent} %")
 
     return show

@@ -154,7 +154,7 @@ class Holding:
     def _ring(self, waited_seconds: float) -> None:
         wanted = "bell" in self.given or (waited_seconds > _BELL_SECONDS and "no-bell" not in self.given)
         if wanted and self.context.stdout.isatty():
-            self.context.out("\a")
+            self.context.stdout.write("\a")
 
     # -- the command
 
