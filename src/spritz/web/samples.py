@@ -6,6 +6,7 @@ deleted: the file stays below about 30 MB. Times are the controller's.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Sequence
@@ -75,6 +76,9 @@ class Samples:
             self._database = self._opened(str(path))
 
     def _opened(self, path: str) -> sqlite3.Connection:
+        # PrivateData may hide the usage of jobs from other users of this machine. SQLite's journal gets the same mode.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        os.chmod(path, 0o600)
         connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         try:
             connection.execute("PRAGMA journal_mode=WAL")

@@ -75,6 +75,15 @@ def test_a_broken_file_is_replaced_and_another_start_finds_its_samples(tmp_path:
     again.close()
 
 
+def test_other_users_of_the_machine_do_not_read_the_usage_of_jobs(tmp_path: Path) -> None:
+    path = tmp_path / "samples.db"
+    path.touch(0o644)
+    found = Samples(path)
+    found.add(None, [job_row(7, 5.0)])
+    assert {file.stat().st_mode & 0o077 for file in tmp_path.iterdir()} == {0}
+    found.close()
+
+
 def test_figures_have_what_is_known_and_leave_out_the_rest() -> None:
     job = Job(id=1, tasks=4)
     figures = {one["title"]: one for one in curves.of_job(job, [job_row(1, 1.0, 0.5), job_row(1, 2.0, 3.5)])}
