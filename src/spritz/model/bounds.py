@@ -137,6 +137,9 @@ _NUMBERS: tuple[tuple[Meta, str], ...] = (
 #: SchedulerParameters=max_submit_line_size is at most 2 MiB.
 TEXT = Meta(max_length=6 * 1024 * 1024)
 
+#: What a node says of itself: the controller's journal keeps it, with each change.
+DESCRIPTION = Meta(max_length=64 * 1024)
+
 #: Tasks of an array in hexadecimal: as many bits as the largest MaxArraySize, 4,000,001 (slurm.conf(5)).
 TASK_MASK = Meta(pattern=r"\A[0-9a-fA-F]*\Z", max_length=4_000_004 // 4)
 
@@ -160,6 +163,20 @@ TEXTS: dict[str, Meta] = {
     "JobTarget.tasks": TASK_MASK,
     "JobPick.tasks": TASK_MASK,
     "NodeCapacity.cpus_reserved": CPU_MASK,
+    **dict.fromkeys(
+        (
+            "RegisterNode.address",
+            "RegisterNode.architecture",
+            "RegisterNode.boot_id",
+            "RegisterNode.extra",
+            "RegisterNode.hostname",
+            "RegisterNode.operating_system",
+            "RegisterNode.spool_id",
+            "RegisterNode.version",
+            "NodeTrouble.reason",
+        ),
+        DESCRIPTION,
+    ),
 }
 
 #: Bounds of lists other than `ITEMS`.

@@ -21,6 +21,8 @@ from spritz.model.job import Dependency, EndSignal, Job, JobSpec, ResourceLimit
 from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.launch import LaunchProlog
 from spritz.model.queries.jobs import ListJobs
+from spritz.model.reports import RegisterNode
+from spritz.model.resources import NodeCapacity
 from spritz.model.step import StepSpec
 from spritz.wire.envelope import Request, decode_envelope, encode_request
 from spritz.wire.frames import PREFIX_BYTES
@@ -170,6 +172,12 @@ def test_tasks_of_an_array_are_a_mask_in_hexadecimal(text: str) -> None:
 def test_lists_have_an_end() -> None:
     names = tuple(map(str, range(2**20 + 1)))
     assert "length <= 1048576" in refusal(ListJobs(filter=JobFilter(names=names)))
+
+
+@pytest.mark.parametrize("field", ["operating_system", "hostname", "extra"])
+def test_a_node_cannot_fill_the_journal_with_what_it_says_of_itself(field: str) -> None:
+    node = RegisterNode(name="n1", capacity=NodeCapacity(), booted_at=1.0, daemon_started_at=1.0, version="25.05.0")
+    assert "length <= 65536" in refusal(replace(node, **{field: "x" * 65_537}))
 
 
 @pytest.mark.parametrize(
