@@ -274,7 +274,25 @@ def test_the_health_check_runs_on_every_node(cluster: NodeCluster) -> None:
     cluster.write_conf()
     cluster.start()
     checked = cluster.work / "checked"
-    wait_until(lambda: checked.exists() and checked.read_text().split() == ["n1", "n2"], "both nodes are checked")
+    wait_until(
+        lambda: checked.exists() and sorted(checked.read_text().split()) == ["n1", "n2"], "both nodes are checked"
+    )
+
+
+@pytest.mark.slow
+def test_the_health_check_ends_before_the_node_registers(cluster: NodeCluster) -> None:
+    """slurm.conf(5) HealthCheckProgram: else a faulty node would get jobs. It may fail, as long as it ends."""
+    began, go = cluster.work / "began", cluster.work / "go"
+    check = program(cluster, "check", f"touch {began}; until test -e {go}; do sleep 0.02; done; echo a fault; exit 3")
+    cluster.extra = f"HealthCheckProgram={check}\nHealthCheckInterval=60\nHealthCheckNodeState=ALLOC"
+    cluster.write_conf()
+    cluster.start(wait=False)
+    wait_until(lambda: "health.runs" in cluster.log(), "the daemon serves meanwhile")
+    assert began.exists()
+    assert not cluster.controller.registrations
+    go.touch()
+    wait_until(lambda: len(cluster.controller.registrations) == 2, "both nodes register")
+    assert f"error: health.failed node=n1 problem='{check}: exit status 3' output='a fault'" in cluster.log()
 
 
 def test_task_prolog_and_epilog_of_the_site_run_with_each_task(cluster: NodeCluster) -> None:

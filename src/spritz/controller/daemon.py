@@ -233,8 +233,9 @@ class _Daemon:
         program = self._configuration.loaded.settings.text(key)
         if program:
             variables = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "SLURM_CONF": self._configuration.path}
-            if problem := await run_programs((program,), variables, PRIMARY_PROGRAM_SECONDS):
-                self._log.error("program.failed", key=key, error=problem)
+            failure = await run_programs((program,), variables, PRIMARY_PROGRAM_SECONDS)
+            if failure is not None:
+                self._log.error("program.failed", key=key, **failure._asdict())
 
     def _context(self) -> Context:
         context = Context()

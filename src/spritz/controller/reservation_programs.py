@@ -72,6 +72,6 @@ class ReservationPrograms:
             "SLURM_CLUSTER_NAME": configuration.settings.cluster_name,
         }
         seconds = float(configuration.loaded.settings.integer("PrologEpilogTimeout"))
-        problem = await run_programs((program,), variables, seconds, arguments=(name,))
-        if problem:
-            self._context.log.error(f"{key.lower()}.failed", reservation=name, problem=problem)
+        failure = await run_programs((program,), variables, seconds, arguments=(name,))
+        if failure is not None:
+            self._context.log.error(f"{key.lower()}.failed", reservation=name, **failure._asdict())

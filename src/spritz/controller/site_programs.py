@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from spritz.controller.context import Context
     from spritz.model.events import Event
     from spritz.model.job import Job
+    from spritz.runtime.programs import Failure
 
 #: programs of each kind that run at once
 AT_ONCE = 64
@@ -105,30 +106,30 @@ class SitePrograms:
         self._context.tasks.spawn_contained(self._epilog(program, job), name="epilog_slurmctld")
 
     async def _prolog(self, job: Job) -> None:
-        problem = ""
+        failure = None
         try:
             async with self._prologs:
                 program = self._program("PrologSlurmctld")
                 if program and self._still_configures(job):
-                    problem = await self._run(program, job, "prolog_slurmctld")
+                    failure = await self._run(program, job, "prolog_slurmctld")
         finally:
             self._prologs_begun.discard((job.id, job.restart_count))
-        if problem:
-            self._context.log.error("prolog_slurmctld.failed", job_id=job.id, problem=problem)
-        error = f"PrologSlurmctld failed: {problem}" if problem else ""
+        if failure is not None:
+            self._context.log.error("prolog_slurmctld.failed", job_id=job.id, **failure._asdict())
+        error = f"PrologSlurmctld failed: {failure.problem}" if failure is not None else ""
         self._context.writer.handle_own(PrologEnded(job_id=job.id, restart_count=job.restart_count, error=error))
 
     async def _epilog(self, program: str, job: Job) -> None:
         async with self._epilogs:
-            problem = await self._run(program, job, "epilog_slurmctld")
-        if problem:
-            self._context.log.error("epilog_slurmctld.failed", job_id=job.id, problem=problem)
+            failure = await self._run(program, job, "epilog_slurmctld")
+        if failure is not None:
+            self._context.log.error("epilog_slurmctld.failed", job_id=job.id, **failure._asdict())
 
     def _still_configures(self, job: Job) -> bool:
         now = self._context.machine.state.jobs.get(job.id)
         return now is not None and now.restart_count == job.restart_count and _configures(now)
 
-    async def _run(self, program: str, job: Job, script_context: str) -> str:
+    async def _run(self, program: str, job: Job, script_context: str) -> Failure | None:
         settings = self._context.configuration.loaded.settings
         configuration = self._context.configuration
         others = het.others(self._context.machine.state, job)

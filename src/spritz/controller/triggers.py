@@ -306,11 +306,11 @@ class TriggerWatch:
         runner = None if person is None or trigger.uid == os.geteuid() else (person.uid, person.gid, person.groups)
         async with self._room:
             context.log.info("trigger.fired", trigger_id=trigger.id, program=words[0], argument=pull.argument)
-            problem = await run_programs(
+            failure = await run_programs(
                 (words[0],), variables, PROGRAM_SECONDS, (*words[1:], pull.argument), runner=runner
             )
-        if problem:
-            context.log.error("trigger.failed", trigger_id=trigger.id, problem=problem)
+        if failure is not None:
+            context.log.error("trigger.failed", trigger_id=trigger.id, **failure._asdict())
 
 
 def _waits(trigger: Trigger, job: Job | None, now: float) -> bool:

@@ -47,7 +47,7 @@ from spritz.node.leftovers import end_and_forget, end_containers, leftover_pids,
 from spritz.node.machine import Machine
 from spritz.node.pool import Pool
 from spritz.node.reporter import Reporter
-from spritz.runtime.programs import run_programs
+from spritz.runtime.programs import Failure, run_programs
 from spritz.runtime.worker import Worker
 from spritz.stepd import control, processes
 
@@ -619,18 +619,20 @@ class Agent:
         job = action.job
         variables = hook_variables(job, "prolog_slurmd", here.setup.facts)
         container = here.setup.container
-        problem = ""
+        failure = None
         if container is not None and container.init_script:
-            problem = await self._begin_container(here, container, job, variables)
-        if not problem:
-            problem = await self._run_hooks(here, self._hooks.prolog, variables, self._hooks.prolog_seconds)
-        if problem:
-            self._log.error("prolog.failed", job_id=job.id, node=here.machine.node, problem=problem)
+            failure = await self._begin_container(here, container, job, variables)
+        if failure is None:
+            failure = await self._run_hooks(here, self._hooks.prolog, variables, self._hooks.prolog_seconds)
         now = self._clock.now()
-        error = f"Job prolog failed: {problem}"
-        self._carry_out(here, here.machine.prolog_ended(job, not problem, error, now))
+        if failure is None:
+            self._carry_out(here, here.machine.prolog_ended(job, True, "", now))
+            return
+        self._log.error("prolog.failed", job_id=job.id, node=here.machine.node, **failure._asdict())
+        error = f"Job prolog failed: {failure.problem}"
+        self._carry_out(here, here.machine.prolog_ended(job, False, error, now))
         names = job.allocation.names if job.allocation is not None else ()
-        if problem and job.has_script and names[:1] == (here.machine.node,):
+        if job.has_script and names[:1] == (here.machine.node,):
             await self._tell_in_output(here, job, f"slurmd: error: {error}")
 
     async def _tell_in_output(self, here: _NodeHere, job: Job, line: str) -> None:
@@ -638,25 +640,25 @@ class Agent:
         path = batch_streams(job, here.setup.host or here.setup.facts.name).stderr
         runner = (job.spec.uid, job.spec.gid, job.spec.groups or (job.spec.gid,)) if os.geteuid() == 0 else None
         words = ("-c", 'printf "%s\\n" "$1" >> "$0"', path, line)
-        problem = await run_programs(("/bin/sh",), {}, OUTPUT_SECONDS, words, runner=runner)
-        if problem:
-            self._log.verbose("prolog.not_told", job_id=job.id, path=path, problem=problem)
+        failure = await run_programs(("/bin/sh",), {}, OUTPUT_SECONDS, words, runner=runner)
+        if failure is not None:
+            self._log.verbose("prolog.not_told", job_id=job.id, path=path, **failure._asdict())
 
     async def _begin_container(
         self, here: _NodeHere, container: Container, job: Job, variables: Mapping[str, str]
-    ) -> str:
-        """Make the job's directories and run InitScript. Returns the error, or ""."""
+    ) -> Failure | None:
+        """Make the job's directories and run InitScript. Returns the failure, or None."""
         home = container.home(job.id, job.restart_count)
         try:
             container.make(job.id, job.restart_count, job.spec.uid, job.spec.gid)
         except OSError as error:
-            return f"{error.filename}: {error.strerror}"
+            return Failure(f"{error.filename}: {error.strerror}")
         environment = {**variables, "SLURM_JOB_MOUNT_SRC": home}
         return await self._run_hooks(here, (container.init_script,), environment, self._hooks.prolog_seconds)
 
     async def _run_hooks(
         self, here: _NodeHere, programs: tuple[str, ...], variables: Mapping[str, str], seconds: float
-    ) -> str:
+    ) -> Failure | None:
         if not self._hooks.serial:
             return await run_programs(programs, variables, seconds)
         async with here.serial:
@@ -665,10 +667,10 @@ class Agent:
     async def _epilog(self, here: _NodeHere, action: decided.RunEpilog) -> None:
         job = action.job
         variables = hook_variables(job, "epilog_slurmd", here.setup.facts)
-        problem = await self._run_hooks(here, self._hooks.epilog, variables, self._hooks.epilog_seconds)
-        if problem:
-            self._log.error("epilog.failed", job_id=job.id, node=here.machine.node, problem=problem)
-        self._carry_out(here, here.machine.epilog_ended(job, not problem))
+        failure = await self._run_hooks(here, self._hooks.epilog, variables, self._hooks.epilog_seconds)
+        if failure is not None:
+            self._log.error("epilog.failed", job_id=job.id, node=here.machine.node, **failure._asdict())
+        self._carry_out(here, here.machine.epilog_ended(job, failure is None))
 
     # Acknowledgements
 

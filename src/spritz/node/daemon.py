@@ -76,6 +76,10 @@ READ_SECONDS = 60.0
 #: Seconds after which a daemon without a controller serves anyway: running jobs need it.
 FIRST_CONNECTION_SECONDS = 2.0
 
+#: Seconds for HealthCheckProgram, as in Slurm; and how many run at once, if this daemon has many nodes.
+HEALTH_SECONDS = 60.0
+CHECKS_AT_ONCE = 16
+
 #: Seconds to reach the next node for a forwarded order. The controller has another path, so a longer wait is no use.
 BRANCH_SECONDS = 2.0
 
@@ -124,6 +128,9 @@ class Daemon:
         self._started_at = self._clock.now()
         self._stopping = asyncio.Event()
         self._connected = asyncio.Event()
+        #: HealthCheckProgram has run once: nodes register after it
+        self._checked = asyncio.Event()
+        self._checks = asyncio.Semaphore(CHECKS_AT_ONCE)
         #: own nodes that the controller refuses, and why: logged when it changes, not on every attempt
         self._refused: dict[str, str] = {}
         #: reboots that were started: node, and the time of the order
@@ -277,10 +284,14 @@ class Daemon:
             async with asyncio.timeout(FIRST_CONNECTION_SECONDS):
                 await self._connected.wait()
         except TimeoutError:
-            self._log.info("controller.away", detail="serving; registration follows when it answers")
+            if self._checked.is_set():
+                self._log.info("controller.away", detail="serving; registration follows when it answers")
+            else:
+                self._log.info("health.runs", detail="serving; registration follows HealthCheckProgram")
 
     async def _register(self, channel: Channel) -> None:
         """Register every node, pipelined; nodes that the controller does not know are logged and left out."""
+        await self._checked.wait()
         if len(self._settings.controllers) > 1:
             await must_lead(channel)
         known = await self._register_nodes(channel, tuple(self._settings.nodes))
@@ -521,34 +532,34 @@ class Daemon:
             self._looking = False
 
     async def _check_health(self) -> None:
-        first = True
+        # Before the first registration, whatever HealthCheckNodeState says: a faulty node would get jobs.
+        if self._settings.hooks.health_program and self._settings.hooks.health_seconds:
+            await asyncio.gather(*map(self._check_node, self._settings.nodes))
+        self._checked.set()
+        began = self._clock.monotonic()
         while True:
-            hooks = self._settings.hooks
-            interval = hooks.health_seconds if hooks.health_program else 0.0
-            if not interval:
-                await self._clock.sleep(60.0)
-                continue
-            waits = health.pauses(
-                hooks.health_states, list(self._settings.nodes), list(self._settings.addresses), interval
-            )
-            for name, pause in waits:
+            interval = self._settings.hooks.health_seconds if self._settings.hooks.health_program else 0.0
+            await self._clock.sleep(max(0.0, began + (interval or 60.0) - self._clock.monotonic()))
+            began = self._clock.monotonic()
+            if interval:
+                await self._check_round(interval)
+
+    async def _check_round(self, interval: float) -> None:
+        states = self._settings.hooks.health_states
+        own, every = list(self._settings.nodes), list(self._settings.addresses)
+        async with asyncio.TaskGroup() as checks:
+            for name, pause in health.pauses(states, own, every, interval):
                 await self._clock.sleep(pause)
-                if health.wants_check(hooks.health_states, busy=name in self._agent.busy_nodes, first=first):
-                    await self._check_node(name)
-            first = False
-            await self._clock.sleep(interval - sum(pause for _, pause in waits))
+                if health.wants_check(states, busy=name in self._agent.busy_nodes):
+                    checks.create_task(self._check_node(name))
 
     async def _check_node(self, name: str) -> None:
         """The program itself drains the node if it finds a fault; a failure to run it is only logged, as in Slurm."""
-        hooks = self._settings.hooks
-        variables = {
-            "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
-            "SLURMD_NODENAME": name,
-            "SLURM_CONF": self._settings.path,
-        }
-        problem = await run_programs((hooks.health_program,), variables, 60.0)
-        if problem:
-            self._log.error("health.failed", node=name, problem=problem)
+        async with self._checks:
+            program = self._settings.hooks.health_program
+            failure = await run_programs((program,), self._variables(name), HEALTH_SECONDS)
+        if failure is not None:
+            self._log.error("health.failed", node=name, **failure._asdict())
 
     # Start, reload and stop
 

@@ -39,11 +39,11 @@ def pauses(states: Iterable[str], own: list[str], every: list[str], interval: fl
     return [(name, at - before) for name, at, before in zip(ordered, times, [0.0, *times], strict=False)]
 
 
-def wants_check(states: Iterable[str], *, busy: bool, first: bool) -> bool:
-    """Whether HealthCheckProgram runs on a node now. What only the controller knows of a state counts as idle."""
+def wants_check(states: Iterable[str], *, busy: bool) -> bool:
+    """Whether HealthCheckProgram runs on a node again. What only the controller knows of a state counts as idle."""
     words = {word.upper() for word in states} or {"ANY"}
-    if "START_ONLY" in words and not first:
+    if "START_ONLY" in words:
         return False
-    if words & {"ANY", "START_ONLY"} or words == {"CYCLE"}:
+    if "ANY" in words or words == {"CYCLE"}:
         return True
     return bool(words & ({"ALLOC", "MIXED"} if busy else {"IDLE", "NONDRAINED_IDLE"}))

@@ -11,20 +11,32 @@ import glob
 import os
 import signal
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from spritz.model.scarcity import SCARCE, pauses
 from spritz.notation.octets import restored
+from spritz.notation.signals import signal_description
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _PIECE_BYTES = 1 << 16
+#: bytes of a failed program's output that are kept: the last
+_KEPT_BYTES = 1 << 10
 #: Seconds for which a start is retried on a machine that cannot create processes.
 _START_PATIENCE_SECONDS = 10.0
 
 #: uid, gid, groups
 Runner = tuple[int, int, tuple[int, ...]]
+
+
+class Failure(NamedTuple):
+    """A program that failed. `problem`: its path and how; `output`: the end of what it printed, for logs: it may have
+    run as root, and users see the problem.
+    """
+
+    problem: str
+    output: str = ""
 
 
 def programs_of(patterns: Sequence[str]) -> list[str]:
@@ -42,16 +54,16 @@ async def run_programs(
     arguments: Sequence[str] = (),
     *,
     runner: Runner | None = None,
-) -> str:
-    """Run programs one after another until one fails. Returns the error, or "".
+) -> Failure | None:
+    """Run programs one after another until one fails. Returns the failure, or None.
 
     `runner`: uid, gid and groups for the programs; None: those of this process.
     """
     for program in programs_of(patterns):
-        problem = await _run(program, variables, timeout_seconds, arguments, runner)
-        if problem:
-            return problem
-    return ""
+        failure = await _run(program, variables, timeout_seconds, arguments, runner)
+        if failure is not None:
+            return failure
+    return None
 
 
 async def _run(
@@ -60,26 +72,36 @@ async def _run(
     timeout_seconds: float,
     arguments: Sequence[str],
     runner: Runner | None,
-) -> str:
+) -> Failure | None:
     try:
         process = await _start_patiently(program, variables, arguments, runner)
     except OSError as error:
-        return f"{program}: {error.strerror}"
+        return Failure(f"{program}: {error.strerror}")
     assert process.stdout is not None, "asked for"
     output, exited = process.stdout.fileno(), os.pidfd_open(process.pid)
+    printed = bytearray()
     try:
-        await asyncio.wait_for(_until_quiet(output, exited), timeout_seconds or None)
+        await asyncio.wait_for(_until_quiet(output, exited, printed), timeout_seconds or None)
     except TimeoutError:
         if process.poll() is None:
             _kill_group(process.pid)
             await _readable(exited)
-            return f"{program}: not done in {timeout_seconds:g} seconds"
+            return Failure(f"{program}: not done in {timeout_seconds:g} seconds", _text(printed))
     finally:
         _kill_group(process.pid)
         process.poll()
         os.close(exited)
         process.stdout.close()
-    return f"{program}: exit status {process.returncode}" if process.returncode else ""
+    return Failure(f"{program}: {_ending(process.returncode)}", _text(printed)) if process.returncode else None
+
+
+def _text(printed: bytearray) -> str:
+    return printed.decode(errors="replace").strip()
+
+
+def _ending(status: int) -> str:
+    """How a process ended, by `Popen.returncode`."""
+    return f"exit status {status}" if status > 0 else f"killed by signal {-status} ({signal_description(-status)})"
 
 
 async def _start_patiently(
@@ -115,10 +137,11 @@ def _start(
     )
 
 
-async def _until_quiet(output: int, exited: int) -> None:
-    """Wait until the program has ended and its children have closed its output, as Slurm does."""
-    while await _readable(output) and os.read(output, _PIECE_BYTES):
-        pass
+async def _until_quiet(output: int, exited: int, printed: bytearray) -> None:
+    """Wait until the program has ended and its children have closed its output, as Slurm does. `printed`: its end."""
+    while await _readable(output) and (piece := os.read(output, _PIECE_BYTES)):
+        printed += piece
+        del printed[:-_KEPT_BYTES]
     await _readable(exited)
 
 

@@ -19,13 +19,13 @@ from spritz.node.health import pauses, wants_check
     ],
 )
 def test_the_state_decides(states: tuple[str, ...], idle: bool, busy: bool) -> None:
-    assert wants_check(states, busy=False, first=False) is idle
-    assert wants_check(states, busy=True, first=False) is busy
+    assert wants_check(states, busy=False) is idle
+    assert wants_check(states, busy=True) is busy
 
 
-def test_start_only_is_once() -> None:
-    assert wants_check(("START_ONLY",), busy=True, first=True)
-    assert not wants_check(("START_ONLY",), busy=False, first=False)
+def test_start_only_is_not_again() -> None:
+    """The check that comes before registration."""
+    assert not wants_check(("START_ONLY",), busy=False)
 
 
 def test_checks_come_together_unless_they_are_to_go_round() -> None:

@@ -10,12 +10,18 @@ from typing import Any
 import pytest
 
 from spritz.runtime import programs
-from spritz.runtime.programs import run_programs
+from spritz.runtime.programs import Failure, run_programs
 from spritz.runtime.tasks import run
 from tests.e2e.cluster import until
 
 
 def _run(tmp_path: Path, body: str, seconds: float) -> str:
+    """What went wrong; "" if nothing did."""
+    failure = _failure(tmp_path, body, seconds)
+    return failure.problem if failure is not None else ""
+
+
+def _failure(tmp_path: Path, body: str, seconds: float) -> Failure | None:
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\n{body}\n")
     program.chmod(0o755)
@@ -52,7 +58,22 @@ def test_one_that_takes_too_long_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["/no/such", "/dev/null"])
 def test_one_that_cannot_be_run_is_a_problem(name: str) -> None:
-    assert run(run_programs((name,), {}, 1.0)).startswith(f"{name}: ")
+    failure = run(run_programs((name,), {}, 1.0))
+    assert failure is not None
+    assert failure.problem.startswith(f"{name}: ")
+
+
+@pytest.mark.parametrize(
+    ("end", "how"),
+    [("exit 7", "exit status 7"), ("kill -KILL $$", "killed by signal 9 (Killed)"), ("sleep 100", "not ")],
+)
+def test_what_a_failed_one_printed_last_is_kept_apart_from_what_users_see(tmp_path: Path, end: str, how: str) -> None:
+    failure = _failure(tmp_path, f"seq 9999; echo the disk is full >&2; {end}", 1.0)
+    assert failure is not None
+    assert f"program: {how}" in failure.problem
+    assert failure.output.endswith("9999\nthe disk is full")
+    assert len(failure.output) <= 1024
+    assert "disk" not in failure.problem
 
 
 def test_a_machine_without_processes_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

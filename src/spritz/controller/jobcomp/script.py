@@ -47,9 +47,9 @@ class Script:
 
     async def _start(self, ended: EndedJob) -> None:
         cluster = self._context.configuration.settings.cluster_name
-        problem = await run_programs((self._program,), variables(ended, cluster), PROGRAM_SECONDS)
-        if problem:
-            self._context.log.error("completion.failed", job_id=ended.job.id, error=problem)
+        failure = await run_programs((self._program,), variables(ended, cluster), PROGRAM_SECONDS)
+        if failure is not None:
+            self._context.log.error("completion.failed", job_id=ended.job.id, **failure._asdict())
 
 
 def variables(ended: EndedJob, cluster: str) -> dict[str, str]:
