@@ -254,6 +254,31 @@ def test_a_bad_request_for_one_of_several_nodes_changes_none(world: World) -> No
     assert world.state.version == version
 
 
+def test_a_list_with_working_nodes_is_resumed(world: World) -> None:
+    """A rack of which some nodes are drained. If there is nothing to resume, that is an error."""
+    world.ok(UpdateNode(names=("n2", "n3"), state="DRAIN", reason="power"))
+    world.ok(UpdateNode(names=("n1", "n2", "n3"), state="RESUME"))
+    assert not any(world.state.nodes[name].flags for name in ("n1", "n2", "n3"))
+    assert world.refused(UpdateNode(names=("n1", "n2"), state="RESUME")) == "ESLURM_INVALID_NODE_STATE"
+
+
+@pytest.mark.parametrize("state", ["RESUME", "UNDRAIN"])
+def test_a_node_in_service_has_no_reason(world: World, state: str) -> None:
+    """`sinfo -R` would list it for ever."""
+    world.ok(UpdateNode(names=("n1",), state="DRAIN", reason="disk"))
+    world.ok(UpdateNode(names=("n1",), reason="disk, ordered"))
+    assert world.state.nodes["n1"].reason == "disk, ordered"
+    world.ok(UpdateNode(names=("n1",), state=state, reason="mended"))
+    assert (world.state.nodes["n1"].flags, world.state.nodes["n1"].reason) == (0, "")
+    world.ok(UpdateNode(names=("n1",), reason="a note"))
+    assert world.state.nodes["n1"].reason == ""
+
+
+def test_a_node_with_jobs_cannot_be_made_idle(world: World) -> None:
+    world.start(world.submit(), "n1")
+    assert world.refused(UpdateNode(names=("n1",), state="IDLE")) == "ESLURM_INVALID_NODE_STATE"
+
+
 def test_other_fields_of_nodes_change(world: World) -> None:
     world.ok(
         UpdateNode(names=("n1",), changes={"features": ["a", "b"], "weight": 7, "comment": "new", "extra": "rack 3"})

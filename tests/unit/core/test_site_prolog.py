@@ -90,3 +90,24 @@ def test_a_job_whose_prolog_failed_on_a_node_queues_again_held(
     assert (job.state, job.hold) == (JobState.PENDING, hold)
     if hold is not Hold.NONE:
         assert (job.reason, job.reason_detail) == (Reason.HELD_ADMIN, "launch failed requeued held")
+
+
+@pytest.mark.parametrize(("requeue", "state"), [(True, JobState.PENDING), (False, JobState.RUNNING)])
+def test_a_prolog_that_fails_on_a_node_that_a_batch_job_uses_only_for_a_step_requeues_it(
+    make_world: Make, requeue: bool, state: JobState
+) -> None:
+    """The script has run on the first node; without a requeue it goes on, and sees its step fail."""
+    world = make_world()
+    job_id = world.start(world.submit(nodes_min=2, tasks=2, requeue=requeue), "n1", "n2")
+    step = world.step(job_id, tasks=2).step_id
+    outcome = world.finished(
+        job_id, node="n2", step_id=step, launch_failed=True, error="Job prolog failed", error_kind="prolog"
+    )
+    job = world.job(job_id)
+    assert job.state is state
+    ended = [effect.node for effect in outcome.effects if isinstance(effect, TerminateJobOn)]
+    if requeue:
+        assert (job.hold, job.reason_detail) == (Hold.ADMIN, "launch failed requeued held")
+        assert "n1" in ended
+    else:
+        assert not ended

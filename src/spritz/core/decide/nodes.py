@@ -85,8 +85,11 @@ def update_node(context: DecisionContext, command: UpdateNode) -> Done:
         nodes.append(node)
     if not nodes:
         raise Refused("ESLURM_INVALID_NODE_NAME")
-    changed = [_changed(context, node, command.changes) for node in nodes] if command.changes else []
     word = command.state.upper()
+    if word == "RESUME":
+        # An administrator resumes a whole rack of which some nodes work. Differs: Slurm also prints an error for these.
+        nodes = [node for node in nodes if _may_resume(node)] or nodes
+    changed = [_changed(context, node, command.changes) for node in nodes] if command.changes else []
     powers = power.is_power(word)
     states = [
         (power.wanted(context, node, word) if powers else _state_for(context, node, word)) for node in nodes if word
@@ -109,6 +112,8 @@ def _change_state(
 ) -> None:
     node = context.state.nodes[name]
     if wanted is None:
+        if not (node.reason or _out_of_service(node.state, node.flags)):
+            return  # as in Slurm: `sinfo -R` lists nodes that need an administrator
         if command.reason or (command.reason_uid is not None and node.reason):
             _set(context, node, node.state, node.flags, command.reason or node.reason, command.reason_uid)
         return
@@ -118,8 +123,8 @@ def _change_state(
         reason = command.reason or ("" if state is not node.state else node.reason)
     elif command.state.upper() == "CANCEL_REBOOT":
         reason = command.reason or rebooting.cancelled(node)[2]
-    elif not flags & (NodeFlag.DRAIN | NodeFlag.FAIL) and state is not NodeState.DOWN:
-        reason = command.reason
+    elif not _out_of_service(state, flags):
+        reason = ""
     seconds = command.resume_after_seconds
     resume_at = None if seconds is None else context.now + seconds if seconds else 0.0
     _set(context, node, state, flags, reason, command.reason_uid, resume_at)
@@ -147,14 +152,25 @@ def _state_for(context: DecisionContext, node: Node, text: str) -> tuple[NodeSta
     if text == "UNDRAIN":
         return state, flags & ~NodeFlag.DRAIN
     if text == "RESUME":
-        if state not in (NodeState.DOWN, NodeState.FUTURE) and not flags & RESUMABLE:
+        if not _may_resume(node):
             raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"{node.name} is neither DOWN nor drained")
         return _up(node), flags & ~RESUMABLE
     if text == "IDLE":
+        if context.state.uses[node.name].jobs:
+            raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"jobs run on {node.name}")
         if state not in (NodeState.DOWN, NodeState.IDLE, NodeState.UNKNOWN, NodeState.FUTURE):
             raise Refused("ESLURM_INVALID_NODE_STATE")
         return _up(node), flags
     raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"State={text} is not supported")
+
+
+def _may_resume(node: Node) -> bool:
+    return node.state in (NodeState.DOWN, NodeState.FUTURE) or bool(node.flags & RESUMABLE)
+
+
+def _out_of_service(state: NodeState, flags: int) -> bool:
+    """Whether it is in a state for which Slurm wants, and keeps, a reason."""
+    return state is NodeState.DOWN or bool(flags & (NodeFlag.DRAIN | NodeFlag.FAIL))
 
 
 def _put_back(context: DecisionContext, node: Node) -> tuple[NodeState, int]:

@@ -59,6 +59,8 @@ def step_finished(context: DecisionContext, report: StepFinished) -> Done:
         if report.step_id == STEP_BATCH:
             # The end of the step is recorded first: the end of the job closes what steps it still finds open.
             _batch_ended(context, report)
+        elif report.launch_failed and report.error_kind == "prolog":
+            _prolog_failed(context, report)
     if report.job_gone:
         _gone(context, report.job_id, report.restart_count, report.node)
     return DONE
@@ -156,6 +158,16 @@ def _batch_ended(context: DecisionContext, report: StepFinished) -> None:
         end_job(context, job, JobState.COMPLETED, exit_status=0, gone=gone)
     else:
         _script_failed(context, job, status, gone)
+
+
+def _prolog_failed(context: DecisionContext, report: StepFinished) -> None:
+    """The Prolog failed on a node that the job used only now, for a step: a batch job is requeued, as for its script.
+    Other jobs lose the step, and their user sees why.
+    """
+    job = context.state.jobs[report.job_id]
+    if job.state.active and not job.flags & COMPLETING and may_requeue(context.state, job):
+        gone = (report.node,) if report.job_gone else ()
+        _launch_failed(context, job, report, gone)
 
 
 def _script_failed(context: DecisionContext, job: Job, status: int, gone: tuple[str, ...]) -> None:
