@@ -296,15 +296,18 @@ def test_the_health_check_ends_before_the_node_registers(cluster: NodeCluster) -
 
 
 def test_task_prolog_and_epilog_of_the_site_run_with_each_task(cluster: NodeCluster) -> None:
-    prolog = program(cluster, "prolog", "echo export FROM=$SLURM_PROCID")
-    epilog = program(cluster, "epilog", f"echo $SLURM_PROCID >> {cluster.work}/ended")
+    prolog = program(cluster, "prolog", "echo export FROM=$SLURM_PROCID,$SLURM_SCRIPT_CONTEXT")
+    epilog = program(cluster, "epilog", f"echo $SLURM_PROCID >> {cluster.work}/ended; env | grep CONTEXT >&2; echo no")
     cluster.extra = f"TaskProlog={prolog}\nTaskEpilog={epilog}"
     cluster.write_conf()
     cluster.start()
     job = cluster.job()
-    cluster.step(job, 0, ("sh", "-c", "echo $FROM"), tasks_per_node=2, stdout="out-%t")
+    cluster.step(
+        job, 0, ("sh", "-c", "echo $FROM$SLURM_SCRIPT_CONTEXT"), tasks_per_node=2, stdout="out-%t", stderr="err"
+    )
     cluster.finished(job, 0)
-    assert [(cluster.work / f"out-{rank}").read_text() for rank in (0, 1)] == ["0\n", "1\n"]
+    assert [(cluster.work / f"out-{rank}").read_text() for rank in (0, 1)] == ["0,prolog_task\n", "1,prolog_task\n"]
+    assert (cluster.work / "err").read_text() == "SLURM_SCRIPT_CONTEXT=epilog_task\n" * 2
     assert sorted((cluster.work / "ended").read_text().split()) == ["0", "1"]
 
 

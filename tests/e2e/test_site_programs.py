@@ -179,12 +179,13 @@ def test_salloc_runs_the_sites_default_command_and_the_interactive_step(make_clu
 def test_srun_prolog_and_epilog_of_the_cluster_run_where_srun_runs(make_cluster: Make) -> None:
     cluster = configured(
         make_cluster(),
-        SrunProlog='echo "$SLURM_SCRIPT_CONTEXT $1 $2" >> $W/n',
-        SrunEpilog='echo "$SLURM_SCRIPT_CONTEXT $SLURM_JOB_ID" >> $W/n',
+        SrunProlog='echo "$SLURM_SCRIPT_CONTEXT $1 $2 $SLURM_JOB_NODELIST $SLURM_JOB_UID" >> $W/n',
+        SrunEpilog='echo "$SLURM_SCRIPT_CONTEXT $SLURM_JOB_ID $SLURM_NNODES" >> $W/n',
     )
     assert srun(cluster, "sh", "-c", "echo step >> n; exit 3").returncode == 3
     assert [line.split()[0] for line in lines(cluster.work / "n")] == ["prolog_srun", "step", "epilog_srun"]
-    assert lines(cluster.work / "n")[0] == "prolog_srun sh -c"
+    assert lines(cluster.work / "n")[0] == f"prolog_srun sh -c n1 {os.getuid()}"
+    assert lines(cluster.work / "n")[2] == "epilog_srun 1 1"
 
 
 def test_a_prolog_of_srun_that_fails_ends_it_and_an_epilog_that_fails_is_told(make_cluster: Make) -> None:

@@ -1,6 +1,7 @@
 """Programs that run after a task, as its user and without its files: epilogs, and the end of its container.
 
-Source: slurm.conf(5) TaskEpilog, srun(1) --task-epilog; the time they have and what is said as in Slurm 22.05.
+Source: slurm.conf(5) TaskEpilog, srun(1) --task-epilog; the time they have and what is said as in Slurm 22.05, where
+their standard error is the step's, and their standard output goes nowhere.
 """
 
 from __future__ import annotations
@@ -21,18 +22,25 @@ if TYPE_CHECKING:
 
 #: How long one may take.
 EPILOG_SECONDS = 5.0
+#: Of what one says: the last.
+_SAID_BYTES = 4096
 
 
-def start_epilogs(spec: SupervisorSpec, task_id: int, pid: int, say: Callable[[str], None]) -> list[int]:
-    """Process ids of the started epilogs. `pid` was the task's."""
-    environment = {b"SLURM_PROCID": b"%d" % task_id, b"SLURM_TASK_PID": b"%d" % pid}
+def start_epilogs(spec: SupervisorSpec, task_id: int, pid: int, say: Callable[[str], None]) -> dict[int, int]:
+    """Process ids of the started epilogs, each with a file in memory for its standard error. `pid` was the task's."""
+    environment = {
+        b"SLURM_PROCID": b"%d" % task_id,
+        b"SLURM_TASK_PID": b"%d" % pid,
+        b"SLURM_SCRIPT_CONTEXT": b"epilog_task",
+    }
     for variable in spec.environment:
         name, _, value = variable.partition(b"=")
         environment.setdefault(name, value)
-    started = []
+    started = {}
     for program in map(octets, spec.task_epilogs):
         if os.access(program, os.X_OK):
-            started.append(_start(program, spec, environment))
+            said = os.memfd_create("said")
+            started[_start(program, spec, environment, said)] = said
         else:
             say(f"error: Could not run user task_epilog [{os.fsdecode(program)}]: access denied")
             say(failed(-1))
@@ -64,11 +72,16 @@ def start_end(spec: SupervisorSpec, task: TaskSpec, pid: int) -> tuple[int, int]
         os._exit(127)
 
 
+def ending(said: int) -> bytes:
+    """The end of what that file holds. Closes it."""
+    with open(said, "rb") as file:
+        file.seek(max(0, os.fstat(said).st_size - _SAID_BYTES))
+        return file.read()
+
+
 def last_line(said: int) -> str:
     """The last line in that file, which is closed."""
-    with open(said, "rb") as file:
-        file.seek(max(0, os.fstat(said).st_size - 4096))
-        lines = file.read().decode(errors="replace").splitlines()
+    lines = ending(said).decode(errors="replace").splitlines()
     return lines[-1].removeprefix("slurmstepd: error: ") if lines else ""
 
 
@@ -90,7 +103,7 @@ def failed(status: int) -> str:
     return f"error: TaskEpilog failed status={status}"
 
 
-def _start(program: bytes, spec: SupervisorSpec, environment: dict[bytes, bytes]) -> int:
+def _start(program: bytes, spec: SupervisorSpec, environment: dict[bytes, bytes], said: int) -> int:
     pid = os.fork()
     if pid:
         return pid
@@ -99,8 +112,8 @@ def _start(program: bytes, spec: SupervisorSpec, environment: dict[bytes, bytes]
         os.setsid()
         become(spec.identity)
         nothing = os.open(NOTHING, os.O_RDWR)
-        for descriptor in (0, 1, 2):
-            os.dup2(nothing, descriptor)
+        for descriptor, source in enumerate((nothing, nothing, said)):
+            os.dup2(source, descriptor)
         os.execve(program, [program], environment)
     finally:
         os._exit(127)

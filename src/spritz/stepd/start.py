@@ -183,8 +183,9 @@ def run_task_prolog(program: str, environment: dict[bytes, bytes]) -> None:
     """
     reader, writer = os.pipe()
     name = octets(program)
+    own = environment | {b"SLURM_SCRIPT_CONTEXT": b"prolog_task"}
     try:
-        pid = os.posix_spawn(name, [name], environment, file_actions=[(os.POSIX_SPAWN_DUP2, writer, 1)])
+        pid = os.posix_spawn(name, [name], own, file_actions=[(os.POSIX_SPAWN_DUP2, writer, 1)])
     except OSError as error:
         os.close(reader)
         os.close(writer)

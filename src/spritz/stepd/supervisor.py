@@ -101,7 +101,7 @@ class Supervisor:
         self._kills = 0
         self._mpi: Mpi | None = None
         self._spool = os.getcwd() if spec.pmix is not None else ""
-        self._epilogs: set[int] = set()
+        self._epilogs: dict[int, int] = {}
         #: what ends containers, by process id: its task, and a file of what it says; None: not begun
         self._ends: dict[int, tuple[int, int]] | None = None
         self._kill_timer: Timer | None = None
@@ -390,7 +390,7 @@ class Supervisor:
             # task.
             self._usage.add(used, None if task is None else task.spec.task_id)
             if pid in self._epilogs:
-                self._epilogs.discard(pid)
+                self._write_error(epilogs.ending(self._epilogs.pop(pid)))
                 if status:
                     self.say(epilogs.failed(status))
             if task is not None and task.status is None:
@@ -461,7 +461,7 @@ class Supervisor:
             started = epilogs.start_epilogs(self.spec, task.spec.task_id, task.pid, self.say)
             self._epilogs.update(started)
             # A process id is not reused before it is reaped, and reaped ones are no longer here.
-            self._reactor.after(epilogs.EPILOG_SECONDS, lambda: epilogs.end_late(self._epilogs.intersection(started)))
+            self._reactor.after(epilogs.EPILOG_SECONDS, lambda: epilogs.end_late(self._epilogs.keys() & started.keys()))
 
     # End
 
@@ -619,9 +619,11 @@ class Supervisor:
 
     def say(self, text: str) -> None:
         """Write a line to the step's standard error."""
-        line = octets(f"slurmstepd: {text}\n")
-        if self._stderr_file >= 0:
+        self._write_error(octets(f"slurmstepd: {text}\n"))
+
+    def _write_error(self, line: bytes) -> None:
+        if line and self._stderr_file >= 0:
             with contextlib.suppress(OSError):
                 os.write(self._stderr_file, line)
-        if self.spec.io_address and self._group.tasks[0].spec.stderr in (CLIENT, NOTHING):
+        if line and self.spec.io_address and self._group.tasks[0].spec.stderr in (CLIENT, NOTHING):
             self._clients.emit(protocol.frame(protocol.MESSAGE, protocol.ALL_TASKS, line))

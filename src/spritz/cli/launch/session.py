@@ -17,7 +17,7 @@ from spritz.cli.launch.settings import KEYS, Settings
 from spritz.cli.options import Fatal
 from spritz.cli.submit import request_context, spec
 from spritz.client.errors import ClientError, RemoteError
-from spritz.client.locate import read_keys
+from spritz.client.locate import find_slurm_conf, read_keys
 from spritz.client.sync import submit_key
 from spritz.model.commands.job import Done, SubmitJob
 from spritz.model.errors import SpritzError
@@ -61,6 +61,8 @@ class Session:
         self._aborted = False
         self._out_of_memory = False
         self._job_id = 0
+        #: the allocation that was made for the step
+        self._granted: AllocationGranted | None = None
         #: (job id, node) -> why the step could not be started there
         self._launch_errors: dict[tuple[int, str], str] = {}
 
@@ -211,6 +213,7 @@ class Session:
     def granted(self, granted: AllocationGranted) -> None:
         """Give the step all nodes of the job that was submitted for it."""
         assert granted.job.allocation is not None, "a running job has nodes"
+        self._granted = granted
         self.fields["nodes_min"] = self.fields["nodes_max"] = len(granted.job.allocation.nodes)
 
     def submission(self) -> SubmitJob | SubmitHetJob:
@@ -302,8 +305,11 @@ class Session:
         if not program:
             return 0
         from spritz.cli.launch.site import run_program
+        from spritz.cli.launch.variables import allocation_variables
 
         variables = {"SLURM_JOB_ID": str(job_id), "SLURM_JOBID": str(job_id)}
+        if self._granted is not None:
+            variables |= allocation_variables(self._granted, find_slurm_conf())
         return run_program(program, f"{kind}_srun", self.command, variables, self.context)
 
     def _broadcast(self, job_id: int) -> None:

@@ -9,7 +9,7 @@ from spritz.model.job import Job
 from spritz.model.job_variables import ending_variables, site_variables
 from spritz.node.launch.environment import NodeFacts
 from spritz.node.launch.gpus import gpu_variables, listed_gpus
-from spritz.notation import hostlist
+from spritz.notation import hostlist, taskcounts
 
 
 def hook_variables(job: Job, context: str, facts: NodeFacts) -> dict[str, str]:
@@ -17,7 +17,13 @@ def hook_variables(job: Job, context: str, facts: NodeFacts) -> dict[str, str]:
     variables = site_variables(job, facts.cluster_name, facts.slurm_conf)
     variables |= {"SLURM_SCRIPT_CONTEXT": context, "SLURMD_NODENAME": facts.name, "SLURM_UID": str(job.spec.uid)}
     if job.allocation is not None:
-        variables["SLURM_JOB_NODELIST"] = hostlist.compress(job.allocation.names)
+        names = hostlist.compress(job.allocation.names)
+        variables |= {
+            "SLURM_JOB_NODELIST": names,
+            "SLURM_NODELIST": names,
+            "SLURM_JOB_NUM_NODES": str(len(job.allocation.nodes)),
+            "SLURM_JOB_CPUS_PER_NODE": taskcounts.format(node.cpu_count for node in job.allocation.nodes),
+        }
         here = [node for node in job.allocation.nodes if node.node == facts.name]
         if here and listed_gpus(here[0].gres):
             variables["SLURM_JOB_GPUS"] = listed_gpus(here[0].gres)
