@@ -539,7 +539,14 @@ class NodeLinks:
         """Unless they return soon, stop starting jobs on nodes whose daemon is gone."""
         await self._context.clock.sleep(SILENT_SECONDS)
         nodes = self._context.machine.state.nodes
-        away = tuple(name for name in names if name not in self._links and name in nodes and is_expected(nodes[name]))
+        away = tuple(
+            name
+            for name in names
+            if name not in self._links
+            and name in nodes
+            and is_expected(nodes[name])
+            and not nodes[name].flags & NodeFlag.NOT_RESPONDING  # quiet or lost: logged already
+        )
         if away:
             self._context.log.info("node.silent", nodes=len(away), first=away[0])
             self._context.writer.handle_own(NodeSilent(names=away))

@@ -415,7 +415,7 @@ def test_a_node_has_its_time_from_when_it_could_connect() -> None:
     asyncio.run(main())
 
 
-def test_nodes_of_an_expelled_machine_are_down_at_once() -> None:
+def test_nodes_of_an_expelled_machine_are_down_at_once(capfd: pytest.CaptureFixture[str]) -> None:
     async def main() -> None:
         async with a_controller() as controller:
             channel = DaemonChannel()
@@ -426,5 +426,21 @@ def test_nodes_of_an_expelled_machine_are_down_at_once() -> None:
             assert (node.state, node.reason) == (NodeState.DOWN, "Certificate of n1 revoked")
             assert node.flags & NodeFlag.NOT_RESPONDING
             assert not channel.is_open
+            await controller.links._notice_silence(("n1",))
 
     asyncio.run(main())
+    assert "node.silent" not in capfd.readouterr().err, "it was told that the node is lost"
+
+
+def test_a_node_whose_daemon_has_gone_is_silent(capfd: pytest.CaptureFixture[str]) -> None:
+    async def main() -> None:
+        async with a_controller() as controller:
+            channel = DaemonChannel()
+            controller.register(channel)
+            await controller.writer.drain()
+            channel.close()
+            await controller.links._notice_silence(("n1",))
+            assert controller.machine.state.nodes["n1"].flags & NodeFlag.NOT_RESPONDING
+
+    asyncio.run(main())
+    assert capfd.readouterr().err.count("node.silent nodes=1 first=n1") == 1, "told once, though two looked"
