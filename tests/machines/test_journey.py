@@ -238,7 +238,8 @@ def test_a_revoked_machine_is_out(lan: Lan, alpha: Machine) -> None:
     theta = joined(alpha, lan.machine("theta"), "login")
     theta.out("sinfo")
     alpha.out("spritz", "token", "revoke", "--host", "theta")
-    eventually(lambda: theta.run("sinfo").returncode != 0, "theta is refused")
+    eventually(lambda: "machine theta was revoked" in theta.run("sinfo").stderr, "theta is told")
+    assert "machine theta was revoked" in theta.run("sbatch", "--wrap", "true").stderr
     again = alpha.out("spritz", "token", "create", "--role", "login", "--host", "theta").split()
     theta.out("spritz", "down")
     theta.out(*again)

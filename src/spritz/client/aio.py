@@ -89,13 +89,17 @@ async def open_address(
         try:
             return await _open(address, trusted, timeout, secure)
         except OSError as error:
-            reason = certificate_problem(error) or error.strerror or type(error).__name__
+            reason = certificate_problem(error) or error.strerror or _nameless(error, timeout)
             if isinstance(error, ConnectionResetError) and not error.errno:
                 reason = "it ended the TLS handshake; its log says why"
             problems.append(f"{address_text(address)}: {reason}")
         except (RemoteHost, UnicodeError) as error:
             problems.append(str(error))
     raise unreachable("; ".join(problems) or "no address is known")
+
+
+def _nameless(error: OSError, timeout: float) -> str:
+    return f"no answer in {timeout:g} s" if isinstance(error, TimeoutError) else type(error).__name__
 
 
 async def _open(address: Address, owners: frozenset[int], timeout: float, secure: Secure | None) -> Pipe:

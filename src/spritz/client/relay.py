@@ -19,7 +19,7 @@ from msgspec import DecodeError, ValidationError, structs
 from msgspec.msgpack import Decoder, encode
 
 from spritz.client.aio import EACH_SECONDS, Address, Secure, address_text, open_address
-from spritz.client.errors import ClientError
+from spritz.client.errors import ClientError, RemoteError
 from spritz.client.hub import ABSENT_CLIENT, CLIENT, DAEMON, ECHO, Open, connect_client, encode_open, open_for_client
 from spritz.client.log_throttle import LogThrottle
 from spritz.client.mux import Mux, MuxStream, Splice
@@ -133,7 +133,7 @@ class _Link:
         while True:
             self._made.clear()
             addresses = self._addresses()
-            if not addresses:
+            if not addresses or self._relay.refusal() is not None:
                 await self._relay.clock.sleep(_LOOK_SECONDS)
                 continue
             try:
@@ -200,6 +200,11 @@ class Relay:
         #: links to other nodes, where this machine is one
         self.peers: Peers | None = None
         self.why_none_leads: Callable[[], SpritzError | OSError | None] = lambda: None
+
+    def refusal(self) -> Failure | None:
+        """The answer of a controller that has put this machine out; None while there is no such answer."""
+        why = self.why_none_leads()
+        return why.failure if isinstance(why, RemoteError) and why.code == "ESLURM_ACCESS_DENIED" else None
 
     def serve(
         self,
@@ -333,7 +338,9 @@ class _Caller(asyncio.Protocol):
             self._transport.abort()
             return
         mux = self._link._mux
-        if mux is not None and mux.is_open and self._link.sealing is None:
+        if (refusal := self._relay.refusal()) is not None:
+            self._refuse(refusal)
+        elif mux is not None and mux.is_open and self._link.sealing is None:
             self._open(mux, self._relay.sealed(caller.uid, caller.gid))
         else:
             self._relay.tasks.spawn_contained(self._wait(caller.uid, caller.gid), name="relay.wait")

@@ -234,8 +234,10 @@ class Machines:
             raise _wrong("TLSType=tls/s2n: the site makes the machines' certificates, and the cluster none by tokens")
         if request.role not in (tls.NODE, tls.LOGIN):
             raise _wrong(f"role {request.role!r}: node or login")
-        if not 0 < request.lifetime_seconds <= 10 * 365 * 86400 or not 0 <= request.uses <= 1_000_000:
-            raise _wrong("lifetime or number of uses out of range")
+        if not 0 < request.lifetime_seconds <= 10 * 365 * 86400:
+            raise _wrong("its lifetime is at most ten years")
+        if not 0 <= request.uses <= 1_000_000:
+            raise _wrong(f"{request.uses} uses: from 1 to 1000000, or 0 for any number")
         if request.host and not _HOST.match(request.host):
             raise _wrong(f"not a host name: {request.host!r}")
         now = self._context.clock.now()
@@ -256,7 +258,7 @@ class Machines:
         )
         kept = _Kept(token=token, secret_hash=hashlib.sha256(secret).digest())
         await self._keep(structs.replace(self._file, tokens=(*tokens, kept)))
-        self._context.log.info("token.created", id=token.id, role=token.role, expires_at=token.expires_at)
+        self._context.log.info("token.created", id=token.id, role=token.role, lifetime_seconds=request.lifetime_seconds)
         return TokenCreated(
             id=token.id,
             # never begins with "-", which a command would take for an option

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spritz import __version__
@@ -23,12 +24,16 @@ from spritz.runtime.worker import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from spritz.client.channel import Channel
     from spritz.client.member import Member
     from spritz.runtime.daemonize import Startup
     from spritz.runtime.log import Logger
 
 #: Seconds between attempts to reach a controller.
 RECONNECT_SECONDS_MAX = 1.0
+
+#: Seconds for a controller's answer on a new connection.
+ADMITTED_SECONDS = 10.0
 
 #: Seconds after an error before the configuration is fetched again.
 _AGAIN_SECONDS = 5.0
@@ -56,7 +61,7 @@ async def serve(
             log=log,
             ceiling_seconds=RECONNECT_SECONDS_MAX,
             secure=member.secure(),
-            on_connect=must_lead if member.has_standby else None,
+            on_connect=partial(_admitted, member),
             each=member.has_standby,
         ) as link:
             member.link = link
@@ -73,6 +78,14 @@ async def serve(
         tasks.cancel_all()
     log.info("daemon.stopped")
     return 0
+
+
+async def _admitted(member: Member, channel: Channel) -> None:
+    """Raises SpritzError if the controller does not lead, or has put this machine out: users are told the reason."""
+    if member.has_standby:
+        await must_lead(channel)
+    if member.membership.joined is not None:
+        await channel.call(FetchConfiguration(), ConfigurationFiles, timeout=ADMITTED_SECONDS)
 
 
 async def _keep_configured(link: PersistentChannel, keep: Callable[[ConfigurationFiles], None], log: Logger) -> None:

@@ -119,7 +119,9 @@ def start(commands: list[list[str]], environ: dict[str, str], timeout_seconds: f
             if child.returncode != 0:
                 text = output.decode(errors="replace").strip()
                 hint = _ELSEWHERE if "local disk" in text else ""
-                raise SpritzError(text or f"{command[2]} ended with status {child.returncode}", hint=hint)
+                raise SpritzError(
+                    text.removeprefix("error: ") or f"{command[2]} ended with status {child.returncode}", hint=hint
+                )
     except BaseException:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         for child in children:

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 from spritz import SLURM_VERSION, __version__, installed
 from spritz.cli.context import Context
 from spritz.cli.local import daemons, engines
+from spritz.cli.local.down import joined_role
 from spritz.cli.local.finding import NOTE, OK, WRONG, Finding
 from spritz.cli.local.paths import ClusterPaths, default_root
+from spritz.cli.local.status import elsewhere
 from spritz.client.errors import ClientError
 from spritz.client.locate import find_slurm_conf, locate_controller, read_keys
 from spritz.client.sync import connect_controller
@@ -79,7 +81,8 @@ def _found(context: Context) -> ClusterPaths:
     except ClientError:
         return ClusterPaths.of(None)
     made = ClusterPaths(os.path.dirname(os.path.dirname(conf)))
-    return made if made.slurm_conf == conf and os.path.isdir(made.run) else SitePaths(conf)
+    is_made = made.slurm_conf == conf and os.path.isdir(made.run) and joined_role(made) is None
+    return made if is_made else SitePaths(conf)
 
 
 def _is_away(paths: ClusterPaths) -> bool:
@@ -255,7 +258,9 @@ def _nodes(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
         with connect_controller(locate_controller(paths.slurm_conf)) as controller:
             views = controller.joined(ListNodes(all=True, pieces=True), Nodes, "nodes").nodes
     except ClientError as error:
-        yield Finding(WRONG, f"the controller does not answer: {error.message}", f"see {paths.controller_log}")
+        place = elsewhere(paths.slurm_conf)
+        text = f"the controller{place and f', on {place},'} does not answer: {error.message}"
+        yield Finding(WRONG, text, error.hint or f"see {paths.controller_log}")
         return
     troubled = 0
     for view in views:

@@ -10,6 +10,7 @@ from spritz.cli.local import rest
 from spritz.cli.local.paths import ClusterPaths
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.locate import locate_controller
+from spritz.client.same_machine import is_here
 from spritz.client.sync import connect_controller
 from spritz.model.errors import SpritzError
 from spritz.model.queries.daemons import Ping, Pong
@@ -42,12 +43,24 @@ def run(arguments: Namespace, context: Context) -> int:
         # The controller hides nodes from this user (PrivateData=nodes).
         raise SpritzError(f"slurmctld answers, but does not show nodes: {error.message}") from error
     except ClientError as error:
-        facts = {"up": False, "error": error.message, "slurm_conf": conf or ""}
+        facts = {"up": False, "error": error.message, "slurm_conf": conf or "", "elsewhere": elsewhere(conf)}
     if arguments.json:
         context.out(json.dumps(facts, indent=2) + "\n")
     else:
         _print(context, facts)
     return 0 if facts["up"] and facts["nodes"]["usable"] else 1
+
+
+def elsewhere(conf: str | None) -> str:
+    """The controllers of a slurm.conf (None: the one that commands find) if they are on other machines; else ""."""
+    try:
+        config = locate_controller(conf)
+    except ClientError:
+        return ""
+    if is_here(config.hosts):
+        return ""
+    places = zip(config.names, config.hosts, strict=False)
+    return ", ".join(name if name == host else f"{name} ({host})" for name, host in places)
 
 
 def _gather(controller: Connection) -> dict:  # type: ignore[type-arg]  # plain JSON
@@ -93,7 +106,9 @@ def _node_facts(views: list[NodeView]) -> dict[str, object]:
 def _print(context: Context, facts: dict) -> None:  # type: ignore[type-arg]
     if not facts["up"]:
         context.out(f"Down: {facts['error']}\n")
-        context.out("Start a cluster with `spritz up`; `spritz doctor` shows what is wrong.\n")
+        place = facts["elsewhere"]
+        first = f"Its controller is on {place};" if place else "Start a cluster with `spritz up`;"
+        context.out(f"{first} `spritz doctor` shows what is wrong.\n")
         return
     controller, nodes, jobs = facts["controller"], facts["nodes"], facts["jobs"]
 
