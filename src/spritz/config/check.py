@@ -27,7 +27,7 @@ from spritz.notation.names import nearest
 from spritz.notation.ranges import parse_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from spritz.config.diagnostics import Diagnostics
     from spritz.config.grammar import Location
@@ -203,8 +203,9 @@ def _known(
     where: str,
     diagnostics: Diagnostics,
     extra: Iterable[str] = (),
+    report: Callable[..., None] | None = None,
 ) -> None:
-    """One error for all names that are not nodes."""
+    """One error for all names that are not nodes. `report`: something other than an error."""
     unknown = [name for name in names if name not in nodes]
     if not unknown:
         return
@@ -216,7 +217,8 @@ def _known(
             close = None
     noun = "node" if len(unknown) == 1 else "nodes"
     message = f"{where} names unknown {noun} {shown(hostlist.compress(unknown))}"
-    diagnostics.error(place, message, key="Nodes", hint=f"did you mean {close}?" if close else "")
+    report = report or diagnostics.error
+    report(place, message, key="Nodes", hint=f"did you mean {close}?" if close else "")
 
 
 def _letters(name: str) -> str:
@@ -266,8 +268,9 @@ def _gres_of_nodes(parsed: Parsed, gres: GresFile, nodes: dict[str, NodeLine], d
     for entry in gres.lines:
         if entry.name:
             _known_gres(entry.name, types, entry.place, "gres.conf", diagnostics)
-        if nodes:
-            _known(entry.nodes, nodes, entry.place, "NodeName", diagnostics)
+        # Slurm ignores such lines. They may be of nodes that join later.
+        if nodes and not parsed.settings.integer("MaxNodeCount"):
+            _known(entry.nodes, nodes, entry.place, "NodeName", diagnostics, report=diagnostics.warning)
         _cores_in_range(entry.cores, entry.nodes, nodes, entry.place, diagnostics)
     _counts_agree(parsed, gres, diagnostics)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from functools import partial
 from types import SimpleNamespace
 
 from spritz.client.errors import ClientError
 from spritz.client.mux import MuxStream
 from spritz.client.relay import DATABASE_UNREACHABLE, _Caller, _Link
+from spritz.wire.envelope import failure
 
 from .test_mux import pair, turns
 
@@ -19,7 +21,7 @@ def test_a_command_is_told_why_its_user_is_refused() -> None:
         opened: list[MuxStream] = []
         to_daemon, _daemon, _wire = pair(opened)
         relay, link = (
-            SimpleNamespace(sealed=lambda uid, gid: b"credential"),
+            SimpleNamespace(sealed=lambda uid, gid: b"credential", refusal=lambda: None),
             SimpleNamespace(_mux=to_daemon, sealing=None),
         )
         command, accepted = socket.socketpair()
@@ -32,6 +34,20 @@ def test_a_command_is_told_why_its_user_is_refused() -> None:
             return os.read(command.fileno(), 1000)
 
     assert b"expired credential: 900 s ago" in asyncio.run(run())
+
+
+def test_a_command_is_told_that_its_machine_was_put_out() -> None:
+    async def run() -> bytes:
+        said = failure("ESLURM_ACCESS_DENIED", "Access/permission denied: machine n1 was revoked")
+        command, accepted = socket.socketpair()
+        with command:
+            make = partial(_Caller, SimpleNamespace(refusal=lambda: said), SimpleNamespace(_mux=None))  # type: ignore[arg-type]  # stand-ins
+            await asyncio.get_running_loop().create_unix_connection(make, sock=accepted)
+            await turns()
+            command.setblocking(False)
+            return os.read(command.fileno(), 1000)
+
+    assert b"machine n1 was revoked" in asyncio.run(run())
 
 
 def test_a_command_is_told_which_address_did_not_answer() -> None:

@@ -127,7 +127,6 @@ def test_a_bad_line_is_named_with_what_would_be_right(tmp_path: Path, text: str,
         ("Name=gpu Flags=nvidia_gpu_emv", "(did you mean nvidia_gpu_env?)"),
         ("Name=tpu Count=1", 'Gres "tpu" is not in GresTypes (did you mean gpu?)'),
         ("Type=h100", "Name is missing"),
-        ("NodeName=n9 Name=gpu", "NodeName names unknown node n9"),
         ("NodeName=n1 Type=h100", "Name is missing"),
         ("AutoDetect=nvm", "(did you mean nvml?)"),
         ("Name=gpu Fil=/dev/x", 'Unknown key "Fil" in gres.conf (did you mean File?)'),
@@ -136,6 +135,14 @@ def test_a_bad_line_is_named_with_what_would_be_right(tmp_path: Path, text: str,
 def test_a_bad_line_of_gres_conf_is_named(tmp_path: Path, gres: str, message: str) -> None:
     found = errors(tmp_path, "GresTypes=gpu\n", gres=gres + "\n")
     assert any(message in item and item.startswith("gres.conf:1: ") for item in found), found
+
+
+def test_lines_of_gres_conf_for_unknown_nodes_are_no_error(tmp_path: Path) -> None:
+    """As in Slurm: the node was retired, or joins later."""
+    gres = "NodeName=n9 Name=gpu Count=2\n"
+    assert not errors(tmp_path, "GresTypes=gpu\n", gres=gres)
+    assert "gres.conf:1: NodeName names unknown node n9" in warnings(tmp_path, "GresTypes=gpu\n", gres=gres)
+    assert not [text for text in warnings(tmp_path, "GresTypes=gpu\nMaxNodeCount=9\n", gres=gres) if "n9" in text]
 
 
 def test_a_bad_line_of_cgroup_conf_is_named(tmp_path: Path) -> None:
