@@ -19,7 +19,7 @@ from spritz.cli.local.finding import NOTE, OK, WRONG, Finding
 from spritz.cli.local.paths import ClusterPaths, default_root
 from spritz.cli.local.status import elsewhere
 from spritz.client.errors import ClientError
-from spritz.client.locate import find_slurm_conf, locate_controller, read_keys
+from spritz.client.locate import find_slurm_conf, locate_controller, read_keys, system_state_home
 from spritz.client.sync import connect_controller
 from spritz.config.diagnostics import ConfigError
 from spritz.config.load import load
@@ -114,7 +114,8 @@ def _other_users(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
         yield Finding(
             NOTE,
             f"other users cannot enter {closed}: their commands find no cluster here, and their batch jobs fail",
-            f"`spritz down`, then move {paths.root}, change its path in the files of etc, and `spritz up --dir`",
+            f"`spritz down`, then move {paths.root} (root's default is {system_state_home()}/default), change the path"
+            " in the files of etc, and `spritz up`",
         )
 
 
