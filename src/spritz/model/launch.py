@@ -7,6 +7,8 @@ after a restart.
 
 from __future__ import annotations
 
+from typing import get_args
+
 from msgspec import Struct
 
 from spritz.model.job import Component, Job
@@ -204,15 +206,7 @@ class Accepted(Struct, frozen=True, kw_only=True):
 #: orders for many nodes together, which nodes may forward to each other
 Order = LaunchProlog | LaunchStep | NotifyTasks | SignalTasks | SuspendTasks | TerminateJob | TerminateStep
 
-ORDERS: tuple[type[Order], ...] = (
-    LaunchProlog,
-    LaunchStep,
-    NotifyTasks,
-    SignalTasks,
-    SuspendTasks,
-    TerminateJob,
-    TerminateStep,
-)
+ORDERS: tuple[type[Order], ...] = get_args(Order)
 
 
 def subject_of(order: Order) -> tuple[int, int, int, int, int]:

@@ -364,10 +364,16 @@ def test_nodes_that_are_given_up_later_than_the_first_are_not_waited_for(
     assert "srun: error: Timed out waiting for job step to complete" not in made.errors
 
 
-def test_a_failed_node_is_named_once_and_the_others_go_on_with_no_kill(bench: Callable[..., Bench]) -> None:
-    made = bench(1, 1, 1, no_kill="")
+def without_n2(bench: Callable[..., Bench], **options: str) -> Bench:
+    """A step that goes on, by --no-kill, on n1 and n3, and whose n2 has failed."""
+    made = bench(1, 1, 1, no_kill="", **options)
     made.alive = {(5, "n1"), (5, "n3")}
     made.launch_errors = {(5, "n2"): "Node failure on n2"}
+    return made
+
+
+def test_a_failed_node_is_named_once_and_the_others_go_on_with_no_kill(bench: Callable[..., Bench]) -> None:
+    made = without_n2(bench)
 
     def script() -> None:
         first, second, third = (made.supervisor(rank) for rank in range(3))
@@ -385,9 +391,7 @@ def test_a_failed_node_is_named_once_and_the_others_go_on_with_no_kill(bench: Ca
 
 
 def test_a_lost_node_ends_nothing_with_kill_on_bad_exit_and_no_kill(bench: Callable[..., Bench]) -> None:
-    made = bench(1, 1, 1, no_kill="", kill_on_bad_exit="")
-    made.alive = {(5, "n1"), (5, "n3")}
-    made.launch_errors = {(5, "n2"): "Node failure on n2"}
+    made = without_n2(bench, kill_on_bad_exit="")
 
     def script() -> None:
         first, second, third = (made.supervisor(rank) for rank in range(3))
