@@ -33,6 +33,14 @@ def test_mail_without_a_mail_program_is_reported(site: Site, tmp_path: Path) -> 
     assert "no mail" not in site.run(main, "doctor").out
 
 
+def test_a_site_is_told_what_the_kernel_does_not_enforce(site: Site, tmp_path: Path) -> None:
+    add(site, f"SlurmdLogFile={tmp_path}/slurmd-%n.log")
+    said = "daemon.confines root=True cgroups=v2 memory=cgroup cores=affinity devices=nothing suspend=cgroup\n"
+    (tmp_path / "slurmd-n1.log").write_text(said + "another line\n" * 10_000)
+    (told,) = [line for line in site.run(main, "doctor").out.splitlines() if "not enforced by the kernel" in line]
+    assert "jobs can leave their cores; jobs can open GPUs that they were not given" in told
+
+
 def test_cgroups_of_version_1_are_told_where_they_hold_limits() -> None:
     """What slurmd wrote when it started."""
     said = "daemon.confines root=True cgroups={} memory={} cores=cgroup devices=cgroup suspend=cgroup sessions=cgroup\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import resource
@@ -23,6 +24,7 @@ from spritz.client.locate import find_slurm_conf, locate_controller, read_keys, 
 from spritz.client.sync import connect_controller
 from spritz.config.diagnostics import ConfigError
 from spritz.config.load import load
+from spritz.config.settings import substitute
 from spritz.model.diagnostics import Diagnostics, GetDiagnostics
 from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.runtime.programs import mail_program
@@ -197,9 +199,14 @@ def _daemons(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
 
 def _containment(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     """Whether slurmd, since its start, could create the cgroups of its steps: its log names each failure."""
-    if daemons.living(paths).get("slurmd") is None:
+    if isinstance(paths, SitePaths):
+        log = _site_log(paths)
+        advice = "restart slurmd where no job runs"
+    elif daemons.living(paths).get("slurmd") is None:
         return
-    log = _tail(paths.node_log)
+    else:
+        log = _tail(paths.node_log, _SINCE_START)
+        advice = "run `spritz down` and `spritz up`; running jobs end, queued jobs stay"
     yield from _held(log)
     since = log.rpartition(" daemon.started ")[2]
     lost = [line for line in since.splitlines() if " step.uncontained " in line]
@@ -207,8 +214,28 @@ def _containment(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
         yield Finding(
             WRONG,
             "steps run without the cgroup that holds their limits: " + lost[-1].partition("step.uncontained ")[2][:200],
-            "run `spritz down` and `spritz up`; running jobs end, queued jobs stay",
+            advice,
         )
+
+
+#: Bytes of a log that reach back to the start of its daemon.
+_SINCE_START = 1 << 24
+
+
+def _site_log(paths: ClusterPaths) -> str:
+    """The log of this machine's slurmd; "" if none can be read here."""
+    try:
+        known = read_keys(frozenset({"slurmdlogfile", "clustername"}), paths.slurm_conf)
+    except ClientError:
+        return ""  # `_configuration` reports it
+    pattern = substitute(
+        known.get("slurmdlogfile", ""),
+        nodename="*",
+        hostname=socket.gethostname().partition(".")[0],
+        clustername=known.get("clustername", "").lower(),
+    )
+    found = sorted(glob.glob(pattern), key=os.path.getmtime)
+    return _tail(found[-1], _SINCE_START) if found else ""
 
 
 #: What users must expect where slurmd enforces a limit by other means than the kernel, by the words of slurmd's log:
