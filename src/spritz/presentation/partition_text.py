@@ -40,6 +40,11 @@ def totals(partition: Partition, views: Mapping[str, NodeView]) -> list[tuple[st
     return [(key, count) for key, count in sums.items() if count]
 
 
+def total_cpus(partition: Partition, views: Mapping[str, NodeView]) -> int:
+    """CPUs of all its nodes. As in Slurm these include specialized ones, and TRES does not."""
+    return sum(views[name].node.config.capacity.cpus for name in partition.nodes if name in views)
+
+
 def job_defaults(partition: Partition) -> str:
     words = []
     if partition.default_cpus_per_gpu:
@@ -88,7 +93,7 @@ def record_text(partition: Partition, views: Mapping[str, NodeView], oneliner: b
         f"PriorityJobFactor={p.priority_job_factor} PriorityTier={p.priority_tier} RootOnly={yes_no(p.root_only)} "
         f"ReqResv={yes_no(p.require_reservation)} OverSubscribe={p.oversubscribe}",
         f"OverTimeLimit={over} PreemptMode={p.preempt_mode or 'OFF'}",
-        f"State={p.state.value} TotalCPUs={sums.get('cpu', 0)} TotalNodes={sums.get('node', 0)} "
+        f"State={p.state.value} TotalCPUs={total_cpus(p, views)} TotalNodes={sums.get('node', 0)} "
         f"SelectTypeParameters={_select(p)}",
         f"JobDefaults={job_defaults(p)}",
         memory_limits(p),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from spritz.model.partition import Partition
 from spritz.model.queries.nodes import NodeView
+from spritz.presentation import partition_text
 from spritz.presentation.node_record import record_text
 from spritz.testing.builders import World
 
@@ -18,4 +20,9 @@ def test_what_is_kept_from_jobs_is_shown() -> None:
     assert "\n   CoreSpecCount=1 CPUSpecList=6-7 MemSpecLimit=512 \n   State=IDLE " in text
     assert "CfgTRES=cpu=6," in text
     assert "billing=6" in text
+    partition = partition_text.record_text(
+        Partition(name="p", nodes=("n1",)), {"n1": NodeView(node=special, state_names=("IDLE",))}
+    )
+    assert "TotalCPUs=8 " in partition
+    assert "TRES=cpu=6," in partition
     assert "Spec" not in record_text(NodeView(node=node, state_names=("IDLE",)))

@@ -8,7 +8,7 @@ from spritz.notation.hostlist import compress
 from spritz.notation.tres import format as format_tres
 from spritz.presentation.json.envelope import show
 from spritz.presentation.json.values import moment, number
-from spritz.presentation.partition_text import job_defaults, totals
+from spritz.presentation.partition_text import job_defaults, total_cpus, totals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ def partition_json(p: Partition, views: Mapping[str, NodeView]) -> Json:
         "tres": {"billing_weights": p.billing_weights_text, "configured": format_tres(sums)},
         "cluster": "",
         "select_type": [],
-        "cpus": {"task_binding": 0, "total": dict(sums).get("cpu", 0)},
+        "cpus": {"task_binding": 0, "total": total_cpus(p, views)},
         "defaults": {
             "memory_per_cpu": p.default_memory_mib_per_cpu,
             "partition_memory_per_cpu": number(p.default_memory_mib_per_cpu or None),
