@@ -192,10 +192,14 @@ def test_signals_read_the_files_again_and_reopen_the_log(cluster: NodeCluster) -
     prolog = cluster.root / "prolog"
     prolog.write_text(f"#!/bin/sh\necho $SLURM_JOB_ID >> {cluster.work}/prologs\n")
     prolog.chmod(0o755)
-    cluster.extra = f"Prolog={prolog}"
+    cluster.extra = f"Prolog={prolog}\nTaskPlugin=task/affinity\nJobContainerType=job_container/tmpfs"
+    (cluster.root / "job_container.conf").write_text(f"AutoBasePath=true BasePath={cluster.root}/base Dirs=/var/tmp\n")
     cluster.write_conf()
     cluster.daemon.send_signal(signal.SIGHUP)
     wait_until(lambda: "config.read" in log.read_text(), "the files are read again")
+    assert " cores=affinity " in log.read_text(), "what holds jobs now"
+    assert " directories=nothing" in log.read_text()
+    assert "config.later key=JobContainerType" in log.read_text()
     job = cluster.batch("#!/bin/sh\n")
     cluster.finished(job)
     assert (cluster.work / "prologs").read_text() == f"{job.id}\n"

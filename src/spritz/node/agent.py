@@ -190,8 +190,7 @@ class Agent:
         for name, node_settings in settings.items():
             here = self._nodes.get(name)
             if here is not None:
-                # Private directories keep the settings that were checked at the start.
-                here.setup = structs.replace(with_gpus(node_settings.setup, here.gpus), container=here.setup.container)
+                here.setup = with_gpus(node_settings.setup, here.gpus)
                 here.machine.has_prolog = _has_prolog(hooks, node_settings.setup)
                 here.machine.has_epilog = bool(hooks.epilog)
                 here.machine.kill_wait_seconds = node_settings.setup.kill_wait_seconds

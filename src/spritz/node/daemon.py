@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from spritz.model.resources import NodeCapacity
     from spritz.node.hardware import Hardware
     from spritz.node.options import Options
-    from spritz.node.settings import DaemonSettings
+    from spritz.node.settings import DaemonSettings, NodeSettings
     from spritz.runtime.daemonize import Startup
     from spritz.runtime.log import Logger
 
@@ -225,12 +225,15 @@ class Daemon:
             )
         for key, detail in self._settings.unheld:
             self._log.warning("cgroup.unavailable", key=key, detail=detail)
-        setup = next(iter(self._settings.nodes.values())).setup
-        version = self._settings.cgroup_version
-        held = enforcement_by_resource(setup, version)
+        version, held = self._settings.cgroup_version, self._held()
         if version in EARLIER and "cgroup" in held.values():
             self._log.warning("cgroup.version", version=version, detail=EARLIER[version])
         self._log.info("daemon.confines", root=os.geteuid() == 0, **held)
+
+    def _held(self) -> dict[str, str]:
+        """Resource -> what enforces its limit on our nodes, which are alike."""
+        setup = next(iter(self._settings.nodes.values())).setup
+        return enforcement_by_resource(setup, self._settings.cgroup_version)
 
     # Connections
 
@@ -585,14 +588,28 @@ class Daemon:
             self._log.error("config.refused", detail=error.message, hint="the old configuration stays in force")
             return
         # Only the controller takes a node out of service: one that has gone from the file is served until it says so.
-        self._settings = structs.replace(settings, nodes=self._settings.nodes | settings.nodes)
-        self._agent.configure(settings.nodes, settings.hooks)
+        nodes = {name: self._with_directories_kept(node) for name, node in settings.nodes.items()}
+        held = self._held()
+        self._settings = structs.replace(settings, nodes=self._settings.nodes | nodes)
+        self._agent.configure(nodes, settings.hooks)
+        if self._held() != held:
+            self._log_confinement()
         if self._keep_to_own_cores((self._zygote.pid,) if self._zygote.pid else ()):
             self._agent.renew_supervisors()
         await self._write_hosts()
         if self._certificate is not None:
             self._certificate.renew()
         self._log.info("config.read", path=settings.path)
+
+    def _with_directories_kept(self, node: NodeSettings) -> NodeSettings:
+        """Private directories keep the settings that were checked, and made possible, at the start."""
+        before = self._settings.nodes.get(node.config.name)
+        if before is None or before.setup.container == node.setup.container:
+            return node
+        self._log.warning(
+            "config.later", key="JobContainerType", detail="private directories change when slurmd restarts"
+        )
+        return structs.replace(node, setup=structs.replace(node.setup, container=before.setup.container))
 
     def _keep_to_own_cores(self, others: tuple[int, ...]) -> bool:
         """Run this process and `others`, with their children, on the cores reserved for the system.
