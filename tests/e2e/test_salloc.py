@@ -47,14 +47,18 @@ def test_a_command_that_is_not_there(cluster: Cluster) -> None:
 def test_a_revoked_allocation_ends_the_command_only_if_told(
     cluster: Cluster, option: tuple[str, ...], status: int, survives: bool
 ) -> None:
-    running = start(cluster, "salloc", *option, "-J", "revoked", "sh", "-c", "echo on; sleep 2; echo survived")
+    script = f"echo on; while ! test -e go{status}; do sleep 0.1; done; echo survived"
+    running = start(cluster, "salloc", *option, "-J", "revoked", "sh", "-c", script)
     assert running.stdout is not None
+    assert running.stderr is not None
     assert running.stdout.readline() == b"on\n"
     run(cluster, "scancel", "-n", "revoked")
+    assert any(b"has been revoked." in line for line in iter(running.stderr.readline, b""))
+    if survives:
+        (cluster.work / f"go{status}").touch()
     out, said = running.communicate(timeout=100)
     assert running.returncode == status
-    assert (out == b"survived\n") is survives
-    assert "has been revoked." in lines(said)[-1]
+    assert (out, said) == (b"survived\n" if survives else b"", b"")
 
 
 def test_the_command_sees_what_the_login_shell_sets(cluster: Cluster) -> None:

@@ -58,7 +58,9 @@ def test_the_command_line_beats_the_environment_and_that_the_script(cluster: Clu
 def test_wait_gives_the_jobs_status(cluster: Cluster) -> None:
     assert run(cluster, "sbatch", "-W", "-o", "/dev/null", "--wrap", "exit 7").returncode == 7
     assert run(cluster, "sbatch", "-W", "-o", "/dev/null", "--wrap", "kill -9 $$").returncode == 1
-    assert run(cluster, "sh", "-c", "(sleep 1; scancel -n gone) & sbatch -W -H -J gone --wrap true").returncode == 1
+    queued = "while ! squeue -h -n gone | grep -q .; do sleep 0.1; done"
+    cancelled = f"sbatch -W -H -J gone --wrap true & {queued}; scancel -n gone; wait $!"
+    assert run(cluster, "sh", "-c", cancelled).returncode == 1
     array = run(cluster, "sbatch", "-W", "-a", "0-2", "-o", "/dev/null", "--wrap", "exit $SLURM_ARRAY_TASK_ID")
     assert array.returncode == 2
 
@@ -163,9 +165,11 @@ def test_a_full_disk_behind_standard_output_is_an_error(cluster: Cluster) -> Non
 def test_wait_survives_a_controller_that_is_killed(cluster: Cluster) -> None:
     from tests.e2e.commands import start
 
-    waiting = start(cluster, "sbatch", "-W", "-J", "outlives", "-o", "/dev/null", "--wrap", "sleep 2; exit 5")
+    script = "while ! test -e outlived; do sleep 0.1; done; exit 5"
+    waiting = start(cluster, "sbatch", "-W", "-J", "outlives", "-o", "/dev/null", "--wrap", script)
     until(lambda: any(job.spec.name == "outlives" for job in cluster.jobs().values()), "it is submitted")
     cluster.kill_controller()
     cluster.start_controller()
+    (cluster.work / "outlived").touch()
     waiting.communicate(timeout=100)
     assert waiting.returncode == 5

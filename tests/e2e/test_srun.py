@@ -142,10 +142,15 @@ def test_a_removed_working_directory_is_said_and_tmp_taken(cluster: Cluster) -> 
 
 @pytest.mark.slow
 def test_steps_of_a_job_wait_for_each_others_processors_unless_they_overlap(cluster: Cluster) -> None:
-    script = (
-        "srun -n1 sleep 1.5 & sleep 0.7; srun -n1 echo second; wait; "
-        "srun sleep 1 & sleep 0.4; srun --overlap echo third; wait"
-    )
+    script = """
+        until_() { while ! "$@"; do sleep 0.1; done; }
+        srun -n1 sh -c 'touch begun-1; while ! test -e end-1; do sleep 0.1; done' & until_ test -e begun-1
+        srun -n1 echo second 2> said & until_ grep -q busy said
+        touch end-1; wait; cat said >&2
+        srun sh -c 'touch begun-3; while ! test -e end-3; do sleep 0.1; done' & until_ test -e begun-3
+        srun --overlap echo third
+        touch end-3; wait
+    """
     done = run(cluster, "salloc", "-Q", "-n1", "sh", "-c", script)
     assert lines(done.stdout) == ["second", "third"]
     said = lines(done.stderr)
