@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from spritz.installed import closed_on_the_way
 from tests.e2e.people import Person
 from tests.machines.conftest import joined
 from tests.machines.lan import Lan, Machine, eventually
@@ -87,6 +88,13 @@ def test_users_are_themselves_on_every_machine(
     gamma.out("scancel", number, user=alice)
 
 
+def test_the_files_of_roots_cluster_are_open_to_all_users(alpha: Machine) -> None:
+    """Commands follow the link; batch jobs execute their script in the spool."""
+    assert os.readlink(alpha.own / "run/slurm/conf") == str(alpha.own / "lib/default/etc")
+    assert not closed_on_the_way(str(alpha.own / "lib/default/spool/alpha"))
+
+
+@pytest.mark.slow
 def test_users_of_the_controllers_machine_are_users_of_the_cluster(
     alpha: Machine, gamma: Machine, people: dict[str, Person]
 ) -> None:
@@ -130,20 +138,20 @@ def test_a_node_returns_after_a_reboot(alpha: Machine, beta: Machine) -> None:
 @pytest.mark.slow
 def test_a_node_keeps_the_keys_that_it_joined_with(lan: Lan, alpha: Machine) -> None:
     """GPUs that no one detects, above all. The controller's machine needs none for that."""
-    nu = lan.machine("nu")
+    omicron = lan.machine("omicron")
     words = alpha.out("spritz", "token", "create", "--uses", "1").split()
-    nu.out(*words, "--conf", "Gres=gpu:a100:2 Features=x")
-    shown = ("sinfo", "-hN", "-n", "nu", "-o", "%G %f")
+    omicron.out(*words, "--conf", "Gres=gpu:a100:2 Features=x")
+    shown = ("sinfo", "-hN", "-n", "omicron", "-o", "%G %f")
     assert alpha.out(*shown) == "gpu:a100:2 x\n"
-    nu.crash()
-    nu.out("spritz", "join")
+    omicron.crash()
+    omicron.out("spritz", "join")
     assert alpha.out(*shown) == "gpu:a100:2 x\n"
-    refused = nu.run("spritz", "join", "--conf", "Gres=gpu:a100:2 Features=y")
+    refused = omicron.run("spritz", "join", "--conf", "Gres=gpu:a100:2 Features=y")
     assert "the node's daemon runs already" in refused.stderr
-    nu.out("spritz", "down")
-    nu.out("spritz", "join", "--conf", "Gres=gpu:a100:2 Features=y")
+    omicron.out("spritz", "down")
+    omicron.out("spritz", "join", "--conf", "Gres=gpu:a100:2 Features=y")
     assert alpha.out(*shown) == "gpu:a100:2 y\n"
-    nu.out("spritz", "down")
+    omicron.out("spritz", "down")
 
 
 @pytest.mark.slow
