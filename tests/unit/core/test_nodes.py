@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -71,6 +72,58 @@ def test_a_revoked_node_that_has_joined_again_is_in_service(make_world: Make, se
 )
 def test_a_node_with_less_than_configured_says_so_in_slurms_words(reported: NodeCapacity, reason: str) -> None:
     assert config_shortage(capacity(cpus=8, memory_mib=8000, gpus=2), reported) == reason
+
+
+@pytest.mark.parametrize("less", [{"memory_mib": 1}, {"cpus": 1, "sockets": 1, "cores_per_socket": 1}, {"gres": ()}])
+def test_a_node_that_was_smaller_for_a_while_is_as_it_was(make_world: Make, less: dict[str, Any]) -> None:
+    """Its own drain goes with the fault. An administrator's stays, with the reason, and one that came meanwhile."""
+    world = make_world(nodes=4, hardware=capacity(cpus=8, memory_mib=8000, gpus=2))
+    full = world.hardware
+    small = replace(full, **less)
+    world.ok(UpdateNode(names=("n2",), state="DRAIN", reason="disk"))
+    world.ok(UpdateNode(names=("n3",), state="DOWN", reason="fan"))
+    for name in world.names:
+        world.register(name, capacity=small)
+        assert world.state.nodes[name].flags & NodeFlag.INVALID_REG
+    assert config_shortage(full, small) == world.state.nodes["n1"].reason
+    world.ok(UpdateNode(names=("n4",), state="DRAIN", reason="ours"))
+    for name in world.names:
+        world.register(name, capacity=full)
+    states = [
+        (node.state, node.flags, node.reason) for node in map(world.state.nodes.__getitem__, ("n1", "n2", "n3", "n4"))
+    ]
+    assert states == [
+        (NodeState.IDLE, 0, ""),
+        (NodeState.IDLE, NodeFlag.DRAIN, "disk"),
+        (NodeState.DOWN, 0, "fan"),
+        (NodeState.IDLE, NodeFlag.DRAIN, "ours"),
+    ]
+
+
+def test_a_lost_node_that_comes_back_smaller_is_in_service_when_it_is_whole(make_world: Make) -> None:
+    world = make_world(settings=ClusterSettings(return_to_service=1))
+    world.lose("n1")
+    whole = world.state.nodes["n1"].config.capacity
+    world.register("n1", capacity=replace(whole, memory_mib=1))
+    assert world.state.nodes["n1"].reason.startswith("Low RealMemory")
+    world.register("n1", capacity=whole)
+    node = world.state.nodes["n1"]
+    assert (node.state, node.flags, node.reason) == (NodeState.IDLE, 0, "")
+
+
+@pytest.mark.parametrize("service", [0, 1, 2])
+@pytest.mark.parametrize("booted_at", [0.0, 5000.0])
+def test_a_drained_node_keeps_the_reason_whatever_becomes_of_it(
+    make_world: Make, service: int, booted_at: float
+) -> None:
+    world = make_world(settings=ClusterSettings(return_to_service=service))
+    world.ok(UpdateNode(names=("n1",), state="DRAIN", reason="disk"))
+    if not booted_at:
+        world.lose("n1")
+    world.register("n1", booted_at=booted_at or 500.0)
+    node = world.state.nodes["n1"]
+    assert (bool(node.flags & NodeFlag.DRAIN), node.reason) == (True, "disk")
+    assert (node.state is NodeState.IDLE) is (service == 2)
 
 
 @pytest.mark.parametrize(

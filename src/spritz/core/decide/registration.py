@@ -5,6 +5,7 @@ Source: slurm.conf(5) ReturnToService, SlurmdParameters=config_overrides, BatchS
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from spritz.model.node import Node
     from spritz.model.reports import RegisterNode
     from spritz.model.resources import NodeCapacity
+
+#: the beginning of every text of `config_shortage`
+_SHORTAGE = re.compile(r"Low (socket\*core\*thread count|CPUs|RealMemory \(|TmpDisk)|gres/\S+ count reported lower")
 
 NOT_RESPONDING_REASON = "Not responding"
 REBOOTED_REASON = "Node unexpectedly rebooted"
@@ -107,8 +111,7 @@ def _is_adopted(state: State, node: Node) -> bool:
 def _state_after(
     state: State, node: Node, report: RegisterNode, shortage: str, *, rebooted: bool
 ) -> tuple[NodeState, int, str]:
-    # In this order: what the node is (a reboot that was ordered, power) before what it lacks, and only a node that
-    # lacks nothing may return to service.
+    # In this order: what the node is (a reboot that was ordered, power), whether it is back, then what it lacks.
     base, flags, reason = after_reboot(node, report)
     flags &= ~NodeFlag.NOT_RESPONDING
     if node.flags & REBOOTS and not flags & REBOOTS and base is NodeState.DOWN:
@@ -116,30 +119,45 @@ def _state_after(
     if not flags & NodeFlag.POWERING_DOWN:
         # A node that registers is up, whether or not it was resumed.
         flags &= ~(NodeFlag.POWERING_UP | NodeFlag.POWERED_DOWN | NodeFlag.POWER_UP)
-    if shortage:
-        if base is NodeState.UNKNOWN:
-            base = NodeState.IDLE
-        return base, flags | NodeFlag.INVALID_REG | NodeFlag.DRAIN, shortage
-    if flags & NodeFlag.INVALID_REG:
-        # The node is correct again: undo the drain that the controller itself set.
-        flags &= ~(NodeFlag.INVALID_REG | NodeFlag.DRAIN)
-        reason = ""
-    service = state.settings.return_to_service
+    in_service = base not in (NodeState.UNKNOWN, NodeState.DOWN)
+    drained = bool(flags & (NodeFlag.DRAIN | NodeFlag.FAIL)) and not _is_shortage(reason)  # by an administrator
     if base is NodeState.UNKNOWN:
         base = NodeState.IDLE
-    elif base is NodeState.DOWN:
-        # A machine whose certificate was revoked registers again only by a new token: an administrator wants it back.
-        rejoined = is_revoked_reason(reason)
-        if service == 2 or rejoined or (service == 1 and reason == NOT_RESPONDING_REASON):
-            base, reason = NodeState.IDLE, ""
-    elif rebooted and service != 2:
-        base, reason = NodeState.DOWN, REBOOTED_REASON
+    elif base is NodeState.DOWN and _returns(state.settings.return_to_service, reason):
+        base = NodeState.IDLE
+        if not drained:
+            reason = ""
+    if shortage:
+        if base is NodeState.DOWN:
+            return base, flags | NodeFlag.INVALID_REG, reason
+        return base, flags | NodeFlag.INVALID_REG | NodeFlag.DRAIN, reason if drained and reason else shortage
+    if flags & NodeFlag.INVALID_REG:
+        flags &= ~NodeFlag.INVALID_REG
+        if not drained:  # but by the controller itself
+            flags &= ~NodeFlag.DRAIN
+        if _is_shortage(reason):
+            reason = ""
+    if in_service and rebooted and state.settings.return_to_service != 2:
+        base = NodeState.DOWN
+        if not (drained and reason):
+            reason = REBOOTED_REASON
     return base, flags, reason
+
+
+def _returns(service: int, reason: str) -> bool:
+    """Whether a node that was DOWN for this reason is in service again, by ReturnToService."""
+    # A machine whose certificate was revoked registers again only by a new token: an administrator wants it back.
+    return service == 2 or is_revoked_reason(reason) or (service == 1 and reason == NOT_RESPONDING_REASON)
 
 
 def _rebooted(node: Node, report: RegisterNode) -> bool:
     """Whether it has booted since it last registered."""
     return bool(node.registered_at) and booted_since(node, report, max(node.registered_at, node.booted_at))
+
+
+def _is_shortage(reason: str) -> bool:
+    """Whether it is a text of `config_shortage`."""
+    return _SHORTAGE.match(reason) is not None
 
 
 def config_shortage(configured: NodeCapacity, reported: NodeCapacity, memory_percent: float = 100.0) -> str:
