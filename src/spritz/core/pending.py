@@ -22,7 +22,7 @@ from spritz.core.effects import (
 )
 from spritz.core.flags import COMPLETING
 from spritz.model.ids import STEP_BATCH, STEP_EXTERN
-from spritz.model.states import JobState, NodeFlag
+from spritz.model.states import JobFlag, JobState, NodeFlag
 
 if TYPE_CHECKING:
     from spritz.core.state import State
@@ -103,7 +103,8 @@ def termination_cause(job: Job) -> str:
     if job.state is JobState.PENDING:
         if job.preempted_at:
             return "PREEMPTED"
-        return "NODE_FAIL" if job.failed_node else "REQUEUED"
+        lost = job.failed_node and not job.flags & JobFlag.LAUNCH_FAILED
+        return "NODE_FAIL" if lost else "REQUEUED"
     return str(job.state.value)
 
 

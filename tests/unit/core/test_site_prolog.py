@@ -105,9 +105,9 @@ def test_a_prolog_that_fails_on_a_node_that_a_batch_job_uses_only_for_a_step_req
     )
     job = world.job(job_id)
     assert job.state is state
-    ended = [effect.node for effect in outcome.effects if isinstance(effect, TerminateJobOn)]
+    ended = [(effect.node, effect.cause) for effect in outcome.effects if isinstance(effect, TerminateJobOn)]
     if requeue:
         assert (job.hold, job.reason_detail) == (Hold.ADMIN, "launch failed requeued held")
-        assert "n1" in ended
+        assert ("n1", "REQUEUED") in ended, "the script is told that its job is requeued, not that a node was lost"
     else:
         assert not ended
