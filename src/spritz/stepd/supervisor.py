@@ -440,7 +440,9 @@ class Supervisor:
         Returns the seconds until the next look.
         """
         limit, job_limit = self.spec.memory_limit_mib * _MIB, (self.spec.job_memory_limit_mib or _NO_LIMIT) * _MIB
-        others = self._siblings.memory_bytes()
+        others = self._siblings.memory_bytes(time.monotonic())
+        if used + sum(others) > job_limit:
+            others = self._siblings.look()  # a step may have ended
         together = used + sum(others)
         if used > limit:
             self._kill_for_memory(f"StepId={self.spec.label}", used, limit)
