@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 from spritz.cli.local import join
 from spritz.cli.local.paths import ClusterPaths
+from spritz.client.membership import Joined, Membership
+from spritz.model.errors import SpritzError
 
 
 def test_a_user_with_another_cluster_is_told_that_commands_still_use_it(
@@ -37,3 +40,30 @@ def test_a_second_joined_cluster_has_a_unit_of_its_own(tmp_path: Path) -> None:
     Path(plain).write_text(f"ExecStart={join.unit_command(['slurmd', '-f', first.slurm_conf])}\n")
     assert join._unit_path(first, str(tmp_path), "node") == plain
     assert join._unit_path(second, str(tmp_path), "node") == str(tmp_path / "spritz-slurmd-two.service")
+
+
+@pytest.mark.parametrize("foreground", [False, True])
+def test_keys_of_a_node_of_slurm_conf_are_refused_but_in_containers(tmp_path: Path, foreground: bool) -> None:
+    """A container's command is the same whether slurm.conf has its node (a NodeSet that scales) or not."""
+    paths = ClusterPaths(str(tmp_path))
+    paths.create()
+    conf = "ClusterName=c\nSlurmctldHost=head\nNodeName=n1 CPUs=1\nPartitionName=p Nodes=ALL\n"
+    Path(paths.slurm_conf).write_text(conf)
+    joined = Joined(
+        cluster="c",
+        host="n1",
+        role="node",
+        certificate="",
+        key="",
+        authorities="",
+        user_key=b"",
+        launch_keys=(),
+        controllers=(),
+    )
+    arguments = Namespace(conf="Features=a", foreground=foreground, systemd=False)
+    membership = Membership(f"{paths.etc}/machine.json", joined=joined)
+    if foreground:
+        assert join._kept(arguments, paths, membership, joined).node_keys == "Features=a"
+    else:
+        with pytest.raises(SpritzError, match="slurm.conf has node n1"):
+            join._kept(arguments, paths, membership, joined)

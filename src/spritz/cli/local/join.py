@@ -149,11 +149,13 @@ def _kept(arguments: Namespace, paths: ClusterPaths, membership: Membership, joi
     """The membership with the keys of --conf, for later starts too. Raises SpritzError where they would do nothing."""
     if joined.role != "node":
         raise SpritzError("--conf is for nodes; this machine has joined as a login host")
-    if names := _own_names(paths, joined.host):
+    # A container has the same command whether its node is in slurm.conf or not.
+    if not arguments.foreground and (names := _own_names(paths, joined.host)):
         raise SpritzError(
             f"--conf: slurm.conf has node {min(names)}", hint="change its NodeName line, then `scontrol reconfigure`"
         )
-    if joined.node_keys != arguments.conf and not arguments.systemd and daemons.member(paths, joined.role) is not None:
+    is_same = joined.node_keys == arguments.conf
+    if not is_same and not arguments.systemd and daemons.member(paths, joined.role) is not None:
         raise SpritzError("--conf: the node's daemon runs already", hint="`spritz down`, then `spritz join --conf …`")
     joined = structs.replace(joined, node_keys=arguments.conf)
     membership.replace(joined)
