@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from spritz.stepd import siblings
+from spritz.stepd import processes, record
 from spritz.stepd.siblings import Siblings
 from spritz.stepd.spec import RECORD
 
@@ -25,8 +25,8 @@ def test_the_steps_of_a_job_with_many_look_less_often(tmp_path: Path, monkeypatc
         looked.append(pid)
         return []
 
-    monkeypatch.setattr(siblings.record, "read", lambda _path: SimpleNamespace(result=None, pids=(1,)))
-    monkeypatch.setattr(siblings.processes, "descendants", descendants)
+    monkeypatch.setattr(record, "read", lambda _path: SimpleNamespace(result=None, pids=(1,)))
+    monkeypatch.setattr(processes, "descendants", descendants)
     own = Siblings(str(tmp_path / "job00012.0.0"))
     for tenth in range(20):
         assert len(own.memory_bytes(tenth / 10)) == 20
