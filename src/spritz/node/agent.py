@@ -278,10 +278,6 @@ class Agent:
             self._log.error("node.dismissed", node=node, steps=len(here.machine.running))
             self._carry_out(here, here.machine.dismissed())
 
-    @property
-    def busy_nodes(self) -> frozenset[str]:
-        return frozenset(name for name, here in self._nodes.items() if here.machine.busy)
-
     def connected(self, channel: Channel) -> None:
         """All nodes are registered on this connection."""
         self.reporter.connected(channel)

@@ -553,7 +553,8 @@ class Daemon:
         async with asyncio.TaskGroup() as checks:
             for name, pause in health.pauses(states, own, every, interval):
                 await self._clock.sleep(pause)
-                if health.wants_check(states, busy=name in self._agent.busy_nodes):
+                capacity = self._settings.nodes[name].config.capacity
+                if health.wants_check(states, health.state_of(capacity, name, self._agent.jobs(name))):
                     checks.create_task(self._check_node(name))
 
     async def _check_node(self, name: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from spritz.model.job import Job
 from spritz.model.node import NodeSample
+from spritz.model.resources import NodeCapacity, mask_of
 
 
 def sample(now: float) -> tuple[int, int]:
@@ -39,11 +41,25 @@ def pauses(states: Iterable[str], own: list[str], every: list[str], interval: fl
     return [(name, at - before) for name, at, before in zip(ordered, times, [0.0, *times], strict=False)]
 
 
-def wants_check(states: Iterable[str], *, busy: bool) -> bool:
-    """Whether HealthCheckProgram runs on a node again. What only the controller knows of a state counts as idle."""
+def state_of(capacity: NodeCapacity, name: str, jobs: Iterable[Job]) -> str:
+    """IDLE, MIXED or ALLOC, by the jobs that this daemon knows: a job that has started nothing here counts as none."""
+    cpus, anything = 0, False
+    for job in jobs:
+        anything = True
+        for share in job.allocation.nodes if job.allocation is not None else ():
+            if share.node == name:
+                cpus |= mask_of(share.cpus)
+    free = capacity.cpus - mask_of(capacity.cpus_reserved).bit_count() - cpus.bit_count()
+    return "IDLE" if not anything else "MIXED" if free > 0 else "ALLOC"
+
+
+def wants_check(states: Iterable[str], state: str) -> bool:
+    """Whether HealthCheckProgram runs again on a node in this state, of those of `state_of`. What only the controller
+    knows (a drain) does not count.
+    """
     words = {word.upper() for word in states} or {"ANY"}
     if "START_ONLY" in words:
         return False
     if "ANY" in words or words == {"CYCLE"}:
         return True
-    return bool(words & ({"ALLOC", "MIXED"} if busy else {"IDLE", "NONDRAINED_IDLE"}))
+    return state in words or (state == "IDLE" and "NONDRAINED_IDLE" in words)

@@ -4,28 +4,47 @@ from __future__ import annotations
 
 import pytest
 
-from spritz.node.health import pauses, wants_check
+from spritz.model.job import Job
+from spritz.model.resources import Allocation, NodeAllocation
+from spritz.node.health import pauses, state_of, wants_check
+from spritz.testing.builders import capacity, job_spec
 
 
 @pytest.mark.parametrize(
-    ("states", "idle", "busy"),
+    ("states", "wanted"),
     [
-        ((), True, True),
-        (("ANY",), True, True),
-        (("CYCLE",), True, True),
-        (("IDLE",), True, False),
-        (("IDLE", "CYCLE"), True, False),
-        (("ALLOC",), False, True),
+        ((), {"IDLE", "MIXED", "ALLOC"}),
+        (("ANY",), {"IDLE", "MIXED", "ALLOC"}),
+        (("CYCLE",), {"IDLE", "MIXED", "ALLOC"}),
+        (("IDLE",), {"IDLE"}),
+        (("IDLE", "CYCLE"), {"IDLE"}),
+        (("ALLOC",), {"ALLOC"}),
+        (("idle", "mixed"), {"IDLE", "MIXED"}),
+        (("NONDRAINED_IDLE",), {"IDLE"}),
     ],
 )
-def test_the_state_decides(states: tuple[str, ...], idle: bool, busy: bool) -> None:
-    assert wants_check(states, busy=False) is idle
-    assert wants_check(states, busy=True) is busy
+def test_the_state_decides(states: tuple[str, ...], wanted: set[str]) -> None:
+    assert {state for state in ("IDLE", "MIXED", "ALLOC") if wants_check(states, state)} == wanted
+
+
+def test_a_node_is_allocated_when_no_cpu_is_left_for_jobs() -> None:
+    """So that a check leaves jobs alone that have the whole node."""
+    node = capacity(cpus=8, cpus_reserved="3")
+
+    def job(name: str, cpus: str) -> Job:
+        share = NodeAllocation(node=name, cpus=cpus)
+        return Job(id=1, spec=job_spec(), allocation=Allocation(partition="debug", nodes=(share,)))
+
+    assert state_of(node, "n1", ()) == "IDLE"
+    assert state_of(node, "n1", (job("n1", "7c"),)) == "MIXED"
+    assert state_of(node, "n1", (job("n1", "7c"), job("n1", "40"))) == "MIXED", "they share a CPU"
+    assert state_of(node, "n1", (job("n1", "7c"), job("n1", "80"))) == "ALLOC"
+    assert state_of(node, "n1", (job("n2", "fc"),)) == "MIXED"
 
 
 def test_start_only_is_not_again() -> None:
     """The check that comes before registration."""
-    assert not wants_check(("START_ONLY",), busy=False)
+    assert not wants_check(("START_ONLY",), "IDLE")
 
 
 def test_checks_come_together_unless_they_are_to_go_round() -> None:
