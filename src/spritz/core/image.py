@@ -105,14 +105,14 @@ def decoded(data: bytes) -> State:
     state.triggers = {trigger.id: trigger for trigger in image.triggers}
     state.next_trigger_id = image.next_trigger_id
     state.crontabs = {crontab.uid: crontab for crontab in image.crontabs}
-    for step in image.steps:
-        state.put_step(step)
     state.ended_steps = {step.spec.io_key: step for step in image.ended_steps}
     specs: dict[int, JobSpec] = {}
     for job in image.jobs:
         # Old images lack usage: count it from the running jobs' starts then. Otherwise only count the jobs.
         state.at = 0.0 if image.usage else job.started_at
         _restore_job(state, job, specs)
+    for step in image.steps:  # after the jobs: the time limit of a suspended job's step stands still
+        state.put_step(step)
     for job in image.jobs:
         if job.array_job_id or job.het_job_id:
             # When a task or component may be purged depends on its whole array or job, which is complete only now.

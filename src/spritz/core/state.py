@@ -365,7 +365,8 @@ class State:
         """Add or replace a live step."""
         self.steps.setdefault(step.job_id, {})[step.step_id] = step
         if step.spec.time_limit_minutes:
-            self.step_deadlines.set(step_key(step.job_id, step.step_id), step_deadline(step))
+            deadline = step_deadline(step, self.jobs.get(step.job_id))
+            self.step_deadlines.set(step_key(step.job_id, step.step_id), deadline)
 
     def drop_step(self, job_id: int, step_id: int) -> None:
         """Remove a step that has ended."""

@@ -220,9 +220,9 @@ def step_key(job_id: int, step_id: int) -> int:
     return job_id << 32 | step_id
 
 
-def step_deadline(step: Step) -> float:
-    """End of a step's own time limit, until its end has been ordered."""
+def step_deadline(step: Step, job: Job | None) -> float:
+    """End of a step's own time limit, until its end has been ordered. Time stands still while the job is suspended."""
     minutes = step.spec.time_limit_minutes
-    if not minutes or minutes >= INFINITE or step.cancelled:
+    if not minutes or minutes >= INFINITE or step.cancelled or (job is not None and job.state is JobState.SUSPENDED):
         return NEVER
-    return step.started_at + minutes * 60.0
+    return step.started_at + step.suspended_seconds + minutes * 60.0

@@ -144,6 +144,8 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tasks: int = 1
     started_at: float = 0.0
     ended_at: float = 0.0
+    #: total seconds that its job was suspended meanwhile, without a suspension that lasts
+    suspended_seconds: float = 0.0
     #: nodes whose supervisor has not yet reported its end
     running_nodes: tuple[str, ...] = ()
     exit_status: int = 0

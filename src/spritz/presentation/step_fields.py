@@ -63,8 +63,8 @@ def _limit(now: float, minutes: int | None) -> str:
     return format_limit(INFINITE if minutes is None else minutes)
 
 
-def _used(now: float, started: float, ended: float) -> str:
-    return format_elapsed(int((ended or now) - started) if started else 0)
+def _used(now: float, started: float, ended: float, suspended: float, suspended_at: float) -> str:
+    return format_elapsed(int((ended or suspended_at or now) - started - suspended) if started else 0)
 
 
 def requests_text(now: float, *several: tuple[GresRequest, ...]) -> str:
@@ -142,9 +142,9 @@ FIELDS: tuple[Field, ...] = (
     Field("TIME_LIMIT", ("step.spec.time_limit_minutes",), _limit, duration=True, letter="l", name="timelimit"),
     Field(
         "TIME",
-        ("step.started_at", "step.ended_at"),
+        ("step.started_at", "step.ended_at", "step.suspended_seconds", "suspended_at"),
         _used,
-        sort=lambda start, end: -start,
+        sort=lambda start, *others: -start,
         duration=True,
         letter="M",
         name="timeused",

@@ -9,7 +9,9 @@ import pytest
 
 from spritz.cli.scontrol import main as scontrol
 from spritz.cli.squeue import main
+from spritz.model.commands.job import ResumeJob, SuspendJob
 from spritz.model.events.job import JobPreempted
+from spritz.model.job_filter import JobTarget
 from spritz.notation.octets import plain
 from spritz.notation.times import format_time
 from spritz.testing.builders import ALICE, BOB
@@ -222,6 +224,18 @@ def test_only_job_state_takes_no_other_filter(site: Site) -> None:
 def test_a_step_is_asked_for_by_job_and_step(site: Site, word: str) -> None:
     ran = site.run(main, "-s", word)
     assert (ran.status, ran.err) == (1, f"squeue: error: Invalid job_step id: {word}.??\n")
+
+
+def test_time_of_a_step_leaves_out_suspensions(site: Site) -> None:
+    job = site.running()
+    site.world.started(job)
+    site.world.advance(60.0)
+    site.world.ok(SuspendJob(target=JobTarget(job)))
+    site.world.advance(200.0)
+    assert site.run(main, "-h", "-s", "-o", "%M").lines == ["1:00"]
+    site.world.ok(ResumeJob(target=JobTarget(job)))
+    site.world.advance(60.0)
+    assert site.run(main, "-h", "-s", "-o", "%M").lines == ["2:00"]
 
 
 def test_steps_of_running_jobs_are_listed(site: Site) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+from spritz.model.commands.job import ResumeJob, SuspendJob
 from spritz.model.commands.step import SignalStep
 from spritz.model.events.step import StepCancelled, StepEnded
+from spritz.model.job_filter import JobTarget
 from spritz.model.states import JobState
 from spritz.testing.builders import ALICE, World
 
@@ -24,6 +26,22 @@ def test_a_step_that_its_own_limit_ended_is_timeout(world: World) -> None:
         event for event in world.finished(job, signal.SIGTERM, step_id=step).events if isinstance(event, StepEnded)
     ]
     assert [one.state for one in ended] == [JobState.TIMEOUT]
+
+
+def test_the_limit_of_a_step_stands_still_while_its_job_is_suspended(world: World) -> None:
+    job, step = running_step(world, time_limit_minutes=1)
+    world.advance(30.0)
+    world.ok(SuspendJob(target=JobTarget(job)))
+    world.advance(100.0)
+    world.check()
+    assert not world.state.steps[job][step].cancelled
+    world.ok(ResumeJob(target=JobTarget(job)))
+    assert world.state.steps[job][step].suspended_seconds == 100.0
+    world.advance(29.0)
+    assert not world.state.steps[job][step].cancelled
+    world.check()
+    world.advance(2.0)
+    assert world.state.steps[job][step].cancelled
 
 
 def test_ending_a_step_of_a_cancelled_job_does_not_count_as_cancelling_it(world: World) -> None:

@@ -157,6 +157,7 @@ def _view(job: Job, step: Step) -> StepView:
         job_name=job.spec.name,
         user=job.spec.user,
         partition=job.partition,
+        suspended_at=job.suspended_at,
         array_job_id=job.array_job_id,
         array_task_id=job.array_task_id,
         het_job_id=job.het_job_id,

@@ -270,10 +270,17 @@ def _suspended(state: State, event: events.JobSuspended) -> None:
     # An administrator may suspend a job that is suspended already: its time stands still since the first suspension.
     since = job.suspended_at if job.state is JobState.SUSPENDED else event.at
     state.put_job(replace(job, state=JobState.SUSPENDED, suspended_at=since, suspended_by=event.by))
+    _steps_stood_still(state, job.id, 0.0)
     for share in state.held_shares(job):
         state.uses[share.node].suspend(job.id)
     if event.by == "gang" and not state.next_slice_at:
         state.next_slice_at = event.at + state.settings.preemption.slice_seconds
+
+
+def _steps_stood_still(state: State, job_id: int, seconds: float) -> None:
+    """The job was suspended, or was for so long: the time limits of its steps move."""
+    for step in tuple(state.steps.get(job_id, {}).values()):
+        state.put_step(replace(step, suspended_seconds=step.suspended_seconds + seconds))
 
 
 def _preempted(state: State, event: events.JobPreempted) -> None:
@@ -288,8 +295,9 @@ def _preempted(state: State, event: events.JobPreempted) -> None:
 
 
 def _resumed(state: State, event: events.JobResumed) -> None:
+    before = state.jobs[event.job_id]
     job = replace(
-        state.jobs[event.job_id],
+        before,
         state=JobState.RUNNING,
         suspended_at=0.0,
         suspended_by="",
@@ -297,6 +305,7 @@ def _resumed(state: State, event: events.JobResumed) -> None:
         ends_at=event.ends_at,
     )
     state.put_job(replace(job, resumed_at=event.resumed_at) if event.resumed_at else job)
+    _steps_stood_still(state, job.id, event.suspended_seconds - before.suspended_seconds)
     for share in state.held_shares(job):
         state.uses[share.node].resume(job.id)
 

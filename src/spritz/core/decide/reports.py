@@ -135,7 +135,7 @@ def _step_state(state: State, step: Step, status: int, oom: bool, now: float) ->
     if not status:
         return JobState.COMPLETED
     limit = step.spec.time_limit_minutes
-    if step.cancelled and limit and limit < INFINITE and now >= step.started_at + limit * 60.0:
+    if step.cancelled and limit and limit < INFINITE and now - step.suspended_seconds >= step.started_at + limit * 60.0:
         return JobState.TIMEOUT
     over = job.state.ended or bool(job.flags & COMPLETING)
     return JobState.CANCELLED if step.cancelled or (over and signal_of(status)) else JobState.FAILED

@@ -24,6 +24,8 @@ class StepView(Struct, frozen=True, kw_only=True):
     job_name: str
     user: str
     partition: str
+    #: since when its job is suspended; 0.0: it is not
+    suspended_at: float = 0.0
     array_job_id: int = 0
     array_task_id: int | None = None
     het_job_id: int = 0
