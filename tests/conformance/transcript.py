@@ -37,7 +37,7 @@ _PLACE = re.compile(r"(?<!\$)\{([a-z_]+\d*)(?:([<>])(\d+))?\}")
 _QUEUED = re.compile(r"srun: job \d+ (?:queued and waiting for|has been allocated) resources")
 _HINT = re.compile(r"(?:sbatch|srun|salloc): (?!error|fatal|Warning|[jJ]ob |Force |[Nn]o )[a-z\[-]")
 _COMMAND = re.compile(r"(?:@(\w+) )?\$([~%+]*) (.*)\Z")
-SECONDS_PER_COMMAND = 30.0
+SECONDS_PER_COMMAND = 100.0
 #: Begins a template whose line may be missing.
 OPTIONAL = "\0"
 
