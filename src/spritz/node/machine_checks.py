@@ -13,6 +13,7 @@ import contextlib
 import errno
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -125,19 +126,15 @@ def disk_faults(directories: Iterable[str], free_percent: float) -> list[Fault]:
     """Directories that cannot be written, or whose disk is full."""
     faults: list[Fault] = []
     for directory in directories:
-        probe = os.path.join(directory, f".spritz-health-check-{os.getpid()}")
         try:
-            with open(probe, "wb") as file:
+            # Under no name that users could foresee: root would write through their link.
+            with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
                 file.write(b"\0" * 4096)
-                file.flush()
                 os.fsync(file.fileno())
             space = os.statvfs(directory)
         except OSError as error:
             faults.append(("disk", f"{directory}: {error.strerror}"))
             continue
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(probe)
         free = 100.0 * space.f_bavail / max(space.f_blocks, 1)
         if free < free_percent:
             faults.append(("disk", f"{directory}: {free:.1f} % free"))

@@ -79,6 +79,16 @@ def test_directories_are_written_and_left_as_they_were(tmp_path: Path) -> None:
     assert disk_faults([str(tmp_path / "none")], 0.0) == [("disk", f"{tmp_path}/none: No such file or directory")]
 
 
+def test_root_does_not_write_through_a_link_that_a_user_could_foresee(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / f".spritz-health-check-{os.getpid()}").symlink_to(victim)
+    assert disk_faults([str(shared)], 0.0) == []
+    assert victim.read_text() == "kept"
+
+
 def test_links_are_up(tmp_path: Path) -> None:
     for path, text in (
         ("net/eth0/operstate", "up"),
