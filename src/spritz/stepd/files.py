@@ -5,11 +5,17 @@ Source: sbatch(1), srun(1) IO redirection.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import time
 from collections.abc import Callable
 
 from spritz.notation.octets import octets
 from spritz.stepd.labels import Labels
+
+#: Pauses in which the holder of a lease of the file, as an NFS server has for its clients, is asked to give it up.
+_LEASE_PAUSES, _LEASE_PAUSE_SECONDS = 50, 0.1
 
 
 class StreamError(Exception):
@@ -37,7 +43,7 @@ class StreamFiles:
     def input(self, path: str) -> int:
         """Descriptor for reading, one per call: every task reads the whole file."""
         try:
-            return os.open(octets(path), os.O_RDONLY | os.O_CLOEXEC)
+            return open_at_once(octets(path), os.O_RDONLY | os.O_CLOEXEC)
         except (OSError, ValueError) as error:
             raise StreamError(f"Could not open stdin file {path}: {_reason(error)}") from error
 
@@ -51,12 +57,27 @@ class StreamFiles:
         name = octets(path)
         try:
             try:
-                return os.open(name, self._flags, 0o666)
+                return open_at_once(name, self._flags)
             except FileNotFoundError:
                 os.makedirs(os.path.dirname(name), exist_ok=True)
-                return os.open(name, self._flags, 0o666)
+                return open_at_once(name, self._flags)
         except (OSError, ValueError) as error:
             raise StreamError(f"Could not open {stream} file {path}: {_reason(error)}") from error
+
+
+def open_at_once(name: bytes, flags: int) -> int:
+    """Open a file without waiting for the other end of a FIFO. Raises OSError.
+
+    Else any user could hold up a supervisor, which hears no order meanwhile: its step could not be ended, and the node
+    would be drained for that. So a FIFO without a writer is at its end, and without a reader there is an error.
+    """
+    for _ in range(_LEASE_PAUSES):
+        with contextlib.suppress(BlockingIOError):  # another process has a lease of the file
+            descriptor = os.open(name, flags | os.O_NONBLOCK, 0o666)
+            os.set_blocking(descriptor, True)
+            return descriptor
+        time.sleep(_LEASE_PAUSE_SECONDS)
+    raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
 def labelled(descriptor: int, task_id: int, kind: int, labels: Labels) -> Callable[[bytes], None]:

@@ -273,7 +273,8 @@ def execve_failed(program: bytes, error: int) -> str:
 def _missing_interpreter(program: bytes) -> str:
     """`bad interpreter(/nosuch)` if the file is there and its `#!` line names a program that is not; else ""."""
     try:
-        with open(program, "rb") as file:
+        # Another file may be there by now: a FIFO without a writer.
+        with open(os.open(program, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             line = file.readline(256)
     except OSError:
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 from typing import Any
@@ -132,13 +133,19 @@ def test_a_client_that_vanishes_takes_the_step_with_it(zygote: Zygote, client: C
 
 
 def test_a_client_that_vanishes_before_the_tasks_start_takes_the_step_with_it(zygote: Zygote, client: Client) -> None:
-    pipe = zygote.spool.parent / "input"
-    os.mkfifo(pipe)
-    task = TaskSpec(0, ("touch", str(zygote.spool.parent / "ran")), stdin=str(pipe), stdout=spec.CLIENT)
-    running = zygote.launch(tasks=(task,), io_address=client.address, io_key="key", work_dir="/nowhere")
-    client.accept()
-    client.close()
-    pipe.write_bytes(b"")  # the supervisor waits for this in opening its files; then it complains of the directory
+    path = zygote.spool.parent / "input"
+    path.touch()
+    task = TaskSpec(0, ("touch", str(zygote.spool.parent / "ran")), stdin=str(path), stdout=spec.CLIENT)
+    told = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    try:
+        with path.open("r+b") as held:
+            # The supervisor waits for the end of the lease in opening its files; then it complains of the directory.
+            fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            running = zygote.launch(tasks=(task,), io_address=client.address, io_key="key", work_dir="/nowhere")
+            client.accept()
+            client.close()
+    finally:
+        signal.signal(signal.SIGIO, told)
     assert running.result().error_kind == "io"
     assert not (zygote.spool.parent / "ran").exists()
 
