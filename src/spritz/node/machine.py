@@ -378,11 +378,16 @@ class Machine:
             return started + self._go_on(life, entry)
         entry.over = True
         actions: Actions = [Send(NodeTrouble(name=self.node, reason="Prolog error"))]
-        if entry.wants_prolog:
-            actions.append(self._prolog_report(life, error))
+        # Steps first, for they say why their srun fails: the report ends the job, and with it steps that are open. It
+        # also says what becomes of the job, before the end of its script would.
+        waiting.sort(key=lambda message: _key(message).step_id == STEP_BATCH)
+        told = not entry.wants_prolog
         for message in waiting:
             key = _key(message)
             self._remember_end(key)
+            if key.step_id == STEP_BATCH and not told:
+                actions.append(self._prolog_report(life, error))
+                told = True
             actions.append(
                 Send(
                     StepFinished(
@@ -397,6 +402,8 @@ class Machine:
                     )
                 )
             )
+        if not told:
+            actions.append(self._prolog_report(life, error))
         entry.wants_gone = True
         return actions + self._go_on(life, entry)
 

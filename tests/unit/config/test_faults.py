@@ -186,7 +186,7 @@ def test_what_is_missing_altogether_is_said(tmp_path: Path) -> None:
             "SelectTypeParameters=CR_CPU,OTHER_CONS_RES",
             "SelectTypeParameters=OTHER_CONS_RES has no effect: it was for machines",
         ),
-        ("HealthCheckNodeState=ANY,MIXED", "HealthCheckNodeState=MIXED is not implemented yet"),
+        ("HealthCheckNodeState=ANY,NONDRAINED_IDLE", "HealthCheckNodeState=NONDRAINED_IDLE is not implemented yet"),
         ("TCPTimeout=9", "TCPTimeout has no effect: a connection is made within MessageTimeout"),
         ("SrunPortRange=60001-63000", "SrunPortRange is not implemented yet and has no effect"),
         ("PrioritySiteFactorParameters=5", "PrioritySiteFactorParameters is not implemented yet and has no effect"),

@@ -317,6 +317,16 @@ def test_a_failing_prolog_is_told_of_and_drains_the_node() -> None:
     assert machine.handle(prolog_order(), 1) == []
 
 
+def test_steps_that_waited_for_a_failing_prolog_end_before_the_report_that_ends_their_job() -> None:
+    """PrologFlags=NoHold: srun says why its step failed. The script's end would hide ForceRequeueOnFail."""
+    machine = Machine("n1", prolog=True)
+    machine.handle(prolog_order(), 1)
+    machine.handle(LAUNCH, 1)
+    machine.handle(launch_step(0), 1)
+    found = reports(machine.prolog_ended(WAITING, False, "Prolog error", 2.0))
+    assert [getattr(one, "step_id", type(one)) for one in found] == [NodeTrouble, 0, type(told()), STEP_BATCH, JobGone]
+
+
 def test_a_prolog_that_ran_at_the_allocation_does_not_run_again_for_a_step() -> None:
     """The daemon has been restarted meanwhile: the message says that the node is ready."""
     ready = structs.replace(JOB, prolog_nodes=())

@@ -226,7 +226,7 @@ HONOURED: dict[str, frozenset[str]] = {
     "PrologFlags": frozenset({"Alloc", "Contain", "DeferBatch", "ForceRequeueOnFail", "NoHold", "Serial"}),
     "ReconfigFlags": frozenset({"KeepPartInfo", "KeepPartState", "KeepPowerSaveSettings"}),
     "SelectTypeParameters": frozenset(_SELECT.split()),
-    "HealthCheckNodeState": frozenset({"ANY", "CYCLE", "IDLE", "START_ONLY"}),
+    "HealthCheckNodeState": frozenset({"ALLOC", "ANY", "CYCLE", "IDLE", "MIXED", "START_ONLY"}),
     "NodeName.State": frozenset({"UNKNOWN", "DOWN", "DRAIN", "EXTERNAL", "FAIL", "FAILING", "FUTURE", "CLOUD"}),
     "SuspendExcStates": frozenset(
         {"CLOUD", "DOWN", "DRAIN", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "FAIL", "INVALID_REG", "MAINTENANCE"}
