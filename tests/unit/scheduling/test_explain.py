@@ -81,7 +81,7 @@ def test_each_node_is_counted_under_the_first_test_that_it_fails() -> None:
         "1 not in partition p: n7",
         "1 excluded by the job (--exclude): n6",
         "1 without the features x: n5",
-        "1 too little of GPUs (2 needed, 1 there): n4",
+        "1 not enough GPUs (2 needed, 1 there): n4",
         "1 down: n2",
         "1 GPUs in use (2 needed, 1 free): n1",
         "1 can take a part of it now: n3",

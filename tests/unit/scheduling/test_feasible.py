@@ -101,14 +101,14 @@ def test_a_request_is_looked_at_once_whatever_its_name() -> None:
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (spec(1, nodes=1, gpus=3), "n[1-2]: too little of GPUs (3 needed, at most 2 there)"),
+        (spec(1, nodes=1, gpus=3), "n[1-2]: not enough GPUs (3 needed, at most 2 there)"),
         (spec(features="x"), "n[1-2]: without the features x"),
         (spec(nodes=3), "2 nodes of partition p could hold a part of it, 3 needed"),
         (spec(9), "2 nodes of partition p could hold 8 of 9 tasks"),
         (spec(gpus=5), "2 nodes of partition p could hold 4 of 5 GPUs"),
         (
             spec(8, nodes=2, nodes_max=2, tasks_per_node=4, cpus_per_task=2),
-            "n[1-2]: too little of CPUs (8 needed, at most 4 there)",
+            "n[1-2]: not enough CPUs (8 needed, at most 4 there)",
         ),
         (spec(1, exclude=("n1", "n2")), "n[1-2]: excluded by the job (--exclude)"),
         (

@@ -250,7 +250,7 @@ def _unsuitable(
     if able(bare, request, least):
         return None
     short = shortages(bare, request, least)
-    text = f"too little of {listed([resource(item.what) for item in short])}" if short else _build(bare, request)
+    text = f"not enough {listed([resource(item.what) for item in short])}" if short else _build(bare, request)
     return FailedTest("too_small", text, short)
 
 
