@@ -173,8 +173,8 @@ class _Secured:
         self._tasks: set[asyncio.Task[None]] = set()
         #: address -> number of its handshakes
         self._shaking: Counter[str] = Counter()
-        #: handshakes that wait for their peers, with the addresses: the longest wait first
-        self._awaited: dict[asyncio.Task[None], str] = {}
+        #: handshakes that wait for their peers, with the addresses and since when: the longest wait first
+        self._awaited: dict[asyncio.Task[None], tuple[str, float]] = {}
         self._looking = 0
         self._turns = asyncio.Semaphore(_TURNS)
         bound.setblocking(False)
@@ -205,20 +205,23 @@ class _Secured:
             self._tasks.add(task)
             if not same:
                 self._shaking[peer] += 1
-                self._awaited[task] = peer
+                self._awaited[task] = peer, self._loop.time()
             task.add_done_callback(partial(self._ended, connection, "" if same else peer))
 
     def _has_place(self, peer: str) -> bool:
         """Whether one more handshake may begin; ends another for it if need be."""
         if self._shaking[peer] >= self._rules.HANDSHAKES_PER_ADDRESS_MAX:
-            longest = next((task for task, address in self._awaited.items() if address == peer), None)
+            longest = next((task for task, (address, _) in self._awaited.items() if address == peer), None)
         elif len(self._tasks) - self._looking >= self._rules.HANDSHAKES_MAX:
             longest = next(iter(self._awaited), None)
+            late = self._loop.time() - self._rules.HANDSHAKE_SECONDS_LEAST
+            if longest is not None and self._awaited[longest][1] > late:
+                return False
         else:
             return True
         if longest is None:
             return False
-        self._on_refused(self._awaited.pop(longest), "too many handshakes are under way")
+        self._on_refused(self._awaited.pop(longest)[0], "too many handshakes are under way")
         return longest.cancel()
 
     def _ended(self, connection: socket.socket, counted: str, task: asyncio.Task[None]) -> None:
@@ -286,7 +289,7 @@ class _Secured:
         """
         task = asyncio.current_task()
         assert task is not None, "called by one"
-        peer = self._awaited.pop(task, "")
+        peer, _ = self._awaited.pop(task, ("", 0.0))
         await self._turns.acquire()
         given_back = False
 
@@ -299,7 +302,7 @@ class _Secured:
 
         def await_peer() -> None:
             if peer:
-                self._awaited[task] = peer
+                self._awaited[task] = peer, self._loop.time()
             give_back()
 
         timer = self._loop.call_later(_TURN_SECONDS, await_peer)

@@ -29,6 +29,10 @@ CALLS, STREAMS = "spritz/1", "spritz-streams/1"
 #: Seconds for a handshake; slower peers are disconnected.
 HANDSHAKE_SECONDS_MAX = 10.0
 
+#: Seconds that a handshake waits for its peer even where another address needs its place. Thousands of machines that
+#: connect at once answer late, and a handshake that is given up must be computed again.
+HANDSHAKE_SECONDS_LEAST = 2.0
+
 #: Handshakes in progress at once, in total and per address. Further peers are disconnected. The total is what a
 #: controller computes in two seconds: nodes that all connect at once wait rather than try again and again.
 HANDSHAKES_MAX, HANDSHAKES_PER_ADDRESS_MAX = 1024, 64
