@@ -37,6 +37,9 @@ struct reply {
 #define KILLED 'K'
 #define STOPPED 'T'
 
+/* For the reply of a command that is done, in milliseconds. */
+enum { REPLY_MS = 1000 };
+
 static const int FORWARDED[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH, SIGUSR1, SIGUSR2, SIGALRM, 0};
 
 long long now_ms(void)
@@ -163,8 +166,11 @@ static int forward(const struct exchange *exchange)
     int continued = 0;
 
     if (!child) {
-        /* They are the launcher's own, which nobody would look after. */
+        struct pollfd reply = {.fd = exchange->connection, .events = POLLIN};
         sigset_t held;
+        if (poll(&reply, 1, REPLY_MS) > 0)
+            return 0; /* the command is done, and its reply counts: a job that requeues itself asks whether it worked */
+        /* They are the launcher's own, which nobody would look after. */
         sigprocmask(SIG_SETMASK, &held_before, &held);
         sigprocmask(SIG_SETMASK, &held, NULL);
         return 0;

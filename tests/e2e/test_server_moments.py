@@ -7,6 +7,7 @@ docs/decisions/0168; `launcher/serve.c` and `spritz.commandserver.request` have 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import random
@@ -14,6 +15,7 @@ import signal
 import socket
 import subprocess
 import threading
+from time import monotonic
 
 import pytest
 
@@ -43,7 +45,7 @@ class Impostor:
 
     def said_ended_too_early(self) -> None:
         """That a command has ended which cannot have begun."""
-        self._connection.send(reply.encode(reply.ENDED, 0))
+        self.said_ended()
 
     def read_all(self) -> None:
         """The request, with its box."""
@@ -64,6 +66,10 @@ class Impostor:
     def said_ended_in_part(self) -> None:
         """The end is told, and cut off."""
         self._connection.send(reply.encode(reply.ENDED, 0)[:5])
+
+    def said_ended(self) -> None:
+        """The end is told."""
+        self._connection.send(reply.encode(reply.ENDED, 0))
 
     def close(self) -> None:
         """As a process that is killed."""
@@ -139,6 +145,29 @@ def test_a_signal_before_the_command_has_begun_ends_the_launcher(launched: Launc
         with pytest.raises(BadRequest):
             impostor.emptied_the_box()
         impostor.close()
+    assert launched.direct_calls() == []
+
+
+def test_a_signal_after_the_command_is_done_does_not_replace_its_status(launched: Launched) -> None:
+    """A job that requeues itself gets SIGTERM while scontrol ends, and asks how that ended."""
+    with in_the_servers_place(launched) as listener:
+        while True:
+            process, impostor = called(launched, listener)
+            for step in AFTER[:2]:  # nobody owns the box, as after a command
+                getattr(impostor, step)()
+            sent_at = monotonic()
+            process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.1)  # time to die of it
+            with contextlib.suppress(BrokenPipeError):
+                impostor.said_ended()
+            seconds = monotonic() - sent_at
+            impostor.close()
+            process.communicate(timeout=PATIENCE_SECONDS)
+            if seconds < 0.5:
+                break
+            # This machine is too busy: the launcher waits for a second.
+    assert process.returncode == 0
     assert launched.direct_calls() == []
 
 

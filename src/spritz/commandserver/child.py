@@ -44,7 +44,8 @@ _REQUEST_TIME = struct.pack("@ll", 10, 0)
 _WARM_UP_SECONDS = 10
 #: Commands whose changes cannot all be undone: a child runs one of these and ends.
 _ONCE = frozenset(("salloc", "sattach", "sbcast", "sgather", "scrontab"))
-#: Commands that may last and catch signals meanwhile: their signal handlers are restored afterwards.
+#: Commands that may last and catch signals meanwhile: their signal handlers are restored afterwards. Of the others a
+#: call may come to ignore SIGTERM (scontrol requeue).
 _LASTING = frozenset(("srun",))
 #: Calls after which a child is replaced, in case it has accumulated anything.
 _CALLS_MAX = 2000
@@ -166,14 +167,15 @@ class Child:
         elif name in _LASTING:
             self._queue.tell(LONG)
         kind, value = self._perform(main, name, request, streams)
-        if name in _LASTING:
+        handled = name in _LASTING or process_state.ignores_more(request)
+        if handled:
             process_state.take_signals()
         if borrowed and not once:
             process_state.give_limits_back(self._limits)
         process_state.put_back(request, self._null)
         _outlive(box)
         box.close()
-        late = 0 if name in _LASTING else process_state.late_signal(request)
+        late = 0 if handled else process_state.late_signal(request)
         connection.send(reply.encode(reply.KILLED, late) if late else reply.encode(kind, value))
         self._calls += 1
         return once

@@ -228,12 +228,17 @@ def hold_signals() -> None:
     pthread_sigmask(signal.SIG_SETMASK, FORWARDED)
 
 
+def ignores_more(request: Request) -> bool:
+    """Whether the command ignores SIGTERM, although its caller does not."""
+    return getsignal(signal.SIGTERM) == signal.SIG_IGN and signal.SIGTERM not in _numbers(request.ignored)
+
+
 def late_signal(request: Request) -> int:
     """A signal that arrived after the command's work and would have killed a normal process before its
     exit; 0: none.
     """
     pending = sigpending()
-    return min(_DEADLY & pending - set(_numbers(request.blocked)), default=0) if pending else 0
+    return min(_DEADLY & pending - set(_numbers(request.blocked | request.ignored)), default=0) if pending else 0
 
 
 def _numbers(bits: int) -> list[int]:

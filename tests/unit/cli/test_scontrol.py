@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from spritz.cli.scontrol import main
@@ -210,6 +212,20 @@ def test_requeue_and_special_exit(site: Site) -> None:
     assert "JobState=SPECIAL_EXIT" in line or "JobState=REQUEUE_HOLD" in line
     assert site.run(main, "requeue", str(job)).err == f"Job is pending execution for job {job}\n"
     assert site.run(main, "requeuehold", "State=Nosuch", str(job)).status == 1
+
+
+@pytest.mark.parametrize("word", ["requeue", "requeuehold"])
+def test_a_job_that_requeues_itself_hears_how_that_ended(site: Site, word: str) -> None:
+    """The SIGTERM of its end comes with the answer. Elsewhere scontrol can be ended by it."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        job = site.running()
+        site.run(main, word, "abc")
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        assert site.run(main, word, str(job), SLURM_JOB_ID=str(job)).status == 0
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 # -- updates

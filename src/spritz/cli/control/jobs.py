@@ -125,8 +125,19 @@ def release(session: Session, words: list[str]) -> int:
     return _each(session, _chosen(session, words), lambda target: ReleaseJob(target=target), "slurm_suspend error")
 
 
+def _outlive_own_job(session: Session) -> None:
+    """A job may requeue itself and want to know whether that worked (submitit does): the SIGTERM that ends it is on its
+    way together with the answer.
+    """
+    if "SLURM_JOB_ID" in session.context.environ:
+        import signal  # with `enum` and all that it needs
+
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
 def requeue(session: Session, words: list[str]) -> int:
     """`scontrol requeue [incomplete] JOBS`: put jobs back into the queue. Returns the exit status."""
+    _outlive_own_job(session)
     incomplete = words[0].lower() == "incomplete"
     if incomplete:
         words = words[1:]
@@ -135,6 +146,7 @@ def requeue(session: Session, words: list[str]) -> int:
 
 def requeue_hold(session: Session, words: list[str]) -> int:
     """`scontrol requeuehold [incomplete] [State=SpecialExit] JOBS`: the same, and hold them."""
+    _outlive_own_job(session)
     special = incomplete = False
     while words and (words[0].lower() == "incomplete" or words[0].lower().startswith("state=")):
         word, *words = words
