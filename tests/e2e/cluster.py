@@ -361,6 +361,13 @@ class Cluster:
         until(ended, left, seconds)
         return self.jobs()
 
+    def end_jobs(self) -> None:
+        """Cancel the jobs that are left, and wait until all of their resources are free."""
+        numbers = [job.id for job in self.jobs().values() if not job.state.ended]
+        if numbers:
+            self.cancel(*numbers)
+        self.wait_all_ended(list(self.jobs()))
+
     def output(self, number: int) -> str:
         """What the batch script wrote."""
         return (self.work / f"slurm-{number}.out").read_text(errors="surrogateescape")

@@ -33,6 +33,13 @@ def cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
     return make_cluster().start()
 
 
+@pytest.fixture
+def no_jobs_left(cluster: Cluster) -> Iterator[None]:
+    """The test's jobs have ended before the next test of a module that shares a cluster begins."""
+    yield
+    cluster.end_jobs()
+
+
 @pytest.fixture(scope="session")
 def launching() -> None:
     """A launcher can be built here, and may start a server."""

@@ -11,6 +11,8 @@ from spritz.model.states import JobState
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.commands import lines, run, start
 
+pytestmark = pytest.mark.usefixtures("no_jobs_left")
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:

@@ -10,6 +10,8 @@ import pytest
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.commands import environment, lines, run
 
+pytestmark = pytest.mark.usefixtures("no_jobs_left")
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:

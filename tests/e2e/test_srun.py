@@ -16,6 +16,8 @@ from spritz.model.states import JobState
 from tests.e2e.cluster import Cluster, processes_with, until
 from tests.e2e.commands import BIN, environment, lines, run, start
 
+pytestmark = pytest.mark.usefixtures("no_jobs_left")
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
