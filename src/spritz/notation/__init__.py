@@ -19,7 +19,7 @@ Map
 `errors`        `NotationError`                 `value`         base of the records
 `mail_types`    `--mail-type`                   `octets`        text that is not UTF-8
 `licenses`      `matlab:2,idl`, `a|b`           `extra`         `(load<0.5&disk="ssd")|a=1`
-`cron`          lines of a crontab
+`cron`          lines of a crontab              `oneline`       text within a line of output
 
 Import the module you need, never this package: commands must start fast.
 """

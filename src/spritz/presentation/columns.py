@@ -11,6 +11,8 @@ from __future__ import annotations
 from _operator import itemgetter
 from typing import TYPE_CHECKING
 
+from spritz.notation.oneline import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any, TypeVar
@@ -96,8 +98,8 @@ class Column:
         self.after = after
 
     def cell(self, text: str) -> str:
-        """The text, padded or cut for the line."""
-        return self.pattern() % (text,)
+        """The text without newlines, padded or cut for the line."""
+        return self.pattern() % (one_line(text),)
 
     def pattern(self) -> str:
         """A pattern for the % operator: pads and cuts to the width, with the literal text."""
@@ -245,7 +247,7 @@ class Lines:
         """The row as text, without a newline. `row`: the required values in the order of the request."""
         return "".join(
             [
-                pattern % (field.render(now, *[row[position] for position in positions]),)
+                pattern % (one_line(field.render(now, *[row[position] for position in positions])),)
                 for pattern, field, positions in self._cells
             ]
         )
@@ -260,11 +262,11 @@ def _cells(
     now: float, rows: Sequence[Sequence[object]], pattern: str, field: Field, positions: Sequence[int]
 ) -> list[str]:
     if field.many is not None:
-        return list(map(pattern.__mod__, texts_of(now, rows, field.many, positions)))
+        return list(map(pattern.__mod__, map(one_line, texts_of(now, rows, field.many, positions))))
     render = field.render
     if len(positions) == 1:
-        return values_of(rows, positions, lambda value: pattern % (render(now, value),))
-    return values_of(rows, positions, lambda values: pattern % (render(now, *values),))
+        return values_of(rows, positions, lambda value: pattern % (one_line(render(now, value)),))
+    return values_of(rows, positions, lambda values: pattern % (one_line(render(now, *values)),))
 
 
 def texts_of(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE
 from spritz.notation.hostlist import compress
+from spritz.notation.oneline import one_line
 from spritz.presentation.local_time import clock_text
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ NULL = "(null)"
 
 
 def join(lines: Sequence[str], oneliner: bool) -> str:
-    """A record followed by an empty line, or as one line."""
+    """A record followed by an empty line, or as one line. Newlines in the lines are escaped."""
+    lines = [one_line(line) for line in lines]
     return " ".join(lines) + "\n" if oneliner else "\n   ".join(lines) + "\n\n"
 
 

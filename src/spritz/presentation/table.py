@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.errors import SpritzError
+from spritz.notation.oneline import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -136,7 +137,8 @@ class Table:
         return self.line(["" if value is None else str(value) for value in values])
 
     def line(self, texts: Sequence[str]) -> str:
-        """The line for the texts of all columns."""
+        """The line for the texts of all columns, whose newlines are escaped."""
+        texts = [one_line(text) for text in texts]
         if self._parsable:
             return self._delimiter.join(texts) + (self._delimiter if self._parsable == 1 else "") + "\n"
         cells = [column.cell(text) + " " for column, text in zip(self.columns, texts, strict=True)]

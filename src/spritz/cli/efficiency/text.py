@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from spritz.cli.efficiency.advice import SHORT_SECONDS, advise, size
 from spritz.notation.duration import format_duration
 from spritz.notation.memory import format_mib
+from spritz.notation.oneline import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +55,7 @@ def _cells(job: Efficiency) -> list[str]:
 
 
 def _one(job: Efficiency) -> list[str]:
-    title = f"Job {job.job} ({job.name}) of {job.user}: {job.state}"
+    title = f"Job {job.job} ({one_line(job.name)}) of {job.user}: {job.state}"
     if not job.elapsed_seconds and not job.nodes:
         return [title, "It has not run: nothing was used."]
     where = f"{format_duration(job.elapsed_seconds)} on {job.nodes}"

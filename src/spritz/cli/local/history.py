@@ -15,6 +15,7 @@ from spritz.cli.local.runs import job_numbers
 from spritz.model.accounting import AskHistory, Histories
 from spritz.model.ids import STEP_BATCH, step_name
 from spritz.notation.duration import format_duration
+from spritz.notation.oneline import one_line
 from spritz.notation.times import format_time
 from spritz.presentation.accounting_row import Row
 
@@ -61,7 +62,7 @@ def text_lines(life: JobHistory, now: float) -> list[str]:
     again = f", restart {job.restart_count}" if job.restart_count else ""
     title = f"Job {Row(job, None, [], now, (0.0, 0.0)).job_name()} ({job.name}) of {job.user}{again}"
     moments = sorted(_moments(life, now), key=lambda moment: moment[:2])
-    return [title, *(f"  {format_time(at)}  {words}" for at, _, words in moments)]
+    return [one_line(title), *(f"  {format_time(at)}  {one_line(words)}" for at, _, words in moments)]
 
 
 def _moments(life: JobHistory, now: float) -> Iterator[tuple[float, int, str]]:

@@ -17,6 +17,7 @@ from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.queries.jobs import JobRows, ListJobs
 from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.notation.duration import format_duration
+from spritz.notation.oneline import one_line
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -122,7 +123,7 @@ def _print(context: Context, facts: dict) -> None:  # type: ignore[type-arg]
     counted = ", ".join(f"{count} {state.lower()}" for state, count in sorted(jobs.items())) or "none"
     context.out(f"Jobs        {counted}\n")
     for name, trouble in nodes["trouble"].items():
-        context.out(f"  {name}: {trouble['state']} {trouble['reason']}\n")
+        context.out(f"  {name}: {trouble['state']} {one_line(trouble['reason'])}\n")
     if facts["rest"]:
         context.out(f"REST        unix:{facts['rest']}\n")
     if facts["slurm_conf"]:
