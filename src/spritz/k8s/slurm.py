@@ -33,8 +33,8 @@ class SlurmFailure(Exception):
 
     @property
     def passing(self) -> bool:
-        """Whether the outcome is unknown, because the daemons did not answer: try again."""
-        return self.status in (0, 502, 503, 504)
+        """Whether to try again: the daemons did not answer, so that the outcome is unknown, or ask to wait."""
+        return self.status in (0, 429, 502, 503, 504)
 
 
 class Gres(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """The envelope of an answer: meta, errors, warnings; its status; its ETag.
 
 Source: OpenAPI `openapi_resp`, `openapi_meta`, `openapi_error`; texts and sources of slurmrestd 22.05; the HTTP status
-of errors follows slurmrestd 26.05, in all versions.
+of errors follows slurmrestd 26.05, in all versions, but for refusals of a user who asks too often.
 """
 
 from __future__ import annotations
@@ -34,7 +34,13 @@ _STATUS = {
     "SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT": 504,
     "SLURM_PROTOCOL_AUTHENTICATION_ERROR": 511,
     **dict.fromkeys((name for name in ESLURM if "_COMMUNICATIONS_" in name), 502),
+    # Differs: 502 in Slurm's table, which clients never see there, since slurmrestd tries again without end. HTTP
+    # clients wait and try again by themselves after 429 (RFC 6585).
+    "SLURMCTLD_COMMUNICATIONS_BACKOFF": 429,
 }
+
+#: Retry-After: what Slurm's commands wait before they try again
+_RETRY_SECONDS = 1
 
 
 class Fault(Struct, frozen=True, kw_only=True):
@@ -70,6 +76,11 @@ class Answer(Struct, kw_only=True):
 def status_of(code: str) -> int:
     """The HTTP status of an error by its ESLURM name."""
     return _STATUS.get(code, 500)
+
+
+def headers_of(status: int) -> dict[str, str]:
+    """Headers of the answer that depend on its status alone."""
+    return {"Retry-After": str(_RETRY_SECONDS)} if status == 429 else {}
 
 
 def fault_of(error: SpritzError, source: str) -> Fault:

@@ -231,7 +231,7 @@ class Endpoint:
         if status == 200 and answer.errors:
             status = answers.status_of(answer.errors[0].code)
         whole = compiled.answer(answers.envelope(answer, self._meta(operation, caller)))
-        headers = {}
+        headers = answers.headers_of(status)
         if request.method in ("GET", "HEAD") and status == 200:
             tag = answer.tag or answers.etag(whole, operation.version)
             unless = request.headers.get("if-none-match", "")

@@ -32,7 +32,7 @@ from starlette.routing import Route
 from spritz.model.errors import SpritzError
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.queries.events import CHANGE_TYPES, Change, ChangeBatch, WatchChanges
-from spritz.rest.answers import Fault, fault_of, status_of
+from spritz.rest.answers import Fault, fault_of, headers_of, status_of
 from spritz.rest.callers import Caller, NotAuthenticated, caller_of_request
 from spritz.rest.daemons import CONTROLLER, Daemon, fingerprint
 
@@ -419,4 +419,4 @@ def event_routes(events: Events, allowed: tuple[str, ...]) -> Sequence[BaseRoute
 
 def _refusal(fault: Fault, status: int) -> Response:
     body = json.encode({"meta": {}, "errors": [fault.record()], "warnings": []})
-    return Response(body, status, media_type="application/json")
+    return Response(body, status, headers_of(status), media_type="application/json")

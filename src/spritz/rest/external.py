@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from spritz.model.commands.job import Done, FinishAllocation
 from spritz.model.errors import SpritzError
-from spritz.rest.answers import Fault, fault_of, status_of
+from spritz.rest.answers import Fault, fault_of, headers_of, status_of
 from spritz.rest.callers import NotAuthenticated, caller_of_request
 from spritz.rest.daemons import CONTROLLER, Daemon
 
@@ -84,4 +84,4 @@ def answer_of(fault: Fault | None, status: int, **more: object) -> Response:
     """An answer in the common form; `more`: additional fields."""
     errors = [] if fault is None else [fault.record()]
     body = {"meta": {}, "errors": errors, "warnings": [], **more}
-    return Response(json.encode(body), status, media_type="application/json")
+    return Response(json.encode(body), status, headers_of(status), media_type="application/json")

@@ -34,7 +34,7 @@ from spritz.model.shares import ListShares, Shares
 from spritz.notation.errors import NotationError
 from spritz.notation.hostlist import expand
 from spritz.presentation.live_rows import EXPECTED, JOB_COLUMNS, node_row
-from spritz.rest.answers import Fault, encoded, fault_of, matches, status_of
+from spritz.rest.answers import Fault, encoded, fault_of, headers_of, matches, status_of
 from spritz.rest.callers import NotAuthenticated, caller_of_request
 from spritz.rest.daemons import CONTROLLER, DATABASE, Daemon
 
@@ -207,4 +207,4 @@ def picture_routes(daemons: Daemons, allowed: tuple[str, ...], log: Logger) -> S
 
 def _refusal(fault: Fault, status: int) -> Response:
     body = json.encode({"meta": {}, "errors": [fault.record()], "warnings": []})
-    return Response(body, status, media_type="application/json")
+    return Response(body, status, headers_of(status), media_type="application/json")
