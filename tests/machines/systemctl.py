@@ -1,6 +1,7 @@
 """A `systemctl` for machines without systemd: it starts units of Type=notify as systemd does, and waits for READY=1.
 
-Put on PATH as `systemctl`; $UNITS is where units are. Not more than `spritz join --systemd` and these tests use.
+Put on PATH as `systemctl`; $UNITS is where units are. Not more than `spritz up --systemd`, `spritz join --systemd` and
+these tests use. A daemon that dies is not restarted.
 Sources: systemctl(1), systemd.service(5) COMMAND LINES, sd_notify(3).
 """
 
@@ -19,12 +20,15 @@ START_SECONDS = 90.0
 
 
 def main(words: list[str]) -> int:
-    verb, rest = words[0], [word for word in words[1:] if not word.startswith("-")]
+    verb, units = words[0], [os.path.basename(word) for word in words[1:] if not word.startswith("-")]
     if verb == "daemon-reload":
         return 0
-    unit = os.path.basename(rest[0]) if rest else ""
     if verb == "boot":  # none of systemctl's: what systemd does by itself
         return max([start(name) for name in sorted(os.listdir(WANTED))], default=1)
+    return max(act(verb, unit, now="--now" in words) for unit in units)
+
+
+def act(verb: str, unit: str, *, now: bool) -> int:
     if not os.path.exists(os.path.join(UNITS, unit)):
         sys.stderr.write(f"Failed to {verb} unit: Unit file {unit} does not exist.\n")
         return 1
@@ -32,12 +36,13 @@ def main(words: list[str]) -> int:
         os.makedirs(WANTED, exist_ok=True)
         if not os.path.exists(os.path.join(WANTED, unit)):
             os.symlink(os.path.join(UNITS, unit), os.path.join(WANTED, unit))
-        return start(unit) if "--now" in words else 0
-    if verb == "start":
-        return start(unit)
-    if verb == "restart":
+        return start(unit) if now else 0
+    if verb in ("stop", "restart"):
         stop(unit)
+    if verb in ("start", "restart"):
         return start(unit)
+    if verb == "stop":
+        return 0
     sys.stderr.write(f"Unknown command verb {verb}.\n")
     return 1
 

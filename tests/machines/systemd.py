@@ -10,6 +10,8 @@ from pathlib import Path
 from tests.machines.lan import Machine
 
 NODE_UNIT, LOGIN_UNIT = "spritz-slurmd.service", "spritz-sackd.service"
+#: Of a cluster that `spritz up --systemd` made.
+CLUSTER_UNITS = ("spritz-slurmctld.service", NODE_UNIT, "spritz-slurmdbd.service")
 
 
 class Systemd:
@@ -30,7 +32,7 @@ class Systemd:
         return self.command("join", "--systemd", *words)
 
     def command(self, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
-        """`spritz join`, with this systemd's units."""
+        """`spritz up`, `join` or `down`, with this systemd's units."""
         where = ("--unit-directory", str(self.units))
         return self.machine.run("spritz", verb, *words, *where, user="root", timeout=60.0, stdin=None, **self.environ)
 
@@ -51,10 +53,10 @@ def token(alpha: Machine, role: str) -> list[str]:
     return line[line.index("join") + 1 :]
 
 
-def checked(unit: Path) -> None:
-    """systemd itself finds nothing wrong with the unit."""
+def checked(*units: Path) -> None:
+    """systemd itself finds nothing wrong with the units."""
     if shutil.which("systemd-analyze") is not None:
         done = subprocess.run(
-            ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, timeout=100, check=False
+            ["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, timeout=100, check=False
         )
         assert (done.returncode, done.stderr) == (0, "")

@@ -33,15 +33,6 @@ def test_a_user_with_another_cluster_is_told_that_commands_still_use_it(
     assert join._way_of_commands(joined) == ""
 
 
-def test_a_second_joined_cluster_has_a_unit_of_its_own(tmp_path: Path) -> None:
-    first, second = ClusterPaths(str(tmp_path / "default")), ClusterPaths(str(tmp_path / "two"))
-    plain = join._unit_path(first, str(tmp_path), "node")
-    assert plain == str(tmp_path / "spritz-slurmd.service")
-    Path(plain).write_text(f"ExecStart={join.unit_command(['slurmd', '-f', first.slurm_conf])}\n")
-    assert join._unit_path(first, str(tmp_path), "node") == plain
-    assert join._unit_path(second, str(tmp_path), "node") == str(tmp_path / "spritz-slurmd-two.service")
-
-
 @pytest.mark.parametrize("foreground", [False, True])
 def test_keys_of_a_node_of_slurm_conf_are_refused_but_in_containers(tmp_path: Path, foreground: bool) -> None:
     """A container's command is the same whether slurm.conf has its node (a NodeSet that scales) or not."""

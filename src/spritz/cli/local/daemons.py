@@ -32,7 +32,9 @@ def node_command(paths: ClusterPaths, nodes: str) -> list[str]:
 
 
 def database_command(paths: ClusterPaths) -> list[str]:
-    return installed.python(DATABASE, "-f", paths.slurmdbd_conf)
+    # max: a user cannot lower the niceness.
+    nice = max(5, os.getpriority(os.PRIO_PROCESS, 0))
+    return installed.python(DATABASE, "-f", paths.slurmdbd_conf, "-n", str(nice))
 
 
 def daemon_pid(pid_file: str, module: str, slurm_conf: str) -> int | None:
@@ -84,6 +86,11 @@ def living(paths: ClusterPaths) -> dict[str, int | None]:
     if os.path.exists(paths.slurmdbd_conf):
         pids["slurmdbd"] = daemon_pid(paths.database_pid, DATABASE, paths.slurmdbd_conf)
     return pids
+
+
+def of_role(role: str) -> str:
+    """The daemon of a machine that has joined as `role`."""
+    return "slurmd" if role == "node" else "sackd"
 
 
 def member(paths: ClusterPaths, role: str) -> int | None:
@@ -147,8 +154,7 @@ def start_database(paths: ClusterPaths, environ: dict[str, str]) -> subprocess.P
     """
     with open(paths.database_log, "ab") as output:
         return subprocess.Popen(
-            # max: a user cannot lower the niceness.
-            [*database_command(paths), "-n", str(max(5, os.getpriority(os.PRIO_PROCESS, 0)))],
+            database_command(paths),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

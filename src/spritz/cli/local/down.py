@@ -11,9 +11,10 @@ import time
 from typing import TYPE_CHECKING
 
 from spritz.cli.context import Context
-from spritz.cli.local import daemons, dashboard, rest
+from spritz.cli.local import daemons, dashboard, rest, units
 from spritz.cli.local.join import member_paths
 from spritz.cli.local.paths import ClusterPaths
+from spritz.cli.local.units import Unit
 from spritz.client.locate import candidates, locate_controller
 from spritz.client.membership import MACHINE_FILE, find_membership
 from spritz.client.sync import connect_controller
@@ -33,6 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", metavar="SECONDS", type=float, default=40.0, help="seconds to wait for jobs to end (default: 40)"
     )
+    units.add_directory(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="print only errors")
 
 
@@ -42,11 +44,13 @@ def run(arguments: Namespace, context: Context) -> int:
     if arguments.dir is None and not os.path.exists(paths.slurm_conf):
         paths = member_paths(None, context)
     if (role := joined_role(paths)) is not None:
-        return _leave(paths, role, context, quiet=arguments.quiet)
+        return _leave(paths, role, arguments, context)
     dashboard.stop(paths)
     rest.stop(paths)
     alive = daemons.living(paths)
+    own_units = [Unit(paths, arguments.unit_directory, name) for name in ("slurmd", "slurmctld", "slurmdbd")]
     if not any(alive.values()):
+        units.stop_installed(own_units)
         if not arguments.quiet:
             context.out(f"Not running: {paths.root}\n{_elsewhere(paths, context)}")
         return 0
@@ -57,6 +61,7 @@ def run(arguments: Namespace, context: Context) -> int:
         pid = daemons.stop_named(paths, name)
         if pid is not None:
             raise SpritzError(f"{name} (pid {pid}) does not stop", hint=f"its log is in {paths.log}")
+    units.stop_installed(own_units)
     if not arguments.quiet:
         context.out(f"Down: {paths.root}\n{_instead(paths)}")
     return 0
@@ -78,12 +83,13 @@ def joined_role(paths: ClusterPaths) -> str | None:
     return membership.joined.role if membership is not None and membership.joined is not None else None
 
 
-def _leave(paths: ClusterPaths, role: str, context: Context, *, quiet: bool) -> int:
+def _leave(paths: ClusterPaths, role: str, arguments: Namespace, context: Context) -> int:
     """Stop this machine's daemon. Its jobs continue; `spritz join` starts the daemon again."""
     pid = daemons.member(paths, role)
     if pid is not None and not daemons.stop(pid):
         raise SpritzError(f"pid {pid} does not stop", hint=f"its log is in {paths.log}")
-    if not quiet:
+    units.stop_installed([Unit(paths, arguments.unit_directory, daemons.of_role(role))])
+    if not arguments.quiet:
         context.out(f"{'Not running' if pid is None else 'Down'}: {paths.root}\n")
     return 0
 

@@ -10,10 +10,7 @@ answers. A container that starts again with the same directory needs no token.
 from __future__ import annotations
 
 import os
-import re
-import subprocess
 import sys
-import tempfile
 import time
 from typing import TYPE_CHECKING, NoReturn
 
@@ -21,12 +18,13 @@ from msgspec import structs
 
 from spritz import installed
 from spritz.cli.context import Context
-from spritz.cli.local import daemons
+from spritz.cli.local import daemons, units
 from spritz.cli.local.paths import ClusterPaths
+from spritz.cli.local.units import Unit
 from spritz.client.configless import publish, refresh, state_directory
 from spritz.client.errors import ClientError
 from spritz.client.joining import join, parse_address
-from spritz.client.locate import RUN_DIRECTORY, find_slurm_conf, locate_controller
+from spritz.client.locate import find_slurm_conf, locate_controller
 from spritz.client.membership import find_membership, write_joined
 from spritz.client.sync import connect_controller
 from spritz.config.load import load
@@ -45,43 +43,6 @@ REGISTRATION_SECONDS = 30.0
 #: A container tries to join for this many seconds, and waits this many between two attempts.
 FOREGROUND_SECONDS, _RETRY_SECONDS = 300.0, 1.0
 
-_UNIT = """\
-# Written by `spritz join --systemd`.
-[Unit]
-Description=Slurm {what} (Spritz, joined)
-After=network-online.target remote-fs.target
-Wants=network-online.target
-
-[Service]
-Type=notify
-ExecStart={command}
-{publish}ExecReload=/bin/kill -HUP $MAINPID
-# Jobs outlive the daemon.
-KillMode=process
-Delegate=yes
-LimitNOFILE=131072
-LimitMEMLOCK=infinity
-LimitSTACK=infinity
-TasksMax=infinity
-SyslogIdentifier={name}
-Restart=on-failure
-RestartSec=2
-WatchdogSec=5min
-
-[Install]
-WantedBy=multi-user.target
-"""
-
-#: In the unit of the cluster that commands use unless told another.
-_PUBLISHED = """\
-# /run is empty after a boot: commands find the cluster by this link.
-RuntimeDirectory={runtime}
-RuntimeDirectoryPreserve=yes
-ExecStartPost={link}
-"""
-
-_UNIT_DIRECTORY = "/etc/systemd/system"
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
@@ -97,8 +58,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--token-file", metavar="FILE", help="a file with the token")
     parser.add_argument("--host", metavar="NAME", default="", help="name to join under (default: the host name)")
     parser.add_argument("--foreground", action="store_true", help="run the daemon in the foreground, as in containers")
-    parser.add_argument("--systemd", action="store_true", help="let systemd start the daemon, now and at boot (root)")
-    parser.add_argument("--unit-directory", metavar="DIR", default=_UNIT_DIRECTORY, help="directory for systemd units")
+    units.add_arguments(parser, "the daemon")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only errors")
 
 
@@ -109,6 +69,8 @@ def run(arguments: Namespace, context: Context) -> int:
         raise SpritzError("--token and --token-file exclude each other")
     if arguments.foreground and arguments.systemd:
         raise SpritzError("--foreground and --systemd exclude each other")
+    if arguments.systemd:
+        units.check_user()
     if arguments.foreground:
         _become(arguments, paths, context)
     if arguments.address is not None:
@@ -125,15 +87,16 @@ def run(arguments: Namespace, context: Context) -> int:
     if arguments.conf is not None:
         joined = _kept(arguments, paths, membership, joined)
     command = _command(paths, joined)
+    unit = Unit(paths, arguments.unit_directory, daemons.of_role(joined.role))
     if arguments.systemd:
-        _install_unit(paths, arguments.unit_directory, joined, command, is_default=arguments.dir is None)
+        _install_unit(unit, paths, joined, command, is_default=arguments.dir is None)
     elif daemons.member(paths, joined.role) is not None:
         _publish(arguments, paths)
         if not arguments.quiet:
             context.out(f"Already up: {paths.root}\n")
         return 0
-    elif unit := _installed_unit(paths, arguments.unit_directory, joined):
-        _systemctl(unit, "start", os.path.basename(unit))
+    elif unit.is_installed:
+        units.start([unit])
     else:
         _start(command, joined, context)
     _publish(arguments, paths)
@@ -293,88 +256,15 @@ def _start(command: list[str], joined: Joined, context: Context) -> None:
         raise
 
 
-def _install_unit(paths: ClusterPaths, directory: str, joined: Joined, command: list[str], *, is_default: bool) -> None:
+def _install_unit(unit: Unit, paths: ClusterPaths, joined: Joined, command: list[str], *, is_default: bool) -> None:
     """Write the systemd unit and start it. Raises SpritzError."""
-    if os.geteuid() != 0:
-        raise SpritzError("--systemd is for root: units start daemons of the system")
-    what, name = ("node daemon", "slurmd") if joined.role == "node" else ("login daemon", "sackd")
-    path = _unit_path(paths, directory, joined.role)
-    unit = os.path.basename(path)
-    link = unit_command(["/bin/ln", "-sfn", paths.etc, RUN_DIRECTORY])
-    published = _PUBLISHED.format(runtime=os.path.basename(os.path.dirname(RUN_DIRECTORY)), link=link)
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(
-                _UNIT.format(
-                    what=what,
-                    name=name,
-                    command=unit_command([*command, "--systemd"]),
-                    publish=published if is_default else "",
-                )
-            )
-    except OSError as error:
-        raise SpritzError(f"cannot write {path}: {error.strerror}") from error
-    _systemctl(path, "daemon-reload")
+    unit.write("join", command, paths.etc if is_default else "")
+    units.reload([unit])
     # A daemon that runs already holds the port: systemd would fail to start its own, repeatedly. Jobs continue.
     pid = daemons.member(paths, joined.role)
     if pid is not None and not daemons.stop(pid):
         raise SpritzError(f"pid {pid} does not stop", hint=f"its log is in {paths.log}")
-    _systemctl(path, "enable", "--now", unit if directory == _UNIT_DIRECTORY else path)
-
-
-def _unit_path(paths: ClusterPaths, directory: str, role: str) -> str:
-    """The unit of this membership's daemon: the plain name, unless that starts the daemon of another membership."""
-    name = os.path.join(directory, "spritz-slurmd" if role == "node" else "spritz-sackd")
-    plain = f"{name}.service"
-    if not os.path.exists(plain) or _starts(plain, paths):
-        return plain
-    return f"{name}-{re.sub('[^A-Za-z0-9_.]', '-', os.path.basename(paths.root))}.service"
-
-
-def _starts(unit: str, paths: ClusterPaths) -> bool:
-    try:
-        with open(unit, encoding="utf-8") as file:
-            return unit_command([paths.slurm_conf]) in file.read()
-    except FileNotFoundError:
-        return False
-
-
-def _installed_unit(paths: ClusterPaths, directory: str, joined: Joined) -> str:
-    """The unit of this membership's daemon, or "": a daemon started without it would keep the unit from starting."""
-    path = _unit_path(paths, directory, joined.role)
-    return path if _starts(path, paths) else ""
-
-
-def unit_command(words: list[str]) -> str:
-    """Words quoted for ExecStart. Source: systemd.service(5) COMMAND LINES, systemd.syntax(7) QUOTING."""
-    escapes = str.maketrans({"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$", "\n": "\\n"})
-    return " ".join(f'"{word.translate(escapes)}"' for word in words)
-
-
-def _systemctl(path: str, *words: str) -> None:
-    """Run systemctl. Raises SpritzError with its output, or if the daemon does not serve in time."""
-    # Not a pipe: processes that systemctl leaves running would keep it open.
-    with tempfile.TemporaryFile() as output:
-        try:
-            done = subprocess.run(
-                ["systemctl", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=output,
-                check=False,
-                timeout=REGISTRATION_SECONDS,
-            )
-        except FileNotFoundError as error:
-            raise SpritzError(f"{path} is written, but there is no systemctl here to enable it") from error
-        except subprocess.TimeoutExpired as error:
-            raise SpritzError(
-                f"{path} is written; systemctl {words[0]}: not done in {REGISTRATION_SECONDS:.0f} s",
-                hint=f"journalctl -u {os.path.basename(path)} says why the daemon does not serve",
-            ) from error
-        if done.returncode != 0:
-            output.seek(0)
-            text = output.read().decode(errors="replace").strip()
-            raise SpritzError(f"{path} is written; systemctl {words[0]}: {text}")
+    units.enable([unit])
 
 
 def _wait_for_node(paths: ClusterPaths, joined: Joined) -> None:

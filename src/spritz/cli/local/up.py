@@ -1,7 +1,8 @@
 """Start a cluster on this machine: no root, no configuration, no services.
 
 Without options the cluster is one node with this machine's CPUs, memory and GPUs. `--nodes` makes virtual nodes, which
-share the machine and may declare more than it has.
+share the machine and may declare more than it has. `--systemd` lets systemd start root's cluster at boot; daemons that
+have units are always started by systemd.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from typing import TYPE_CHECKING
 
 from spritz import installed
 from spritz.cli.context import Context
-from spritz.cli.local import daemons, dashboard, layout, network, rest
+from spritz.cli.local import daemons, dashboard, layout, network, rest, units
 from spritz.cli.local.account import give_account
 from spritz.cli.local.down import joined_role
-from spritz.cli.local.paths import ClusterPaths
+from spritz.cli.local.paths import ClusterPaths, default_root
 from spritz.cli.local.token import join_line
+from spritz.cli.local.units import Unit
 from spritz.client.configless import publish
 from spritz.client.errors import ClientError
 from spritz.client.locate import locate_controller, system_state_home
@@ -71,6 +73,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         action=BooleanOptionalAction,
         help="also start the dashboard and print a link (default: if the output is a terminal and it is installed)",
     )
+    units.add_arguments(parser, "slurmctld, slurmd and slurmdbd")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only errors")
 
 
@@ -79,6 +82,8 @@ def run(arguments: Namespace, context: Context) -> int:
     started_at = time.monotonic()
     if arguments.dashboard:
         dashboard.check_installed()
+    if arguments.systemd:
+        units.check_user()
     paths = ClusterPaths.of(arguments.dir)
     if (role := joined_role(paths)) is not None:
         raise SpritzError(
@@ -94,13 +99,14 @@ def run(arguments: Namespace, context: Context) -> int:
         )
     if arguments.listen:
         network.need_same(paths, arguments.listen)
-    if all(alive.values()):
+    if all(alive.values()) and not arguments.systemd:
         return _extend(paths, shape, alive, arguments, context)
     _create(paths)
     if shape is not None or not os.path.exists(paths.slurm_conf):
         if any(alive.values()):
             raise SpritzError(
-                f"part of the cluster in {paths.root} is running", hint="stop it with `spritz down` first"
+                f"{'' if all(alive.values()) else 'part of '}the cluster in {paths.root} is running",
+                hint="stop it with `spritz down` first",
             )
         layout.write_files(paths, shape or layout.found_shape(), _user_name())
         alive = daemons.living(paths)
@@ -108,22 +114,25 @@ def run(arguments: Namespace, context: Context) -> int:
         network.open_to_machines(paths, arguments.listen)
     environ = _daemon_environment(context)
     try:
-        _start_missing(paths, alive, environ)
+        if arguments.systemd:
+            _install_units(paths, list(alive), arguments.unit_directory)
+        else:
+            _start(paths, [name for name, pid in alive.items() if pid is None], environ, arguments)
     except BaseException:
         # A daemon cannot start, or Ctrl-C: stop the daemons that this command started.
-        _stop_again(paths, alive)
+        _stop_again(paths, alive, arguments.unit_directory)
         raise
     try:
         views = wait_for_nodes(paths)
     except KeyboardInterrupt:
-        _stop_again(paths, alive)
+        _stop_again(paths, alive, arguments.unit_directory)
         raise
     with_dashboard = _dashboard_wanted(arguments, context)
     child = dashboard.launch(paths, environ) if with_dashboard else None
     if arguments.rest or with_dashboard:
         rest.start(paths, environ)
-    if arguments.dir is None and os.geteuid() == 0 and os.path.dirname(paths.root) == system_state_home():
-        publish(paths.etc)
+    if published := _published(paths):
+        publish(published)
     _warm_commands(context)
     if not arguments.quiet:
         _greet(context, paths, views, time.monotonic() - started_at, arguments.dir is not None)
@@ -153,20 +162,55 @@ def _extend(
         rest.start(paths, _daemon_environment(context))
     if arguments.dashboard:
         context.out(f"Dashboard: {dashboard.start(paths, _daemon_environment(context))}\n")
-    return _follow(paths, alive, context, quiet=arguments.quiet)
+    return _follow(paths, alive, arguments, context)
 
 
-def _start_missing(paths: ClusterPaths, alive: dict[str, int | None], environ: dict[str, str]) -> None:
-    """Start the daemons that do not run. Raises SpritzError."""
-    commands = []
-    if alive["slurmctld"] is None:
-        commands.append(daemons.controller_command(paths))
-    if alive["slurmd"] is None:
-        commands.append(daemons.node_command(paths, _own_nodes(paths)))
-    database = daemons.start_database(paths, environ) if alive.get("slurmdbd", 0) is None else None
-    daemons.start(commands, environ)
+def _start(paths: ClusterPaths, names: list[str], environ: dict[str, str], arguments: Namespace) -> None:
+    """Start these daemons: by systemd those that have units, with the nodes of now. Raises SpritzError."""
+    of_systemd = [name for name in names if Unit(paths, arguments.unit_directory, name).is_installed]
+    if of_systemd:
+        units.start(_written_units(paths, of_systemd, arguments.unit_directory))
+    own = [name for name in names if name not in of_systemd]
+    database = daemons.start_database(paths, environ) if "slurmdbd" in own else None
+    daemons.start([_command(paths, name) for name in ("slurmctld", "slurmd") if name in own], environ)
     if database is not None:
         daemons.await_database(paths, database)
+
+
+def _command(paths: ClusterPaths, name: str) -> list[str]:
+    """The command line of a daemon."""
+    if name == "slurmd":
+        return daemons.node_command(paths, _own_nodes(paths))
+    return daemons.controller_command(paths) if name == "slurmctld" else daemons.database_command(paths)
+
+
+def _install_units(paths: ClusterPaths, names: list[str], directory: str) -> None:
+    """Write the daemons' systemd units and start them. Raises SpritzError."""
+    written = _written_units(paths, names, directory)
+    # A daemon that runs already holds the port: systemd would fail to start its own, repeatedly. Jobs continue.
+    for name in names:
+        pid = daemons.stop_named(paths, name)
+        if pid is not None:
+            raise SpritzError(f"{name} (pid {pid}) does not stop", hint=f"its log is in {paths.log}")
+    units.enable(written)
+
+
+def _written_units(paths: ClusterPaths, names: list[str], directory: str) -> list[Unit]:
+    """The units of these daemons, as systemd has read them. Raises SpritzError."""
+    written = [Unit(paths, directory, name) for name in names]
+    changes = [
+        unit.write("up", _command(paths, name), _published(paths) if name == "slurmctld" else "")
+        for unit, name in zip(written, names, strict=True)
+    ]
+    if any(changes):
+        units.reload(written)
+    return written
+
+
+def _published(paths: ClusterPaths) -> str:
+    """The directory where all users' commands find slurm.conf, if this is root's cluster on this machine; else ""."""
+    is_system = os.geteuid() == 0 and os.path.dirname(paths.root) == system_state_home()
+    return paths.etc if is_system and paths.root == default_root() else ""
 
 
 def _dashboard_wanted(arguments: Namespace, context: Context) -> bool:
@@ -198,29 +242,32 @@ def _warm_commands(context: Context) -> None:
         pass
 
 
-def _stop_again(paths: ClusterPaths, alive_before: dict[str, int | None]) -> None:
-    """Stop the daemons that did not run before. A second Ctrl-C does not interrupt this."""
+def _stop_again(paths: ClusterPaths, alive_before: dict[str, int | None], directory: str) -> None:
+    """Stop the daemons that did not run before. A second Ctrl-C does not interrupt this.
+
+    Those of systemd stay: it goes on to start them until `spritz down`.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in daemons.living(paths):
-        if alive_before.get(name) is None:
+        if alive_before.get(name) is None and not Unit(paths, directory, name).is_installed:
             daemons.stop_named(paths, name)
 
 
-def _follow(paths: ClusterPaths, alive: dict[str, int | None], context: Context, *, quiet: bool) -> int:
+def _follow(paths: ClusterPaths, alive: dict[str, int | None], arguments: Namespace, context: Context) -> int:
     """All daemons run: if slurm.conf names other nodes by now, reconfigure and restart slurmd. Jobs continue."""
     nodes = _own_nodes(paths)
     pid = alive["slurmd"]
     if pid is None or nodes == daemons.served_nodes(pid):
-        if not quiet:
+        if not arguments.quiet:
             context.out(f"Already up: {paths.root}\n")
         return 0
     with connect_controller(locate_controller(paths.slurm_conf)) as controller:
         controller.call(Reconfigure(), Done)
     if not daemons.stop(pid):
         raise SpritzError(f"slurmd (pid {pid}) does not stop", hint=f"its log is in {paths.log}")
-    daemons.start([daemons.node_command(paths, nodes)], _daemon_environment(context))
+    _start(paths, ["slurmd"], _daemon_environment(context), arguments)
     views = wait_for_nodes(paths)
-    if not quiet:
+    if not arguments.quiet:
         context.out(f"Reconfigured: {len(views)} nodes in {paths.root}\n")
     return 0
 
