@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
 import os
 import pty
 import select
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 
 import pytest
@@ -315,3 +318,57 @@ def test_one_more_client_sees_what_the_step_says(cluster: Cluster) -> None:
     out, _ = watching.communicate(timeout=100)
     running.communicate(timeout=100)
     assert (watching.returncode, sorted(set(lines(out)) - {"0: tick", "1: tick"})) == (0, ["0: late", "1: late"])
+
+
+@pytest.mark.parametrize(
+    ("option", "signals", "status"),
+    [
+        ("-o", (signal.SIGINT, signal.SIGINT), 130),
+        ("-o", (signal.SIGTERM,), 137),
+        ("-e", (signal.SIGTERM,), 137),
+        ("-i", (signal.SIGINT, signal.SIGINT), 130),
+    ],
+)
+def test_signals_end_an_srun_whose_fifo_has_no_other_end(
+    cluster: Cluster, option: str, signals: tuple[signal.Signals, ...], status: int
+) -> None:
+    fifo, on = cluster.work / "lonely", cluster.work / "lonely-on"
+    on.unlink(missing_ok=True)
+    if not fifo.exists():
+        os.mkfifo(fifo)
+    running = start(cluster, "srun", option, str(fifo), "sh", "-c", f"touch {on}; exec sleep 300")
+    assert running.stderr is not None
+    until(on.exists, "the task runs")
+    for number in signals[:-1]:
+        running.send_signal(number)
+        assert running.stderr.readline() == b"srun: interrupt (one more within 1 sec to abort)\n"
+    running.send_signal(signals[-1])
+    _, said = running.communicate(timeout=100)
+    assert "srun: forcing job termination" in lines(said)
+    assert running.returncode == status
+
+
+def test_a_fifo_gets_the_output_of_a_step_that_ended_before_its_reader_came(cluster: Cluster) -> None:
+    fifo, on = cluster.work / "late", cluster.work / "late-on"
+    os.mkfifo(fifo)
+    running = start(cluster, "srun", "-J", "late", "-o", str(fifo), "sh", "-c", f"echo hello; touch {on}")
+    until(on.exists, "the task runs")
+    until(lambda: not run(cluster, "squeue", "-h", "-s", "-o", "%i").stdout, "the step has ended")
+    assert fifo.read_text() == "hello\n"
+    assert running.communicate(timeout=100) == (b"", b"")
+    assert running.returncode == 0
+
+
+def test_signals_end_an_srun_whose_reader_takes_no_more(cluster: Cluster) -> None:
+    running = start(cluster, "srun", "seq", "1", "50000")
+    assert running.stdout is not None
+    unread = array.array("i", [0])
+
+    def full() -> bool:
+        fcntl.ioctl(running.stdout, termios.FIONREAD, unread)  # type: ignore[arg-type]  # not None
+        return unread[0] > 60_000
+
+    until(full, "the pipe is full")
+    running.send_signal(signal.SIGTERM)
+    running.wait(100)
+    assert "srun: forcing job termination" in lines(running.communicate()[1])

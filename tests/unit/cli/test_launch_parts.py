@@ -132,11 +132,13 @@ def test_standard_input_goes_to_all_one_none_or_comes_from_a_file(
 
 
 def test_own_files_are_opened_where_srun_stands_or_refused_in_its_words(tmp_path: Path) -> None:
-    descriptor = open_output("o-%4j", {"j": 7}, stream="stdout", append=False, cwd=str(tmp_path))
+    descriptor = open_output(
+        "o-%4j", {"j": 7}, stream="stdout", append=False, cwd=str(tmp_path), await_reader=lambda: False
+    )
     assert descriptor > 2
     assert (tmp_path / "o-0007").exists()
     with pytest.raises(SpritzError, match="Could not open stdout file: No such file or directory"):
-        open_output("no/such", {}, stream="stdout", append=False, cwd=str(tmp_path))
+        open_output("no/such", {}, stream="stdout", append=False, cwd=str(tmp_path), await_reader=lambda: False)
     with pytest.raises(SpritzError, match="Could not open stdin file: No such file or directory"):
         open_input("no", {}, cwd=str(tmp_path))
     with pytest.raises(SpritzError, match="Could not open stdin file: .*embedded null"):

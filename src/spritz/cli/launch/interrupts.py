@@ -106,6 +106,8 @@ class StepSignals:
 
     def _force(self, number: int) -> None:
         self.forced += 1
+        # Otherwise srun would read no more from the supervisors, and not learn that the tasks have ended.
+        self._run.give_up_output()
         if self.forced == 1:
             self._run.inform("forcing job termination")
             self._run.abort(number)

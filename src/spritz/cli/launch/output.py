@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _QUEUE_HIGH_BYTES = 1 << 20
 #: A pipe that is ready for writing accepts at least this many bytes (PIPE_BUF).
 _PIECE_BYTES = 4096
+#: Longest time between two looks for signals while srun waits for a reader at its end.
+_DRAIN_PAUSE_MS = 100
 
 
 class Sink:
@@ -35,6 +37,7 @@ class Sink:
         self._on_broken = on_broken
         self._queue: list[memoryview] = []
         self._broken = False
+        self._gave_up = False
         self._slow = not stat.S_ISREG(os.fstat(descriptor).st_mode)
         self.queued_bytes = 0
 
@@ -54,16 +57,38 @@ class Sink:
                 self._reactor.watch(self._descriptor, WRITABLE, self._writable)
             else:
                 self._flush()
+        if self._gave_up:
+            self._drop()
+
+    def give_up(self) -> None:
+        """Wait no longer for a slow reader: from now on drop what it does not take at once."""
+        self._gave_up = True
+        self._drop()
+
+    def _drop(self) -> None:
+        if self._slow and not self._ready_now():
+            self._forget_queue()
 
     def drain(self) -> None:
-        """Wait until all queued data is written."""
+        """Wait until all queued data is written. Signals are handled meanwhile, and may give up the wait."""
+        self._reactor.forget(self._descriptor)
         while self._queue and not self._broken:
-            self._write_piece(1 << 20)
+            if not self._slow:
+                self._write_piece(1 << 20)
+            elif self._ready_now(_DRAIN_PAUSE_MS):
+                self._write_piece(_PIECE_BYTES)
+            else:
+                self._reactor.on_child()
 
-    def _ready_now(self) -> bool:
+    def _ready_now(self, patience_ms: int = 0) -> bool:
         poll = select.poll()
         poll.register(self._descriptor, select.POLLOUT)
-        return bool(poll.poll(0))
+        return bool(poll.poll(patience_ms))
+
+    def _forget_queue(self) -> None:
+        self._queue.clear()
+        self.queued_bytes = 0
+        self._reactor.forget(self._descriptor)
 
     def _writable(self, ready: int) -> None:
         self._flush()
@@ -84,9 +109,7 @@ class Sink:
             return
         except OSError as error:
             self._broken = True
-            self._queue.clear()
-            self.queued_bytes = 0
-            self._reactor.forget(self._descriptor)
+            self._forget_queue()
             self._on_broken(error)
             return
         self.queued_bytes -= written

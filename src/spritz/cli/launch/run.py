@@ -37,6 +37,8 @@ _ABORT_MARGIN_SECONDS = 2
 #: Seconds for supervisors to connect before srun asks the controller about the step: the first interval, and the
 #: longest, because srun asks less and less often.
 _SOON_SECONDS = 0.5
+#: Between two looks whether the FIFO for output has a reader.
+_READER_PAUSE_SECONDS = 0.1
 #: Seconds for the first frame of a supervisor that has connected.
 _HEAR_SECONDS = 0.01
 _CONNECT_SECONDS = 10.0
@@ -143,6 +145,20 @@ class StepRun:
         if sink is None:
             sink = self._by_descriptor[descriptor] = Sink(self.reactor, descriptor, self._output_lost)
         return sink
+
+    def await_reader(self) -> bool:
+        """Wait a moment for the reader of a FIFO, and handle signals. False once the user has ended the step.
+
+        A step that has ended otherwise still has its output in the connections of its supervisors.
+        """
+        time.sleep(_READER_PAUSE_SECONDS)
+        self.reactor.on_child()
+        return not self.aborting
+
+    def give_up_output(self) -> None:
+        """Drop the output that its reader does not take: the user wants srun to end."""
+        for sink in self._by_descriptor.values():
+            sink.give_up()
 
     def use_input(self, descriptor: int, task: int | None, *, read_bytes: int = 0, wait: bool = False) -> None:
         """Set the tasks' standard input. `wait`: start at `input.start` instead of when all tasks run."""

@@ -381,10 +381,24 @@ class Session:
         }
         stdout, stderr = 1, 2
         if streams.stdout_file:
-            stdout = open_output(streams.stdout_file, values, stream="stdout", append=streams.append, cwd=cwd)
+            stdout = open_output(
+                streams.stdout_file,
+                values,
+                stream="stdout",
+                append=streams.append,
+                cwd=cwd,
+                await_reader=run.await_reader,
+            )
             stderr = stdout if streams.joined else stderr
         if streams.stderr_file:
-            stderr = open_output(streams.stderr_file, values, stream="stderr", append=streams.append, cwd=cwd)
+            stderr = open_output(
+                streams.stderr_file,
+                values,
+                stream="stderr",
+                append=streams.append,
+                cwd=cwd,
+                await_reader=run.await_reader,
+            )
         run.use_output(stdout, stderr, labelled=self.settings.label)
         return values
 

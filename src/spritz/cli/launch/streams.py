@@ -6,14 +6,16 @@ other file, and adds the labels. Source: srun(1) IO REDIRECTION.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from typing import TYPE_CHECKING
 
 from spritz.model.errors import SpritzError
 from spritz.notation import filename, octets
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from spritz.cli.submit.values import Values
 
@@ -67,12 +69,28 @@ def _input(mode: str) -> tuple[str, str, int | None]:
     return "", mode, None
 
 
-def open_output(pattern: str, values: Mapping[str, str | int], *, stream: str, append: bool, cwd: str) -> int:
-    """Open an output file of the client; return its descriptor. Raises SpritzError in srun's words."""
+def open_output(
+    pattern: str,
+    values: Mapping[str, str | int],
+    *,
+    stream: str,
+    append: bool,
+    cwd: str,
+    await_reader: Callable[[], bool],
+) -> int:
+    """Open an output file of the client; return its descriptor. Raises SpritzError in srun's words.
+
+    `await_reader` is called again and again while a FIFO has no reader. If it returns False, output is dropped.
+    """
     path = os.path.join(cwd, octets.restored(filename.expand(pattern, values)))
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND | (0 if append else os.O_TRUNC)
     try:
-        return os.open(path, flags, 0o666)
+        if not _is_fifo(path):
+            return os.open(path, flags, 0o666)
+        while (descriptor := _open_fifo(path, os.O_WRONLY)) is None:
+            if not await_reader():
+                return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        return descriptor
     except (OSError, ValueError) as error:
         raise SpritzError(f"Could not open {stream} file: {reason(error)}", hint=path) from error
 
@@ -81,9 +99,30 @@ def open_input(pattern: str, values: Mapping[str, str | int], *, cwd: str) -> in
     """Open the file that all tasks read; return its descriptor. Raises SpritzError."""
     path = os.path.join(cwd, octets.restored(filename.expand(pattern, values)))
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # A FIFO is readable once it had a writer, so nothing has to wait for one here.
+        descriptor = _open_fifo(path, os.O_RDONLY) if _is_fifo(path) else None
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC) if descriptor is None else descriptor
     except (OSError, ValueError) as error:
         raise SpritzError(f"Could not open stdin file: {reason(error)}", hint=path) from error
+
+
+def _is_fifo(path: str) -> bool:
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode)
+    except OSError:
+        return False  # opening it will report the error
+
+
+def _open_fifo(path: str, mode: int) -> int | None:
+    """A FIFO's descriptor; None if it has no reader. open(2) would wait for the other end, and srun ignore Ctrl-C."""
+    try:
+        descriptor = os.open(path, mode | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return None
+        raise
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def reason(error: OSError | ValueError) -> str:
