@@ -173,6 +173,7 @@ def _request(
         "work_dir": context.cwd,
         "umask": request_context.umask(),
         "limits": request_context.limits(merged.get("propagate")),
+        "limits_asked": "propagate" in merged,
         "export": merged.get("export", ""),
     }
     fields = spec.fields_of(merged, spec.source_of(context), defaults=defaults)

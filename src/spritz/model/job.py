@@ -234,6 +234,8 @@ class JobRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     export: str = ""
     umask: int = 0o022
     limits: tuple[ResourceLimit, ...] = ()
+    #: these limits were asked for (--propagate): PropagateResourceLimits does not take any away
+    limits_asked: bool = False
     mail_types: tuple[str, ...] = ()
     mail_user: str = ""
     cpu_bind: str = ""

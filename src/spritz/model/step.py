@@ -90,6 +90,8 @@ class StepSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     container: ContainerOptions | None = None
     umask: int = 0o022
     limits: tuple[tuple[str, int], ...] = ()
+    #: these limits were asked for (--propagate): PropagateResourceLimits does not take any away
+    limits_asked: bool = False
     io_address: str = ""
     io_key: str = ""
     #: most supervisors that connect to the client, and to each other, which it understands (0: TreeWidth); None:

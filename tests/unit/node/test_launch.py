@@ -186,6 +186,8 @@ def test_limits_are_those_that_the_cluster_propagates() -> None:
     made = step(limits=(("NOFILE", 5), ("CORE", 0)))
     assert built(made).limits == (("NOFILE", 5), ("CORE", 0))
     assert built(made, limits=frozenset({"CORE"})).limits == (("CORE", 0),)
+    asked = replace(made, spec=replace(made.spec, limits_asked=True))
+    assert built(asked, limits=frozenset({"CORE"})).limits == built(made).limits
 
 
 def test_a_batch_script_runs_from_the_spool_with_its_arguments_in_its_memory() -> None:

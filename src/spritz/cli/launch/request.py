@@ -104,6 +104,7 @@ def own_fields(options: Values, argv: list[str], context: Context, *, inside: bo
         "work_dir": os.path.join(context.cwd, options.get("chdir", "")).rstrip("/") or "/",
         "umask": _umask(context),
         "limits": tuple((limit.name, limit.soft) for limit in request_context.limits(options.get("propagate"))),
+        "limits_asked": "propagate" in options,
         "submit_host": os.uname().nodename,
         "client_pid": context.pid,
     }

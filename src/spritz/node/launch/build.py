@@ -102,7 +102,7 @@ class NodeSetup(msgspec.Struct, frozen=True, kw_only=True):
     energy_source: str = ""
     #: PropagatePrioProcess
     propagate_priority: int = 0
-    #: names of limits propagated from the submitter; None: all
+    #: names of limits propagated from the submitter, unless it names them itself; None: all
     limits: frozenset[str] | None = None
     hosts_file: str = ""
     #: TreeWidth
@@ -160,7 +160,7 @@ def batch_spec(message: LaunchBatch, directory: str, setup: NodeSetup) -> Superv
         work_dir=spec.work_dir,
         umask=spec.umask,
         nice=_nice(message.environment, spec.uid, setup),
-        limits=_limits(tuple((limit.name, limit.soft) for limit in spec.limits), setup),
+        limits=_limits(tuple((limit.name, limit.soft) for limit in spec.limits), setup, asked=spec.limits_asked),
         append=streams.appends(job, spec.open_mode, setup.file_append),
         task_prologs=(setup.task_prolog,) if setup.task_prolog else (),
         task_epilogs=(setup.task_epilog,) if setup.task_epilog else (),
@@ -199,7 +199,7 @@ def step_spec(message: LaunchStep, directory: str, setup: NodeSetup) -> Supervis
         work_dir=spec.work_dir or job.spec.work_dir,
         umask=spec.umask,
         nice=_nice(spec.environment, step.uid, setup),
-        limits=_limits(spec.limits, setup),
+        limits=_limits(spec.limits, setup, asked=spec.limits_asked),
         append=shared or streams.appends(job, spec.open_mode, setup.file_append),
         io_address=spec.io_address,
         io_key=spec.io_key,
@@ -453,6 +453,6 @@ def _nice(environment: tuple[bytes, ...], uid: int, setup: NodeSetup) -> int:
     return niceness.increment(setup.propagate_priority, asked, own, privileged=uid == os.geteuid() == 0)
 
 
-def _limits(limits: tuple[tuple[str, int], ...], setup: NodeSetup) -> tuple[tuple[str, int], ...]:
-    wanted = setup.limits
+def _limits(limits: tuple[tuple[str, int], ...], setup: NodeSetup, *, asked: bool) -> tuple[tuple[str, int], ...]:
+    wanted = None if asked else setup.limits
     return limits if wanted is None else tuple(limit for limit in limits if limit[0] in wanted)
