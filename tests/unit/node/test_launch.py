@@ -286,7 +286,10 @@ def test_a_batch_script_is_sampled_as_often_as_its_job_asked() -> None:
 
 
 def test_an_mpi_run_has_one_name_on_all_nodes_that_no_other_run_has() -> None:
-    """Clusters that share a machine have nodes, jobs and steps of the same names, which name programs' memory."""
+    """Clusters that share a machine have nodes, jobs and steps of the same names, which name programs' memory.
+
+    Other users, who see the step's number and start, must not know it: libpmix believes who does.
+    """
 
     def named(made: Step, node: str) -> str:
         served = built(made, node).pmix
@@ -298,6 +301,8 @@ def test_an_mpi_run_has_one_name_on_all_nodes_that_no_other_run_has() -> None:
     assert named(here, "n1") == named(here, "n2")
     assert named(here, "n1").startswith("slurm.pmix.12.3.")
     assert named(here, "n1") != named(elsewhere, "n1")
+    other_key = replace(here, spec=replace(here.spec, io_key="other"))
+    assert named(here, "n1") != named(other_key, "n1")
 
 
 def test_a_commands_niceness_is_its_tasks_where_the_site_says_so() -> None:

@@ -5,6 +5,8 @@ Source: srun(1) --mpi, --het-group.
 
 from __future__ import annotations
 
+import hashlib
+
 from msgspec import Struct
 
 from spritz.model.job import Component, Job
@@ -50,8 +52,13 @@ def pmi(job: Job, step: Step, node_index: int) -> Pmi | None:
 
 def _namespace(world: _World, step: Step) -> str:
     """Of this one run: Open MPI names its shared memory by this and the node, and clusters that share a machine have
-    nodes, jobs and steps of the same names. All nodes and components get the same start."""
-    return f"slurm.pmix.{world.label}.{round(step.started_at * 1e6)}"
+    nodes, jobs and steps of the same names. All nodes and components get the same name.
+
+    It is a secret too. libpmix listens at a TCP port, where it believes a client that knows the namespace and says that
+    it runs as the step's user: another user of the machine who knows it can abort the step.
+    """
+    secret = hashlib.sha256(f"pmix {step.spec.io_key} {step.started_at!r}".encode()).hexdigest()[:32]
+    return f"slurm.pmix.{world.label}.{secret}"
 
 
 def pmix(job: Job, step: Step, node_index: int, components: tuple[Component, ...]) -> Pmix | None:
