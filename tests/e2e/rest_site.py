@@ -123,10 +123,11 @@ class Site:
         with self.client() as client:
             return client.get(path)
 
-    def ask(self, method: str, path: str, body: Any = None, *, status: int = 200) -> Any:
+    def ask(self, method: str, path: str, body: Any = None, *, status: int = 200, as_user: str = "") -> Any:
         """One request; the answer's body, validated by the document of its version."""
         with self.client() as client:
-            answer = client.request(method, path, json=body)
+            headers = {"X-SLURM-USER-TOKEN": token(as_user)} if as_user else {}
+            answer = client.request(method, path, json=body, headers=headers)
         assert answer.status_code == status, answer.json().get("errors") or answer.text[-600:]
         found = self.router.find(path.partition("?")[0])
         assert found is not None
@@ -135,10 +136,10 @@ class Site:
         assert bool(answer.json()["errors"]) is (status != 200)
         return answer.json()
 
-    def submit(self, version: str = "v0.0.45", script: str = "#!/bin/sh\ntrue\n", **job: Any) -> int:
+    def submit(self, version: str = "v0.0.45", script: str = "#!/bin/sh\ntrue\n", as_user: str = "", **job: Any) -> int:
         """A batch job's number."""
         job = {"environment": ["PATH=/bin:/usr/bin"], "current_working_directory": str(self.root), **job}
-        answer = self.ask("POST", f"/slurm/{version}/job/submit", {"script": script, "job": job})
+        answer = self.ask("POST", f"/slurm/{version}/job/submit", {"script": script, "job": job}, as_user=as_user)
         assert isinstance(answer["job_id"], int)
         return answer["job_id"]
 

@@ -31,16 +31,15 @@ pytestmark = pytest.mark.slow
 def serving(site: Site, *options: str) -> Iterator[str]:
     """The address of a dashboard with these options."""
     directory = Path(site.root) / f"dashboard-{options[1]}"
-    directory.mkdir()
     command = [
         sys.executable, "-m", "spritz.web.main", *options, "--listen", "127.0.0.1:0", "--rest",
         f"http://127.0.0.1:{site.port}", "--directory", str(directory),
     ]  # fmt: skip
-    with (directory / "log").open("wb") as log:
+    with directory.with_suffix(".log").open("wb") as log:
         process = subprocess.Popen(command, env=site.env, stdout=log, stderr=log)
     state = directory / "dashboard.json"
     try:
-        until(state.exists, lambda: f"it serves: {(directory / 'log').read_text()}")
+        until(state.exists, lambda: f"it serves: {directory.with_suffix('.log').read_text()}")
         yield json.loads(state.read_text())["url"]
     finally:
         process.terminate()
@@ -179,21 +178,22 @@ def test_by_pam_and_tls_users_submit_and_read_what_they_may_read(site: Site, peo
 
 
 def test_by_an_identity_provider_a_user_enters_and_leaves(site: Site, issuer: str) -> None:
+    user = user_name() if os.geteuid() else "daemon"
     with serving(site, "--login", "oidc", "--oidc-issuer", issuer, "--oidc-client", "us") as url:
         with httpx.Client(base_url=url, timeout=60, follow_redirects=True) as browser:
             assert "/login/oidc" in browser.get("/queue", headers={"accept": "text/html"}).text
-            Idp.user = user_name()
+            Idp.user = user
             page = browser.get("/login/oidc?next=/nodes")
             assert (page.status_code, page.url.path) == (200, "/nodes"), page.text[:600]
-            assert user_name() in page.text
-            job = site.submit(name="mine", tasks=1, hold=True)
+            assert user in page.text
+            job = site.submit(name="mine", tasks=1, hold=True, as_user=user)
             assert act(browser, "cancel", job) == "Cancelled: 1 job."
             left = browser.post("/logout", data={"form_token": form_token(browser)["X-Form-Token"]})
             assert left.url.path == "/login"
             assert browser.get("/grid.json").status_code == 401
         with httpx.Client(base_url=url, timeout=60, follow_redirects=True) as browser:
-            Idp.user = "../../etc"
-            assert browser.get("/login/oidc").status_code == 403
+            for Idp.user in ("../../etc", "root"):
+                assert browser.get("/login/oidc").status_code == 403
             assert browser.get("/login/back?code=1&state=2").status_code == 403
 
 

@@ -17,6 +17,7 @@ import asyncio
 import base64
 import hashlib
 import ipaddress
+import pwd
 import re
 import secrets
 import shlex
@@ -147,6 +148,13 @@ class Provider(Struct, frozen=True, kw_only=True):
     scope: str = "openid profile"
 
 
+def _is_root(user: str) -> bool:
+    try:
+        return pwd.getpwnam(user).pw_uid == 0
+    except KeyError:
+        return False  # slurmctld says that there is no such user
+
+
 class OidcLogin(SiteLogin):
     """OpenID Connect. Values that must return with the viewer are signed, in the `state` and in a cookie."""
 
@@ -219,6 +227,9 @@ class OidcLogin(SiteLogin):
         user = str((claims or {}).get(self.provider.claim, ""))
         if claims is None or claims.get("nonce") != values["nonce"] or not _NAME.match(user):
             raise RestError("The identity provider's token is not valid, or names no user.", 403)
+        if await asyncio.to_thread(_is_root, user):
+            # At many providers users choose their names; here root would run commands on every node.
+            raise RestError(f"{user} does not log in by an identity provider.", 403)
         return user, values["there"]
 
     def _verified(self, token: str, keys: dict[str, Any]) -> dict[str, Any] | None:

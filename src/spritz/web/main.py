@@ -75,9 +75,11 @@ def main(argv: list[str]) -> int:
     if arguments.link:
         return _print_link(directory)
     try:
+        directory.mkdir(mode=0o700, exist_ok=True)
         return asyncio.run(_serve(arguments, directory))
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"spritz-dashboard: {getattr(error, 'strerror', None) or error}\n")
+        name = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+        sys.stderr.write(f"spritz-dashboard: {name}{getattr(error, 'strerror', None) or error}\n")
         return 1
     except ImportError as error:
         sys.stderr.write(f"spritz-dashboard: {error.name} is not installed\n  hint: pip install 'spritz[dashboard]'\n")
@@ -136,8 +138,6 @@ async def _serve(arguments: Namespace, directory: Path) -> int:
         timeout_keep_alive=75,
     )
     server = uvicorn.Server(config)
-    state = directory / STATE_FILE
-    state.write_text(json.dumps({"url": url, "pid": os.getpid()}))
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
@@ -146,6 +146,10 @@ async def _serve(arguments: Namespace, directory: Path) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    # Renamed when it is whole: `spritz dashboard` reads it as soon as it is there.
+    state, written = directory / STATE_FILE, directory / f"{STATE_FILE}.new"
+    written.write_text(json.dumps({"url": url, "pid": os.getpid()}))
+    written.replace(state)
     try:
         await server._serve([listener])
     finally:

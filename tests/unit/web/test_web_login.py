@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import stat
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -131,6 +135,7 @@ def issuer() -> Iterator[str]:
         ({"exp": 1}, False),
         ({"nonce": "replayed"}, False),
         ({"preferred_username": "../root"}, False),
+        ({"preferred_username": "root"}, False),
         ("another key", False),
         ("another browser", False),
     ],
@@ -159,3 +164,13 @@ def test_an_identity_providers_user_enters_only_with_a_token_that_is_good(
     else:
         with pytest.raises(RestError):
             asyncio.run(enter())
+
+
+def test_the_file_that_stands_in_the_way_is_named(tmp_path: Path) -> None:
+    directory, secret = tmp_path / "dashboard", tmp_path / "no-secret"
+    login = ["--login", "oidc", "--oidc-issuer", "https://idp.example", "--oidc-client", "us"]
+    files = ["--oidc-secret", str(secret), "--directory", str(directory)]
+    words = [sys.executable, "-m", "spritz.web.main", *login, *files, "--listen", "127.0.0.1:0"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (1, f"spritz-dashboard: {secret}: No such file or directory\n")
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
