@@ -201,6 +201,10 @@ def test_submitting_says_what_would_become_of_it_and_then_does_it(dashboard: Das
     notice = dashboard.act("/submit", verb="submit", **fields)
     until(lambda: "Completed" in dashboard.page(notice["there"]), "it ran")
     assert "by form" in dashboard.page(f"{notice['there']}/resubmit")
+    notice = dashboard.act("/submit", verb="submit", script="#!/bin/sh\n", more="--hold")
+    job = notice["there"].rpartition("/")[2]
+    assert dashboard.run("squeue", "-h", "-j", job, "-o", "%Z") == f"{os.path.realpath(dashboard.env['HOME'])}\n"
+    dashboard.run("scancel", job)
 
 
 def test_nodes_are_drained_with_a_reason_and_resumed(dashboard: Dashboard) -> None:

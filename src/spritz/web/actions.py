@@ -318,7 +318,10 @@ async def submit(view: View) -> Response:
         return _form(view, values, script, refused=error.message, status=422)
     testing = _first(form, "verb") == "test"
     words = (["--test-only"] if testing else ["--parsable"]) + words
-    status, out, errors = await commands.run("sbatch", *words, given=script, directory="/", user=user)
+    # From the viewer's home, as after a login: a job whose directory is / cannot write its output. The process of the
+    # viewer enters it, since root may not where homes are on NFS.
+    at_home = ("-c", 'cd 2>/dev/null; exec "$0" "$@"', commands.path_of("sbatch"))
+    status, out, errors = await commands.run("sh", *at_home, *words, given=script, directory="/", user=user)
     message = commands.plain(errors)
     if status:
         return _form(view, values, script, refused=message or f"sbatch ended with status {status}", status=422)
