@@ -330,7 +330,12 @@ class _Reader:
             return
         key = self.single.add(token)
         if key is not None and key.name == "SlurmctldHost":
-            self.hosts.append(_controller_host(token.value))
+            host = _controller_host(token.value)
+            if any(host.name == other.name for other in self.hosts):
+                self.diagnostics.error(
+                    token.place, f"SlurmctldHost={shown(host.name)} is given more than once", key=key.name
+                )
+            self.hosts.append(host)
 
     def _old_hosts(self) -> None:
         if self.hosts:

@@ -67,6 +67,7 @@ def test_weights_of_what_there_is_are_taken_and_others_named(tmp_path: Path) -> 
         ("DefMemPerCPU=1 DefMemPerNode=2", "DefMemPerCPU and DefMemPerNode exclude each other (keep one)"),
         ("RequeueExit=1-300", "RequeueExit=1-300: expected exit codes from 0 to 255"),
         ("KillWait+=3", "KillWait+=: only = may be used here"),
+        ("SlurmctldHost=h(10.0.0.2)", "SlurmctldHost=h is given more than once"),
         ("SlurmctldHost=a(b", "SlurmctldHost=a(b: expected HOSTNAME or HOSTNAME(ADDRESS)"),
         ("FirstJobId=100 MaxJobId=10", "FirstJobId=100 is above MaxJobId=10"),
         ("PriorityMaxAge=1:2:3:4", "PriorityMaxAge=1:2:3:4: expected minutes"),
