@@ -283,3 +283,50 @@ def test_controllers_are_killed_again_and_again_under_load(pair: Controllers) ->
     assert all(late.first == early.last + 1 for early, late in pairwise(groups))
     store.drop()
     pair.wait_all_ended(list(acknowledged.values()))
+
+
+def test_a_standby_says_what_the_leaders_slurm_conf_has_otherwise(pair: Controllers) -> None:
+    """It would end the jobs on nodes that it does not know."""
+    conf = pair.conf_of("ctl2")
+    text = conf.read_text()
+    conf.write_text(text + "NodeName=another CPUs=1\n")
+    told = "NodeName of slurm.conf here differs from that of ctl1"
+    until(lambda: (pong := pair.pong("ctl2")) is not None and pong.detail == told, "the standby says so")
+    ping = command(pair, "scontrol", "ping")
+    assert f"ctl2 stands by for ctl1: {told}" in ping.stderr
+    assert f"standby.differs detail='{told}'" in pair.log_of("ctl2")
+    # The leader gets the node too.
+    pair.conf.write_text(pair.conf.read_text() + "NodeName=another CPUs=1\n")
+    assert command(pair, "scontrol", "reconfigure").returncode == 0
+    until(lambda: (pong := pair.pong("ctl2")) is not None and not pong.detail, "nothing differs")
+    # A file with which the standby could not lead.
+    conf.write_text(text + "NodName=typo\n")
+    until(lambda: (pong := pair.pong("ctl2")) is not None and "NodName" in pong.detail, "the standby names the mistake")
+
+
+def test_a_standby_with_another_key_does_not_start(postgresql: Server) -> None:
+    """Nodes would not accept it as the leader."""
+    found = Controllers(postgresql)
+    try:
+        other = found.root / "other"
+        other.mkdir()
+        for directory in (found.conf.parent, other):
+            key = directory / "slurm.key"
+            key.write_bytes(os.urandom(64))
+            key.chmod(0o600)
+        found.begin("ctl1")
+        until(lambda: found.leading() == "ctl1", "ctl1 leads")
+        conf = other / "slurm.conf"
+        conf.write_text(found.conf_of("ctl2").read_text())
+        done = found.run("slurmctld", "-D", "-N", "ctl2", "-f", str(conf))
+        assert done.returncode == 1
+        assert f"the cluster's key next to {conf} is not that of ctl1, which leads" in done.stderr
+        # Once the leader is gone its key does not count: the key of all machines may have been replaced.
+        found.kill("ctl1")
+        found.conf_of("ctl2").unlink()
+        os.symlink(conf, found.conf_of("ctl2"))
+        os.replace(other / "slurm.key", found.conf.parent / "slurm.key")
+        found.begin("ctl2")
+        until(lambda: found.leads("ctl2"), "ctl2 leads")
+    finally:
+        found.close()

@@ -164,6 +164,11 @@ class Membership:
         return bool(self._cluster_keys)
 
     @property
+    def fingerprints(self) -> tuple[str, ...]:
+        """A hash of each key of the cluster; empty without them."""
+        return tuple(derive(key, "fingerprint").hex() for key in self._cluster_keys)
+
+    @property
     def user_key(self) -> bytes:
         """Seals credentials of the users on this machine."""
         return self.joined.user_key if self.joined is not None else machine_key(self._cluster_keys[0], self.host)

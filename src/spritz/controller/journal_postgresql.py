@@ -301,6 +301,13 @@ class Store:
         """Of the group that ends with event `last`; None if there is none. Raises JournalFailed."""
         return self.run(lambda database: _checksum(database, last))
 
+    def kept(self, name: str) -> bytes | None:
+        """A document stored next to the journal under this name. Raises JournalFailed."""
+        row = self.run(
+            lambda database: database.execute("SELECT body FROM kept WHERE name = %s", (name,), binary=True).fetchone()
+        )
+        return None if row is None else bytes(row[0])
+
     def groups(self, after: int, last: int | None = None) -> Generator[Group]:
         """See `Journal.groups`; not beyond event `last`."""
         expected: int | None = None
@@ -535,14 +542,9 @@ class PostgresJournal:
         self.oldest_sequence = self._oldest()
 
     def kept(self, name: str) -> bytes | None:
-        """A document stored next to the journal under this name, for the leading controller. Raises JournalFailed."""
+        """See `Store.kept`."""
         with self._reading:
-            row = self._reader.run(
-                lambda database: database.execute(
-                    "SELECT body FROM kept WHERE name = %s", (name,), binary=True
-                ).fetchone()
-            )
-        return None if row is None else bytes(row[0])
+            return self._reader.kept(name)
 
     def keep(self, name: str, body: bytes) -> None:
         """Replace the document; durable on return. Raises JournalFenced, JournalFailed."""

@@ -47,7 +47,11 @@ class Peers:
         """The answer of each SlurmctldHost, in the order of slurm.conf; None if it did not answer."""
         self._context.identity.caller(call)
         count = len(self._context.configuration.addresses)
-        return ControllerPongs(pongs=tuple(await asyncio.gather(*map(self._ping, range(count)))))
+        answers = await asyncio.gather(*map(self._ping, range(count)))
+        return ControllerPongs(
+            pongs=tuple(answer if isinstance(answer, Pong) else None for answer in answers),
+            reasons=tuple("" if isinstance(answer, Pong) else answer for answer in answers),
+        )
 
     async def take_over(self, request: TakeOver, call: Call) -> Done | Rejection:
         """Make another controller lead. For administrators."""
@@ -73,7 +77,8 @@ class Peers:
         ]
         await asyncio.gather(*map(stop, others))
 
-    async def _ping(self, index: int) -> Pong | None:
+    async def _ping(self, index: int) -> Pong | str:
+        """Its answer, or why there is none."""
         context = self._context
         if index == self._context.own_index:
             return Pong(
@@ -87,8 +92,13 @@ class Peers:
             )
         try:
             return await self._ask(index, Ping(), Pong)
-        except (SpritzError, OSError):
-            return None
+        except SpritzError as error:
+            configuration = context.configuration
+            return (error.hint or error.message).removeprefix(
+                f"{configuration.addresses[index]}:{configuration.ports[0]}: "
+            )
+        except OSError as error:
+            return error.strerror or str(error)
 
     async def _ask(self, index: int, request: Struct, reply: type[T]) -> T:
         """Raises SpritzError, or the other controller's refusal."""

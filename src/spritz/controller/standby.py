@@ -15,8 +15,11 @@ import signal
 from typing import TYPE_CHECKING
 
 from spritz import SLURM_VERSION, __version__
+from spritz.client.membership import KEY_FILE, KEYS_FILE
 from spritz.client.same_machine import is_here
 from spritz.client.server import Server
+from spritz.controller.agreement import RECORD, agreement_of, decoded
+from spritz.controller.configuration import read_configuration
 from spritz.controller.journal import JournalBusy, JournalCorrupt, JournalError
 from spritz.controller.journal_postgresql import GONE_SECONDS, Lease, PostgresJournal, Store, set_aside
 from spritz.controller.recovery import Recovered, recover, replay_after
@@ -123,6 +126,14 @@ class _Follower:
         return (image for image in self._store.images() if image.sequence <= self.last_sequence)
 
 
+def _changed_at(path: str) -> int:
+    """When a file was written, in nanoseconds; 0 if it is not there."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
+
+
 class Standby:
     """Stands by until it leads. `host`: index of its SlurmctldHost; `owners`: users that may make it take over."""
 
@@ -149,6 +160,12 @@ class Standby:
         self._watch = Watch(configuration.lease_seconds, self._index)
         self._lease: Lease | None = None
         self._problem = ""
+        #: what the leader has otherwise, in words
+        self._difference = ""
+        self._own = agreement_of(configuration, membership)
+        self._read_at = _changed_at(configuration.path)
+        #: what is wrong with a slurm.conf that was written since
+        self._unreadable = ""
         #: after an attempt to lead failed, as with a database without space
         self._take_again_at = 0.0
         self._recovered: Recovered | None = None
@@ -167,7 +184,8 @@ class Standby:
         """The journal, with its lease, and the state after its last event, once this controller leads; None when
         stopped.
 
-        Raises SpritzError for a journal that is damaged or of a later release: waiting would not help.
+        Raises SpritzError for a journal that is damaged or of a later release, and if the leader has another key of the
+        cluster: waiting would not help.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -237,8 +255,12 @@ class Standby:
         """Follow the journal to its end; take the lease if allowed. Runs in a thread: replays and waits are long."""
         taking = False
         try:
-            lease = await self._worker.run(self._follow)
+            lease, difference = await self._worker.run(self._follow)
             self._lease = lease
+            if difference != self._difference:
+                self._difference = difference
+                if difference:
+                    self._log.warning("standby.differs", detail=difference)
             forced = self._wanted.is_set()
             now = self._clock.monotonic()
             if not forced and (now < self._take_again_at or not self._watch.may_take(lease, now)):
@@ -271,10 +293,11 @@ class Standby:
             self._problem = ""
             self._take_again_at = 0.0
 
-    def _follow(self) -> Lease:
-        """Runs in the thread."""
+    def _follow(self) -> tuple[Lease, str]:
+        """The lease, and what its holder has otherwise. Runs in the thread."""
         self._store.prepare()
         lease = self._store.lease()
+        difference = self._compare(lease)
         follower = _Follower(self._store, lease.last)
         if self._recovered is not None and self._checksum != self._store.checksum(self._at):
             # Its events were pruned; or the database is a standby's that had not received them when it was promoted.
@@ -288,7 +311,39 @@ class Standby:
             self._recovered = recover(follower, self._configuration.settings)
         if self._at != lease.last or self._checksum is None:
             self._at, self._checksum = lease.last, self._store.checksum(lease.last)
-        return lease
+        return lease, difference
+
+    def _compare(self, lease: Lease) -> str:
+        """What the leader has otherwise than this controller, "" if nothing is known. Runs in the thread.
+
+        Raises SpritzError if it has another key. The record of a leader that is gone does not count: its key may have
+        been replaced everywhere since.
+        """
+        leader = decoded(self._store.kept(RECORD)) if lease.holder and lease.alive else None
+        if leader is None or leader.term != lease.term:
+            return ""
+        if self._own.has_other_key(leader):
+            raise SpritzError(
+                f"the cluster's key next to {self._configuration.path} is not that of {lease.holder}, which leads:"
+                " nodes would not accept this controller",
+                code="SLURM_PROTOCOL_AUTHENTICATION_ERROR",
+                hint=f"copy {KEY_FILE} (or {KEYS_FILE}) from {lease.holder}",
+            )
+        self._read_again()
+        names = self._own.other_settings(leader)
+        differs = f"{', '.join(names)} of slurm.conf here differs from that of {lease.holder}" if names else ""
+        return self._unreadable or differs
+
+    def _read_again(self) -> None:
+        """Read slurm.conf again if it was written since, only to compare it. Runs in the thread."""
+        if (changed_at := _changed_at(self._configuration.path)) == self._read_at:
+            return
+        self._read_at = changed_at
+        try:
+            self._own = agreement_of(read_configuration(self._configuration.path), self._membership)
+            self._unreadable = ""
+        except SpritzError as error:
+            self._unreadable = error.message
 
     def _take(self, lease: Lease, forced: bool) -> tuple[PostgresJournal, Recovered]:
         """Runs in the thread: raise the term, then read the last events of the former holder."""
@@ -330,7 +385,7 @@ class Standby:
             mode="primary" if self._index == 0 else "backup",
             leading=False,
             leader=self._leader(),
-            detail=self._problem,
+            detail=self._problem or self._difference,
         )
 
     def _refuse(self, request: Struct, call: Call) -> Rejection:
@@ -359,8 +414,9 @@ class Standby:
         return Done()
 
     def _hang_up(self) -> None:
-        """SIGHUP: slurm.conf needs no reading, since it is read when this controller begins to lead."""
+        """SIGHUP: slurm.conf is compared with the leader's again; it comes into force when this controller leads."""
         self._renew()
+        self._read_at = 0
         self._log.info("standby.reloaded", leader=self._leader())
 
     def _renew(self) -> None:

@@ -69,19 +69,21 @@ def _ping_each(session: Session, config: ControllerConfig) -> int:
     """One line for each SlurmctldHost, as slurm.conf has them; 1 if none answers."""
     clock = SystemClock()
     answers: list[tuple[str, Pong | None, int]] = []
-    asked: tuple[Pong | None, ...] | None = None
+    reasons: list[str] = []
+    asked: ControllerPongs | None = None
     for index, (name, host) in enumerate(zip(config.names, config.hosts, strict=True)):
-        began, answer = clock.monotonic(), None
+        began, answer, reason = clock.monotonic(), None, ""
         try:
             with connect_address((host, config.port), timeout=HOST_SECONDS, owners=config.owners()) as connection:
                 answer = connection.call(Ping(), Pong)
         except RemoteHost:  # another machine's: the controller that leads reaches it
             if asked is None:
                 asked = _asked_by_the_leader(session, len(config.hosts))
-            answer = asked[index]
+            answer, reason = asked.pongs[index], asked.reasons[index]
         except ClientError:
             pass
         answers.append((name, answer, int((clock.monotonic() - began) * 1e6)))
+        reasons.append(reason)
     if session.json is not None:
         from spritz.presentation.json.ping import show
 
@@ -90,6 +92,8 @@ def _ping_each(session: Session, config: ControllerConfig) -> int:
         for index, (name, answer, _) in enumerate(answers):
             mode = "primary" if index == 0 else "backup" if len(answers) == 2 else f"backup{index}"
             session.out(f"Slurmctld({mode}) at {name} is {'UP' if answer else 'DOWN'}\n")
+            if reasons[index]:
+                session.context.info(f"{name}: {reasons[index]}")
             if answer is not None and (answer.leading != (index == 0) or answer.detail):
                 session.context.info(
                     f"{name} leads"
@@ -101,14 +105,17 @@ def _ping_each(session: Session, config: ControllerConfig) -> int:
     return 0 if any(answer for _, answer, _ in answers) else 1
 
 
-def _asked_by_the_leader(session: Session, count: int) -> tuple[Pong | None, ...]:
+def _asked_by_the_leader(session: Session, count: int) -> ControllerPongs:
     """Each controller's answer to the leader; none without a leader, and then why not, as a message."""
     try:
-        pongs = session.call(PingControllers(), ControllerPongs, wait_seconds=0.0).pongs
+        asked = session.call(PingControllers(), ControllerPongs, wait_seconds=0.0)
     except ClientError as error:
         session.context.info(f"none leads: {error.hint or error.message}")
-        pongs = ()
-    return (*pongs[:count], *(None for _ in range(count - len(pongs))))
+        asked = ControllerPongs(pongs=())
+    return ControllerPongs(
+        pongs=(*asked.pongs[:count], *(None for _ in range(count - len(asked.pongs)))),
+        reasons=(*asked.reasons[:count], *("" for _ in range(count - len(asked.reasons)))),
+    )
 
 
 def _have_another_lead(session: Session, config: ControllerConfig, index: int) -> int:
@@ -118,7 +125,7 @@ def _have_another_lead(session: Session, config: ControllerConfig, index: int) -
     clock, name = SystemClock(), config.names[index]
 
     def leads() -> bool:
-        pong = _asked_by_the_leader(session, len(config.hosts))[index]
+        pong = _asked_by_the_leader(session, len(config.hosts)).pongs[index]
         return pong is not None and pong.leading
 
     if leads():

@@ -44,7 +44,14 @@ def run(arguments: Namespace, context: Context) -> int:
         # The controller hides nodes from this user (PrivateData=nodes).
         raise SpritzError(f"slurmctld answers, but does not show nodes: {error.message}") from error
     except ClientError as error:
-        facts = {"up": False, "error": error.message, "slurm_conf": conf or "", "elsewhere": elsewhere(conf)}
+        stands_by = error.code == "ESLURM_IN_STANDBY_MODE"  # daemons run, and the hint says why none leads
+        facts = {
+            "up": False,
+            "error": f"{error.message}: {error.hint}" if stands_by and error.hint else error.message,
+            "slurm_conf": conf or "",
+            "elsewhere": elsewhere(conf),
+            "stands_by": stands_by,
+        }
     if arguments.json:
         context.out(json.dumps(facts, indent=2) + "\n")
     else:
@@ -108,8 +115,8 @@ def _print(context: Context, facts: dict) -> None:  # type: ignore[type-arg]
     if not facts["up"]:
         context.out(f"Down: {facts['error']}\n")
         place = facts["elsewhere"]
-        first = f"Its controller is on {place};" if place else "Start a cluster with `spritz up`;"
-        context.out(f"{first} `spritz doctor` shows what is wrong.\n")
+        first = f"Its controller is on {place}; " if place else "Start a cluster with `spritz up`; "
+        context.out(f"{'' if facts['stands_by'] else first}`spritz doctor` shows what is wrong.\n")
         return
     controller, nodes, jobs = facts["controller"], facts["nodes"], facts["jobs"]
 

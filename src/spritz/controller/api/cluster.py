@@ -14,7 +14,9 @@ from msgspec.structs import replace
 from spritz import SLURM_VERSION, __version__
 from spritz.config.power import changed_exceptions, exceptions_text
 from spritz.config.show import show_config
+from spritz.controller.agreement import RECORD, agreement_of, encoded
 from spritz.controller.configuration import Configuration, read_configuration
+from spritz.controller.journal_postgresql import PostgresJournal
 from spritz.controller.peers import Peers, need_administrator
 from spritz.controller.plugins.submit import renew_plugins
 from spritz.controller.rate_limits import rate_rule
@@ -149,6 +151,10 @@ class ClusterQueries:
         if isinstance(reply, Rejection):
             raise SpritzError(reply.text, code=reply.code, hint=reply.hint)
         context.configuration = fresh
+        if isinstance(context.journal, PostgresJournal):
+            membership = None if context.machines is None else context.machines.membership
+            own = agreement_of(fresh, membership, context.journal.term)
+            await self._reader.run(context.journal.keep, RECORD, encoded(own))
         context.debug_flags.put(fresh.loaded.settings.words("DebugFlags"))
         fresh.tell(context.scheduling_log)
         if context.limits is not None:

@@ -45,9 +45,13 @@ class PingControllers(Struct, frozen=True, kw_only=True):
 
 
 class ControllerPongs(Struct, frozen=True, kw_only=True):
-    """One pong for each SlurmctldHost, in the order of slurm.conf; None for one that does not answer."""
+    """One pong for each SlurmctldHost, in the order of slurm.conf; None for a host that does not answer.
+
+    `reasons`: for each host why it does not answer, or ""; empty from an earlier release.
+    """
 
     pongs: tuple[Pong | None, ...]
+    reasons: tuple[str, ...] = ()
 
 
 class TakeOver(Struct, frozen=True, kw_only=True):
