@@ -295,13 +295,17 @@ def test_a_standby_says_what_the_leaders_slurm_conf_has_otherwise(pair: Controll
     ping = command(pair, "scontrol", "ping")
     assert f"ctl2 stands by for ctl1: {told}" in ping.stderr
     assert f"standby.differs detail='{told}'" in pair.log_of("ctl2")
+    assert f"[WRONG ] controller ctl2: {told}\n" in command(pair, "spritz", "doctor").stdout
     # The leader gets the node too.
     pair.conf.write_text(pair.conf.read_text() + "NodeName=another CPUs=1\n")
     assert command(pair, "scontrol", "reconfigure").returncode == 0
     until(lambda: (pong := pair.pong("ctl2")) is not None and not pong.detail, "nothing differs")
+    assert "[  ok  ] 2 controllers answer\n" in command(pair, "spritz", "doctor").stdout
     # A file with which the standby could not lead.
     conf.write_text(text + "NodName=typo\n")
     until(lambda: (pong := pair.pong("ctl2")) is not None and "NodName" in pong.detail, "the standby names the mistake")
+    pair.kill("ctl2")
+    assert "[WRONG ] controller ctl2 does not answer: Connection refused\n" in command(pair, "spritz", "doctor").stdout
 
 
 def test_a_standby_with_another_key_does_not_start(postgresql: Server) -> None:

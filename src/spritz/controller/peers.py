@@ -97,6 +97,8 @@ class Peers:
             return (error.hint or error.message).removeprefix(
                 f"{configuration.addresses[index]}:{configuration.ports[0]}: "
             )
+        except TimeoutError:
+            return f"no answer in {PEER_SECONDS:g} s"
         except OSError as error:
             return error.strerror or str(error)
 

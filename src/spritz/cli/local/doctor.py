@@ -26,6 +26,7 @@ from spritz.config.diagnostics import ConfigError
 from spritz.config.load import load
 from spritz.config.settings import substitute
 from spritz.model.diagnostics import Diagnostics, GetDiagnostics
+from spritz.model.queries.daemons import ControllerPongs, PingControllers
 from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.runtime.programs import mail_program
 
@@ -279,6 +280,32 @@ def _containers(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     yield from engines.findings(os.path.join(os.path.dirname(paths.slurm_conf), "oci.conf"))
 
 
+def _controllers(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
+    """Whether each controller answers, and what would be wrong if it led."""
+    if _is_away(paths):
+        return
+    try:
+        config = locate_controller(paths.slurm_conf)
+        if not config.has_standby:
+            return
+        with connect_controller(config) as controller:
+            answer = controller.call(PingControllers(), ControllerPongs)
+    except ClientError:
+        return  # `_nodes` reports it
+    troubled = False
+    for index, (name, pong) in enumerate(zip(config.names, answer.pongs, strict=False)):
+        if pong is not None and not pong.detail:
+            continue
+        troubled = True
+        if pong is not None:
+            yield Finding(WRONG, f"controller {name}: {pong.detail}", f"mend it before {name} has to lead")
+        else:
+            reason = f": {answer.reasons[index]}" if answer.reasons else ""
+            yield Finding(WRONG, f"controller {name} does not answer{reason}", f"see {paths.controller_log} on {name}")
+    if not troubled:
+        yield Finding(OK, f"{_count(len(answer.pongs), 'controller')} answer")
+
+
 def _nodes(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     if _is_away(paths):
         return
@@ -398,6 +425,7 @@ CHECKS: tuple[Check, ...] = (
     _directories,
     _daemons,
     _containment,
+    _controllers,
     _nodes,
     _accounting,
     _containers,
