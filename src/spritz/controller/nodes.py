@@ -30,6 +30,7 @@ from spritz.core import effects as core_effects
 from spritz.core.power import is_away
 from spritz.model.branches import Branches, all_nodes, levels
 from spritz.model.cluster import SYSTEM
+from spritz.model.commands.cluster import UpdateNode
 from spritz.model.errors import SpritzError
 from spritz.model.ids import STEP_BATCH
 from spritz.model.launch import Accepted, Branch, Forwarded, ForwardOrder, PingNode, StopDaemon
@@ -90,6 +91,8 @@ class NodeLinks:
         self._names: dict[Channel, dict[str, None]] = {}
         #: channel or node -> time of the last message, monotonic seconds
         self._heard: dict[Channel, float] = {}
+        #: seconds by which the clock behind a connection is ahead of ours, by its newest sample
+        self._ahead: dict[Channel, float] = {}
         #: expected node without a link -> when it was last heard, or first missed; monotonic seconds
         self._silent_since: dict[str, float] = {}
         #: quiet daemons that were pinged and have not answered yet
@@ -144,7 +147,9 @@ class NodeLinks:
                 return
             self._refusals.pop(report.name, None)
             messages, ended = (reply.messages, reply.ended_jobs) if isinstance(reply, Registered) else ((), ())
-            if skew := self._skew(report):
+            self._note_clock(report.sample, channel)
+            if skew := self._skew(report.name, channel):
+                skew += ": times of jobs will be wrong"
                 messages = (*messages, skew)
                 context.log.warning("node.clock_differs", node=report.name, detail=skew)
             call.reply(Registered(term=context.journal.term, messages=messages, ended_jobs=ended))
@@ -158,15 +163,17 @@ class NodeLinks:
             self.samples[report.name] = report.sample
         context.writer.handle(report, SYSTEM, registered)
 
-    def _skew(self, report: RegisterNode) -> str:
-        """The difference between the node's clock and the controller's, as text for both logs; "" if it is small."""
-        if report.sample is None or not report.sample.sampled_at:
-            return ""
-        seconds = report.sample.sampled_at - self._context.clock.now()
+    def _note_clock(self, sample: NodeSample | None, channel: Channel) -> None:
+        if sample is not None and sample.sampled_at and channel.is_open:
+            self._ahead[channel] = sample.sampled_at - self._context.clock.now()
+
+    def _skew(self, name: str, channel: Channel) -> str:
+        """The difference between the node's clock and the controller's, as text; "" if it is small."""
+        seconds = self._ahead.get(channel, 0.0)
         if abs(seconds) < CLOCK_SECONDS_MAX:
             return ""
         way = "ahead of" if seconds > 0 else "behind"
-        return f"the clock of {report.name} is {abs(seconds):.0f} s {way} the controller's: times of jobs will be wrong"
+        return f"the clock of {name} is {abs(seconds):.0f} s {way} the controller's"
 
     def _link(self, name: str, channel: Channel) -> None:
         old = self._links.get(name)
@@ -198,6 +205,7 @@ class NodeLinks:
         self._alone.pop(channel, None)
         self._plain.discard(channel)
         heard = self._heard.pop(channel, self._context.clock.monotonic())
+        self._ahead.pop(channel, None)
         for name in names:
             if self._links.get(name) is channel:
                 del self._links[name]
@@ -214,6 +222,8 @@ class NodeLinks:
     def take_samples(self, report: NodeSamples, channel: Channel) -> None:
         """Store a heartbeat, which covers all nodes of a daemon."""
         self.heard(channel)
+        if report.samples and channel in self._names:
+            self._note_clock(report.samples[0], channel)
         samples = self.samples
         for sample in report.samples:
             if self._links.get(sample.name) is channel:
@@ -461,6 +471,8 @@ class NodeLinks:
                 self._again += 1
                 self._context.log.error("effect.unanswered", effect=type(effect).__name__, node=effect.node)
             except RemoteError as error:
+                if error.code == "ESLURM_INVALID_JOB_CREDENTIAL":
+                    self._drain_for_clock(effect.node, channel)
                 if self._refused(effect, error.message):
                     return
                 await self._context.clock.sleep(RETRY_SECONDS)
@@ -475,6 +487,14 @@ class NodeLinks:
                 return
             if isinstance(effect, core_effects.PASSING):
                 return
+
+    def _drain_for_clock(self, name: str, channel: Channel) -> None:
+        """Drain a node that refuses launches because of its clock: it would get every job of the queue, one by one."""
+        node = self._context.machine.state.nodes.get(name)
+        skew = self._skew(name, channel)
+        if skew and node is not None and not node.flags & NodeFlag.DRAIN:
+            self._context.log.error("node.drained", node=name, reason=skew)
+            self._context.writer.handle_own(UpdateNode(names=(name,), state="DRAIN", reason=skew))
 
     def _refused(self, effect: Effect, error: str) -> bool:
         """Handle a refusal by the node. A refused launch has failed, and the core decides what follows.

@@ -414,10 +414,9 @@ class Daemon:
         try:
             launch = self._launches.open(request)
         except BadCredential as error:
-            self._log.error(
-                "launch.refused", kind=request.kind[:60], reason=error.message, peer=call.channel.pipe.peer_name
-            )
-            return Rejection(code="ESLURM_INVALID_JOB_CREDENTIAL", message=error.message)
+            reason = f"{error.message} ({error.hint})" if error.hint else error.message
+            self._log.error("launch.refused", kind=request.kind[:60], reason=reason, peer=call.channel.pipe.peer_name)
+            return Rejection(code="ESLURM_INVALID_JOB_CREDENTIAL", message=reason)
         return self._agent.order(launch, call)
 
     def _pong(self, request: Ping, call: Call) -> Pong:

@@ -6,16 +6,18 @@ The writer, the core, the committer's thread and the links are the real ones; th
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec import Struct, structs
 
-from spritz.client.errors import CallTimeout
+from spritz.client.errors import CallTimeout, RemoteError
 from spritz.controller.blobs import BlobStore
 from spritz.controller.commit import CommitThread
 from spritz.controller.journal import Group
@@ -39,6 +41,7 @@ from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 from spritz.runtime.tasks import Supervisor
 from spritz.testing.builders import ALICE, World, job_spec, node_share
+from spritz.wire.envelope import Failure
 
 SECONDS = 100.0
 
@@ -243,6 +246,50 @@ def test_a_clock_that_differs_is_told_to_both_daemons(
 
     asyncio.run(main())
     assert ("node.clock_differs" in capfd.readouterr().err) == bool(told)
+
+
+class Refusing(DaemonChannel):
+    """A slurmd that refuses launches: their credentials are not good now, by its clock or otherwise."""
+
+    async def call(self, message: Struct, reply: type, *, timeout: float) -> Struct:
+        self.received.append(message)
+        if isinstance(message, LaunchBatch):
+            words = "Protocol authentication error: expired credential: 540 s ago"
+            raise RemoteError(Failure(code="ESLURM_INVALID_JOB_CREDENTIAL", errno=2026, message=words))
+        return Accepted()
+
+
+@pytest.mark.parametrize(("ahead", "drained"), [(3.0, False), (600.0, True), (-600.0, True)])
+def test_a_node_that_refuses_jobs_because_of_its_clock_gets_no_more(ahead: float, drained: bool) -> None:
+    """It would take each job of the queue until that is held."""
+
+    async def main() -> None:
+        async with a_controller() as controller:
+            job_id, channel = controller.submit(), Refusing()
+            await until(partial(list, controller.register(channel, ahead_seconds=ahead)))
+            controller.start(job_id)
+            await until(lambda: controller.machine.state.jobs[job_id].state is JobState.PENDING)
+            node = controller.machine.state.nodes["n1"]
+            assert bool(node.flags & NodeFlag.DRAIN) is drained
+            way = "ahead of" if ahead > 0 else "behind"
+            assert re.fullmatch(rf"the clock of n1 is \d+ s {way} the controller's" if drained else "", node.reason)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("ahead", [0.0, 600.0])
+def test_the_newest_sample_tells_the_clock(ahead: float) -> None:
+    async def main() -> None:
+        async with a_controller() as controller:
+            job_id, channel = controller.submit(), Refusing()
+            await until(partial(list, controller.register(channel, ahead_seconds=600.0 - ahead)))
+            sample = NodeSample(name="n1", cpu_load=0, free_memory_mib=1, sampled_at=SystemClock().now() + ahead)
+            controller.links.take_samples(NodeSamples(samples=(sample,)), channel)  # type: ignore[arg-type]
+            controller.start(job_id)
+            await until(lambda: controller.machine.state.jobs[job_id].state is JobState.PENDING)
+            assert bool(controller.machine.state.nodes["n1"].flags & NodeFlag.DRAIN) is bool(ahead)
+
+    asyncio.run(main())
 
 
 def test_effects_for_a_node_without_a_link_are_counted_and_logged(capfd: pytest.CaptureFixture[str]) -> None:
