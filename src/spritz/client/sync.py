@@ -46,6 +46,10 @@ _SLACK_SECONDS = 0.01
 #: Seconds between attempts while waiting for a controller that restarts.
 _RETRY_SECONDS = 0.05
 
+#: Seconds to wait for this machine's slurmd or sackd, which relays to another machine. After a crash systemd starts it
+#: again in 2 s, and it serves within one more; the rest is for loaded machines.
+RELAY_START_SECONDS = 8.0
+
 #: With several SlurmctldHosts: seconds for each to say whether it leads, and seconds to look for the leader; a failover
 #: takes less.
 HOST_SECONDS, TAKE_OVER_SECONDS = 2.0, 30.0
@@ -364,7 +368,8 @@ def connect_controller(
     default 0 for a controller passed in by the caller. Several hosts are each asked whether they lead; they are tried
     for at least TAKE_OVER_SECONDS. Raises ClientError: "Unable to contact slurm controller (connect failure)";
     "Protocol authentication error" if the server runs neither as root nor as SlurmUser; RemoteHost if every configured
-    host is another machine; where this machine has keys, only after the wait, as its slurmd or sackd may be starting.
+    host is another machine; where this machine has keys, only after RELAY_START_SECONDS, as its slurmd or sackd may be
+    starting.
     """
     controller = config or locate_controller()
     timeout = controller.message_timeout_seconds if timeout is None else timeout
@@ -402,7 +407,7 @@ def connect_controller(
                     return _identified(Connection(connection, timeout_seconds=timeout, address=address))
         except RemoteHost:
             # This machine's slurmd or sackd may be starting again.
-            if is_late or not is_member(controller.path):
+            if is_late or monotonic() - started >= RELAY_START_SECONDS or not is_member(controller.path):
                 raise
         if is_late:
             if _stands_by(problems):

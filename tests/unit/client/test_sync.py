@@ -251,6 +251,11 @@ def test_a_command_waits_for_the_daemon_of_a_machine_that_has_keys(
         monkeypatch.setattr(sync, "sleep", lambda _: later.enter_context(unix_socket(remote.socket_name)))
         with connect_controller(remote, wait_seconds=100):
             pass
+    # One that does not come back is told soon, however long MessageTimeout is.
+    monkeypatch.setattr(sync, "sleep", lambda _: None)
+    monkeypatch.setattr(sync, "RELAY_START_SECONDS", 0.0)
+    with pytest.raises(RemoteHost):
+        connect_controller(remote, wait_seconds=100_000)
 
 
 def test_a_backup_controller_on_another_machine_is_passed_over() -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from spritz.cli.already_reported import AlreadyReported
 from spritz.client.errors import ClientError, ConnectionLost, RemoteHost
 from spritz.client.locate import locate_database
-from spritz.client.sync import HOST_SECONDS, TAKE_OVER_SECONDS, connect_address, is_member
+from spritz.client.sync import HOST_SECONDS, RELAY_START_SECONDS, TAKE_OVER_SECONDS, connect_address, is_member
 
 #: Seconds that a slurmdbd of this machine is given to answer: it may be starting, and `spritz up` does not wait for it.
 START_SECONDS = 3.0
@@ -135,7 +135,7 @@ def connected(context: Context) -> tuple[DatabaseConnection, str]:
     """A connection to slurmdbd, and the name of our cluster.
 
     Raises AlreadyReported after Slurm's lines; RemoteHost if AccountingStorageHost is another machine; where this
-    machine has keys, only after MessageTimeout, as its slurmd or sackd may be starting.
+    machine has keys, only after RELAY_START_SECONDS, as its slurmd or sackd may be starting.
     """
     config = locate_database()
     if config.kind != "slurmdbd":
@@ -147,7 +147,7 @@ def connected(context: Context) -> tuple[DatabaseConnection, str]:
             connection = _connect(config, config.message_timeout_seconds)
             return DatabaseConnection(config, connection), config.cluster_name
         except RemoteHost:
-            if not is_member(config.path) or monotonic() - started > config.message_timeout_seconds:
+            if not is_member(config.path) or monotonic() - started > RELAY_START_SECONDS:
                 raise
         except ClientError as error:
             if not config.is_local or monotonic() - started > START_SECONDS:
