@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(not VERSION, reason="no PMIx library")
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Four nodes for all tests here."""
-    made = Cluster(nodes=4, cpus=4)
+    made = Cluster(nodes=4, cpus=4, extra="SchedulerParameters=hetjob_share_nodes")
     try:
         yield made.start()
     finally:
@@ -154,6 +154,10 @@ def test_components_of_a_heterogeneous_job_are_one_world(cluster: Cluster, progr
     assert done.returncode == 0, done.stderr
     together = {0: "2 program 0", 1: "2 program 0", 2: "1 program 1", 3: "1 program 1"}
     assert sorted(lines(done.stdout)) == [f"{rank} 4 6 {here}" for rank, here in together.items()]
+    # Components on one node use its shared memory, each served by a server of its own.
+    done = srun(cluster, "--mpi=pmix", "-w", "n1", "-n2", program, ":", "-w", "n1", "-n2", program)
+    assert done.returncode == 0, done.stderr
+    assert sorted(lines(done.stdout)) == [f"{rank} 4 6 4 program {rank // 2}" for rank in range(4)]
     refused = srun(cluster, "--mpi=pmix", "-n1", program, ":", "--mpi=none", "-n1", program)
     assert refused.returncode == 1
     assert b"option --mpi is not supported by Spritz with a value for each component" in refused.stderr
