@@ -148,9 +148,8 @@ def test_a_machine_dies_and_another_leads(site: Site) -> None:
     job = site.submit("login", "-w", "n2", "--wrap", "true")
     site.wait("login", job, "COMPLETED")
     assert site.state("ctl2", running) == "RUNNING", "it did not notice"
-    assert "Slurmctld(primary) at ctl1 is DOWN\n" in site.ping("login")
+    assert "Slurmctld(primary) at ctl1 is DOWN\nSlurmctld" in site.ping("login")
     assert "scontrol: ctl1: Connection refused\n" in site.ping("login")
-    assert "Slurmctld(primary) at ctl1 is DOWN" in site.ping("login")
     assert site.rest_pings() == {"ctl1": False, "ctl2": True}
     assert site.out("login", "srun", "-w", "ctl2", "hostname") == "ctl2\n", "the leader's own node takes its launches"
     assert "n2" in site.out("ctl2", "spritz", "token", "list"), "who has joined is known"
