@@ -35,6 +35,9 @@ T = TypeVar("T")
 
 _ASK_AGAIN_SECONDS = 0.002
 
+#: Different reasons that are logged in one outage: a peer chooses its words.
+_REASONS_MAX = 10
+
 #: Seconds to reach one address if there are standby servers.
 EACH_SECONDS = 3.0
 
@@ -171,7 +174,7 @@ class PersistentChannel:
 
     `on_connect(channel)` runs on each new connection before it is used: to register. If it raises, the connection is
     closed and another attempt is made, with `each` at the next address, since several servers may be standbys for each
-    other. Attempts are spaced by `backoff`, at most `ceiling_seconds` apart.
+    other. Attempts are spaced by `backoff`, at most `ceiling_seconds` apart. `to`: the daemon's name, for the log.
     """
 
     def __init__(
@@ -188,7 +191,9 @@ class PersistentChannel:
         ceiling_seconds: float = 5.0,
         secure: Secure | None = None,
         each: bool = False,
+        to: str = "slurmctld",
     ) -> None:
+        self._to = to
         self._secure = secure
         self._addresses = addresses
         self._each = each
@@ -255,19 +260,16 @@ class PersistentChannel:
 
     async def _keep_connected(self) -> None:
         waits = backoff(self._randomness, ceiling_seconds=self._ceiling_seconds)
-        reported = False
+        reported: set[tuple[str, str]] = set()
         while True:
             try:
                 channel = await self._connect()
             except (SpritzError, OSError) as error:
                 self.problem = error
-                if not reported:  # logged once per outage; the next such line reports its end
-                    hint = error.hint if isinstance(error, SpritzError) else ""
-                    self._log.error("connection.failed", error=error, detail=hint)
-                    reported = True
+                self._report(error, reported)
                 await self._clock.sleep(next(waits))
                 continue
-            reported = False
+            reported.clear()
             waits = backoff(self._randomness, ceiling_seconds=self._ceiling_seconds)
             self._log.verbose("connection.made", peer=channel.pipe.peer_name)
             await channel.wait_closed()
@@ -275,6 +277,16 @@ class PersistentChannel:
             self._channel = None
             self._log.info("connection.lost", peer=channel.pipe.peer_name)
             await self._clock.sleep(next(waits))
+
+    def _report(self, error: SpritzError | OSError, reported: set[tuple[str, str]]) -> None:
+        """Log each reason once per outage: a daemon that is upgraded cannot be reached at first, and then may refuse
+        this release.
+        """
+        reason = str(error), error.hint if isinstance(error, SpritzError) else ""
+        if reason not in reported and len(reported) < _REASONS_MAX:
+            reported.add(reason)
+            text = reason[0] if self._to == "slurmctld" else reason[0].replace("slurm controller", self._to)
+            self._log.error("connection.failed", to=self._to, error=text, detail=reason[1])
 
     async def _connect(self) -> Channel:
         addresses = list(self._addresses() if callable(self._addresses) else self._addresses)

@@ -110,14 +110,7 @@ async def serve(
     pid_file: PidFile,
 ) -> int:
     """Serve until told to stop. Returns the exit status: 0 after a clean stop, STAND_BY after the loss of the lease."""
-    daemon = _Daemon(options, configuration, membership, log, slurm_uid)
-    try:
-        return await daemon.run(startup, pid_file)
-    except SpritzError as error:
-        log.fatal("daemon.failed", error=error.message, hint=error.hint)
-        if daemon.served:
-            return 1
-        raise
+    return await _Daemon(options, configuration, membership, log, slurm_uid).run(startup, pid_file)
 
 
 class _Daemon:

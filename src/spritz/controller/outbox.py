@@ -170,6 +170,7 @@ class Outbox:
             ceiling_seconds=0.25,
             secure=context.machines.secure_database() if context.machines is not None else None,
             each=bool(self._database.backup_host),
+            to="slurmdbd",
         )
         async with link, Supervisor() as tasks:
             if self._database.backup_host:

@@ -41,13 +41,16 @@ def run_daemon(
         _name_process(name)
         return start(options)
     except SpritzError as error:
-        for line in error.message.splitlines() or [""]:
-            sys.stderr.write(f"{name}: fatal: {line}\n")
-        if error.hint:
-            sys.stderr.write(f"{name}: {error.hint}\n")
+        sys.stderr.writelines(f"{line}\n" for line in error_lines(name, error))
         return error.exit_code
     except KeyboardInterrupt:  # before the daemon handles the signal itself
         return 130
+
+
+def error_lines(name: str, error: SpritzError) -> list[str]:
+    """What a daemon prints before it ends with an error: the message, and the hint if there is one."""
+    lines = [f"{name}: fatal: {line}" for line in error.message.splitlines() or [""]]
+    return [*lines, f"{name}: {error.hint}"] if error.hint else lines
 
 
 def _name_process(name: str) -> None:

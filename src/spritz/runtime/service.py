@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.errors import SpritzError
 from spritz.runtime import log
+from spritz.runtime.daemon_command import error_lines
 from spritz.runtime.daemonize import daemonize, foreground
 from spritz.runtime.pidfile import AlreadyRunning, PidFile
 
@@ -22,15 +23,22 @@ if TYPE_CHECKING:
 
 
 def serve_detached(program: str, options: Common, serve: Callable[[Startup], int]) -> int:
-    """The exit status of `serve`, called here with -D, else in a detached process."""
-    if options.foreground:
-        return serve(foreground(systemd=options.systemd))
-    startup = daemonize()
+    """The exit status of `serve`, called here with -D, else in a detached process.
+
+    An error that ends the daemon is written to its log too, if that is open: the terminal may be gone.
+    """
+    startup = foreground(systemd=options.systemd) if options.foreground else daemonize()
     try:
         status = serve(startup)
     except SpritzError as error:
-        startup.failed("\n".join(f"{program}: fatal: {line}" for line in error.message.splitlines()))
+        log.set_levels(stderr_level="quiet")  # the command prints the error
+        log.get_logger(program).fatal("daemon.failed", error=error.message, hint=error.hint)
+        if options.foreground:
+            raise
+        startup.failed("\n".join(error_lines(program, error)))
         os._exit(error.exit_code)
+    if options.foreground:
+        return status
     startup.failed("")
     return status
 

@@ -528,3 +528,33 @@ def test_a_persistent_channel_whose_registration_is_refused_tries_again(logged: 
                 await until(lambda: len(server.channels) == 1, "refused connections to be closed")
 
     run(main)
+
+
+def test_a_persistent_channel_logs_every_reason_of_an_outage_once(logged: list[str]) -> None:
+    """As in an upgrade: the daemon is away at first, and then does not serve this release."""
+    attempts = 0
+
+    def register(ask: Ask, call: Call) -> Answer:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 5:
+            raise ClientError(("newer", "older")[attempts % 2], code="SLURM_PROTOCOL_VERSION_ERROR", hint="upgrade it")
+        return Answer()
+
+    async def greet(channel: Channel) -> None:
+        await channel.call(Ask(text="upgraded"), Answer)
+
+    async def main() -> None:
+        name = abstract_name()
+        async with PersistentChannel([name], role="slurmctld", log=LOG, on_connect=greet, to="slurmdbd") as link:
+            await until(lambda: link.problem is not None, "the first attempt to fail")
+            async with Server({Ask: register}, role="slurmdbd", log=LOG) as server:
+                await server.listen_unix(name)
+                await link.channel(timeout=100)
+
+    run(main)
+    reasons = [line.partition(" detail=")[0] for line in logged if line.startswith("connection.failed")]
+    assert reasons == [
+        f"connection.failed to=slurmdbd error={error}"
+        for error in ("'Unable to contact slurmdbd (connect failure)'", "older", "newer")
+    ]
