@@ -318,6 +318,22 @@ def test_slurmdbd_says_what_is_wrong_and_starts_and_stops_like_a_daemon(accounte
     until(lambda: not pid_file.exists(), "the pid file is gone")
 
 
+def test_a_new_password_for_the_database_needs_a_restart_of_slurmdbd(accounted: Accounted) -> None:
+    accounted.start()
+    assert accounted.sacct() == []
+    before = accounted.conf.read_text()
+    changed = before.replace("DebugLevel=debug", "DebugLevel=verbose\nStoragePass=secret\nPrivateData=jobs")
+    accounted.conf.write_text(changed)
+    done = run(accounted.cluster, "sacctmgr", "reconfigure")
+    assert done.returncode == 1, done
+    assert "StoragePass cannot change while slurmdbd runs; the old configuration stays" in done.stderr.decode()
+    assert "secret" not in done.stderr.decode() + accounted.log()
+    assert "PrivateData            = none" in accounted.lines_of("sacctmgr", "show", "config")
+    accounted.conf.write_text(changed.replace("StoragePass=secret\n", ""))
+    accounted.lines_of("sacctmgr", "reconfigure")
+    assert "PrivateData            = jobs" in accounted.lines_of("sacctmgr", "show", "config")
+
+
 def test_the_completion_log_has_a_line_for_every_end(make_cluster: Callable[..., Cluster]) -> None:
     cluster = make_cluster(extra="JobCompType=jobcomp/filetxt")
     path = cluster.root / "comp.log"

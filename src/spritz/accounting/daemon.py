@@ -51,6 +51,28 @@ RETRY_SECONDS_MAX = 30.0
 #: Seconds between checkpoints. A copy of SQLite's file without its log lacks no more than this.
 CHECKPOINT_SECONDS = 60.0
 
+#: Keys that need a restart: the daemon has bound, opened or become what they name.
+FIXED_KEYS = (
+    "AuthAltParameters",
+    "AuthAltTypes",
+    "DbdAddr",
+    "DbdBackupHost",
+    "DbdPort",
+    "LogFile",
+    "PidFile",
+    "SlurmUser",
+    "StorageBackupHost",
+    "StorageHost",
+    "StorageLoc",
+    "StorageParameters",
+    "StoragePass",
+    "StoragePassScript",
+    "StoragePort",
+    "StorageType",
+    "StorageUrl",
+    "StorageUser",
+)
+
 #: Exit status of `serve` after the lock was lost: another slurmdbd may serve, so restart as the standby.
 STAND_BY = 75
 
@@ -280,6 +302,15 @@ def _configure(api: Api, settings: DbdSettings) -> None:
 async def _reload(api: Api, reader: Worker, path: str, certificate: tls.PortCertificate | None, log: Logger) -> None:
     """Read slurmdbd.conf again, and the port's certificate. Raises SpritzError, and then changes nothing."""
     settings = await reader.run(load_slurmdbd, path, seconds=READ_SECONDS)
+    before = api.admin.settings
+    assert before is not None, "configured at the start"
+    fixed = [key for key in FIXED_KEYS if settings[key] != before[key]]
+    if fixed:
+        raise SpritzError(
+            f"{path}: {', '.join(fixed)} cannot change while slurmdbd runs; the old configuration stays",
+            code="ESLURM_DISABLED",
+            hint="change it back, or restart slurmdbd",
+        )
     runtime_log.set_levels(
         file_level=settings.text("DebugLevel"), syslog_level=settings.text("DebugLevelSyslog") or "quiet"
     )
