@@ -318,6 +318,16 @@ def test_slurmdbd_says_what_is_wrong_and_starts_and_stops_like_a_daemon(accounte
     until(lambda: not pid_file.exists(), "the pid file is gone")
 
 
+def test_clearing_the_state_says_that_waiting_records_are_lost(accounted: Accounted) -> None:
+    cluster = accounted.cluster
+    controller = cluster.root / "slurmctld.log"
+    cluster.start_controller()
+    assert cluster.stop_controller() == 0
+    assert "accounting.not_sent" not in controller.read_text()
+    cluster.start_controller("-c")
+    until(lambda: "accounting.not_sent" in controller.read_text(), "slurmctld says what slurmdbd does not get")
+
+
 def test_a_new_password_for_the_database_needs_a_restart_of_slurmdbd(accounted: Accounted) -> None:
     accounted.start()
     assert accounted.sacct() == []

@@ -133,8 +133,6 @@ class _Daemon:
         self._tasks_failed = 0
         #: whether the cluster has several controllers
         self._standing_by = bool(configuration.journal_url)
-        #: whether it has begun to serve
-        self.served = False
 
     async def run(self, startup: Startup, pid_file: PidFile) -> int:
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -143,6 +141,12 @@ class _Daemon:
             pid_file.release()
             return 0
         journal, recovered = led
+        settings = self._configuration.loaded.settings
+        if self._options.clear and settings.text("AccountingStorageType") == "accounting_storage/slurmdbd":
+            self._log.warning(
+                "accounting.not_sent",
+                detail="events of the former state that slurmdbd still lacked are not sent",
+            )
         context = self._context()
         context.journal, context.machine = journal, recovered.machine
         if self._standing_by:
@@ -191,7 +195,6 @@ class _Daemon:
                 await context.machines.listen_streams()
             self._begin(context, cluster, recovered)
             startup.serves()
-            self.served = True
             lease_keeper = (
                 LeaseKeeper(journal, lambda error: self._journal_failed(context, error))
                 if isinstance(journal, PostgresJournal)

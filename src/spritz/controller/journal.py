@@ -49,7 +49,7 @@ class JournalNewer(JournalError):
         super().__init__(
             message,
             hint="start the release that wrote it (the newest one that ran here); "
-            "to go back, restore the state directory from a backup of before the upgrade",
+            "to go back, restore the journal (StateSaveLocation, or its database) from a backup of before the upgrade",
         )
 
 

@@ -110,9 +110,17 @@ def _confirm_clear(options: Options, configuration: Configuration) -> None:
     """-c deletes all jobs: ask for confirmation on a terminal."""
     if not options.clear or options.ignore_errors or not sys.stdin.isatty():
         return
-    sys.stderr.write(
-        f"slurmctld: -c forgets all jobs and node states in {configuration.state_directory}. Are you sure? (y/N) "
+    kept = str(configuration.state_directory)
+    if configuration.journal_url:
+        from spritz.controller.journal_postgresql import shown
+
+        kept = shown(configuration.journal_url)
+    lost = (
+        ", and the records of jobs that slurmdbd still lacks (sdiag: DBD Agent queue size)"
+        if configuration.loaded.settings.text("AccountingStorageType") == "accounting_storage/slurmdbd"
+        else ""
     )
+    sys.stderr.write(f"slurmctld: -c forgets all jobs and node states in {kept}{lost}. Are you sure? (y/N) ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise SpritzError("nothing was changed")
