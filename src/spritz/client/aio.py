@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 
 from spritz.client.channel import Channel
-from spritz.client.errors import CallTimeout, ClientError, RemoteHost, certificate_problem, unreachable
+from spritz.client.errors import CallTimeout, ClientError, RemoteError, RemoteHost, certificate_problem, unreachable
 from spritz.client.handling import Handler, Handlers
 from spritz.client.same_machine import is_own_address, plain_name
 from spritz.model.errors import SpritzError
@@ -269,13 +269,17 @@ class PersistentChannel:
                 self._report(error, reported)
                 await self._clock.sleep(next(waits))
                 continue
-            reported.clear()
-            waits = backoff(self._randomness, ceiling_seconds=self._ceiling_seconds)
             self._log.verbose("connection.made", peer=channel.pipe.peer_name)
             await channel.wait_closed()
             self._connected.clear()
             self._channel = None
-            self._log.info("connection.lost", peer=channel.pipe.peer_name)
+            if channel.peer is None and channel.refusal is not None:  # as one of another release does
+                self.problem = RemoteError(channel.refusal)
+                self._report(self.problem, reported)
+            else:
+                reported.clear()
+                waits = backoff(self._randomness, ceiling_seconds=self._ceiling_seconds)
+                self._log.info("connection.lost", peer=channel.pipe.peer_name)
             await self._clock.sleep(next(waits))
 
     def _report(self, error: SpritzError | OSError, reported: set[tuple[str, str]]) -> None:

@@ -141,7 +141,8 @@ class Channel:
         self.on_first_bytes: Callable[[Channel, bytes], bool] | None = None
         self._writable_waiters: list[asyncio.Future[None]] = []
         self._closed = False
-        self._refusal: Failure | None = None
+        #: the peer's words when it refused the connection
+        self.refusal: Failure | None = None
         #: whether this side has sent a request
         self._asks = False
         #: whether there is no room for the rest of a message
@@ -280,8 +281,8 @@ class Channel:
                 waiter.set_result(None)
 
     def _need_open(self) -> None:
-        if self._refusal is not None:
-            raise RemoteError(self._refusal)
+        if self.refusal is not None:
+            raise RemoteError(self.refusal)
         if not self.is_open:
             raise ConnectionLost(
                 "Communication connection failure",
@@ -536,7 +537,7 @@ class Channel:
 
     def _refused(self, failure: Failure) -> None:
         """The peer refuses the connection."""
-        self._refusal = failure
+        self.refusal = failure
         waiting, self._waiting = self._waiting, {}
         for entry in waiting.values():
             entry.fail(RemoteError(failure))

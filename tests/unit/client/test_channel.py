@@ -10,7 +10,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from spritz.client import channel as channel_module
 from spritz.client import server as server_module
@@ -528,6 +528,22 @@ def test_a_persistent_channel_whose_registration_is_refused_tries_again(logged: 
                 await until(lambda: len(server.channels) == 1, "refused connections to be closed")
 
     run(main)
+
+
+def test_a_persistent_channel_says_that_the_peer_is_of_another_release(
+    logged: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also without `on_connect`, whose request would be answered by the refusal."""
+    monkeypatch.setattr("spritz.client.channel.hello", lambda role: structs.replace(hello(role), version_max=0))
+
+    async def main() -> None:
+        async with server_at({Ask: echo}) as (_, name):
+            async with PersistentChannel([name], role="sackd", log=LOG) as link:
+                await until(lambda: link.connections >= 3, "it to have tried three times")
+
+    run(main)
+    [line] = [line for line in logged if line.startswith(("connection.failed", "connection.lost"))]
+    assert line.startswith("connection.failed to=slurmctld error='Incompatible versions of client and server code: ")
 
 
 def test_a_persistent_channel_logs_every_reason_of_an_outage_once(logged: list[str]) -> None:
