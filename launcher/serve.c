@@ -170,7 +170,7 @@ static int forward(const struct exchange *exchange)
         sigset_t held;
         if (poll(&reply, 1, REPLY_MS) > 0)
             return 0; /* the command is done, and its reply counts: a job that requeues itself asks whether it worked */
-        /* They are the launcher's own, which nobody would look after. */
+        /* Signals are for the launcher alone: deliver them to it. */
         sigprocmask(SIG_SETMASK, &held_before, &held);
         sigprocmask(SIG_SETMASK, &held, NULL);
         return 0;

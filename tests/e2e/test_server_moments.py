@@ -153,7 +153,7 @@ def test_a_signal_after_the_command_is_done_does_not_replace_its_status(launched
     with in_the_servers_place(launched) as listener:
         while True:
             process, impostor = called(launched, listener)
-            for step in AFTER[:2]:  # nobody owns the box, as after a command
+            for step in AFTER[:2]:  # no process owns the box, as after a command
                 getattr(impostor, step)()
             sent_at = monotonic()
             process.send_signal(signal.SIGTERM)

@@ -20,6 +20,7 @@ from spritz.client.hub import Hub
 from spritz.client.locate import database_socket_name
 from spritz.client.server import Server
 from spritz.client.tokens import TokenRequests, token_keys
+from spritz.config.fixed import need_unchanged
 from spritz.config.load import load_slurmdbd
 from spritz.model.errors import SpritzError
 from spritz.model.ids import INFINITE
@@ -304,13 +305,7 @@ async def _reload(api: Api, reader: Worker, path: str, certificate: tls.PortCert
     settings = await reader.run(load_slurmdbd, path, seconds=READ_SECONDS)
     before = api.admin.settings
     assert before is not None, "configured at the start"
-    fixed = [key for key in FIXED_KEYS if settings[key] != before[key]]
-    if fixed:
-        raise SpritzError(
-            f"{path}: {', '.join(fixed)} cannot change while slurmdbd runs; the old configuration stays",
-            code="ESLURM_DISABLED",
-            hint="change it back, or restart slurmdbd",
-        )
+    need_unchanged(FIXED_KEYS, before, settings, path=path, daemon="slurmdbd")
     runtime_log.set_levels(
         file_level=settings.text("DebugLevel"), syslog_level=settings.text("DebugLevelSyslog") or "quiet"
     )

@@ -6,6 +6,7 @@ Map
 `kinds`        one value: text -> typed value -> text again
 `schema/`      the table of every key: kind, default, meaning; `schema/status.py` says which of them work
 `settings`     the single keys of slurm.conf, with their defaults; %n and %h
+`fixed`        keys that take effect only when a daemon starts
 `typed`        tokens -> `Settings`, `NodeLine`, `PartitionLine`, `GresLine` …
 `gres`         Gres= and gres.conf; what a node has according to both
 `geometry`     boards, sockets, cores, threads and CPUs from whichever of them are given

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from spritz.controller.journal import content_key
+from spritz.controller.journal import JournalError, content_key
+from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
     from spritz.client.membership import Membership
     from spritz.controller.configuration import Configuration
+    from spritz.controller.journal_postgresql import PostgresJournal
+    from spritz.runtime.log import Logger
 
 #: Name of the record next to the journal.
 RECORD = "leader.json"
@@ -62,8 +65,15 @@ def agreement_of(configuration: Configuration, membership: Membership | None, te
     )
 
 
-def encoded(agreement: Agreement) -> bytes:
-    return msgspec.json.encode(agreement)
+async def record(
+    journal: PostgresJournal, configuration: Configuration, membership: Membership | None, log: Logger
+) -> None:
+    """Store the hashes of this controller, which leads."""
+    own = msgspec.json.encode(agreement_of(configuration, membership, journal.term))
+    try:
+        await Worker("agreement").run(journal.keep, RECORD, own)
+    except JournalError as error:  # standbys compare nothing then; the lease decides who leads
+        log.error("leader.not_recorded", error=error.message)
 
 
 def decoded(record: bytes | None) -> Agreement | None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from spritz.client.locate import controller_socket_name
 from spritz.client.server import Server
 from spritz.client.tokens import TokenRequests, token_keys
-from spritz.controller.agreement import RECORD, agreement_of, encoded
+from spritz.controller.agreement import record
 from spritz.controller.api.cluster import ClusterQueries
 from spritz.controller.api.identity import Identity
 from spritz.controller.api.table import handlers
@@ -223,11 +223,7 @@ class _Daemon:
                 self._configuration = await Worker("configuration").run(read_configuration, path)
             except SpritzError as error:
                 self._log.error("config.refused", detail=error.message, hint="the old configuration stays in force")
-            own = agreement_of(self._configuration, self._membership, led[0].term)
-            try:
-                await Worker("agreement").run(led[0].keep, RECORD, encoded(own))
-            except JournalError as error:  # standbys compare nothing then; the lease decides who leads
-                self._log.error("leader.not_recorded", error=error.message)
+            await record(led[0], self._configuration, self._membership, self._log)
         return led
 
     async def _run_program(self, key: str) -> None:

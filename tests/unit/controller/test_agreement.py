@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from unittest.mock import Mock
 
+import msgspec
 import pytest
 
 from spritz.client.membership import Membership
-from spritz.controller.agreement import Agreement, agreement_of, decoded, encoded
+from spritz.controller.agreement import Agreement, agreement_of, decoded, record
 from spritz.controller.configuration import read_configuration
+from spritz.controller.journal import JournalFailed
 
 CONF = """\
 ClusterName=c
@@ -55,9 +59,18 @@ def test_settings_that_differ_are_named(tmp_path: Path, old: str, new: str, keys
 
 def test_a_record_of_a_later_release_is_compared_in_what_both_know(tmp_path: Path) -> None:
     own = agreement(tmp_path)
-    record = encoded(own).replace(b'"settings":{', b'"more":[1],"settings":{"Other":"0",')
-    leader = decoded(record)
+    stored = msgspec.json.encode(own).replace(b'"settings":{', b'"more":[1],"settings":{"Other":"0",')
+    leader = decoded(stored)
     assert leader is not None
     assert own.other_settings(leader) == []
     assert decoded(b"[]") is None
     assert decoded(None) is None
+
+
+def test_a_record_that_cannot_be_stored_stops_no_reconfiguration(tmp_path: Path) -> None:
+    (tmp_path / "slurm.conf").write_text(CONF)
+    configuration = read_configuration(str(tmp_path / "slurm.conf"))
+    journal, log = Mock(term=3), Mock()
+    journal.keep.side_effect = JournalFailed("no space left")
+    asyncio.run(record(journal, configuration, None, log))
+    log.error.assert_called_once_with("leader.not_recorded", error="no space left")

@@ -379,26 +379,18 @@ class Session:
             "u": _user_name() if "%" in streams.stdout_file + streams.stderr_file else "",
             "x": self.context.environ.get("SLURM_JOB_NAME") or step.spec.name,
         }
+
+        def opened(pattern: str, stream: str) -> int:
+            return open_output(
+                pattern, values, stream=stream, append=streams.append, cwd=cwd, await_reader=run.await_reader
+            )
+
         stdout, stderr = 1, 2
         if streams.stdout_file:
-            stdout = open_output(
-                streams.stdout_file,
-                values,
-                stream="stdout",
-                append=streams.append,
-                cwd=cwd,
-                await_reader=run.await_reader,
-            )
+            stdout = opened(streams.stdout_file, "stdout")
             stderr = stdout if streams.joined else stderr
         if streams.stderr_file:
-            stderr = open_output(
-                streams.stderr_file,
-                values,
-                stream="stderr",
-                append=streams.append,
-                cwd=cwd,
-                await_reader=run.await_reader,
-            )
+            stderr = opened(streams.stderr_file, "stderr")
         run.use_output(stdout, stderr, labelled=self.settings.label)
         return values
 

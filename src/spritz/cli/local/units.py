@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import tempfile
 from typing import TYPE_CHECKING
 
 from spritz.client.locate import RUN_DIRECTORY
@@ -178,6 +177,8 @@ def unit_command(words: list[str]) -> str:
 
 def _systemctl(units: Sequence[Unit], *words: str) -> None:
     """Run systemctl. Raises SpritzError with its output, or if the daemons do not serve in time."""
+    import tempfile  # only where units are: `spritz up` starts without it
+
     installed = " and ".join(unit.path for unit in units) + (" are installed" if len(units) > 1 else " is installed")
     # Not a pipe: processes that systemctl leaves running would keep it open.
     with tempfile.TemporaryFile() as output:

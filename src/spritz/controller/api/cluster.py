@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz import SLURM_VERSION, __version__
+from spritz.config.fixed import need_unchanged
 from spritz.config.power import changed_exceptions, exceptions_text
 from spritz.config.show import show_config
-from spritz.controller.agreement import RECORD, agreement_of, encoded
+from spritz.controller.agreement import record
 from spritz.controller.configuration import Configuration, read_configuration
 from spritz.controller.journal_postgresql import PostgresJournal
 from spritz.controller.peers import Peers, need_administrator
@@ -137,13 +138,8 @@ class ClusterQueries:
         """
         context = self._context
         fresh = await self._reader.run(read_configuration, context.configuration.path, seconds=READ_SECONDS)
-        fixed = changed_fixed_keys(context.configuration, fresh)
-        if fixed:
-            raise SpritzError(
-                f"{fresh.path}: {', '.join(fixed)} cannot change while slurmctld runs; the old configuration stays",
-                code="ESLURM_DISABLED",
-                hint="change it back, or restart slurmctld",
-            )
+        old = context.configuration.loaded.settings
+        need_unchanged(FIXED_KEYS, old, fresh.loaded.settings, path=fresh.path, daemon="slurmctld")
         files = await context.machines.read(fresh.loaded) if context.machines is not None else None
         before = {node.name for node in context.configuration.nodes}
         flags = fresh.loaded.settings.words("ReconfigFlags")
@@ -153,8 +149,7 @@ class ClusterQueries:
         context.configuration = fresh
         if isinstance(context.journal, PostgresJournal):
             membership = None if context.machines is None else context.machines.membership
-            own = agreement_of(fresh, membership, context.journal.term)
-            await self._reader.run(context.journal.keep, RECORD, encoded(own))
+            await record(context.journal, fresh, membership, context.log)
         context.debug_flags.put(fresh.loaded.settings.words("DebugFlags"))
         fresh.tell(context.scheduling_log)
         if context.limits is not None:
@@ -276,11 +271,6 @@ class ClusterQueries:
     def administrators_only(self, call: Call) -> None:
         """Raises SpritzError unless the caller is an administrator."""
         need_administrator(self._context, call)
-
-
-def changed_fixed_keys(old: Configuration, new: Configuration) -> list[str]:
-    """FIXED_KEYS whose values differ: they take effect at the next start only."""
-    return [key for key in FIXED_KEYS if old.loaded.settings[key] != new.loaded.settings[key]]
 
 
 def _with_id(entry: User | None, name: str) -> str:
