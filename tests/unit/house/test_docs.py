@@ -37,6 +37,22 @@ def test_the_glossary_and_the_checklists_name_modules_that_exist() -> None:
     assert [name for name in sorted(modules) if not _exists(source, name)] == []
 
 
+def test_the_tests_that_pages_name_exist() -> None:
+    pages = [_ROOT / "README.md", _ROOT / "CONTRIBUTING.md", *(_ROOT / "docs").rglob("*.md")]
+    named = {name for page in pages for name in re.findall(r"\btests/[\w./]*\w", page.read_text("utf-8"))}
+    assert len(named) > 20
+    missing = [name for name in sorted(named - {"tests/unit/PACKAGE"}) if not list(_ROOT.glob(f"{name}*"))]
+    assert missing == []
+
+
+def test_a_package_without_unit_tests_of_its_own_is_named_with_those_that_it_has() -> None:
+    """`pytest tests/unit/PACKAGE` of the checklists finds something, or the page says where to look."""
+    page = (_ROOT / "docs/checklists/index.md").read_text("utf-8")
+    packages = {path.name for path in (_ROOT / "src/spritz").iterdir() if (path / "__init__.py").exists()}
+    without = {name for name in packages if not (_ROOT / "tests/unit" / name).is_dir()}
+    assert [name for name in sorted(without) if f"`{name}`" not in page] == []
+
+
 def _exists(source: Path, name: str) -> bool:
     """Whether it is a package, a module, or a name inside one."""
     *parents, last = name.split(".")
