@@ -78,3 +78,19 @@ def test_the_runtime_of_oci_conf_is_tried(site: Site, tmp_path: Path) -> None:
     assert "runs no container: cgroups in hybrid mode not supported" in site.run(main, "doctor").out
     _program(tmp_path, "crun", f"{spec} echo executable file spritz-no-such-program not found >&2; exit 1")
     assert f"--container: {tmp_path}/crun as oci.conf says" in site.run(main, "doctor").out
+
+
+def test_jobs_that_get_all_memory_of_a_node_are_told(site: Site) -> None:
+    told = "jobs that ask for no memory get all of their nodes' in partition big"
+    add(site, "NodeName=m1 RealMemory=1000\nPartitionName=big Nodes=m1")
+    assert told in site.run(main, "doctor").out
+    add(site, "DefMemPerNode=100")
+    assert told not in site.run(main, "doctor").out
+
+
+def test_a_missing_library_of_pmix_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spritz.cli.local.doctor.PMIX", "libpmix-that-is-nowhere.so")
+    told = "no --mpi=pmix here: libpmix-that-is-nowhere.so is missing"
+    assert f"[ note ] {told}" in site.run(main, "doctor").out
+    add(site, "MpiDefault=pmix")
+    assert f"[WRONG ] {told}" in site.run(main, "doctor").out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import glob
 import json
 import os
@@ -29,10 +30,13 @@ from spritz.model.diagnostics import Diagnostics, GetDiagnostics
 from spritz.model.queries.daemons import ControllerPongs, PingControllers
 from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.runtime.programs import mail_program
+from spritz.stepd.pmix.binding import NAME as PMIX
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Callable, Iterator
+
+    from spritz.config.loaded import LoadedConfig
 
     Check = Callable[[ClusterPaths, Context], Iterator[Finding]]
 
@@ -147,6 +151,26 @@ def _configuration(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     yield Finding(
         OK, f"{paths.slurm_conf}: {_count(len(loaded.nodes), 'node')}, {_count(len(loaded.partitions), 'partition')}"
     )
+    yield from _default_memory(loaded)
+
+
+def _default_memory(loaded: LoadedConfig) -> Iterator[Finding]:
+    """Partitions where a job that asks for no memory gets all memory of its nodes, so that nothing runs beside it."""
+    cluster = loaded.cluster
+    cluster_default = cluster.default_memory_mib_per_cpu or cluster.default_memory_mib_per_node
+    whole = [
+        partition.name
+        for partition in loaded.partitions
+        if partition.memory_consumable
+        and not (cluster_default or partition.default_memory_mib_per_cpu or partition.default_memory_mib_per_node)
+        and partition.oversubscribe != "EXCLUSIVE"
+    ]
+    if whole:
+        yield Finding(
+            NOTE,
+            f"jobs that ask for no memory get all of their nodes' in partition {', '.join(whole)}: one job a node",
+            "DefMemPerCPU in slurm.conf, such as RealMemory divided by CPUs",
+        )
 
 
 def _mail(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
@@ -274,6 +298,20 @@ def _held(log: str) -> Iterator[Finding]:
     else:
         advice = "slurmd runs without root, so the kernel allows no more; docs/security.md explains the consequences"
     yield Finding(NOTE, "not enforced by the kernel: " + "; ".join(unheld), advice)
+
+
+def _mpi(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
+    """Whether this machine has the library of `srun --mpi=pmix`."""
+    try:
+        default = read_keys(frozenset({"mpidefault"}), paths.slurm_conf).get("mpidefault", "")
+    except ClientError:
+        default = ""
+    try:
+        ctypes.CDLL(PMIX)
+    except OSError:
+        grade = WRONG if default.startswith("pmix") else NOTE
+        advice = "install PMIx on each node (Debian: libpmix2) for MPI programs that use it; --mpi=pmi2 needs nothing"
+        yield Finding(grade, f"no --mpi=pmix here: {PMIX} is missing", advice)
 
 
 def _containers(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
@@ -429,5 +467,6 @@ CHECKS: tuple[Check, ...] = (
     _nodes,
     _accounting,
     _containers,
+    _mpi,
     _machine,
 )
