@@ -164,6 +164,10 @@ class Reflector(Generic[T]):
         self._failures = 0
         self._advanced = asyncio.Event()
 
+    def follow(self, on_change: Callable[[Change[T]], None]) -> None:
+        """Set `on_change`, before `run`."""
+        self._on_change = on_change
+
     # The cache
 
     def __len__(self) -> int:

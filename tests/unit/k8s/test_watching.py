@@ -91,7 +91,7 @@ def test_a_server_that_was_set_back_to_a_backup_is_listed_again() -> None:
         await api.delete(ConfigMap, "deleted", "default")
         changes: list[tuple[str, str]] = []
         patience = Patience(first=0.02, longest=0.2)
-        reflector = Reflector(
+        reflector: Reflector[ConfigMap] = Reflector(
             api,
             ConfigMap,
             namespace="default",
