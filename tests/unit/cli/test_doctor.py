@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from spritz.cli.local.doctor import _held
+from spritz.cli.local.doctor_cluster import CAUSES
 from spritz.cli.spritz import main
+from spritz.core.decide.registration import config_shortage
 from spritz.model.commands.cluster import UpdateNode
+from spritz.model.resources import GresCapacity, NodeCapacity
 from tests.unit.cli.site import Site
 
 
@@ -94,3 +97,36 @@ def test_a_missing_library_of_pmix_is_told(site: Site, monkeypatch: pytest.Monke
     assert f"[ note ] {told}" in site.run(main, "doctor").out
     add(site, "MpiDefault=pmix")
     assert f"[WRONG ] {told}" in site.run(main, "doctor").out
+
+
+#: what daemons drain a node for, as they say it
+DRAINS = (
+    "Prolog error",
+    "Epilog error",
+    "Kill task failed",
+    "batch job complete failure: No space left on device",
+    "the clock of n2 is 150 s ahead of the controller's",
+    "SlurmdSpoolDir is full",
+    "health-check: gpu: GPU 3 has fallen off the bus",
+    config_shortage(NodeCapacity(cpus=4, memory_mib=1000), NodeCapacity(cpus=4, memory_mib=500)),
+    config_shortage(NodeCapacity(cpus=4, memory_mib=1), NodeCapacity(cpus=2, memory_mib=1)),
+    config_shortage(
+        NodeCapacity(cpus=1, memory_mib=1, gres=(GresCapacity(name="gpu", count=8),)),
+        NodeCapacity(cpus=1, memory_mib=1, gres=(GresCapacity(name="gpu", count=7),)),
+    ),
+)
+
+
+@pytest.mark.parametrize("reason", DRAINS)
+def test_a_drain_by_a_fault_is_wrong_and_comes_with_its_remedy(site: Site, reason: str) -> None:
+    site.world.ok(UpdateNode(names=("n2",), state="DRAIN", reason=reason))
+    lines = site.run(main, "doctor").out.splitlines()
+    place = lines.index(f"[WRONG ] node n2 is drained: {reason}")
+    advice = lines[place + 1]
+    assert advice.startswith("         → ")
+    assert "{" not in advice
+    assert "n2" in advice or reason.startswith("health-check")
+
+
+def test_every_cause_in_the_table_is_tried() -> None:
+    assert {words for words in CAUSES if not any(reason.startswith(words) for reason in DRAINS)} == set()
