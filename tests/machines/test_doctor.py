@@ -9,14 +9,14 @@ import pytest
 
 from tests.e2e.cluster import until
 from tests.machines.conftest import joined
-from tests.machines.lan import Lan, Machine
+from tests.machines.lan import PATIENCE_SECONDS, Lan, Machine
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
 
 def findings(machine: Machine, grade: str = "WRONG", **environ: str) -> dict[str, str]:
     """Findings of that grade, with their advice."""
-    lines = machine.run("spritz", "doctor", **environ).stdout.splitlines()
+    lines = machine.run("spritz", "doctor", timeout=PATIENCE_SECONDS, stdin=None, **environ).stdout.splitlines()
     return {
         line[9:]: after.strip().removeprefix("→ ") if after.startswith("         →") else ""
         for line, after in zip(lines, [*lines[1:], ""], strict=True)
