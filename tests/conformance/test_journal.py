@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,6 @@ import pytest
 from spritz.controller.journal import (
     Group,
     Image,
-    Journal,
     JournalBusy,
     JournalError,
     JournalFailed,
@@ -21,41 +20,9 @@ from spritz.controller.journal import (
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
 from spritz.controller.journal_postgresql import PostgresJournal, Store, set_aside
 from spritz.controller.journal_sqlite import SqliteJournal
-from tests.conformance.databases import Server, reason, server
+from tests.conformance.databases import Server
 
-Open = Callable[[], Journal]
-
-
-@pytest.fixture(scope="module")
-def postgresql() -> Iterator[Server]:
-    """A private PostgreSQL for the tests of this file."""
-    if why := reason("postgresql"):
-        pytest.skip(why)
-    with server("postgresql") as running:
-        yield running
-
-
-@pytest.fixture(params=["sqlite", "memory", "postgresql"])
-def open_journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    """Opens the same store again and again; whatever is left open is closed at the end."""
-    store = MemoryStore()
-    opened: list[Journal] = []
-    url = request.getfixturevalue("postgresql").url() if request.param == "postgresql" else ""
-
-    def opener() -> Journal:
-        journal: Journal
-        if request.param == "sqlite":
-            journal = SqliteJournal(tmp_path / "state")
-        elif request.param == "memory":
-            journal = MemoryJournal(store)
-        else:
-            journal = PostgresJournal(url, "cluster")
-        opened.append(journal)
-        return journal
-
-    yield opener
-    for journal in opened:
-        journal.close()
+from .conftest import Open
 
 
 def group(first: int, last: int, payload: bytes = b"events") -> Group:

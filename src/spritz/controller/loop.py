@@ -183,6 +183,22 @@ class SingleWriter:
         """Run maintenance of the journal in its thread, after the groups in progress."""
         self._committer.put(work, lambda: None)
 
+    async def remove_unnamed_blobs(self, sequence: int) -> bool:
+        """Remove some blobs that only events up to `sequence`, which is durable, may name; False if there are none.
+
+        The journal's thread writes in the order in which this class hands things over, so which blobs to remove is
+        settled at the same moment: what is put later is stored later.
+        """
+        keys = self._blobs.take_unnamed(sequence)
+        if not keys or self._stopped:
+            return False
+        removed: asyncio.Future[None] = self._loop.create_future()
+        self._committer.put(
+            lambda: self._journal.remove_blobs(keys), lambda: None if removed.done() else removed.set_result(None)
+        )
+        await removed
+        return True
+
     def turn(self) -> None:
         """At the end of this turn of the loop, run the hooks and commit the current group."""
         if not self._turn_due and not self._stopped:
