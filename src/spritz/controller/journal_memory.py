@@ -28,6 +28,7 @@ class MemoryStore:
         self.blobs: dict[str, bytes] = {}
         self.images: dict[int, bytes] = {}
         self.locked = False
+        self.ids_below = 0
 
 
 class MemoryJournal:
@@ -56,6 +57,14 @@ class MemoryJournal:
         self._store.blobs.update(blobs)
         self._store.groups.append(group)
         self._store.checksums[group.last] = group.checksum
+
+    @property
+    def ids_below(self) -> int:
+        return self._store.ids_below
+
+    def reserve_ids(self, below: int) -> None:
+        self._check_term()
+        self._store.ids_below = below
 
     def groups(self, after: int) -> Generator[Group]:
         expected: int | None = None

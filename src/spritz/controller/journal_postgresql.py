@@ -497,6 +497,13 @@ class PostgresJournal:
         if database.execute("SELECT 1 FROM meta WHERE term = %s FOR SHARE", (self.term,)).fetchone() is None:
             raise self.fenced()
 
+    @property
+    def ids_below(self) -> int:
+        """None are kept: the database checks its own log."""
+        return 0
+
+    def reserve_ids(self, below: int) -> None: ...
+
     def remove_blobs(self, keys: set[str]) -> None:
         def remove(database: Connection) -> None:
             with database.transaction():

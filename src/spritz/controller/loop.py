@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
 
+#: Job ids that are reserved at once: each time costs a sync.
+RESERVED_IDS = 1_000
+
 #: The answer to a command: a Struct (possibly a Rejection), or None.
 Reply = Struct | None
 
@@ -56,6 +59,9 @@ class StateLike(Protocol):
 
     @property
     def version(self) -> int: ...
+
+    @property
+    def next_job_id(self) -> int: ...
 
 
 class MachineLike(Protocol):
@@ -120,6 +126,8 @@ class SingleWriter:
         #: Number of the last event in memory, and of the last one on disk.
         self.last_sequence = journal.last_sequence
         self.durable_sequence = journal.last_sequence
+        #: `Journal.ids_below` when all work handed to the committer is done
+        self._ids_below = journal.ids_below
         #: Counters for `Statistics`.
         self.commands = 0
         self.groups = 0
@@ -264,6 +272,7 @@ class SingleWriter:
             self._break(error)
             return
         self._syncing = True
+        ids_below = self._ids_to_reserve()
         blobs = self._blobs.take_unsent()
         record = Group(
             first=self.last_sequence - len(group.events) + 1,
@@ -271,7 +280,23 @@ class SingleWriter:
             at=self._clock.now(),
             payload=payload,
         )
-        self._committer.put(lambda: self._journal.append(record, blobs), lambda: self._committed(group, record.last))
+
+        def write() -> None:
+            if ids_below:
+                self._journal.reserve_ids(ids_below)
+            self._journal.append(record, blobs)
+
+        self._committer.put(write, lambda: self._committed(group, record.last))
+
+    def _ids_to_reserve(self) -> int:
+        """The next reservation, if the current group gives job ids beyond the last one; else 0. After MaxJobId ids
+        begin again.
+        """
+        following = self._machine.state.next_job_id
+        if self._ids_below - 2 * RESERVED_IDS <= following <= self._ids_below:
+            return 0
+        self._ids_below = following + RESERVED_IDS
+        return self._ids_below
 
     def _committed(self, group: _Group, last: int) -> None:
         self._syncing = False

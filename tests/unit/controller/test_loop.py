@@ -52,6 +52,10 @@ class Counter:
     def version(self) -> int:
         return self.count
 
+    @property
+    def next_job_id(self) -> int:
+        return self.count + 1
+
     def handle(self, command: Struct, now: float, caller: Caller) -> Outcome:
         assert isinstance(command, Add)
         if command.effect == "fault":
