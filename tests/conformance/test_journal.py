@@ -298,3 +298,40 @@ def test_clearing_keeps_the_old_journal_and_the_term(postgresql: Server) -> None
     assert (again.term, again.last_sequence) == (2, 0)
     again.close()
     store.drop()
+
+
+def test_a_raised_term_is_that_of_what_follows_and_of_the_next_start(open_journal: Open) -> None:
+    journal = open_journal()
+    journal.append(group(1, 1), {})
+    journal.raise_term(6)
+    assert journal.term == 7
+    journal.raise_term(3)
+    journal.raise_term(6)
+    assert journal.term == 7
+    journal.append(group(2, 2), {content_key(b"script"): b"script"})
+    journal.remove_blobs(set())
+    journal.write_image(Image(sequence=2, payload=b"state"))
+    journal.prune(0)
+    journal.close()
+    again = open_journal()
+    assert (again.term, again.last_sequence) == (8, 2)
+
+
+def test_a_controller_that_was_deposed_raises_no_term(postgresql: Server) -> None:
+    """Whatever nodes tell it: the database has the term of the one that leads, which goes on."""
+    url = postgresql.url()
+    early = PostgresJournal(url, "cluster", holder="ctl1")
+    store = Store(url, "cluster", patience_seconds=5)
+    late = PostgresJournal(url, "cluster", holder="ctl2", seen=store.lease(), forced=True)
+    with pytest.raises(JournalFenced, match="ctl2 leads"):
+        early.raise_term(40)
+    late.append(group(1, 1), {})
+    late.raise_term(40)
+    assert (late.term, store.lease().term, store.lease().alive) == (41, 41, True)
+    assert late.beat()
+    with pytest.raises(JournalFenced):
+        early.raise_term(40)
+    late.append(group(2, 2), {})
+    for journal in (early, late):
+        journal.close()
+    store.drop()

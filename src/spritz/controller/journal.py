@@ -92,7 +92,13 @@ class Journal(Protocol):
 
     @property
     def term(self) -> int:
-        """This controller's term: one higher than that of any controller before it."""
+        """This controller's term: higher than that of any controller before it."""
+        ...
+
+    def raise_term(self, above: int) -> None:
+        """Raise `term` above this number, which a node has heard from a controller whose events are not here; durable
+        on return. Only the controller whose term it is may: raises JournalFenced, JournalFailed.
+        """
         ...
 
     @property

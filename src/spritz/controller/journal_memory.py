@@ -50,6 +50,11 @@ class MemoryJournal:
     def oldest_sequence(self) -> int:
         return self._store.groups[0].first if self._store.groups else 0
 
+    def raise_term(self, above: int) -> None:
+        self._check_term()
+        if above >= self.term:
+            self.term = self._store.term = above + 1
+
     def append(self, group: Group, blobs: Mapping[str, bytes]) -> None:
         self._check_term()
         if group.first != self.last_sequence + 1 or group.last < group.first:

@@ -402,16 +402,29 @@ class SqliteJournal(SqliteReading):
     # Parts
 
     def _begin_term(self) -> int:
-        path = self._directory / "term"
         with self._transaction() as database:
-            term = max(_stored_term(database), _term_in(path)) + 1
+            term = max(_stored_term(database), _term_in(self._directory / "term")) + 1
             database.execute("UPDATE meta SET value = ? WHERE key = 'term'", (term,))
+        self._write_term(term)
+        return term
+
+    def raise_term(self, above: int) -> None:
+        """See `Journal.raise_term`."""
+        if above < self.term:
+            return
+        with self._translated_errors(), self._transaction() as database:
+            self._check_term(database)
+            database.execute("UPDATE meta SET value = ? WHERE key = 'term'", (above + 1,))
+        self.term = above + 1
+        self._write_term(self.term)
+
+    def _write_term(self, term: int) -> None:
+        path = self._directory / "term"
         try:
             write_atomically(path, b"%d\n" % term)
         except OSError as error:
             hint = self._room_wanted() if error.errno == errno.ENOSPC else ""
             raise JournalFailed(f"cannot write {path}: {error.strerror}", hint=hint) from error
-        return term
 
     def _own_identity(self) -> int:
         with self._transaction() as database:

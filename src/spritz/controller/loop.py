@@ -191,6 +191,10 @@ class SingleWriter:
         """Run maintenance of the journal in its thread, after the groups in progress."""
         self._committer.put(work, lambda: None)
 
+    def raise_term(self, above: int, done: Callable[[], None]) -> None:
+        """Raise the journal's term above this number; then call back. Groups that are being written keep their term."""
+        self._committer.put(lambda: self._journal.raise_term(above), done)
+
     async def remove_unnamed_blobs(self, sequence: int) -> bool:
         """Remove some blobs that only events up to `sequence`, which is durable, may name; False if there are none.
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.core.siblings import own_number
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import JobIdsSkipped
+from spritz.model.federation import local_number, origin_number
 
 if TYPE_CHECKING:
     from spritz.core.decision import DecisionContext
@@ -26,3 +28,14 @@ def skip_below(context: DecisionContext, number: int) -> None:
     state = context.state
     if state.next_job_id < number <= state.settings.max_job_id:
         context.record(JobIdsSkipped(at=context.now, next_job_id=number))
+
+
+def skip_seen(context: DecisionContext, job_id: int) -> None:
+    """A node or slurmdbd has seen this job id: give only later ones. Ids begin again after MaxJobId, so one that is far
+    ahead was given before that.
+    """
+    state = context.state
+    settings, number = state.settings, local_number(job_id)
+    ahead = number - state.next_job_id
+    if origin_number(job_id) == own_number(state) and 0 <= ahead < (settings.max_job_id - settings.first_job_id) // 2:
+        skip_below(context, number + 1)
