@@ -531,6 +531,10 @@ class NodeLinks:
                 if error.code == "ESLURM_DISABLED":
                     if self._context.journal.term == term:
                         # It follows another controller: its registration tells which, and is refused.
+                        kind = type(effect).__name__
+                        self._context.log.error(
+                            "effect.refused", effect=kind, node=effect.node, error=error.message, action="disconnected"
+                        )
                         channel.pipe.abort()
                         return
                     continue  # the term was raised while the message was on its way
