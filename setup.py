@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -24,6 +25,8 @@ ROOT = Path(__file__).resolve().parent
 LAUNCHER = ROOT / "launcher"
 #: the one that stays Python: the launcher's way there
 SCRIPT = ROOT / "packaging/bin/spritz-command"
+#: a launcher above this size has glibc in it
+LAUNCHER_KIB = 200
 PURE = bool(os.environ.get("SPRITZ_PURE"))
 
 
@@ -45,10 +48,21 @@ def compile_launcher(target: Path) -> bool:
             if subprocess.run(command, capture_output=True).returncode == 0:
                 asked = subprocess.run([target], capture_output=True, env={})
                 if asked.stdout.startswith(b"SPRITZ"):
+                    warn_if_large(target)
                     return True
         except OSError:
             pass
     return False
+
+
+def warn_if_large(launcher: Path) -> None:
+    """Say what a static launcher with glibc costs: each command is a copy."""
+    kib = launcher.stat().st_size >> 10
+    if kib > LAUNCHER_KIB:
+        print(
+            f"warning: {kib} KiB for each command: musl-gcc (Debian: musl-tools) makes it 63 KiB and quicker",
+            file=sys.stderr,
+        )
 
 
 class SpritzDistribution(Distribution):

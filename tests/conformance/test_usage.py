@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from spritz.accounting import schema
 from spritz.accounting.purge import PurgeRules, cutoff, purge
 from spritz.accounting.rollup import spans
 from spritz.accounting.rollup.amounts import add_text, text_of
+from spritz.accounting.rollup.report import reservations as reserved
 from spritz.accounting.rollup.report import usage_of
 from spritz.accounting.rollup.roll import roll
 from spritz.accounting.rollup.size_queries import job_sizes
@@ -25,9 +26,11 @@ from spritz.model.events import Event
 from spritz.model.events import job as jobs
 from spritz.model.events import reservation as reservations
 from spritz.model.events import step as steps
-from spritz.model.job import JobSpec
+from spritz.model.job import Job, JobSpec
 from spritz.model.reservation import Reservation
-from spritz.model.usage import AskJobSizes, AskUsage
+from spritz.model.resources import Allocation, NodeAllocation
+from spritz.model.states import JobState
+from spritz.model.usage import AskJobSizes, AskReservations, AskUsage
 from spritz.testing.history import History, in_groups
 
 JOURNAL = 77
@@ -70,9 +73,9 @@ def pairs_of(text: str) -> list[tuple[str, int]]:
     return sorted(found.items())
 
 
-def story(seed: int) -> list[Event]:
+def story(seed: int, start: float = START) -> list[Event]:
     """Two days of it."""
-    history = History(seed, start_at=START, nodes=4)
+    history = History(seed, start_at=start, nodes=4)
     events: list[Event] = []
     for _ in range(24):
         events += history.events(8)
@@ -103,10 +106,28 @@ def test_the_sum_of_hours_is_what_the_jobs_say(make_store: Callable[[], Store]) 
     assert sum(found.values()) > 0
 
 
-def test_rolled_up_early_late_and_again_it_is_the_same(make_store: Callable[[], Store]) -> None:
+@pytest.fixture
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The time zone that the test names."""
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("zone", "start"),
+    # Lord Howe Island changes its clocks by half an hour: on 5 April 2026 back, on 4 October forward.
+    [("UTC", START), ("Australia/Lord_Howe", 1_775_250_000.0), ("Australia/Lord_Howe", 1_790_980_000.0)],
+    indirect=["zone"],
+)
+def test_rolled_up_early_late_and_again_it_is_the_same(
+    make_store: Callable[[], Store], zone: None, start: float
+) -> None:
     """At once; or piece by piece, each rolled up before the next one comes, hours too early, some pieces twice."""
-    groups = in_groups(iter(story(2)), 2)
-    end = START + 60 * HOUR
+    groups = in_groups(iter(story(2, start)), 2)
+    end = start + 60 * HOUR
     at_once, piecewise = make_store(), make_store()
     register(at_once)
     at_once.ingest("c1", JOURNAL, groups)
@@ -119,13 +140,60 @@ def test_rolled_up_early_late_and_again_it_is_the_same(make_store: Callable[[], 
         piecewise.ingest("c1", JOURNAL, groups[again : position + size])
         position += size
         if draw.random() < 0.5:
-            roll_all(piecewise, START + draw.randint(1, 60) * HOUR)
+            roll_all(piecewise, start + draw.randint(1, 60) * HOUR)
         if draw.random() < 0.2:
             piecewise.forget()
     roll_all(piecewise, end)
     found = rolled(at_once)
     assert rolled(piecewise) == found
     assert {row[1] for row in found["cluster"]} == {0, 1}, "hours and days"
+
+
+def test_use_before_the_first_submission_is_rolled_up(make_store: Callable[[], Store]) -> None:
+    """The clock was set back by hours between the first job's submission and its start."""
+    store = make_store()
+    register(store)
+    begin = START - START % HOUR
+    spec = JobSpec(user="u", account="a", batch=False)
+    job = Job(id=1, spec=spec, partition="p", submitted_at=begin, eligible_at=begin, priority=1)
+    back = begin - 5 * HOUR
+    allocation = Allocation(partition="p", nodes=(NodeAllocation(node="n1", cpus="1", memory_mib=1),))
+    events: list[Event] = [
+        jobs.JobQueued(at=begin, job=job),
+        jobs.JobStarted(at=back, job_id=1, allocation=allocation, time_limit_minutes=60),
+        jobs.JobEnded(at=back + 2 * HOUR, job_id=1, state=JobState.COMPLETED, exit_status=0),
+    ]
+    store.ingest("c1", JOURNAL, in_groups(iter(events), 1))
+    roll_all(store, begin + HOUR)
+    hours = [row for row in rolled(store)["usage"] if row[0] == spans.HOUR and row[6] == "cpu"]
+    assert [(row[1], row[7]) for row in hours] == [(back, HOUR), (back + HOUR, HOUR)]
+
+
+def test_a_reservations_jobs_are_reported_without_their_suspensions(make_store: Callable[[], Store]) -> None:
+    """Only those within the reservation's time count, and only CPUs are given up, as in the roll-up."""
+    store = make_store()
+    register(store)
+    begin = START - START % HOUR
+    kept = Reservation(name="r", id=1, start_at=begin, end_at=begin + 2 * HOUR, nodes=("n1",), accounts=("a",))
+    spec = JobSpec(user="u", account="a", reservation="r", batch=False)
+    job = Job(id=1, spec=spec, partition="p", submitted_at=begin, eligible_at=begin, priority=1)
+    allocation = Allocation(partition="p", nodes=(NodeAllocation(node="n1", cpus="1", memory_mib=10),))
+    events: list[Event] = [
+        reservations.ReservationCreated(at=begin, reservation=kept),
+        jobs.JobQueued(at=begin, job=job),
+        jobs.JobStarted(at=begin, job_id=1, allocation=allocation, time_limit_minutes=600),
+        jobs.JobSuspended(at=begin + HOUR, job_id=1),
+        jobs.JobResumed(at=begin + HOUR + 600, job_id=1, ends_at=0.0, suspended_seconds=600.0),
+        # A reservation that is gone holds no job up: this suspension is none of its.
+        jobs.JobSuspended(at=begin + 3 * HOUR, job_id=1),
+        jobs.JobResumed(at=begin + 5 * HOUR, job_id=1, ends_at=0.0, suspended_seconds=600.0 + 2 * HOUR),
+        jobs.JobEnded(at=begin + 6 * HOUR, job_id=1, state=JobState.COMPLETED, exit_status=0),
+    ]
+    store.ingest("c1", JOURNAL, in_groups(iter(events), 1))
+    query = AskReservations(starts_at=int(begin), ends_at=int(begin + 24 * HOUR))
+    (report,) = reserved(store.engine, query, begin + 24 * HOUR)
+    used = dict(report.used)
+    assert (used["cpu"], used["mem"]) == (2 * HOUR - 600, 10 * 2 * HOUR)
 
 
 def test_usage_of_two_clusters_in_one_database_is_that_of_each_in_its_own(make_store: Callable[[], Store]) -> None:

@@ -499,3 +499,80 @@ def test_cordons_and_drains_go_both_ways(site: Site) -> None:
                 await until(deleted, "k5 is deleted")
 
     asyncio.run(journey())
+
+
+def test_what_others_take_on_a_node_and_a_node_that_is_let_go(site: Site) -> None:
+    """A DaemonSet that is made when its nodes have joined; `spritz.dev/managed=false` on a node that has."""
+
+    async def journey() -> None:
+        merge = "application/merge-patch+json"
+        async with kubernetes(site) as (kube, slurm, server), operator(site, server):
+            await kube.node("k6", gpus=0)
+
+            async def known(cpus: int, *, drained: bool = False) -> Any:
+                async def look() -> bool:
+                    found = await slurm.node("k6")
+                    return found is not None and found.cpus == cpus and ("DRAIN" in found.state) is drained
+
+                return await until(look, f"k6 has {cpus} CPUs, drained: {drained}")
+
+            await known(8)
+            container = {"name": "m", "image": "b", "resources": {"requests": {"cpu": "1500m"}}}
+            daemon = {"nodeName": "k6", "schedulerName": "default-scheduler", "containers": [container]}
+            body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "daemon"}, "spec": daemon}
+            await kube.ask("POST", "api/v1/namespaces/default/pods", body)
+            await known(6)
+            await kube.pod("held", "6")
+            await kube.bound("held")
+            body["metadata"] = {"name": "daemon-2"}
+            await kube.ask("POST", "api/v1/namespaces/default/pods", body)
+            await known(6, drained=True)
+            await kube.phase("held", "Succeeded")
+            await known(5)
+            await kube.ask("PATCH", "api/v1/nodes/k6", {"metadata": {"labels": {"spritz.dev/managed": "false"}}}, merge)
+
+            async def gone() -> bool:
+                return await slurm.node("k6") is None
+
+            await until(gone, "k6 is let go")
+            await kube.pod("later", "1")
+            await kube.until("later", lambda pod: "Unschedulable" in str(pod["status"]))
+            await kube.ask("PATCH", "api/v1/nodes/k6", {"metadata": {"labels": {"spritz.dev/managed": None}}}, merge)
+            await kube.bound("later")
+            await kube.phase("later", "Succeeded")
+
+    asyncio.run(journey())
+
+
+def test_a_waiting_pod_may_change_its_gang_and_a_placed_one_stays_with_its_job(site: Site) -> None:
+    async def journey() -> None:
+        def gang(name: str) -> Json:
+            return {"spritz.dev/gang": name, "spritz.dev/gang-size": "2"}
+
+        async def relabel(pod: str, name: str) -> None:
+            change = {"metadata": {"annotations": gang(name)}}
+            path = f"api/v1/namespaces/default/pods/{pod}"
+            await kube.ask("PATCH", path, change, "application/merge-patch+json")
+
+        async with kubernetes(site) as (kube, slurm, server):
+            await kube.node("k7", gpus=0)
+            async with operator(site, server):
+                await kube.pod("a", annotations=gang("one"))
+                await kube.pod("b", annotations=gang("two"))
+                await kube.until("b", lambda pod: "1 more pods" in str(pod["status"].get("conditions")))
+                await relabel("b", "one")
+                pods = [await kube.bound(name) for name in ("a", "b")]
+                jobs = {pod["metadata"]["annotations"]["spritz.dev/job-id"] for pod in pods}
+                assert len(jobs) == 1
+                await relabel("b", "three")
+                await kube.phase("a", "Succeeded")
+            # The next operator finds it under its new label, too.
+            async with operator(site, server):
+                await kube.pod("c", annotations=gang("three"))
+                await kube.until("c", lambda pod: "1 more pods" in str(pod["status"].get("conditions")))
+                (row,) = await slurm.jobs(map(int, jobs))
+                assert row.is_running, "pod b holds it"
+                await kube.phase("b", "Succeeded")
+                await job_of(slurm, pods[0], "COMPLETED")
+
+    asyncio.run(journey())

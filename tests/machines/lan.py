@@ -46,15 +46,32 @@ _PREPARE = """
 set -e
 hostname "$NAME"
 ip link set lo up
-mkdir -p "$OWN/run" "$OWN/tmp" "$OWN/slurm" "$OWN/tmp/$(basename "$SHARED")"
+mkdir -p "$OWN/run" "$OWN/tmp" "$OWN/slurm"
 chmod 1777 "$OWN/tmp"
-case "$SHARED" in /tmp/*) mount --bind "$SHARED" "$OWN/tmp/$(basename "$SHARED")"; mount --rbind "$OWN/tmp" /tmp;; esac
+echo "$KEPT" | while read -r path; do
+    if [ -n "$path" ]; then mkdir -p "$OWN$path"; mount --bind "$path" "$OWN$path"; fi
+done
+if [ "$SHARED" != /tmp ]; then mount --rbind "$OWN/tmp" /tmp; fi
 mount --bind "$OWN/run" /run
 mount --bind "$HOSTS" /etc/hosts
 if [ -d /etc/slurm ]; then mount --bind "$OWN/slurm" /etc/slurm; fi
 echo ready
 exec sleep infinity
 """
+
+
+def kept_below_tmp(*paths: str | Path) -> list[str]:
+    """The directories, of these and of what is installed, that a /tmp of its own would hide from a machine.
+
+    Those within another one are left out. Symbolic links are followed.
+    """
+    root = Path(__file__).resolve().parents[2]
+    wanted = sorted({os.path.realpath(path) for path in (*paths, root, sys.prefix, sys.base_prefix, sys.exec_prefix)})
+    kept: list[str] = []
+    for path in wanted:
+        if path.startswith("/tmp/") and not any(path.startswith(f"{outer}/") for outer in kept):
+            kept.append(path)
+    return kept
 
 
 def missing() -> str:
@@ -139,7 +156,9 @@ class Machine(Namespace):
     def __init__(self, name: str, address: str, own: Path, hosts: Path, shared: Path) -> None:
         own.mkdir()
         own.chmod(0o755)
-        super().__init__(name, _PREPARE, {"OWN": str(own), "HOSTS": str(hosts), "SHARED": str(shared)})
+        kept = "\n".join(kept_below_tmp(shared))
+        given = {"OWN": str(own), "HOSTS": str(hosts), "SHARED": os.path.realpath(shared), "KEPT": kept}
+        super().__init__(name, _PREPARE, given)
         self.address = address
         self.own = own
         #: environment of every command here, in addition to HOME and USER

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
+from pathlib import Path
+
 import pytest
 
-from tests.machines.lan import Lan, Machine
+from tests.machines.lan import Lan, Machine, kept_below_tmp
 
 pytestmark = pytest.mark.root
 
@@ -20,6 +24,19 @@ def test_machines_have_names_and_addresses_of_their_own() -> None:
         assert b.run("cat", "/run/name").returncode != 0
         (lan.root / "both").write_text("shared")
         assert a.out("cat", str(lan.root / "both")) == b.out("cat", str(lan.root / "both")) == "shared"
+
+
+def test_what_is_installed_is_seen_in_a_machine_also_below_tmp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout, its environment and its Python may be anywhere."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as outside:
+        (Path(outside) / "prefix" / "bin").mkdir(parents=True)
+        monkeypatch.setattr(sys, "exec_prefix", f"{outside}/prefix")
+        assert f"{outside}/prefix" in kept_below_tmp(f"{outside}/prefix/bin"), "not the directory within"
+        assert f"{outside}/prefix/bin" not in kept_below_tmp(f"{outside}/prefix/bin")
+        with Lan() as lan:
+            machine = lan.machine("a")
+            assert machine.out("ls", f"{outside}/prefix") == "bin\n"
+            machine.out("test", "-x", sys.executable)
 
 
 def test_a_cut_cable_and_its_mending() -> None:

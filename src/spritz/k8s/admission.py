@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from spritz.k8s import pod_fields
 from spritz.k8s.pods import (
     GANG,
     GANG_SIZE,
@@ -81,6 +82,10 @@ def answer(path: str, review: Json, scheduler: str) -> Json:
         pod = None  # the server itself refuses it
     if pod is not None:
         response |= {"/mutate": _mutated, "/validate": _validated}[path](pod, scheduler)
+        if path == "/validate" and response["allowed"] and pod.spec.scheduler_name == scheduler:
+            warnings = [*pod_fields.wishes(pod), *pod_fields.unknown(request["object"].get("spec") or {})]
+            if warnings:
+                response["warnings"] = warnings
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
 
@@ -117,6 +122,7 @@ def causes(pod: Pod) -> list[Cause]:
             near = difflib.get_close_matches(name, _SAID, 1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(_SAID))}"
             mistakes.append(Cause(annotation(name), f"there is no such annotation; {hint}"))
+    mistakes += [Cause(unfit.field, str(unfit)) for unfit in pod_fields.demands(pod)]
     for check in (shape_of, options_of, _gang):
         try:
             check(pod)

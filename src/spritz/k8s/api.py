@@ -259,6 +259,11 @@ class Api:
                 return Page(items, part.metadata.resourceVersion)
             parameters["continue"] = part.metadata.next
 
+    async def version_of(self, resource: type[Resource], namespace: str | None = None) -> str:
+        """The server's present resource version."""
+        part = await self.send("GET", self.path(resource, namespace), parameters={"limit": "1"})
+        return msgspec.json.decode(part, type=_List).metadata.resourceVersion
+
     # Writing
 
     async def apply(self, obj: R, *, force: bool = True, status: bool = False) -> R:

@@ -34,7 +34,7 @@ def current(files: Mapping[str, bytes], names: Sequence[str], now: float) -> dic
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
         made = certificate.add_extension(usage, critical=True).sign(key, hashes.SHA256())
         known = {AUTHORITY: made.public_bytes(serialization.Encoding.PEM), AUTHORITY_KEY: _pem(key)}
-    if _left(known.get(CERTIFICATE), now) < _SPARE * _DAY or KEY not in known:
+    if _left(known.get(CERTIFICATE), now) < _SPARE * _DAY or KEY not in known or not _covers(known[CERTIFICATE], names):
         authority = x509.load_pem_x509_certificate(known[AUTHORITY])
         signer = serialization.load_pem_private_key(known[AUTHORITY_KEY], None)
         assert isinstance(signer, ec.EllipticCurvePrivateKey)
@@ -58,6 +58,15 @@ def _left(pem: bytes | None, now: float) -> float:
         return x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp() - now
     except ValueError:
         return 0.0
+
+
+def _covers(pem: bytes, names: Sequence[str]) -> bool:
+    """Whether the certificate is for all of these names: an operator may have been started with more webhooks since."""
+    try:
+        extension = x509.load_pem_x509_certificate(pem).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return False
+    return set(names) <= set(extension.value.get_values_for_type(x509.DNSName))
 
 
 def _builder(

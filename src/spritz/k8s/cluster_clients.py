@@ -23,31 +23,38 @@ class ClusterClients:
         self._objects = objects
         self._address = address
         self._now = now
-        #: uid of a cluster -> the client of its slurmrestd, and when the client's token expires
-        self._slurms: dict[str, tuple[Control, float]] = {}
+        #: namespace/name of a cluster -> its uid, the client of its slurmrestd, and when the client's token expires
+        self._slurms: dict[str, tuple[str, Control, float]] = {}
 
     async def close(self) -> None:
-        for slurm, _until in self._slurms.values():
+        for _uid, slurm, _until in self._slurms.values():
             await slurm.close()
+
+    async def forget(self, key: str) -> None:
+        """Close the client of a cluster that has been deleted, if there is one."""
+        cached = self._slurms.pop(key, None)
+        if cached is not None:
+            await cached[1].close()
 
     async def of(self, cluster: Cluster) -> Control:
         """Raises SlurmFailure while the cluster has no key."""
-        cached = self._slurms.get(cluster.metadata.uid)
-        if cached is not None and self._now() < cached[1] - _SPARE:
-            return cached[0]
+        place, uid = cluster.metadata.key, cluster.metadata.uid
+        cached = self._slurms.get(place)
+        if cached is not None and cached[0] == uid and self._now() < cached[2] - _SPARE:
+            return cached[1]
         name = f"{cluster.metadata.name}-keys"
         secret = await self._objects.find("v1", "Secret", cluster.metadata.namespace, name)
         if secret is None:
             raise SlurmFailure(f"the Secret {name} does not exist yet")
-        known = self._slurms.get(cluster.metadata.uid)
-        if known is not cached and known is not None:
-            return known[0]  # another worker has made it meanwhile
+        known = self._slurms.get(place)
+        if known is not cached and known is not None and known[0] == uid:
+            return known[1]  # another worker has made it meanwhile
         until = self._now() + _LIFESPAN
         key = base64.b64decode(secret["data"]["jwt.key"])
         slurm = Control(self._address(cluster), token_of(key, "root", int(self._now()), int(until)))
         slurm.guard = self._api.guard
         # Before the old connections are closed: other workers look here meanwhile.
-        self._slurms[cluster.metadata.uid] = (slurm, until)
-        if cached is not None:
-            await cached[0].close()
+        self._slurms[place] = (uid, slurm, until)
+        if known is not None:
+            await known[1].close()
         return slurm

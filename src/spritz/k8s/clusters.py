@@ -117,7 +117,7 @@ class Clusters:
         self._node_set_pods = NodeSetPods(
             api, self._objects, self._clients, self.clusters, self.machines, self.pods, log, now
         )
-        #: uid of a cluster -> its slurm.conf, and the mistakes in it
+        #: namespace/name of a cluster -> its slurm.conf, and the mistakes in it
         self._checked: dict[str, tuple[str, str]] = {}
 
     def _cluster_changed(self, change: Change[Cluster]) -> None:
@@ -211,7 +211,11 @@ class Clusters:
     async def _look(self, key: tuple[str, str]) -> float | None:
         if key[0] == "SpritzCluster":
             cluster = self.clusters.get(key[1])
-            return await self._cluster(cluster) if cluster is not None else None
+            if cluster is None:
+                self._checked.pop(key[1], None)
+                await self._clients.forget(key[1])
+                return None
+            return await self._cluster(cluster)
         if key[0] == "LoginSet":
             login_set = self.login_sets.get(key[1])
             return await self._logins.login_set(login_set) if login_set is not None and not leaves(login_set) else None
@@ -331,9 +335,9 @@ class Clusters:
     async def _mistakes(self, cluster: Cluster, config: Configuration) -> str:
         """Mistakes in the desired slurm.conf, "" for none; each text is checked once."""
         text = config.files["slurm.conf"]
-        known = self._checked.get(cluster.metadata.uid)
+        known = self._checked.get(cluster.metadata.key)
         if known is None or known[0] != text:
-            known = self._checked[cluster.metadata.uid] = text, await mistakes(text, cluster.spec.extra_config)
+            known = self._checked[cluster.metadata.key] = text, await mistakes(text, cluster.spec.extra_config)
             if known[1]:
                 self._log("config.refused", cluster=cluster.metadata.key, error=known[1])
         return known[1]

@@ -43,19 +43,25 @@ class Spec(msgspec.Struct, rename="camel", omit_defaults=True):
     lease_transitions: int | None = 0
 
 
-class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
-    name: str
-    namespace: str
-    resource_version: str = ""
+class Lease(msgspec.Struct):
+    """A Lease as it was read: other fields than the election's, such as labels, are written back as they were."""
+
+    spec: Spec
+    whole: dict[str, Any]
+
+    @classmethod
+    def of(cls, data: bytes) -> Lease:
+        whole: dict[str, Any] = msgspec.json.decode(data)
+        return cls(msgspec.convert(whole.get("spec") or {}, Spec), whole)
+
+    def with_spec(self, spec: Spec) -> bytes:
+        """The object to write: with the version that was read, so that a write of another in between refuses it."""
+        kept = {name: value for name, value in (self.whole.get("spec") or {}).items() if name not in _ELECTION}
+        return msgspec.json.encode(self.whole | {"spec": kept | msgspec.to_builtins(spec)})
 
 
-class Lease(msgspec.Struct, rename="camel"):
-    """The fields of a Lease that the election reads and writes."""
-
-    metadata: _Metadata
-    spec: Spec = msgspec.field(default_factory=Spec)
-    api_version: str = "coordination.k8s.io/v1"
-    kind: str = "Lease"
+#: Fields of a Lease's spec that the election writes.
+_ELECTION = frozenset(Spec.__struct_encode_fields__)
 
 
 def _now() -> float:
@@ -141,8 +147,9 @@ class Election:
         sent = self._now()
         current = await self._read()
         if current is None:
-            lease = Lease(_Metadata(self._name, self._namespace), self._spec(None))
-            await self._write("POST", self._path, lease, sent)
+            about = {"name": self._name, "namespace": self._namespace}
+            whole = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": about}
+            await self._write("POST", self._path, Lease(Spec(), whole).with_spec(self._spec(None)), sent)
             return
         if self._seen is None or current.spec != self._seen.spec:
             self._seen, self._since = current, self._now()
@@ -153,21 +160,20 @@ class Election:
             unchanged = self._now() - self._since
             if spec.holder_identity and unchanged < (spec.lease_duration_seconds or self._seconds):
                 return
-        lease = Lease(current.metadata, self._spec(spec))
-        await self._write("PUT", f"{self._path}/{self._name}", lease, sent)
+        await self._write("PUT", f"{self._path}/{self._name}", current.with_spec(self._spec(spec)), sent)
 
     async def _read(self) -> Lease | None:
         answer = await self._api.find_path(f"{self._path}/{self._name}")
-        return msgspec.json.decode(answer, type=Lease) if answer is not None else None
+        return Lease.of(answer) if answer is not None else None
 
-    async def _write(self, method: str, path: str, lease: Lease, sent: float) -> None:
+    async def _write(self, method: str, path: str, lease: bytes, sent: float) -> None:
         try:
-            answer = await self._api.send(method, path, body=msgspec.json.encode(lease), repeatable=False)
+            answer = await self._api.send(method, path, body=lease, repeatable=False)
         except ApiFailure as failure:
             if failure.code == 409:  # another was first; the next look says which
                 return
             raise
-        self._seen, self._since = msgspec.json.decode(answer, type=Lease), self._now()
+        self._seen, self._since = Lease.of(answer), self._now()
         self._until = sent + self._seconds * _WORK
 
     def _spec(self, before: Spec | None) -> Spec:
@@ -190,7 +196,7 @@ class Election:
         lease = self._seen
         if lease is not None:
             spec: Any = msgspec.structs.replace(lease.spec, holder_identity="", lease_duration_seconds=1)
-            body = msgspec.json.encode(Lease(lease.metadata, spec))
+            body = lease.with_spec(spec)
             try:
                 async with asyncio.timeout(2):
                     await self._api.send("PUT", f"{self._path}/{self._name}", body=body, repeatable=False)

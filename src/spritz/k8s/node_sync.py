@@ -1,12 +1,15 @@
 """Synchronises nodes of Kubernetes with nodes of the cluster, including drains requested on either side.
 
-A node that appears becomes a node with State=EXTERNAL, of what it can give to pods, less what pods of others have there
-now, as soon as its kubelet has said so. When that changes, as when a device plugin starts late, the node is made again,
-which must wait until no job is there. A node on which a slurmd of ours registers is left as slurmd says it is.
+A node that appears becomes a node with State=EXTERNAL, of what it can give to pods, less what pods of other schedulers
+have there, as soon as its kubelet has said so. When that changes, as when a device plugin starts late or a DaemonSet is
+made, the node is made again, which must wait until no job is there. Until then a node with less than Slurm believes
+gets no further jobs, whose pods its kubelet would refuse. A node on which a slurmd of ours registers is left as it is.
 
     cordoned, or not Ready     DRAIN, with a reason that begins with `kubernetes:`
+    less than Slurm believes   likewise
     uncordoned, and Ready      that drain is lifted; drains of others stay
     drained in Slurm           cordoned, with our annotation, so that other schedulers keep off; and back
+    no longer managed          DRAIN, and deleted when its jobs have ended
     deleted                    DOWN, which ends its jobs; then deleted
 
 Source: Kubernetes, "Safely Drain a Node", "Node Allocatable"; scontrol(1) create, update NodeName.
@@ -17,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -27,7 +30,7 @@ from lightkube.resources.core_v1 import Pod as PodResource
 from spritz.k8s.api import Api, ApiFailure
 from spritz.k8s.devices import Inventory, gres_of
 from spritz.k8s.placing import FEATURE, KubeNode, product_of
-from spritz.k8s.pods import PREFIX, SHARE_RESOURCES, Pod, Unfit, amount, gres_type, shape_of
+from spritz.k8s.pods import PREFIX, SHARE_RESOURCES, Pod, Unfit, amount, gres_type, requests_of
 from spritz.k8s.policy import Policy, features_of
 from spritz.k8s.slurm import Node, Slurm, SlurmFailure
 from spritz.k8s.watching import Change, Reflector
@@ -57,6 +60,33 @@ _OUTDATED: Final = 5.0
 _FIRST_AGAIN: Final = 1.0
 
 
+class Taken(msgspec.Struct, frozen=True):
+    """What a pod of another scheduler has on its node."""
+
+    node: str
+    cpus: float = 0.0
+    memory_mib: float = 0.0
+
+
+_pod = msgspec.json.Decoder(Pod)
+
+
+def taken_by(data: bytes) -> Taken:
+    """What a pod, given as JSON, has on its node."""
+    pod = _pod.decode(data)
+    try:
+        amounts = requests_of(pod)
+    except Unfit:
+        return Taken(pod.spec.node_name)  # the API server admits no such quantity
+    return Taken(pod.spec.node_name, amounts.get("cpu", 0.0), amounts.get("memory", 0.0) / 2**20)
+
+
+def pods_of_others(api: Api, scheduler: str) -> Reflector[Taken]:
+    """Follows the pods that other schedulers placed, and that have not ended."""
+    fields = f"spec.schedulerName!={scheduler},spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+    return Reflector(api, PodResource, fields=fields, decode=taken_by)
+
+
 class NodeSync:
     """Keeps the nodes of Slurm and of Kubernetes alike. `run` returns when it is cancelled."""
 
@@ -70,19 +100,21 @@ class NodeSync:
         *,
         inventory: Inventory | None = None,
         scheduler: str = "spritz",
+        others: Reflector[Taken] | None = None,
     ) -> None:
         self._api = api
         self._slurm = slurm
         self._policy = policy
         self._log = log
-        self._scheduler = scheduler
         self._nodes = nodes
+        self._others = others if others is not None else pods_of_others(api, scheduler)
+        self._others.follow(self._other_changed)
+        #: node -> what pods of other schedulers have there, by their keys
+        self._taken: dict[str, dict[str, Taken]] = {}
         self._inventory = inventory if inventory is not None else Inventory()
         self._known: dict[str, Node] = {}
         #: told when a node is there that was not, or is another
         self.made: Callable[[], None] = lambda: None
-        #: node -> its allocatable resources when it was created in Slurm, or first seen
-        self._given: dict[str, Mapping[str, str | int]] = {}
         #: Set once nodes that left Kubernetes while no operator ran have been removed from Slurm: only then may jobs be
         #: queued.
         self.cleared = asyncio.Event()
@@ -92,10 +124,24 @@ class NodeSync:
         """Queue the node for comparison; called by the reflector of nodes."""
         self.queue.add(change.key)
 
+    def _other_changed(self, change: Change[Taken]) -> None:
+        for taken in (change.old, change.new):
+            if taken is None:
+                continue
+            there = self._taken.setdefault(taken.node, {})
+            there.pop(change.key, None)
+            if taken is change.new:
+                there[change.key] = taken
+            if not there:
+                del self._taken[taken.node]
+            self.queue.add(taken.node)
+
     async def run(self) -> None:
-        """Compare nodes until cancelled; starts once the reflector has listed them."""
+        """Compare nodes until cancelled; starts once the reflectors have listed nodes and pods."""
         await self._nodes.synced.wait()
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._others.run(), name="nodes.pods")
+            await self._others.synced.wait()
             group.create_task(self._look_at_all(), name="nodes.all")
             # Before, every node would seem to be missing in Slurm.
             await self.cleared.wait()
@@ -127,18 +173,42 @@ class NodeSync:
             if known is not None and _is_external(known):
                 await self._remove(known)
         elif not _is_managed(node):
-            return None
+            if known is not None and _is_external(known):
+                return await self._release(node, known)
         elif known is None:
             if "cpu" in node.given:
                 await self._add(node)
         elif not self._has_changed(node, known):
             await self._agree(node, known)
         elif await self._removed(name):
-            await self._add(node)
+            # A drain of an administrator is the node's, not that of the record that is made again.
+            theirs = "DRAIN" in known.state and not known.reason.startswith(OURS)
+            await self._add(node, drain=known.reason if theirs else "")
         else:
-            await self._agree(node, known)
+            await self._agree(node, known, short=self._is_short(node, known))
             return _OUTDATED
         return None
+
+    async def _release(self, node: KubeNode, known: Node) -> float | None:
+        """Let go of a node that is not to be managed any more. As `_look`."""
+        if "DRAIN" not in known.state:
+            await self._slurm.update_node(known.name, state=["DRAIN"], reason=f"{OURS}not managed")
+        if not await self._removed(known.name):
+            await self._refresh(known.name)
+            return _OUTDATED
+        if CORDONED in (node.metadata.annotations or {}):
+            await self._cordon(node, None)
+        await self._refresh(known.name)
+        return None
+
+    def _free(self, node: KubeNode) -> tuple[int, int]:
+        """CPUs and MiB of memory that the node has for jobs."""
+        return free_of(node, self._taken.get(node.name, {}).values())
+
+    def _is_short(self, node: KubeNode, known: Node) -> bool:
+        """Whether the node has less for jobs than Slurm believes."""
+        cpus, memory_mib = self._free(node)
+        return known.cpus > cpus or known.real_memory > memory_mib
 
     def _has_changed(self, node: KubeNode, known: Node) -> bool:
         """Whether its resources for pods differ from those of its node in Slurm."""
@@ -147,8 +217,7 @@ class NodeSync:
         if "DOWN" in known.state and known.reason == DELETED:
             return True  # it went and has come back, before an operator that stopped there had deleted it
         had = re.sub(r"\([^)]*\)", "", known.gres)
-        before = self._given.setdefault(node.name, node.given)
-        return had != self._gres(node) or any(before.get(name) != node.given.get(name) for name in ("cpu", "memory"))
+        return had != self._gres(node) or (known.cpus, known.real_memory) != self._free(node)
 
     async def _removed(self, name: str) -> bool:
         """Delete the node so that it can be created again. False if it has jobs: it stays until the next comparison."""
@@ -180,23 +249,17 @@ class NodeSync:
             return ""
         return gres_of(offered) or gres_of_plugins(node)
 
-    async def _add(self, node: KubeNode) -> None:
-        pods = await self._api.list_as(
-            msgspec.json.Decoder(Pod).decode, PodResource, fields=f"spec.nodeName={node.name}"
-        )
-        line = node_line(
-            node,
-            [pod for pod in pods.items if pod.spec.scheduler_name != self._scheduler],
-            self._policy,
-            self._gres(node),
-        )
+    async def _add(self, node: KubeNode, drain: str = "") -> None:
+        """Create the node in Slurm. `drain`: an administrator's reason to drain it."""
+        line = node_line(node, self._free(node), self._policy, self._gres(node))
         try:
             await self._slurm.create_node(line)
         except SlurmFailure as failure:
             if "already" not in failure.message:
                 raise
-        self._given[node.name] = node.given
         self._log("node.added", node=node.name, line=line)
+        if drain:
+            await self._slurm.update_node(node.name, state=["DRAIN"], reason=drain)
         await self._refresh(node.name)
         known = self._known.get(node.name)
         if known is not None:
@@ -218,11 +281,17 @@ class NodeSync:
         except SlurmFailure as failure:
             self._log("node.failed", node=name, error=failure.message)
 
-    async def _agree(self, node: KubeNode, known: Node) -> None:
+    async def _agree(self, node: KubeNode, known: Node, *, short: bool = False) -> None:
+        """Drain and cordon as the other side does. `short`: the node has less for jobs than Slurm believes."""
         drained = "DRAIN" in known.state
         ours = known.reason.startswith(OURS)
         followed = CORDONED in (node.metadata.annotations or {})
-        wanted = "NotReady" if not node.is_ready else "cordoned" if node.spec.unschedulable and not followed else ""
+        if not node.is_ready:
+            wanted = "NotReady"
+        elif node.spec.unschedulable and not followed:
+            wanted = "cordoned"
+        else:
+            wanted = "pods of other schedulers have taken CPUs or memory" if short else ""
         if wanted and not drained:
             await self._slurm.update_node(node.name, state=["DRAIN"], reason=f"{OURS}{wanted}")
             await self._refresh(node.name)
@@ -249,19 +318,19 @@ class NodeSync:
             self._known[name] = node
 
 
-def node_line(node: KubeNode, others: list[Pod], policy: Policy, gres: str = "") -> str:
-    """The node's line for `scontrol create`. `others`: pods of other schedulers on it."""
-    cpus, memory = amount(node.given.get("cpu", 0)), amount(node.given.get("memory", 0)) / 2**20
-    for pod in others:
-        if pod.is_over:
-            continue
-        try:
-            shape = shape_of(pod)
-        except Unfit:
-            continue
-        cpus, memory = cpus - shape.cpus, memory - shape.memory_mib
+def free_of(node: KubeNode, others: Iterable[Taken]) -> tuple[int, int]:
+    """CPUs and MiB of memory of the node that pods of other schedulers have not taken; 1 at least of each."""
+    cpus, memory_mib = amount(node.given.get("cpu", 0)), amount(node.given.get("memory", 0)) / 2**20
+    for taken in others:
+        cpus, memory_mib = cpus - taken.cpus, memory_mib - taken.memory_mib
+    # Sums of fractions such as 0.1 are not exact.
+    return max(1, math.floor(cpus + 1e-6)), max(1, math.floor(memory_mib + 1e-6))
+
+
+def node_line(node: KubeNode, free: tuple[int, int], policy: Policy, gres: str = "") -> str:
+    """The node's line for `scontrol create`. `free`: its CPUs and MiB of memory for jobs."""
     labels: Mapping[str, str] = node.metadata.labels or {}
-    words = [f"NodeName={node.name}", f"CPUs={max(1, math.floor(cpus))}", f"RealMemory={max(1, math.floor(memory))}"]
+    words = [f"NodeName={node.name}", f"CPUs={free[0]}", f"RealMemory={free[1]}"]
     if gres:
         words.append(f"Gres={gres}")
     words.append("Feature=" + ",".join([FEATURE, *features_of(labels, policy.feature_labels)]))

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from spritz.k8s import pod_fields
 from spritz.k8s.pods import Condition, Expression, Metadata, Pod, Shape, Term, Unfit, devices_of, options_of, shape_of
 from spritz.k8s.policy import Policy
 from spritz.k8s.slurm import Job
@@ -175,6 +176,8 @@ def closed_to(members: Sequence[Pod], closed_nodes: ClosedNodes) -> list[str]:
 def describe(workload: str, pods: Sequence[Pod], policy: Policy, closed_nodes: ClosedNodes) -> list[dict[str, Any]]:
     """The job of these pods for `Slurm.allocate`: one description for each component. Raises Unfit."""
     descriptions = []
+    for pod in pods:
+        pod_fields.check(pod)
     shapes = by_shape(pods)
     for claim, count in Counter(name for shape, _members in shapes for name in shape.shared).items():
         if count > 1:

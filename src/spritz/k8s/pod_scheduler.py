@@ -29,7 +29,7 @@ import msgspec
 from lightkube.resources.core_v1 import Node as NodeResource
 from lightkube.resources.core_v1 import Pod as PodResource
 
-from spritz.k8s import placing
+from spritz.k8s import placing, pod_fields
 from spritz.k8s.api import Api, ApiFailure
 from spritz.k8s.claims import names_of, shared_in
 from spritz.k8s.devices import LAYOUT
@@ -273,6 +273,9 @@ class PodScheduler:
                 self._lives[workload] = self._lives.get(workload, 0) + 1
                 if not job.is_gone:
                     self._adopt(workload, (job.id,))
+        for pod in self.pods.values():
+            if pod.is_placed:  # its labels may have changed since
+                self._members.setdefault(self._workload(pod), set()).add(pod.key)
         for workload in {*self._members, *self._job_ids}:
             self.queue.add(workload)
 
@@ -295,6 +298,10 @@ class PodScheduler:
         else:
             self._members.setdefault(workload, set()).add(pod.key)
         old, new = change.old, change.new
+        if old is not None and (before := self._workload(old)) != workload:
+            # It was put into another gang, or taken out of one, while it waits.
+            self._members.get(before, set()).discard(pod.key)
+            self.queue.add(before)
         if old is None or new is None or _outline(old) != _outline(new):
             self.queue.add(workload)
 
@@ -350,7 +357,12 @@ class PodScheduler:
         return [name for node in self.nodes.values() if (name := node.name) not in closed]
 
     def _workload(self, pod: Pod) -> str:
-        return alone(pod) if pod.metadata.uid in self._alone else workload_of(pod)
+        """The workload of the pod. A pod that has its node stays with its job, whatever its labels say later."""
+        if pod.metadata.uid in self._alone:
+            return alone(pod)
+        if pod.is_placed and (workload := self._workloads.get(pod.job_id)) is not None:
+            return workload
+        return workload_of(pod)
 
     def _leave_gang(self, pod: Pod) -> None:
         """Take the pod out of its gang, and queue it as a single pod."""
@@ -455,6 +467,7 @@ class PodScheduler:
         for pod in pods:
             try:
                 placing.by_shape([pod])
+                pod_fields.check(pod)
             except Unfit as unfit:
                 await self._reports.say([pod], str(unfit), refused=True)
             else:
@@ -689,4 +702,5 @@ class PodScheduler:
 def _outline(pod: Pod) -> tuple[object, ...]:
     """The properties of a pod whose change lets its workload be processed."""
     claimed = names_of(pod)
-    return pod.status.phase, pod.is_leaving, pod.is_gated, pod.is_placed, pod.metadata.uid, claimed
+    facts = pod.status.phase, pod.is_leaving, pod.is_gated, pod.is_placed
+    return (*facts, pod.metadata.uid, workload_of(pod), claimed)

@@ -2,8 +2,8 @@
 
 A *workload* becomes one job: a single pod, or a gang. Gangs are pods that say so (`spritz.dev/gang` and
 `spritz.dev/gang-size`), and those of a PodGroup, a JobSet or a LeaderWorkerSet group. A pod's request is what the
-kubelet counts: its containers together, or its greatest init container, and its overhead. CPUs are whole in a job, so
-fractions are rounded up.
+kubelet counts: its containers together or its greatest init container, or what the pod says as a whole, and its
+overhead. CPUs are whole in a job, so fractions are rounded up.
 
 Source: Kubernetes, "Resource Management for Pods and Containers", "Init Containers"; labels of JobSet, LeaderWorkerSet.
 """
@@ -93,10 +93,17 @@ class Amounts(_Camel, frozen=True, rename="camel"):
     limits: dict[str, str | int] | None = None
 
 
+class Port(_Camel, frozen=True, rename="camel"):
+    """A port of a container, and of the node."""
+
+    host_port: int = 0
+
+
 class Container(_Camel, frozen=True, rename="camel"):
     """The parts of a container that decide what the pod requests."""
 
     resources: Amounts = Amounts()
+    ports: list[Port] | None = None
     #: of an init container: "Always" makes it run along with the others
     restart_policy: str | None = None
 
@@ -140,15 +147,36 @@ class Selector(_Camel, frozen=True, rename="camel"):
 
 
 class NodeAffinity(_Camel, frozen=True, rename="camel"):
-    """Where the pod may run at all."""
+    """Where the pod may run at all, and whether it prefers some nodes."""
 
     required: Selector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: list[Any] | None = msgspec.field(default=None, name="preferredDuringSchedulingIgnoredDuringExecution")
+
+
+class PodAffinity(_Camel, frozen=True, rename="camel"):
+    """Terms about other pods, which are not read: `pod_fields` says which are refused."""
+
+    required: list[Any] | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: list[Any] | None = msgspec.field(default=None, name="preferredDuringSchedulingIgnoredDuringExecution")
 
 
 class Affinity(_Camel, frozen=True, rename="camel"):
-    """The affinity to nodes; affinity and anti-affinity to pods are not read."""
-
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Spread(_Camel, frozen=True, rename="camel"):
+    """A topology spread constraint, which is not read: `pod_fields` says which are refused."""
+
+    when_unsatisfiable: str = "DoNotSchedule"
+
+
+class Volume(_Camel, frozen=True, rename="camel"):
+    """The sources of a volume that bind it to nodes."""
+
+    persistent_volume_claim: dict[str, Any] | None = None
+    ephemeral: dict[str, Any] | None = None
 
 
 class Gate(_Camel, frozen=True, rename="camel"):
@@ -186,6 +214,12 @@ class PodSpec(_Camel, frozen=True, rename="camel"):
     containers: list[Container] = []
     init_containers: list[Container] | None = None
     overhead: dict[str, str | int] | None = None
+    #: of the pod as a whole, which replace those of its containers
+    resources: Amounts | None = None
+    host_network: bool = False
+    preemption_policy: str | None = None
+    topology_spread_constraints: list[Spread] | None = None
+    volumes: list[Volume] | None = None
     priority_class_name: str = ""
     service_account_name: str = ""
     node_selector: dict[str, str] | None = None
@@ -330,15 +364,7 @@ def amount(value: str | int) -> float:
 
 def shape_of(pod: Pod) -> Shape:
     """What the pod requests, init containers and overhead included. Raises Unfit if a request is not supported."""
-    init = pod.spec.init_containers or []
-    along = [sidecar for sidecar in init if sidecar.restart_policy == "Always"]
-    total = _sum([*pod.spec.containers, *along])
-    for container in init:
-        if container.restart_policy != "Always":
-            for name, value in _sum([container, *along]).items():
-                total[name] = max(total.get(name, 0.0), value)
-    for name, text in (pod.spec.overhead or {}).items():
-        total[name] = total.get(name, 0.0) + amount(text)
+    total = requests_of(pod)
     gpus = {name: round(value) for name, value in total.items() if value and gres_type(name) is not None}
     if len(gpus) > 1:
         raise Unfit(f"GPUs of several kinds in one pod are not supported: ask for one of {', '.join(sorted(gpus))}")
@@ -354,6 +380,30 @@ def shape_of(pod: Pod) -> Shape:
         shared=pod.shared,
         shared_gres=pod.shared_gres,
     )
+
+
+def requests_of(pod: Pod) -> dict[str, float]:
+    """What the kubelet counts for the pod, by resource name. Raises Unfit for what is no quantity."""
+    spec = pod.spec
+    #: an init container runs along with the sidecars that are listed before it
+    along: list[Container] = []
+    starting: dict[str, float] = {}
+    for container in spec.init_containers or ():
+        if container.restart_policy == "Always":
+            along.append(container)
+        else:
+            for name, value in _sum([container, *along]).items():
+                starting[name] = max(starting.get(name, 0.0), value)
+    total = _sum([*spec.containers, *along])
+    for name, value in starting.items():
+        total[name] = max(total.get(name, 0.0), value)
+    if spec.resources is not None:
+        limits = {name: text for name, text in (spec.resources.limits or {}).items() if not total.get(name)}
+        for name, text in {**limits, **(spec.resources.requests or {})}.items():
+            total[name] = amount(text)
+    for name, text in (spec.overhead or {}).items():
+        total[name] = total.get(name, 0.0) + amount(text)
+    return total
 
 
 def _of_plugin(pod: Pod, resource: str, count: int) -> Gres:

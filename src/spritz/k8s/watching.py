@@ -1,8 +1,9 @@
 """The reflector: a cache of one resource that follows the API server, and reports every change.
 
 List, then watch from the list's resource version, with bookmarks. A watch that ends, which is normal, goes on from the
-last version seen. Where the server has forgotten that version (410), everything is listed again and compared with the
-cache, so that a deletion during the gap is reported like any other. An object that was deleted and made again under the
+last version seen. Where the server has forgotten that version (410), or was set back to an earlier one (its etcd was
+restored), everything is listed again and compared with the cache, so that a deletion during the gap is reported like
+any other. An object that was deleted and made again under the
 same name (another uid) is reported as deleted, then added.
 
 Every path that does not advance waits: failures double the time between attempts, up to a bound, with jitter; a watch
@@ -59,6 +60,8 @@ class Counters(msgspec.Struct):
     failures: int = 0
     #: how often the server had dropped the version that the watch asked for
     expired: int = 0
+    #: how often the server had gone back to an earlier version
+    restored: int = 0
     #: deletions that no watch reported, and a list did
     missed_deletions: int = 0
     #: states of objects that `decode` could not hold, which are left out of the cache
@@ -161,6 +164,10 @@ class Reflector(Generic[T]):
         self._failures = 0
         self._advanced = asyncio.Event()
 
+    def follow(self, on_change: Callable[[Change[T]], None]) -> None:
+        """Set `on_change`, before `run`."""
+        self._on_change = on_change
+
     # The cache
 
     def __len__(self) -> int:
@@ -203,6 +210,9 @@ class Reflector(Generic[T]):
         listed = False
         while True:
             try:
+                if listed and await self._went_back():
+                    self.counters.restored += 1
+                    listed = False
                 if not listed:
                     await self._list()
                     listed = True
@@ -235,6 +245,14 @@ class Reflector(Generic[T]):
         self.version = page.version
         self.synced.set()
         self._advanced.set()
+
+    async def _went_back(self) -> bool:
+        """Whether the server is at an earlier version than the cache, as after its etcd was restored from a backup.
+
+        A watch from a version that the server has yet to reach tells nothing until then, and what it skips is lost.
+        """
+        version = await self.api.version_of(self.resource, self._namespace)
+        return version.isdecimal() and self.version.isdecimal() and int(version) < int(self.version)
 
     async def _watch(self) -> None:
         """Follow one watch request. Returns when the server ends it regularly. Raises ApiFailure."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 _WEEK = 7 * 86_400
 
@@ -34,3 +35,15 @@ def utc_offset_changes(since: int, until: int) -> tuple[tuple[int, int], ...]:
         changes.append((end, after))
         before = after
     return tuple(changes)
+
+
+def calendar(start_at: float | None, now: float) -> dict[str, Any]:
+    """The local time that a repeating reservation keeps, as the fields of its request: `utc_offset_seconds` and
+    `utc_offset_changes`, from its start (None, or later than now: from now) to `CALENDAR_SECONDS` after now.
+    """
+    at = int(now)
+    since = at if start_at is None else int(max(min(start_at, at), at - CALENDAR_SECONDS))
+    return {
+        "utc_offset_seconds": utc_offset(since),
+        "utc_offset_changes": utc_offset_changes(since, at + CALENDAR_SECONDS),
+    }

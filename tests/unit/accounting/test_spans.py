@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -11,7 +12,7 @@ import pytest
 from spritz.accounting.rollup import spans
 
 
-@pytest.fixture(params=["UTC", "Europe/Berlin", "America/Havana", "Asia/Kolkata"])
+@pytest.fixture(params=["UTC", "Europe/Berlin", "America/Havana", "Asia/Kolkata", "Australia/Lord_Howe"])
 def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("TZ", str(request.param))
     time.tzset()
@@ -51,3 +52,18 @@ def test_spans_follow_each_other_without_gaps(zone: str) -> None:
 
 def test_nothing_is_covered_by_nothing(zone: str) -> None:
     assert spans.cover(at(2026, 1, 1), at(2026, 1, 1)) == []
+
+
+def test_every_moment_has_one_hour_whenever_it_is_asked_for(zone: str) -> None:
+    """Also where clocks are changed by half an hour: Lord Howe Island, in April back and in October forward."""
+    for change in (at(2026, 4, 5), at(2026, 10, 4), at(2026, 3, 29), at(2026, 10, 25)):
+        bounds = spans.hours(spans.floor(spans.HOUR, change), spans.floor(spans.HOUR, change + 86_400))
+        assert all(0 < after - start <= 3600 for start, after in itertools.pairwise(bounds))
+        for start, after in itertools.pairwise(bounds):
+            assert {spans.floor(spans.HOUR, moment) for moment in range(start, after, 300)} == {start}
+
+
+def test_hours_from_within_an_hour_end_with_it(zone: str) -> None:
+    """Usage that was rolled up in another time zone ends within an hour of this one."""
+    start = at(2026, 1, 1, 7)
+    assert spans.hours(start + 900, start + 2 * 3600) == [start + 900, start + 3600, start + 2 * 3600]

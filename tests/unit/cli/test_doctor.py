@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from spritz.cli.local.doctor import _held
+from spritz.cli.local.doctor_cluster import CAUSES
 from spritz.cli.spritz import main
+from spritz.core.decide.registration import config_shortage
 from spritz.model.commands.cluster import UpdateNode
+from spritz.model.resources import GresCapacity, NodeCapacity
 from tests.unit.cli.site import Site
 
 
@@ -78,3 +81,52 @@ def test_the_runtime_of_oci_conf_is_tried(site: Site, tmp_path: Path) -> None:
     assert "runs no container: cgroups in hybrid mode not supported" in site.run(main, "doctor").out
     _program(tmp_path, "crun", f"{spec} echo executable file spritz-no-such-program not found >&2; exit 1")
     assert f"--container: {tmp_path}/crun as oci.conf says" in site.run(main, "doctor").out
+
+
+def test_jobs_that_get_all_memory_of_a_node_are_told(site: Site) -> None:
+    told = "jobs that ask for no memory get all of their nodes' in partition big"
+    add(site, "NodeName=m1 RealMemory=1000\nPartitionName=big Nodes=m1")
+    assert told in site.run(main, "doctor").out
+    add(site, "DefMemPerNode=100")
+    assert told not in site.run(main, "doctor").out
+
+
+def test_a_missing_library_of_pmix_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spritz.cli.local.doctor.PMIX", "libpmix-that-is-nowhere.so")
+    told = "no --mpi=pmix here: libpmix-that-is-nowhere.so is missing"
+    assert f"[ note ] {told}" in site.run(main, "doctor").out
+    add(site, "MpiDefault=pmix")
+    assert f"[WRONG ] {told}" in site.run(main, "doctor").out
+
+
+#: what daemons drain a node for, as they say it
+DRAINS = (
+    "Prolog error",
+    "Epilog error",
+    "Kill task failed",
+    "batch job complete failure: No space left on device",
+    "the clock of n2 is 150 s ahead of the controller's",
+    "SlurmdSpoolDir is full",
+    "health-check: gpu: GPU 3 has fallen off the bus",
+    config_shortage(NodeCapacity(cpus=4, memory_mib=1000), NodeCapacity(cpus=4, memory_mib=500)),
+    config_shortage(NodeCapacity(cpus=4, memory_mib=1), NodeCapacity(cpus=2, memory_mib=1)),
+    config_shortage(
+        NodeCapacity(cpus=1, memory_mib=1, gres=(GresCapacity(name="gpu", count=8),)),
+        NodeCapacity(cpus=1, memory_mib=1, gres=(GresCapacity(name="gpu", count=7),)),
+    ),
+)
+
+
+@pytest.mark.parametrize("reason", DRAINS)
+def test_a_drain_by_a_fault_is_wrong_and_comes_with_its_remedy(site: Site, reason: str) -> None:
+    site.world.ok(UpdateNode(names=("n2",), state="DRAIN", reason=reason))
+    lines = site.run(main, "doctor").out.splitlines()
+    place = lines.index(f"[WRONG ] node n2 is drained: {reason}")
+    advice = lines[place + 1]
+    assert advice.startswith("         → ")
+    assert "{" not in advice
+    assert "n2" in advice or reason.startswith("health-check")
+
+
+def test_every_cause_in_the_table_is_tried() -> None:
+    assert {words for words in CAUSES if not any(reason.startswith(words) for reason in DRAINS)} == set()

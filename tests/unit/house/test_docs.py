@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
+import pytest
 from tools import docs
+
+from spritz.config.load import load
 
 _ROOT = Path(__file__).resolve().parents[3]
 
@@ -35,6 +39,48 @@ def test_the_glossary_and_the_checklists_name_modules_that_exist() -> None:
     }
     assert modules, "the pages name modules"
     assert [name for name in sorted(modules) if not _exists(source, name)] == []
+
+
+def test_the_tests_that_pages_name_exist() -> None:
+    pages = [_ROOT / "README.md", _ROOT / "CONTRIBUTING.md", *(_ROOT / "docs").rglob("*.md")]
+    named = {name for page in pages for name in re.findall(r"\btests/[\w./]*\w", page.read_text("utf-8"))}
+    assert len(named) > 20
+    missing = [name for name in sorted(named - {"tests/unit/PACKAGE"}) if not list(_ROOT.glob(f"{name}*"))]
+    assert missing == []
+
+
+def test_a_package_without_unit_tests_of_its_own_is_named_with_those_that_it_has() -> None:
+    """`pytest tests/unit/PACKAGE` of the checklists finds something, or the page says where to look."""
+    page = (_ROOT / "docs/checklists/index.md").read_text("utf-8")
+    packages = {path.name for path in (_ROOT / "src/spritz").iterdir() if (path / "__init__.py").exists()}
+    without = {name for name in packages if not (_ROOT / "tests/unit" / name).is_dir()}
+    assert [name for name in sorted(without) if f"`{name}`" not in page] == []
+
+
+def test_the_links_for_every_path_are_all_commands_of_users() -> None:
+    """docs/how-to/several-users.md links the commands into a directory that is in every PATH."""
+    page = (_ROOT / "docs/how-to/several-users.md").read_text("utf-8")
+    (names,) = re.findall(r"ln -s \$PWD/s\{([\w,]+)\} \$PWD/spritz ", page)
+    scripts = tomllib.loads((_ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
+    commands = {name for name, entry in scripts.items() if entry.startswith("spritz.cli.")} - {"spritz"}
+    assert {f"s{name}" for name in names.split(",")} == commands
+
+
+_SAMPLES = ("packaging/etc/slurm.conf.example", "docs/how-to/configure.md", "docs/how-to/several-users.md")
+
+
+@pytest.mark.parametrize("name", _SAMPLES)
+def test_small_jobs_share_a_node_under_a_sample_configuration(name: str, tmp_path: Path) -> None:
+    """A job that asks for no memory would get all of it."""
+    text = (_ROOT / name).read_text("utf-8")
+    lines = re.findall(r"^(?: {4})?((?:[A-Z]\w+)=\S.*)$", text.split("## GPUs")[0].split("## 4.")[0], re.MULTILINE)
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("\n".join(line.strip() for line in lines) + "\n")
+    loaded = load(str(conf), check_users=False)
+    share = loaded.cluster.default_memory_mib_per_cpu
+    assert loaded.nodes
+    assert all(2 * share <= node.capacity.memory_mib for node in loaded.nodes)
+    assert share > 0
 
 
 def _exists(source: Path, name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -67,6 +68,31 @@ def test_a_lease_is_taken_when_it_has_not_changed_for_its_time() -> None:
         assert await b._attempt()
         assert not await a._attempt()
         b.check()
+
+    play(scene)
+
+
+def test_what_others_wrote_on_a_lease_stays_there() -> None:
+    """Labels of a chart, annotations of a backup, fields of the spec that the election does not know."""
+
+    async def scene(server: KubeServer, a: Candidate, b: Candidate, log: list[str]) -> None:
+        assert await a._attempt()
+        change: Any = {
+            "metadata": {"labels": {"team": "ml"}, "annotations": {"note": "kept"}},
+            "spec": {"strategy": "OldestEmulationVersion"},
+        }
+        await a._api.send("PATCH", PATH, body=json.dumps(change).encode(), content_type="application/merge-patch+json")
+        assert await a._attempt()
+        await turn(20, a, b)
+        assert not await b._attempt()
+        await turn(20, a, b)
+        assert await b._attempt()
+        await b._release()
+        lease: Any = server.cluster._find("leases", "default", "l")
+        assert lease["metadata"]["labels"] == {"team": "ml"}
+        assert lease["metadata"]["annotations"] == {"note": "kept"}
+        assert lease["spec"]["strategy"] == "OldestEmulationVersion"
+        assert not lease["spec"].get("holderIdentity")
 
     play(scene)
 

@@ -21,7 +21,7 @@ def node() -> KubeNode:
 
 
 def test_well_known_labels_are_features_by_default() -> None:
-    line = node_line(node(), [], Policy())
+    line = node_line(node(), (8, 16384), Policy())
     assert line.split() == [
         "NodeName=k0",
         "CPUs=8",
@@ -33,7 +33,7 @@ def test_well_known_labels_are_features_by_default() -> None:
 
 def test_the_policy_names_other_labels_and_those_of_topologies() -> None:
     policy = Policy(feature_labels=["example.org/rack"], topology_labels={"example.org/rack": "fabric", "none": "x"})
-    assert node_line(node(), [], policy).split()[3:5] == ["Feature=kubernetes,r7", "Topology=fabric:r7"]
+    assert node_line(node(), (8, 16384), policy).split()[3:5] == ["Feature=kubernetes,r7", "Topology=fabric:r7"]
 
 
 def test_a_value_of_two_labels_is_one_feature() -> None:

@@ -59,7 +59,9 @@ def test_a_shape_is_what_the_kubelet_counts() -> None:
         {"resources": {"requests": {"cpu": "6", "memory": "1Mi"}}},
         {"resources": {"requests": {"cpu": "1"}}, "restartPolicy": "Always"},
     ]
-    assert shape_of(pod(requests={"cpu": "2"}, initContainers=inits)).cpus == 7, "the first runs along with the second"
+    assert shape_of(pod(requests={"cpu": "2"}, initContainers=inits)).cpus == 6, "they do not run together"
+    inits.reverse()
+    assert shape_of(pod(requests={"cpu": "2"}, initContainers=inits)).cpus == 7, "and now runs along with it"
     assert shape_of(pod(requests={"cpu": "2"}, overhead={"cpu": "250m", "memory": "10Mi"})) == Shape(3, 10)
     assert shape_of(pod(requests={"nvidia.com/mig-1g.10gb": 1})) == Shape(1, 0, (Gres("gpu", "1g.10gb"),))
     assert shape_of(pod(requests={"nvidia.com/gpu.shared": 2})) == Shape(1, 0, (Gres("shard", "", 2),))
@@ -69,6 +71,18 @@ def test_a_shape_is_what_the_kubelet_counts() -> None:
     assert shape_of(pod(containers=limits)) == Shape(1, 0, (Gres("gpu"),))
     with pytest.raises(Unfit, match="several kinds"):
         shape_of(pod(requests={"nvidia.com/gpu": 1, "nvidia.com/mig-1g.10gb": 1}))
+
+
+def test_resources_of_the_pod_as_a_whole_replace_those_of_its_containers() -> None:
+    """Source: Kubernetes, "Assign Pod-level CPU and memory resources"."""
+    whole = {"requests": {"cpu": "8", "memory": "16Gi"}}
+    assert shape_of(pod(requests={"cpu": "1"}, resources=whole)) == Shape(8, 16 * 1024)
+    assert shape_of(pod(containers=[{}], resources=whole)) == Shape(8, 16 * 1024)
+    assert shape_of(pod(requests={"cpu": "9"}, resources=whole)).cpus == 8
+    assert shape_of(pod(requests={"nvidia.com/gpu": "1"}, resources=whole)) == Shape(8, 16 * 1024, (Gres("gpu"),))
+    assert shape_of(pod(containers=[{}], resources={"limits": {"cpu": "4"}})).cpus == 4
+    assert shape_of(pod(requests={"cpu": "2"}, resources={"limits": {"cpu": "4"}})).cpus == 2, "a limit is no request"
+    assert shape_of(pod(resources=whole, overhead={"cpu": "250m"})).cpus == 9
 
 
 def test_what_starts_together() -> None:

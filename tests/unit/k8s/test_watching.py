@@ -76,6 +76,47 @@ def test_after_a_storm_the_cache_is_what_the_server_has_and_every_change_was_tol
     play(scene)
 
 
+def test_a_server_that_was_set_back_to_a_backup_is_listed_again() -> None:
+    """Otherwise the cache would keep what is gone, and a watch from a version to come would tell nothing."""
+
+    async def scene(server: KubeServer, api: Api) -> None:
+        def named(name: str, value: str) -> ConfigMap:
+            return ConfigMap(metadata=ObjectMeta(name=name, namespace="default"), data={"value": value})
+
+        await api.apply(named("kept", "old"))
+        await api.apply(named("deleted", "old"))
+        backup = server.cluster.backup()
+        await api.apply(named("kept", "new"))
+        await api.apply(named("lost", "new"))
+        await api.delete(ConfigMap, "deleted", "default")
+        changes: list[tuple[str, str]] = []
+        patience = Patience(first=0.02, longest=0.2)
+        reflector: Reflector[ConfigMap] = Reflector(
+            api,
+            ConfigMap,
+            namespace="default",
+            patience=patience,
+            on_change=lambda change: changes.append((change.kind.value, change.key)),
+        )
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(reflector.run())
+            await reflector.until(lambda: "default/lost" in reflector)
+            changes.clear()
+            server.restore(backup)
+            await reflector.until(lambda: "default/deleted" in reflector)
+            assert sorted(changes) == [
+                ("added", "default/deleted"),
+                ("deleted", "default/lost"),
+                ("modified", "default/kept"),
+            ]
+            await api.apply(named("later", "new"))
+            await reflector.until(lambda: "default/later" in reflector)
+            task.cancel()
+        assert reflector.counters.restored == 1
+
+    play(scene)
+
+
 def test_a_binding_whose_answer_was_lost_is_recognised_as_the_operators_own() -> None:
     async def scene(server: KubeServer, api: Api) -> None:
         containers = [Container(name="c", image="i")]

@@ -14,6 +14,8 @@ the jobs of a reservation twice from its unused time, and gives nodes a row of t
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_right
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,14 +25,13 @@ from spritz.accounting.rollup.amounts import Amounts, add
 from spritz.notation import hostlist, tres
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from spritz.model.accounting import NodeEventRecord, ReservationRecord
 
 Pairs = tuple[tuple[str, int], ...]
 Interval = tuple[int, int]
 
-_HOUR = 3600
 _FOREVER = 1 << 60
 
 
@@ -90,6 +91,15 @@ def overlap(start: int, end: int, low: int, high: int) -> int:
     return max(0, min(end, high) - max(start, low))
 
 
+def used_amounts(pairs: Pairs, start: int, end: int, suspended: Iterable[Interval]) -> list[tuple[str, int]]:
+    """Amounts that a job used from `start` to `end`; it ran, or was suspended, all that time.
+
+    During a suspension other jobs may have its CPUs; it keeps everything else. An interval's end of 0: still suspended.
+    """
+    pause = sum(overlap(low, high or _FOREVER, start, end) for low, high in suspended)
+    return [(name, count * max(0, end - start - pause * (name == "cpu"))) for name, count in pairs]
+
+
 class _Reserved:
     """A reservation's record inside the window."""
 
@@ -107,55 +117,58 @@ class _Reserved:
 
 
 class Window:
-    """Hours from `start` to `end`; both are beginnings of hours."""
+    """Some hours in a row. `bounds`: the beginning of each, and the end of the last (`spans.hours`).
 
-    def __init__(self, start: int, end: int) -> None:
-        self.start, self.end = start, end
+    An hour is named by its beginning. It has 3600 seconds, or less where clocks are changed by a part of an hour.
+    """
+
+    def __init__(self, bounds: Sequence[int]) -> None:
+        self._bounds = bounds
+        self.start, self.end = bounds[0], bounds[-1]
+        #: the hours' beginnings, in order
+        self.hours = bounds[:-1]
+        self._ends = dict(itertools.pairwise(bounds))
         # Most jobs use all their TRES for the same time. They are counted in seconds by kind, (holder, TRES), hour by
         # hour, and multiplied only when asked for; `_holders` and `_allocated` have the other jobs.
         self._kinds: dict[tuple[Holder, str], int] = {}
         self._kind_names: list[tuple[Holder, str]] = []
         self._kind_pairs: list[Pairs] = []
-        #: for each hour: kind -> seconds
-        self._plain: list[dict[int, int]] = [{} for _ in range(start, end, _HOUR)]
+        #: hour -> kind -> seconds
+        self._plain: dict[int, dict[int, int]] = {hour: {} for hour in self.hours}
         #: hour -> holder -> TRES -> used
         self._holders: dict[int, dict[Holder, Amounts]] = {}
         self._allocated: dict[int, Amounts] = {}
-        #: for each hour: CPU seconds demanded by waiting jobs, under key 0 (the layout of `_plain`, with a single kind)
-        self._wanted: list[dict[int, int]] = [{} for _ in range(start, end, _HOUR)]
+        #: hour -> CPU seconds demanded by waiting jobs, under key 0 (the layout of `_plain`, with a single kind)
+        self._wanted: dict[int, dict[int, int]] = {hour: {} for hour in self.hours}
         self._reserved: dict[str, list[_Reserved]] = {}
         #: drains by node: (place of the record, from, to)
         self._drains: dict[str, list[tuple[int, int, int]]] = {}
         #: place of such a record -> when the last job left the node
         self._busy: dict[int, int] = {}
 
-    def _hours(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Split a span into (hour, seconds)."""
+    def _parts(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """The parts of a span: (hour, beginning, end)."""
         start, end = max(start, self.start), min(end, self.end)
-        if start >= end:
-            return
-        hour = start - (start - self.start) % _HOUR
-        while hour < end:
-            yield hour, min(hour + _HOUR, end) - max(hour, start)
-            hour += _HOUR
+        while start < end:
+            hour = self.hours[bisect_right(self._bounds, start) - 1]
+            after = min(end, self._ends[hour])
+            yield hour, start, after
+            start = after
 
-    def _count(self, into: list[dict[int, int]], kind: int, start: int, end: int, times: int) -> None:
-        """Add a span's seconds to its hours, times a factor. As `_hours`, but fast enough for a million jobs."""
-        first = self.start
-        start = (start if start > first else first) - first
-        end = (end if end < self.end else self.end) - first
+    def _count(self, into: dict[int, dict[int, int]], kind: int, start: int, end: int, times: int) -> None:
+        """Add a span's seconds to its hours, times a factor. As `_parts`, but fast enough for a million jobs."""
+        start = start if start > self.start else self.start
+        end = end if end < self.end else self.end
         if start >= end:
             return
-        place, last = start // _HOUR, (end - 1) // _HOUR
-        sums = into[place]
-        if place == last:
-            sums[kind] = sums.get(kind, 0) + (end - start) * times
-            return
-        sums[kind] = sums.get(kind, 0) + ((place + 1) * _HOUR - start) * times
-        for sums in into[place + 1 : last]:
-            sums[kind] = sums.get(kind, 0) + _HOUR * times
-        sums = into[last]
-        sums[kind] = sums.get(kind, 0) + (end - last * _HOUR) * times
+        bounds = self._bounds
+        place = bisect_right(bounds, start)
+        sums, after = into[bounds[place - 1]], bounds[place]
+        while end > after:
+            sums[kind] = sums.get(kind, 0) + (after - start) * times
+            start, sums, place = after, into[after], place + 1
+            after = bounds[place]
+        sums[kind] = sums.get(kind, 0) + (end - start) * times
 
     # Input
 
@@ -190,7 +203,7 @@ class Window:
                 self._kind_pairs.append(pairs_of(job.tres))
             self._count(self._plain, kind, job.started_at, end, 1)
         if job.energy and self.start <= job.ended_at < self.end:
-            hour = job.ended_at - (job.ended_at - self.start) % _HOUR
+            hour = self.hours[bisect_right(self._bounds, job.ended_at) - 1]
             sums = self._holders.setdefault(hour, {}).setdefault(job.holder, {})
             sums["energy"] = sums.get("energy", 0) + job.energy
         if self._drains and job.nodes:
@@ -202,32 +215,25 @@ class Window:
     def _add_odd(self, job: Used, end: int) -> None:
         """Add a job that was suspended or belongs to a reservation."""
         pairs = pairs_of(job.tres)
-        for hour, seconds in self._hours(job.started_at, end):
-            # During a suspension other jobs may have its CPUs; it keeps everything else.
-            pause = sum(
-                overlap(max(low, job.started_at), min(high or _FOREVER, end), hour, hour + _HOUR)
-                for low, high in job.suspended
-            )
-            used = [(name, count * max(0, seconds - pause * (name == "cpu"))) for name, count in pairs]
-            reserved = self._reservation(job.reservation, hour) if job.reservation else None
-            into = self._allocated if reserved is None else reserved.used
-            add(into.setdefault(hour, {}), used)
+        reservations = self._reserved.get(job.reservation, ()) if job.reservation else ()
+        for hour, low, high in self._parts(job.started_at, end):
+            used = used_amounts(pairs, low, high, job.suspended)
             add(self._holders.setdefault(hour, {}).setdefault(job.holder, {}), used)
+            # A reservation that was changed has several records in an hour: each gets the use in its own time. What
+            # is left was used before or after the reservation.
+            outside = dict(used)
+            for reserved in reservations:
+                begin, after = max(low, reserved.start), min(high, reserved.end)
+                if begin < after:
+                    inside = used_amounts(pairs, begin, after, job.suspended)
+                    add(reserved.used.setdefault(hour, {}), inside)
+                    add(outside, inside, -1)
+            add(self._allocated.setdefault(hour, {}), [(name, max(0, amount)) for name, amount in outside.items()])
 
     def _wait(self, job: Used) -> None:
         until = job.started_at or job.ended_at or _FOREVER
         if job.eligible_at < until:
             self._count(self._wanted, 0, job.eligible_at, until, job.cpus_asked * job.tasks)
-
-    def _reservation(self, name: str, hour: int) -> _Reserved | None:
-        return next(
-            (
-                reserved
-                for reserved in self._reserved.get(name, ())
-                if overlap(reserved.start, reserved.end, hour, hour + _HOUR)
-            ),
-            None,
-        )
 
     # Results
 
@@ -237,7 +243,7 @@ class Window:
 
     def counted(self, hour: int) -> dict[int, int]:
         """Seconds by kind: the bulk of it. Several hours may be added up before `expanded`."""
-        return self._plain[(hour - self.start) // _HOUR]
+        return self._plain[hour]
 
     def expanded(self, counted: dict[int, int], amounts: dict[Holder, Amounts]) -> dict[Holder, Amounts]:
         """The amounts for these seconds by kind, added to `amounts`."""
@@ -255,7 +261,7 @@ class Window:
         """What `counted` leaves out of that hour."""
         holders = {holder: dict(sums) for holder, sums in self._holders.get(hour, {}).items()}
         for reserved in (reserved for several in self._reserved.values() for reserved in several):
-            seconds = overlap(reserved.start, reserved.end, hour, hour + _HOUR)
+            seconds = overlap(reserved.start, reserved.end, hour, self._ends[hour])
             if not seconds or not reserved.holders:
                 continue
             used = reserved.used.get(hour, {})
@@ -274,7 +280,7 @@ class Window:
         total: dict[str, int] = {}
         counts: dict[str, int] = {}
         for record in configured:
-            seconds = overlap(int(record.started_at), int(record.ended_at) or _FOREVER, hour, hour + _HOUR)
+            seconds = overlap(int(record.started_at), int(record.ended_at) or _FOREVER, hour, self._ends[hour])
             if seconds:
                 for name, count in tres.parse(record.tres):
                     if name != "node":
@@ -286,8 +292,8 @@ class Window:
         planned_down: dict[str, int] = {}
         for reservation in (item for several in self._reserved.values() for item in several):
             into = planned_down if reservation.maintenance else allocated
-            add(into, reservation.tres, overlap(reservation.start, reservation.end, hour, hour + _HOUR))
-        reserved = self._wanted[(hour - self.start) // _HOUR].get(0, 0)
+            add(into, reservation.tres, overlap(reservation.start, reservation.end, hour, self._ends[hour]))
+        reserved = self._wanted[hour].get(0, 0)
         down: dict[str, int] = {}
         for record in trouble:
             add(down, by_node.get(record.node, ()), self._down_seconds(record, hour))
@@ -306,10 +312,10 @@ class Window:
         start, end = int(record.started_at), int(record.ended_at) or _FOREVER
         if record.state != "DOWN":
             start = max(start, self._busy.get(record.place, 0))
-        seconds = overlap(start, end, hour, hour + _HOUR)
+        seconds = overlap(start, end, hour, self._ends[hour])
         for reserved in (reserved for several in self._reserved.values() for reserved in several):
             if seconds and reserved.maintenance and record.node in reserved.nodes:
-                seconds -= overlap(max(start, hour), min(end, hour + _HOUR), reserved.start, reserved.end)
+                seconds -= overlap(max(start, hour), min(end, self._ends[hour]), reserved.start, reserved.end)
         return max(0, seconds)
 
 

@@ -14,8 +14,9 @@ from sqlalchemy import Engine, and_, func, or_, select
 from spritz.accounting import schema
 from spritz.accounting.engine import database_errors
 from spritz.accounting.rollup import spans
-from spritz.accounting.rollup.amounts import Amounts, add_text
-from spritz.accounting.rollup.hours import overlap, pairs_of
+from spritz.accounting.rollup.amounts import Amounts, add, add_text
+from spritz.accounting.rollup.hours import pairs_of, used_amounts
+from spritz.accounting.rollup.read import suspensions
 from spritz.model.accounting import ReservationRecord
 from spritz.model.usage import (
     AskReservations,
@@ -138,20 +139,22 @@ def reservations(engine: Engine, query: AskReservations, now: float) -> list[Res
 
 
 def _used_of(connection: Connection, cluster_id: int, record: ReservationRecord, now: float) -> list[tuple[str, int]]:
+    """Use by jobs of the reservation in the record's time, counted as the roll-up does."""
     job = schema.jobs.c
-    rows: Iterable[Any] = connection.execute(
-        select(job.started_at, job.ended_at, job.suspended_seconds, job.tres_allocated).where(
-            job.cluster_id == cluster_id,
-            job.reservation == record.name,
-            job.started_at > 0.0,
-            job.started_at < record.ended_at,
-            or_(job.ended_at == 0.0, job.ended_at > record.started_at),
-        )
+    lives = and_(
+        job.cluster_id == cluster_id,
+        job.reservation == record.name,
+        job.started_at > 0.0,
+        job.started_at < record.ended_at,
+        or_(job.ended_at == 0.0, job.ended_at > record.started_at),
     )
-    sums: dict[str, int] = {}
-    for started, ended, suspended, text in rows:
-        end = int(ended or now)
-        seconds = overlap(int(started), end, int(record.started_at), int(record.ended_at)) - int(suspended)
-        for name, count in pairs_of(text) if seconds > 0 else ():
-            sums[name] = sums.get(name, 0) + count * seconds
+    pauses = suspensions(connection, lives, int(record.ended_at))
+    rows: Iterable[Any] = connection.execute(
+        select(job.number, job.started_at, job.ended_at, job.tres_allocated).where(lives)
+    )
+    sums: Amounts = {}
+    for number, started, ended, text in rows:
+        low, high = max(int(started), int(record.started_at)), min(int(ended or now), int(record.ended_at))
+        if low < high:
+            add(sums, used_amounts(pairs_of(text), low, high, pauses.get(number, ())))
     return list(sums.items())

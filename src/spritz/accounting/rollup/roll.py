@@ -55,13 +55,14 @@ def roll(engine: Engine, now: float) -> tuple[str, int] | None:
 def _roll_one(engine: Engine, row: Any, due: int) -> int:
     """Process one piece of one cluster. Returns the number of hours."""
     table = schema.clusters.c
+    hours = 0
     with engine.connect() as connection:
         start: int = row.rolled_until or min(due, max(row.purged_until, _first(connection, row.id, due)))
         end = start + HOURS_MAX * _HOUR
         # Whole days, so that the next piece need not read any of them again.
         end = spans.floor(spans.DAY, end) if end < due else due
         if start < end:
-            _roll_hours(connection, row.id, row.name, start, end)
+            hours = _roll_hours(connection, row.id, row.name, spans.hours(start, end))
         done = connection.execute(
             update(schema.clusters)
             .where(table.id == row.id, table.rolled_until == row.rolled_until)
@@ -71,22 +72,30 @@ def _roll_one(engine: Engine, row: Any, due: int) -> int:
             connection.rollback()
             return 0
         connection.commit()
-    return (end - start) // _HOUR
+    return hours
 
 
 def _first(connection: Connection, cluster_id: int, due: int) -> int:
-    """The hour of the cluster's first record."""
-    events, jobs = schema.node_events.c, schema.jobs.c
+    """The hour of the cluster's first record. After a clock was set back a job may start before it was submitted."""
+    events, jobs, reservations = schema.node_events.c, schema.jobs.c, schema.reservations.c
     first_times = [
         connection.execute(select(func.min(column)).where(owner == cluster_id, column > 0)).scalar()
-        for column, owner in ((events.started_at, events.cluster_id), (jobs.submitted_at, jobs.cluster_id))
+        for column, owner in (
+            (events.started_at, events.cluster_id),
+            (jobs.submitted_at, jobs.cluster_id),
+            (jobs.eligible_at, jobs.cluster_id),
+            (jobs.started_at, jobs.cluster_id),
+            (reservations.started_at, reservations.cluster_id),
+        )
     ]
     known = [at for at in first_times if at]
     return min(due, spans.floor(spans.HOUR, min(known))) if known else due
 
 
-def _roll_hours(connection: Connection, cluster_id: int, name: str, start: int, end: int) -> None:
-    window = Window(start, end)
+def _roll_hours(connection: Connection, cluster_id: int, name: str, bounds: list[int]) -> int:
+    """Write the usage of these hours (`spans.hours`). Returns their number."""
+    start, end = bounds[0], bounds[-1]
+    window = Window(bounds)
     for record in read.reservations(connection, cluster_id, start, end):
         window.reserve(record, read.holders_of(connection, name, record))
     configured, trouble, by_node = read.node_events(connection, cluster_id, start, end)
@@ -101,3 +110,4 @@ def _roll_hours(connection: Connection, cluster_id: int, name: str, start: int, 
     piece.write_holders(window)
     piece.write_cluster(window, configured, trouble, by_node)
     piece.write_sizes(days)
+    return len(window.hours)

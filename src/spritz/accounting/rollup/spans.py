@@ -1,6 +1,8 @@
 """Hours, days and months of local time, as whole seconds since the epoch. Pure but for the process's time zone.
 
-An hour begins where the local clock shows :00, a day at local midnight; a day of 23 or 25 hours is one.
+An hour begins where the local clock shows :00, a day at local midnight; a day of 23 or 25 hours is one. Where clocks
+are changed by a part of an hour (half an hour on Lord Howe Island), an hour also begins with the change, and one of its
+neighbours is shorter. Every moment therefore belongs to exactly one hour.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ def floor(period: int, at: float) -> int:
     whole = int(at)
     clock = time.localtime(whole)
     if period == HOUR:
-        return whole - clock.tm_min * 60 - clock.tm_sec
+        start = whole - clock.tm_min * 60 - clock.tm_sec
+        if (clock.tm_gmtoff - time.localtime(start).tm_gmtoff) % _HOUR_SECONDS == 0:
+            return start
+        return _change(start, whole)
     day = clock.tm_mday if period == DAY else 1
     return _day(clock.tm_year, clock.tm_mon, day)
 
@@ -37,14 +42,37 @@ def _day(year: int, month: int, day: int) -> int:
     return start
 
 
+def _change(low: int, high: int) -> int:
+    """The first second with the UTC offset of `high`. `low` has another offset; clocks change once in between."""
+    after = time.localtime(high).tm_gmtoff
+    while high - low > 1:
+        middle = (low + high) // 2
+        if time.localtime(middle).tm_gmtoff == after:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
 def following(period: int, start: int) -> int:
     """The beginning of the next span after the one that begins at `start`."""
     if period == HOUR:
-        return start + _HOUR_SECONDS
+        return floor(HOUR, start + _HOUR_SECONDS)
     clock = time.localtime(start)
     year, month, day = clock.tm_year, clock.tm_mon, clock.tm_mday
     month, day = (month, day + 1) if period == DAY else (month + 1, 1)
     return _day(year, month, day)
+
+
+def hours(start: int, end: int) -> list[int]:
+    """The beginnings of all hours from `start`, and `end` as the last.
+
+    `start` may lie within an hour, as after a change of the process's time zone: that hour begins there.
+    """
+    bounds = [start]
+    while bounds[-1] < end:
+        bounds.append(min(end, following(HOUR, bounds[-1])))
+    return bounds
 
 
 def cover(start: int, end: int) -> list[tuple[int, int, int]]:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from spritz.accounting.rollup.sizes import Days, Sums
     from spritz.model.accounting import NodeEventRecord
 
-_HOUR = 3600
-
 
 class Piece:
     """Hours from `start` to `end` of one cluster. Replaces the rows of these hours, and of days and months that end in
@@ -69,7 +67,7 @@ class Piece:
         first, after = next(days, (0, 0))
         # Hours of that day which earlier pieces wrote.
         day = _Day(self._stored(spans.HOUR, first, self._start) if first < self._start and after else {})
-        for hour in range(self._start, self._end, _HOUR):
+        for hour in window.hours:
             while after and hour >= after:
                 self._write_sums(rows, spans.DAY, first, day.sums(window, numbers))
                 day = _Day({})
@@ -121,7 +119,7 @@ class Piece:
         table = schema.cluster_usage
         self._forget(table, spans.HOUR, self._start, self._end)
         rows = Inserter(self._connection, table)
-        for hour in range(self._start, self._end, _HOUR):
+        for hour in window.hours:
             for usage in window.cluster(hour, configured, trouble, by_node):
                 known = {"cluster_id": self._cluster_id, "period": spans.HOUR, "started_at": hour, **asdict(usage)}
                 rows.add(tuple(known[name][:64] if name == "tres" else known[name] for name in rows.columns))

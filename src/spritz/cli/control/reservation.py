@@ -11,7 +11,7 @@ from spritz.notation.duration import INFINITE, DurationError, parse_seconds
 from spritz.notation.hostlist import HostlistError, expand
 from spritz.notation.times import TimeError, parse_time
 from spritz.runtime.clock import SystemClock
-from spritz.runtime.zone import CALENDAR_SECONDS, utc_offset, utc_offset_changes
+from spritz.runtime.zone import calendar
 
 if TYPE_CHECKING:
     from spritz.cli.control.session import Session
@@ -276,11 +276,7 @@ def _read(session: Session, words: list[str], outcome: str) -> dict[str, object]
     start_at = fields.get("start_at")
     if isinstance(flags, tuple) and "TIME_FLOAT" in flags and isinstance(start_at, float):
         fields["float_seconds"] = max(0.0, start_at - int(reader.now))
-    now = int(reader.now)
-    since = max(min(int(start_at), now), now - CALENDAR_SECONDS) if isinstance(start_at, float) else now
-    fields["utc_offset_seconds"] = utc_offset(since)
-    fields["utc_offset_changes"] = utc_offset_changes(since, now + CALENDAR_SECONDS)
-    return fields
+    return fields | calendar(start_at if isinstance(start_at, float) else None, reader.now)
 
 
 def create(session: Session, words: list[str]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import glob
+import ctypes
 import json
 import os
 import resource
@@ -15,24 +15,23 @@ from typing import TYPE_CHECKING
 from spritz import SLURM_VERSION, __version__, installed
 from spritz.cli.context import Context
 from spritz.cli.local import daemons, engines
+from spritz.cli.local import doctor_cluster as cluster
 from spritz.cli.local.down import joined_role
-from spritz.cli.local.finding import NOTE, OK, WRONG, Finding
-from spritz.cli.local.paths import ClusterPaths, default_root
-from spritz.cli.local.status import elsewhere
+from spritz.cli.local.finding import NOTE, OK, WRONG, Finding, count
+from spritz.cli.local.log_end import last_error, tail
+from spritz.cli.local.paths import ClusterPaths, SitePaths, default_root
 from spritz.client.errors import ClientError
-from spritz.client.locate import find_slurm_conf, locate_controller, read_keys, system_state_home
-from spritz.client.sync import connect_controller
+from spritz.client.locate import find_slurm_conf, read_keys, system_state_home
 from spritz.config.diagnostics import ConfigError
 from spritz.config.load import load
-from spritz.config.settings import substitute
-from spritz.model.diagnostics import Diagnostics, GetDiagnostics
-from spritz.model.queries.daemons import ControllerPongs, PingControllers
-from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.runtime.programs import mail_program
+from spritz.stepd.pmix.binding import NAME as PMIX
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Callable, Iterator
+
+    from spritz.config.loaded import LoadedConfig
 
     Check = Callable[[ClusterPaths, Context], Iterator[Finding]]
 
@@ -66,17 +65,6 @@ def run(arguments: Namespace, context: Context) -> int:
     return 1 if wrong else 0
 
 
-class SitePaths(ClusterPaths):
-    """A cluster that `spritz up` did not create: its slurm.conf is known, and the site starts its daemons."""
-
-    def __init__(self, conf: str) -> None:
-        super().__init__(os.path.dirname(conf))
-        self.slurm_conf = os.path.abspath(conf)
-        self.controller_log = "slurmctld's log (SlurmctldLogFile)"
-        self.node_log = "slurmd's log (SlurmdLogFile)"
-        self.database_log = "slurmdbd's log (LogFile)"
-
-
 def _found(context: Context) -> ClusterPaths:
     """The cluster that commands find; the user's default one if they find none."""
     try:
@@ -84,13 +72,16 @@ def _found(context: Context) -> ClusterPaths:
     except ClientError:
         return ClusterPaths.of(None)
     made = ClusterPaths(os.path.dirname(os.path.dirname(conf)))
-    is_made = made.slurm_conf == conf and os.path.isdir(made.run) and joined_role(made) is None
-    return made if is_made else SitePaths(conf)
+    return made if made.slurm_conf == conf and _is_made(made) else SitePaths(conf)
 
 
-def _is_away(paths: ClusterPaths) -> bool:
-    """Whether the controller does not run, which `_daemons` reports."""
-    return not isinstance(paths, SitePaths) and daemons.living(paths)["slurmctld"] is None
+def _is_made(paths: ClusterPaths) -> bool:
+    """Whether `spritz up` made the cluster there: a site may have directories of the same names."""
+    try:
+        pid_file = read_keys(frozenset({"slurmctldpidfile"}), paths.slurm_conf).get("slurmctldpidfile", "")
+    except ClientError:
+        pid_file = paths.controller_pid
+    return pid_file == paths.controller_pid and os.path.isdir(paths.run) and joined_role(paths) is None
 
 
 def _software(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
@@ -145,8 +136,28 @@ def _configuration(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
             yield Finding(WRONG, str(diagnostic))
         return
     yield Finding(
-        OK, f"{paths.slurm_conf}: {_count(len(loaded.nodes), 'node')}, {_count(len(loaded.partitions), 'partition')}"
+        OK, f"{paths.slurm_conf}: {count(len(loaded.nodes), 'node')}, {count(len(loaded.partitions), 'partition')}"
     )
+    yield from _default_memory(loaded)
+
+
+def _default_memory(loaded: LoadedConfig) -> Iterator[Finding]:
+    """Partitions where a job that asks for no memory gets all memory of its nodes, so that nothing runs beside it."""
+    cluster = loaded.cluster
+    cluster_default = cluster.default_memory_mib_per_cpu or cluster.default_memory_mib_per_node
+    whole = [
+        partition.name
+        for partition in loaded.partitions
+        if partition.memory_consumable
+        and not (cluster_default or partition.default_memory_mib_per_cpu or partition.default_memory_mib_per_node)
+        and partition.oversubscribe != "EXCLUSIVE"
+    ]
+    if whole:
+        yield Finding(
+            NOTE,
+            f"jobs that ask for no memory get all of their nodes' in partition {', '.join(whole)}: one job a node",
+            "DefMemPerCPU in slurm.conf, such as RealMemory divided by CPUs",
+        )
 
 
 def _mail(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
@@ -190,7 +201,7 @@ def _daemons(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     for name, pid in daemons.living(paths).items():
         if pid is None:
             advice = "start it with `spritz up`"
-            last = _last_error(logs[name])
+            last = last_error(logs[name])
             if last:
                 advice += f"; its log ends: {last}"
             yield Finding(WRONG, f"{name} is not running", advice)
@@ -201,12 +212,12 @@ def _daemons(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
 def _containment(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     """Whether slurmd, since its start, could create the cgroups of its steps: its log names each failure."""
     if isinstance(paths, SitePaths):
-        log = _site_log(paths)
+        log = tail(paths.node_log, _SINCE_START)
         advice = "restart slurmd where no job runs"
     elif daemons.living(paths).get("slurmd") is None:
         return
     else:
-        log = _tail(paths.node_log, _SINCE_START)
+        log = tail(paths.node_log, _SINCE_START)
         advice = "run `spritz down` and `spritz up`; running jobs end, queued jobs stay"
     yield from _held(log)
     since = log.rpartition(" daemon.started ")[2]
@@ -221,22 +232,6 @@ def _containment(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
 
 #: Bytes of a log that reach back to the start of its daemon.
 _SINCE_START = 1 << 24
-
-
-def _site_log(paths: ClusterPaths) -> str:
-    """The log of this machine's slurmd; "" if none can be read here."""
-    try:
-        known = read_keys(frozenset({"slurmdlogfile", "clustername"}), paths.slurm_conf)
-    except ClientError:
-        return ""  # `_configuration` reports it
-    pattern = substitute(
-        known.get("slurmdlogfile", ""),
-        nodename="*",
-        hostname=socket.gethostname().partition(".")[0],
-        clustername=known.get("clustername", "").lower(),
-    )
-    found = sorted(glob.glob(pattern), key=os.path.getmtime)
-    return _tail(found[-1], _SINCE_START) if found else ""
 
 
 #: What users must expect where slurmd enforces a limit by other means than the kernel, by the words of slurmd's log:
@@ -276,92 +271,22 @@ def _held(log: str) -> Iterator[Finding]:
     yield Finding(NOTE, "not enforced by the kernel: " + "; ".join(unheld), advice)
 
 
+def _mpi(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
+    """Whether this machine has the library of `srun --mpi=pmix`."""
+    try:
+        default = read_keys(frozenset({"mpidefault"}), paths.slurm_conf).get("mpidefault", "")
+    except ClientError:
+        default = ""
+    try:
+        ctypes.CDLL(PMIX)
+    except OSError:
+        grade = WRONG if default.startswith("pmix") else NOTE
+        advice = "install PMIx on each node (Debian: libpmix2) for MPI programs that use it; --mpi=pmi2 needs nothing"
+        yield Finding(grade, f"no --mpi=pmix here: {PMIX} is missing", advice)
+
+
 def _containers(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     yield from engines.findings(os.path.join(os.path.dirname(paths.slurm_conf), "oci.conf"))
-
-
-def _controllers(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
-    """Whether each controller answers, and what would be wrong if it led."""
-    if _is_away(paths):
-        return
-    try:
-        config = locate_controller(paths.slurm_conf)
-        if not config.has_standby:
-            return
-        with connect_controller(config) as controller:
-            answer = controller.call(PingControllers(), ControllerPongs)
-    except ClientError:
-        return  # `_nodes` reports it
-    troubled = False
-    for index, (name, pong) in enumerate(zip(config.names, answer.pongs, strict=False)):
-        if pong is not None and not pong.detail:
-            continue
-        troubled = True
-        if pong is not None:
-            yield Finding(WRONG, f"controller {name}: {pong.detail}", f"mend it before {name} has to lead")
-        else:
-            reason = f": {answer.reasons[index]}" if answer.reasons else ""
-            yield Finding(WRONG, f"controller {name} does not answer{reason}", f"see {paths.controller_log} on {name}")
-    if not troubled:
-        yield Finding(OK, f"{_count(len(answer.pongs), 'controller')} answer")
-
-
-def _nodes(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
-    if _is_away(paths):
-        return
-    try:
-        with connect_controller(locate_controller(paths.slurm_conf)) as controller:
-            views = controller.joined(ListNodes(all=True, pieces=True), Nodes, "nodes").nodes
-    except ClientError as error:
-        place = elsewhere(paths.slurm_conf)
-        text = f"the controller{place and f', on {place},'} does not answer: {error.message}"
-        yield Finding(WRONG, text, error.hint or f"see {paths.controller_log}")
-        return
-    troubled = 0
-    for view in views:
-        states = set(view.state_names)
-        if states & {"DOWN", "NOT_RESPONDING"}:
-            troubled += 1
-            yield Finding(
-                WRONG,
-                f"node {view.node.name} is {'+'.join(view.state_names)} {view.node.reason}",
-                f"see {paths.node_log}",
-            )
-        elif states & {"DRAIN", "FAIL"}:
-            troubled += 1
-            advice = f"scontrol update NodeName={view.node.name} State=RESUME, once its cause is repaired"
-            yield Finding(NOTE, f"node {view.node.name} is drained: {view.node.reason}", advice)
-    if not troubled:
-        yield Finding(OK, f"{_count(len(views), 'node')} answer{'s' if len(views) == 1 else ''}")
-
-
-def _accounting(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
-    """Whether slurmdbd has received all events."""
-    if _is_away(paths):
-        return
-    try:
-        with connect_controller(locate_controller(paths.slurm_conf)) as controller:
-            diagnostics = controller.call(GetDiagnostics(), Diagnostics)
-    except ClientError:
-        return  # `_nodes` reports it
-    if diagnostics.database_connected is None:
-        return
-    if diagnostics.set_aside_events:
-        yield Finding(
-            WRONG,
-            f"accounting lacks {_count(diagnostics.set_aside_events, 'event')} that the database could not store",
-            f"{paths.database_log} names each (event.set_aside) and why; table events_set_aside keeps them",
-        )
-    if not diagnostics.database_connected:
-        yield Finding(
-            NOTE,
-            f"slurmctld is not connected to slurmdbd; {_count(diagnostics.unsent_events, 'event')} wait to be sent",
-            "start slurmdbd, or see its log; nothing is lost meanwhile",
-        )
-    elif not diagnostics.set_aside_events:
-        yield Finding(
-            OK, "accounting is up to date" if diagnostics.unsent_events < 1000 else "accounting is catching up"
-        )
 
 
 def _machine(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
@@ -397,26 +322,6 @@ def _gpus() -> Finding:
         return Finding(OK, "no NVIDIA GPU here")
 
 
-def _tail(path: str, count: int = 1 << 16) -> str:
-    """The last bytes of a log; "" where there is none."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - count))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""
-
-
-def _last_error(path: str) -> str:
-    errors = [line for line in _tail(path, 8192).splitlines() if "error" in line.lower() or "fatal" in line.lower()]
-    return errors[-1].strip()[:200] if errors else ""
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 CHECKS: tuple[Check, ...] = (
     _software,
     _other_users,
@@ -425,9 +330,12 @@ CHECKS: tuple[Check, ...] = (
     _directories,
     _daemons,
     _containment,
-    _controllers,
-    _nodes,
-    _accounting,
+    cluster.joined,
+    cluster.state_space,
+    cluster.controllers,
+    cluster.nodes,
+    cluster.accounting,
     _containers,
+    _mpi,
     _machine,
 )

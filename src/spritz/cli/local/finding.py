@@ -14,3 +14,8 @@ class Finding:
         self.grade = grade
         self.text = text
         self.advice = advice
+
+
+def count(number: int, what: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -5,9 +5,13 @@ Source: XDG Base Directory Specification: state is data that should survive rest
 
 from __future__ import annotations
 
+import glob
 import os
+import socket
 
-from spritz.client.locate import state_home
+from spritz.client.errors import ClientError
+from spritz.client.locate import read_keys, state_home
+from spritz.config.settings import substitute
 
 
 class ClusterPaths:
@@ -54,3 +58,37 @@ class ClusterPaths:
 def default_root() -> str:
     """Directory of the user's default cluster."""
     return os.path.join(state_home(), "default")
+
+
+class SitePaths(ClusterPaths):
+    """A cluster that `spritz up` did not create: its slurm.conf is known, and the site starts its daemons.
+
+    Logs and the state's directory are those that slurm.conf names; a log that it does not name is in words.
+    """
+
+    def __init__(self, conf: str) -> None:
+        super().__init__(os.path.dirname(conf))
+        self.slurm_conf = os.path.abspath(conf)
+        try:
+            keys = read_keys(_KEYS, self.slurm_conf)
+        except ClientError:
+            keys = {}
+        cluster = keys.get("clustername", "").lower()
+        host = socket.gethostname().partition(".")[0]
+
+        def path(key: str, otherwise: str) -> str:
+            return substitute(keys.get(key, ""), nodename="*", hostname=host, clustername=cluster) or otherwise
+
+        self.state = path("statesavelocation", "")
+        self.controller_log = path("slurmctldlogfile", "slurmctld's log (SlurmctldLogFile)")
+        self.node_log = _newest(path("slurmdlogfile", "slurmd's log (SlurmdLogFile)"))
+        self.database_log = "slurmdbd's log (LogFile)"
+
+
+_KEYS = frozenset({"statesavelocation", "slurmctldlogfile", "slurmdlogfile", "clustername"})
+
+
+def _newest(pattern: str) -> str:
+    """The file of a pattern that was written last: a machine may have several nodes. The pattern without a file."""
+    found = glob.glob(pattern) if "*" in pattern else []
+    return max(found, key=os.path.getmtime, default=pattern)

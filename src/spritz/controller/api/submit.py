@@ -26,7 +26,7 @@ from spritz.model.commands.job import SubmitHetJob, SubmitJob
 from spritz.model.federation import QueueSibling, SiblingAnswer
 from spritz.model.rejection import Rejection
 from spritz.runtime.directory import group_name_of, person_of
-from spritz.runtime.zone import CALENDAR_SECONDS, utc_offset, utc_offset_changes
+from spritz.runtime.zone import calendar
 
 if TYPE_CHECKING:
     from spritz.client.handling import Call
@@ -106,11 +106,7 @@ class Submissions:
         uid = command.uid if command.uid >= 0 else caller.uid
         if uid != caller.uid and not caller.admin:
             return Rejection(code="ESLURM_ACCESS_DENIED")
-        now = int(context.clock.now())
-        zone = {
-            "utc_offset_seconds": utc_offset(now),
-            "utc_offset_changes": utc_offset_changes(now, now + CALENDAR_SECONDS),
-        }
+        zone = calendar(None, context.clock.now())
         jobs = []
         for submission in command.jobs:
             entry = submission.spec.cron

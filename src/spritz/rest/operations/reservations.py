@@ -21,6 +21,7 @@ from spritz.rest.answers import Answer
 from spritz.rest.operations import Ask, Refused, Result, operation
 from spritz.rest.operations.job_fields import bad
 from spritz.rest.operations.nodes import names_of
+from spritz.runtime.zone import calendar
 
 #: Flags of the document that a caller may set; NO_… clears a flag.
 _SETTABLE = frozenset(FLAGS) - {"SPEC_NODES", "ALL_NODES"}
@@ -70,7 +71,7 @@ async def post_reservations(ask: Ask) -> Result:
     if not records:
         raise Refused("ESLURM_REST_INVALID_QUERY", "no reservations are given", "reservations")
     names = await _names(ask)
-    requests = [_request(record) for record in records]  # check all before creating the first
+    requests = [request_of(record, ask.now) for record in records]  # check all before creating the first
     assert len(requests) == len(records)
     return Answer(body={"reservations": [await _put(ask, record, names) for record in records]})
 
@@ -81,7 +82,7 @@ async def _names(ask: Ask) -> set[str]:
 
 
 async def _put(ask: Ask, given: dict[str, Any], names: set[str]) -> dict[str, Any]:
-    request = _request(given)
+    request = request_of(given, ask.now)
     if request.name and request.name in names:
         await ask.controller.call(UpdateReservation(request=request), Done)
         return given
@@ -90,7 +91,8 @@ async def _put(ask: Ask, given: dict[str, Any], names: set[str]) -> dict[str, An
     return {**given, "name": made.name}
 
 
-def _request(given: dict[str, Any]) -> ReservationRequest:
+def request_of(given: dict[str, Any], now: float) -> ReservationRequest:
+    """The request for a record of the document. Its local times are those of this machine, as scontrol's are."""
     fields: dict[str, Any] = {"name": given.get("name") or ""}
     for name, field in (("start_time", "start_at"), ("end_time", "end_at")):
         if given.get(name):
@@ -129,7 +131,10 @@ def _request(given: dict[str, Any]) -> ReservationRequest:
     if purge:
         fields["purge_seconds"] = int(purge)
     _flags(fields, given.get("flags") or [])
-    return ReservationRequest(**fields)
+    start_at = fields.get("start_at")
+    if start_at is not None and "TIME_FLOAT" in (fields.get("flags") or fields.get("flags_added") or ()):
+        fields["float_seconds"] = max(0.0, start_at - int(now))
+    return ReservationRequest(**fields, **calendar(start_at, now))
 
 
 def _flags(fields: dict[str, Any], words: list[str]) -> None:

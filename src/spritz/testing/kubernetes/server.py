@@ -39,6 +39,7 @@ from spritz.testing.kubernetes.http import Connection, Incoming
 from spritz.testing.kubernetes.kinds import Kind
 from spritz.testing.kubernetes.patches import json_patch, merge
 from spritz.testing.kubernetes.pods import bind, evict
+from spritz.testing.kubernetes.store import Backup
 from spritz.testing.kubernetes.watching import Stored, Watcher
 
 ADMIN_TOKEN: Final = "admin"
@@ -250,6 +251,11 @@ class KubeServer:
         self.cluster.compact()
         self.cluster.version += 1  # so that even a watch that is up to date is too old
         self.cluster.compact()
+        self.drop_watches()
+
+    def restore(self, backup: Backup) -> None:
+        """Return to a backup of `cluster.backup`, and end all watches, as a server whose etcd was restored."""
+        self.cluster.restore(backup)
         self.drop_watches()
 
     def writes(self) -> int:

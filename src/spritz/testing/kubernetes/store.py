@@ -12,6 +12,7 @@ import datetime
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from spritz.runtime.clock import Clock
 from spritz.runtime.randomness import SystemRandomness
@@ -21,6 +22,14 @@ from spritz.testing.kubernetes.kinds import Kind
 from spritz.testing.kubernetes.watching import Event, Name, Stored, StoreKey, Watcher
 
 _randomness = SystemRandomness()
+
+
+class Backup(NamedTuple):
+    """The objects of a store at a version."""
+
+    version: int
+    stores: dict[StoreKey, dict[Name, Stored]]
+    places: dict[str, tuple[StoreKey, Name]]
 
 
 class Store:
@@ -51,6 +60,22 @@ class Store:
         for kind in kinds.built_in():
             self._kinds[kind.group, kind.version, kind.plural] = kind
             self._stores.setdefault(kind.key, {})
+
+    # Backups
+
+    def backup(self) -> Backup:
+        """What `restore` returns to."""
+        stores = {key: dict(store) for key, store in self._stores.items()}
+        return Backup(self.version, stores, dict(self._places))
+
+    def restore(self, backup: Backup) -> None:
+        """The objects, and the version, of the backup: as etcd's snapshot without a bump of the revision."""
+        self.version = self.compacted = backup.version
+        self._stores = {key: dict(store) for key, store in backup.stores.items()}
+        self._places = dict(backup.places)
+        self._history.clear()
+        self._pages.clear()
+        self._rbac_version = backup.version
 
     # Time and names
 
