@@ -105,8 +105,8 @@ class NodeLinks:
         self._asked: set[Channel] = set()
         #: nodes that were reported lost to the core, until they register again
         self._declared: set[str] = set()
-        #: node whose last registration was refused -> reason
-        self._refusals: dict[str, str] = {}
+        #: node whose last registration was refused -> kind of refusal, and why
+        self._refusals: dict[str, tuple[str, str]] = {}
         #: node -> newest heartbeat
         self.samples: dict[str, NodeSample] = {}
         #: nodes that have not accepted the last ReloadNode
@@ -177,11 +177,16 @@ class NodeLinks:
 
     def _refuse(self, report: RegisterNode, call: Call, refusal: Rejection, kind: str) -> None:
         """Refuse a registration; logged once for a `kind` of refusal, however often the daemon retries."""
-        if self._refusals.get(report.name) != kind:
-            self._refusals[report.name] = kind
+        told = self._refusals.get(report.name)
+        self._refusals[report.name] = kind, f"{refusal.text}: {refusal.hint}" if refusal.hint else refusal.text
+        if told is None or told[0] != kind:
             peer = call.channel.pipe.peer_name
             self._context.log.error("node.refused", node=report.name, reason=refusal.text, peer=peer)
         call.reply(refusal)
+
+    def refusal(self, name: str) -> str:
+        """Why the node's last registration was refused; "" if it was not."""
+        return self._refusals[name][1] if name in self._refusals else ""
 
     def _follow_term(self, report: RegisterNode, call: Call) -> None:
         """A node has heard a controller of a higher term, whose events are not in this journal: raise our term above

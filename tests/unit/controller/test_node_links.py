@@ -561,6 +561,8 @@ def test_two_controllers_of_copies_of_one_state_do_not_outbid_each_other(capfd: 
                     assert not await slurmd.registers(old)
                     assert await slurmd.registers(copy)
                 assert (old.journal.term, copy.journal.term) == (6, 7)
+                assert old.links.refusal("n1").startswith("n1 heard another slurmctld of this cluster, of term 7")
+                assert copy.links.refusal("n1") == ""
 
     asyncio.run(main())
     assert capfd.readouterr().err.count("node.refused") == 1
