@@ -68,7 +68,8 @@ class MarkFile:
         self._turn = 0
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(self._descriptor, 0, 2 * _SLOT_BYTES)
+            if os.fstat(self._descriptor).st_size < 2 * _SLOT_BYTES:
+                os.pwrite(self._descriptor, bytes(2 * _SLOT_BYTES), 0)  # its blocks: later writes need no room
             self._write_both()
             sync_directory(path.parent)
         except BaseException:

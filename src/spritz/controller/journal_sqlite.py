@@ -241,9 +241,8 @@ class SqliteJournal(SqliteReading):
         except OSError as error:
             hint = self._room_wanted() if error.errno == errno.ENOSPC else ""
             raise JournalFailed(f"cannot write {self._mark_path}: {error.strerror}", hint=hint) from error
-        if mark is None:
-            with self._translated_errors():
-                self._writer.execute("INSERT OR IGNORE INTO meta VALUES ('marked', 1)")
+        with self._translated_errors():
+            self._writer.execute("INSERT OR IGNORE INTO meta VALUES ('marked', 1)")
         return opened
 
     @property
