@@ -250,6 +250,14 @@ def ends_of_transactions(directory: Path) -> list[int]:
     return [n for n, start in enumerate(starts) if log[start + 4 : start + 8] != bytes(4)]
 
 
+def test_half_an_image_of_a_killed_controller_is_removed(killed: Path) -> None:
+    part = killed / "image.0000000000000020.part"
+    part.write_bytes(b"spritz image 1\n")
+    SqliteJournal(killed).close()
+    assert not part.exists()
+    assert list(killed.glob("image.*"))
+
+
 # The mark
 
 

@@ -185,6 +185,8 @@ class SqliteJournal(SqliteReading):
                 self.oldest_sequence = _oldest(self._writer)
             self._mark = self._open_mark()
             self._reserve_log()
+            for part in self._directory.glob("image.*.part"):  # of a controller that was killed
+                part.unlink(missing_ok=True)
         except BaseException:
             os.close(self._lock)
             self._lock = -1
