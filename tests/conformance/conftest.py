@@ -18,10 +18,16 @@ import pytest
 
 from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.store import Store
+from spritz.controller.journal import Journal
+from spritz.controller.journal_memory import MemoryJournal, MemoryStore
+from spritz.controller.journal_postgresql import PostgresJournal
+from spritz.controller.journal_sqlite import SqliteJournal
 from tests.databases import put_tables
 
 from . import databases
 from .cluster import ACCOUNTED, PLAIN, SITE, Cluster, Shape, connect, started
+
+Open = Callable[[], Journal]
 
 COMMANDS = ("salloc", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
 
@@ -104,3 +110,35 @@ def make_store(new_url: Callable[[], str]) -> Iterator[Callable[[], Store]]:
 @pytest.fixture
 def store(make_store: Callable[[], Store]) -> Store:
     return make_store()
+
+
+@pytest.fixture(scope="module")
+def postgresql() -> Iterator[databases.Server]:
+    """A private PostgreSQL for the tests of one file."""
+    if why := databases.reason("postgresql"):
+        pytest.skip(why)
+    with databases.server("postgresql") as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", "memory", "postgresql"])
+def open_journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Opens the same store again and again; whatever is left open is closed at the end."""
+    store = MemoryStore()
+    opened: list[Journal] = []
+    url = request.getfixturevalue("postgresql").url() if request.param == "postgresql" else ""
+
+    def opener() -> Journal:
+        journal: Journal
+        if request.param == "sqlite":
+            journal = SqliteJournal(tmp_path / "state")
+        elif request.param == "memory":
+            journal = MemoryJournal(store)
+        else:
+            journal = PostgresJournal(url, "cluster")
+        opened.append(journal)
+        return journal
+
+    yield opener
+    for journal in opened:
+        journal.close()

@@ -25,7 +25,7 @@ _USERS = ("postgres", "mysql", "nobody")
 _START_SECONDS = 60.0
 
 
-def _program(name: str) -> str | None:
+def program(name: str) -> str | None:
     """A server's program, on PATH or where Debian keeps it."""
     places = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", *map(str, places)])
@@ -35,7 +35,7 @@ def _program(name: str) -> str | None:
 def reason(kind: str) -> str:
     """Why databases of this kind cannot be had here; empty if they can."""
     needed = {"sqlite": (), "postgresql": ("initdb", "postgres"), "mariadb": ("mariadb-install-db", "mariadbd")}[kind]
-    missing = [name for name in needed if _program(name) is None]
+    missing = [name for name in needed if program(name) is None]
     if missing:
         return f"{kind} is not installed: no {', '.join(missing)}"
     if needed and os.geteuid() == 0 and _unprivileged_user() is None:
@@ -183,12 +183,12 @@ def _prepare(kind: str, directory: Path, user: str) -> list[str]:
     """Make an empty server's files; the command that runs it."""
     data = directory / "data"
     if kind == "postgresql":
-        initdb, postgres = _program("initdb"), _program("postgres")
+        initdb, postgres = program("initdb"), program("postgres")
         assert initdb
         assert postgres
         _run([initdb, "-D", str(data), "-U", "spritz", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C"], user)
         return [postgres, "-D", str(data), "-k", str(directory), "-h", "", "-c", "fsync=off"]
-    install, mariadbd = _program("mariadb-install-db"), _program("mariadbd")
+    install, mariadbd = program("mariadb-install-db"), program("mariadbd")
     assert install
     assert mariadbd
     name = user or pwd.getpwuid(os.geteuid()).pw_name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,6 @@ import pytest
 from spritz.controller.journal import (
     Group,
     Image,
-    Journal,
     JournalBusy,
     JournalError,
     JournalFailed,
@@ -21,41 +20,9 @@ from spritz.controller.journal import (
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
 from spritz.controller.journal_postgresql import PostgresJournal, Store, set_aside
 from spritz.controller.journal_sqlite import SqliteJournal
-from tests.conformance.databases import Server, reason, server
+from tests.conformance.databases import Server
 
-Open = Callable[[], Journal]
-
-
-@pytest.fixture(scope="module")
-def postgresql() -> Iterator[Server]:
-    """A private PostgreSQL for the tests of this file."""
-    if why := reason("postgresql"):
-        pytest.skip(why)
-    with server("postgresql") as running:
-        yield running
-
-
-@pytest.fixture(params=["sqlite", "memory", "postgresql"])
-def open_journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    """Opens the same store again and again; whatever is left open is closed at the end."""
-    store = MemoryStore()
-    opened: list[Journal] = []
-    url = request.getfixturevalue("postgresql").url() if request.param == "postgresql" else ""
-
-    def opener() -> Journal:
-        journal: Journal
-        if request.param == "sqlite":
-            journal = SqliteJournal(tmp_path / "state")
-        elif request.param == "memory":
-            journal = MemoryJournal(store)
-        else:
-            journal = PostgresJournal(url, "cluster")
-        opened.append(journal)
-        return journal
-
-    yield opener
-    for journal in opened:
-        journal.close()
+from .conftest import Open
 
 
 def group(first: int, last: int, payload: bytes = b"events") -> Group:
@@ -330,4 +297,41 @@ def test_clearing_keeps_the_old_journal_and_the_term(postgresql: Server) -> None
     again = PostgresJournal(url, "cluster")
     assert (again.term, again.last_sequence) == (2, 0)
     again.close()
+    store.drop()
+
+
+def test_a_raised_term_is_that_of_what_follows_and_of_the_next_start(open_journal: Open) -> None:
+    journal = open_journal()
+    journal.append(group(1, 1), {})
+    journal.raise_term(6)
+    assert journal.term == 7
+    journal.raise_term(3)
+    journal.raise_term(6)
+    assert journal.term == 7
+    journal.append(group(2, 2), {content_key(b"script"): b"script"})
+    journal.remove_blobs(set())
+    journal.write_image(Image(sequence=2, payload=b"state"))
+    journal.prune(0)
+    journal.close()
+    again = open_journal()
+    assert (again.term, again.last_sequence) == (8, 2)
+
+
+def test_a_controller_that_was_deposed_raises_no_term(postgresql: Server) -> None:
+    """Whatever nodes tell it: the database has the term of the one that leads, which goes on."""
+    url = postgresql.url()
+    early = PostgresJournal(url, "cluster", holder="ctl1")
+    store = Store(url, "cluster", patience_seconds=5)
+    late = PostgresJournal(url, "cluster", holder="ctl2", seen=store.lease(), forced=True)
+    with pytest.raises(JournalFenced, match="ctl2 leads"):
+        early.raise_term(40)
+    late.append(group(1, 1), {})
+    late.raise_term(40)
+    assert (late.term, store.lease().term, store.lease().alive) == (41, 41, True)
+    assert late.beat()
+    with pytest.raises(JournalFenced):
+        early.raise_term(40)
+    late.append(group(2, 2), {})
+    for journal in (early, late):
+        journal.close()
     store.drop()

@@ -284,6 +284,56 @@ def test_a_database_put_back_from_a_backup_catches_up(accounted: Accounted) -> N
     assert {row[5] for row in accounted.sacct("-a", "-X")} == {"COMPLETED"}
 
 
+def test_a_controller_put_back_from_a_backup_has_the_records_of_its_jobs_stored(accounted: Accounted) -> None:
+    """Its new events have numbers that slurmdbd has stored others for: it must not take them for repetitions."""
+    accounted.start()
+    cluster = accounted.cluster.start()
+    cluster.wait_state(cluster.submit("true"), "COMPLETED")
+    assert cluster.stop_controller() == 0
+    copy = cluster.root / "copy"
+    shutil.copytree(cluster.root / "state", copy)
+    cluster.start_controller()
+    lost = [cluster.submit("true") for _ in range(3)]
+    cluster.wait_all_ended(lost)
+    until(lambda: len(accounted.sacct("-a", "-X")) == 4, "all are stored")
+    assert cluster.stop_controller() == 0
+    assert accounted.stop() == 0
+    shutil.rmtree(cluster.root / "state")
+    shutil.copytree(copy, cluster.root / "state")
+    cluster.start_controller()
+    until(lambda: cluster.submit("true") > lost[-1], "the nodes have told which ids they have seen")
+    new = [cluster.submit("true") for _ in range(20)]
+    cluster.wait_all_ended(new)
+    accounted.start()
+
+    def stored() -> bool:
+        rows = accounted.sacct("-X", "-a", "-o", "jobid,state")
+        return all([str(number), "COMPLETED"] in rows for number in [*lost, *new])
+
+    until(stored, lambda: f"all are stored: {accounted.sacct('-X', '-a', '-o', 'jobid,state')}")
+    until(lambda: "its journal was set back from event" in accounted.log(), "slurmdbd's line")
+    until(lambda: "slurmdbd has stored later events" in cluster.controller_log(), "slurmctld's line")
+
+
+def test_without_nodes_slurmdbd_tells_which_job_ids_a_restored_controller_must_not_give(accounted: Accounted) -> None:
+    accounted.start()
+    cluster = accounted.cluster.start()
+    assert cluster.stop_controller() == 0
+    copy = cluster.root / "copy"
+    shutil.copytree(cluster.root / "state", copy)
+    cluster.start_controller()
+    lost = [cluster.submit("true") for _ in range(3)]
+    cluster.wait_all_ended(lost)
+    until(lambda: len(accounted.sacct("-a", "-X")) == 3, "all are stored")
+    assert cluster.stop_controller() == 0
+    cluster.kill_nodes()
+    shutil.rmtree(cluster.root / "state")
+    shutil.copytree(copy, cluster.root / "state")
+    cluster.start_controller()
+    until(lambda: "slurmdbd has stored later events" in cluster.controller_log(), "slurmdbd tells")
+    assert cluster.submit("true", hold=True) == lost[-1] + 1
+
+
 def test_slurmdbd_says_what_is_wrong_and_starts_and_stops_like_a_daemon(accounted: Accounted, tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

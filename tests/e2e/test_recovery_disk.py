@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from spritz.client.errors import ClientError, RemoteError
+from spritz.controller.loop import RESERVED_IDS
 from spritz.model.commands.job import JobSubmitted
 from spritz.model.states import JobState
 from tests.e2e.cluster import Cluster, until
@@ -117,6 +118,34 @@ def test_a_full_disk_for_the_output_is_the_jobs_own_affair(make_cluster: Callabl
         assert cluster.wait_state(number, "FAILED").exit_status == 3 << 8
         assert 0 < path.stat().st_size <= 65536
         cluster.wait_state(cluster.submit("true"), "COMPLETED")
+
+
+def test_a_journal_without_its_end_is_refused_in_words_and_no_job_id_is_given_twice(cluster: Cluster) -> None:
+    early = cluster.submit("true", hold=True)
+    assert cluster.stop_controller() == 0  # what is there now is in the database; what follows is in its log alone
+    cluster.start_controller()
+    late = [cluster.submit("true", hold=True) for _ in range(3)]
+    running = cluster.submit("sleep 1000")
+    cluster.wait_state(running, "RUNNING")
+    cluster.kill_controller()
+    (cluster.root / "state" / "journal.db-wal").unlink()
+    for _ in range(2):
+        refused = cluster.run("slurmctld", "-D")
+        assert refused.returncode == 1
+        assert "journal.db-wal is missing: events" in refused.stderr
+        assert "with -i, which goes on from event" in refused.stderr
+    cluster.start_controller("-i")
+    assert early in cluster.jobs()
+    assert set(cluster.jobs()).isdisjoint([*late, running])
+    until(lambda: not cluster.job_processes(running), "the job that the state does not know is ended")
+    assert cluster.submit("true") > running
+    assert [path.name for path in (cluster.root / "state" / "damaged.1").iterdir()]
+    # The next starts are ordinary ones: ids go on where they were.
+    cluster.kill_controller()
+    cluster.start_controller()
+    following = cluster.submit("true")
+    assert following < running + 3 * RESERVED_IDS
+    cluster.wait_state(following, "COMPLETED")
 
 
 def remove(directory: Path) -> None:

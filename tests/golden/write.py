@@ -156,9 +156,10 @@ def _write_state(here: Path) -> None:
 
 
 def _take_out_chance(path: Path) -> None:
-    """The same events are the same file."""
+    """The same events are the same file, which is read without the others of its directory."""
     database = sqlite3.connect(path, isolation_level=None)
     database.execute("UPDATE meta SET value = 1 WHERE key = 'identity'")
+    database.execute("DELETE FROM meta WHERE key = 'marked'")
     database.execute("VACUUM")
     database.close()
 

@@ -2,6 +2,9 @@
 
 Promises: a step is started at most once; Prolog and Epilog run at most once per life of a job; JobGone is only said
 when no supervisor is left; once everything has ended and was acknowledged, nothing is kept as running.
+
+Controllers come and go. One whose state was restored from a copy starts jobs with the numbers of earlier ones: each of
+these runs counts by itself, and no two of a number are here at once.
 """
 
 from __future__ import annotations
@@ -27,10 +30,10 @@ LIVES = st.tuples(st.integers(1, 3), st.integers(0, 1))
 STEPS = st.sampled_from([STEP_BATCH, 0, 1])
 
 
-def job_of(life: tuple[int, int]) -> Job:
+def job_of(life: tuple[int, int], started_at: float) -> Job:
     """One life of a job."""
     allocation = Allocation(partition="main", nodes=(SHARE,))
-    return Job(id=life[0], spec=JobSpec(uid=0), allocation=allocation, restart_count=life[1])
+    return Job(id=life[0], spec=JobSpec(uid=0), allocation=allocation, restart_count=life[1], started_at=started_at)
 
 
 class NodeMachine(RuleBasedStateMachine):
@@ -39,10 +42,11 @@ class NodeMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.machine = Machine("n1", prolog=True, epilog=True)
-        self.started: Counter[RunningStep] = Counter()
+        self.term, self.started_at = 1, 1.0
+        self.started: Counter[tuple[RunningStep, float]] = Counter()
         self.living: set[RunningStep] = set()
-        self.prologs: Counter[tuple[int, int]] = Counter()
-        self.epilogs: Counter[tuple[int, int]] = Counter()
+        self.prologs: Counter[tuple[int, int, float]] = Counter()
+        self.epilogs: Counter[tuple[int, int, float]] = Counter()
         self.pending_prologs: list[Job] = []
         self.pending_epilogs: list[Job] = []
         self.unacknowledged: list[StepFinished] = []
@@ -53,13 +57,14 @@ class NodeMachine(RuleBasedStateMachine):
             return
         for action in found:
             if isinstance(action, decided.StartSupervisor):
-                self.started[action.key] += 1
+                self.started[action.key, action.message.job.started_at] += 1
+                assert action.key not in self.living
                 self.living.add(action.key)
             elif isinstance(action, decided.RunProlog):
-                self.prologs[action.job.id, action.job.restart_count] += 1
+                self.prologs[action.job.id, action.job.restart_count, action.job.started_at] += 1
                 self.pending_prologs.append(action.job)
             elif isinstance(action, decided.RunEpilog):
-                self.epilogs[action.job.id, action.job.restart_count] += 1
+                self.epilogs[action.job.id, action.job.restart_count, action.job.started_at] += 1
                 self.pending_epilogs.append(action.job)
             elif isinstance(action, decided.Send):
                 self.sent(action.report)
@@ -75,10 +80,34 @@ class NodeMachine(RuleBasedStateMachine):
         if isinstance(report, StepFinished):
             self.unacknowledged.append(report)
 
+    @rule(restored=st.booleans())
+    def another_controller(self, restored: bool) -> None:
+        """The controller starts again, perhaps with an older copy of its state."""
+        self.term += 1
+        if restored:
+            self.started_at += 1.0
+
+    @rule(life=LIVES)
+    def late(self, life: tuple[int, int]) -> None:
+        """A launch by an earlier controller, which was long on its way."""
+        job = job_of(life, max(1.0, self.started_at - 1.0))
+        message = LaunchBatch(
+            term=self.term - 1, node="n1", job=job, script=b"", environment=(), task_counts=(1,), cluster_name="c"
+        )
+        if self.machine.term == self.term:
+            assert isinstance(self.machine.handle(message, message.term), Rejection)
+
+    @rule()
+    def register(self) -> None:
+        """The controller of a restored state ends runs that it does not have."""
+        self.machine.term = self.term
+        others = [(job_id, life) for job_id, life, at in self.machine.runs if at != self.started_at]
+        self.take(self.machine.end_jobs(others))
+
     @rule(life=LIVES, step=STEPS)
     def launch(self, life: tuple[int, int], step: int) -> None:
         """An order to start something, perhaps again."""
-        job = job_of(life)
+        job = job_of(life, self.started_at)
         message: LaunchBatch | LaunchStep
         if step == STEP_BATCH:
             message = LaunchBatch(
@@ -94,19 +123,21 @@ class NodeMachine(RuleBasedStateMachine):
                 restart_count=job.restart_count,
             )
             message = LaunchStep(term=1, node="n1", job=job, step=made, task_counts=(1,), cluster_name="c")
-        self.take(self.machine.handle(message, 1))
+        self.take(self.machine.handle(message, self.term))
 
     @rule(life=LIVES, at_once=st.booleans())
     def terminate(self, life: tuple[int, int], at_once: bool) -> None:
         """The job is to end."""
-        message = TerminateJob(term=1, node="n1", job=job_of(life), cause="CANCELLED", at=1.0, kill_now=at_once)
-        self.take(self.machine.handle(message, 1))
+        message = TerminateJob(
+            term=1, node="n1", job=job_of(life, self.started_at), cause="CANCELLED", at=1.0, kill_now=at_once
+        )
+        self.take(self.machine.handle(message, self.term))
 
     @rule(life=LIVES, step=STEPS)
     def terminate_step(self, life: tuple[int, int], step: int) -> None:
         """A step is to end."""
         message = TerminateStep(term=1, node="n1", job_id=life[0], restart_count=life[1], step_id=step)
-        self.take(self.machine.handle(message, 1))
+        self.take(self.machine.handle(message, self.term))
 
     @precondition(lambda self: self.living)
     @rule(data=st.data(), killed=st.booleans())

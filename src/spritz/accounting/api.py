@@ -198,15 +198,21 @@ class Api:
         """Register a controller, and answer from which event on it must send."""
         self.need_admin(call)
         try:
-            sequence, odd = await self._store_by(self._store.register, request, self._clock.now())
+            known = await self._store_by(self._store.register, request, self._clock.now())
             set_aside = await self._store_by(self._store.count_set_aside, request.cluster)
         except SpritzError as error:
             self.links.keep_out(request.cluster, error.message)
             raise
-        self.links.connect(request.cluster, call.channel, sequence).set_aside = set_aside
-        log = self._log.error if odd else self._log.info
-        log("cluster.registered", cluster=request.cluster, sequence=sequence, of=request.last_sequence, odd=odd)
-        return model.ClusterRegistered(sequence=sequence, set_aside=set_aside)
+        self.links.connect(request.cluster, call.channel, known.sequence).set_aside = set_aside
+        log = self._log.error if known.odd else self._log.info
+        of = request.last_sequence
+        log("cluster.registered", cluster=request.cluster, sequence=known.sequence, of=of, odd=known.odd)
+        return model.ClusterRegistered(
+            sequence=known.sequence,
+            set_aside=set_aside,
+            set_back_from=known.set_back_from,
+            last_job_id=known.last_job_id,
+        )
 
     async def store_events(self, request: model.StoreEvents, call: Call) -> model.EventsStored:
         """Store a batch; answered after the commit."""

@@ -431,6 +431,7 @@ NOT_RECORDED = frozenset(
         "EndSignalSent",
         "JobAccrued",
         "JobConfigured",
+        "JobIdsSkipped",
         "JobNodeGone",
         "JobNodeReady",
         "JobPrologsBegan",

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import asdict
 from sqlalchemy import Connection, Engine, case, func, insert, select, update
@@ -63,6 +63,17 @@ class Cluster:
         self.ledger.keep = frozenset(self.store.split(",")) - {""}
 
 
+class Registration(NamedTuple):
+    """The last stored event of the controller's journal, and a warning ("": none). The rest as in
+    `ClusterRegistered`.
+    """
+
+    sequence: int
+    odd: str = ""
+    set_back_from: int = 0
+    last_job_id: int = 0
+
+
 class Store:
     """The database behind one engine. Methods raise DatabaseError; a failed batch changes nothing.
 
@@ -101,8 +112,8 @@ class Store:
             known = self._clusters[name] = Cluster(row)
         return known
 
-    def register(self, request: RegisterCluster, now: float) -> tuple[int, str]:
-        """Register a controller. Returns the last stored event of its journal, and a warning ("": none).
+    def register(self, request: RegisterCluster, now: float) -> Registration:
+        """Register a controller.
 
         Raises UnreadableEvents for a controller whose events this release may not understand.
         """
@@ -121,13 +132,13 @@ class Store:
             "store": ",".join(sorted(request.store)),
             "registered_at": now,
         }
-        odd = ""
+        odd, set_back_from, last_job_id = "", 0, 0
         with database_errors(), self.engine.begin() as connection:
             row = connection.execute(select(table).where(table.c.name == request.cluster)).first()
             if row is None:
                 fresh |= {"name": request.cluster, "base": 0, "journal": request.journal, "sequence": 0}
                 connection.execute(insert(table).values(created_at=now, lost=0, **fresh))
-                return 0, odd
+                return Registration(0)
             sequence = row.sequence
             if row.journal != request.journal:
                 # Sequence numbers restart; places continue after the last one.
@@ -139,8 +150,11 @@ class Store:
                 odd = f"its journal was set back from event {row.sequence} to {request.last_sequence}"
                 sequence = request.last_sequence
                 fresh |= {"base": row.base + row.sequence - sequence, "sequence": sequence}
+                set_back_from = row.sequence
+                ids = select(func.max(schema.jobs.c.job_id)).where(schema.jobs.c.cluster_id == row.id)
+                last_job_id = connection.execute(ids).scalar() or 0
             connection.execute(update(table).where(table.c.id == row.id).values(**fresh))
-        return sequence, odd
+        return Registration(sequence, odd, set_back_from, last_job_id)
 
     # Storing events
 

@@ -1,24 +1,31 @@
 """Scripts and environments: stored once per content, durable before any event names them, removed when no job does.
 
 `BlobStore` knows the keys in the journal, the blobs on their way there, and the bytes of each user. The single writer
-adds `take_unsent()` to each group, so a blob and the event that names it become durable together. `BlobCollector`
-removes blobs that no job names any more.
+adds `take_unsent()` to each group, so a blob and the event that names it become durable together.
+
+`BlobCollector` removes blobs that no job names any more. A key that a job names was `put` for that job, or another
+job named it at that time (a task of an array, the next run of a crontab's entry). So a key that no job named at some
+moment, and that was not put since, is named by no job now. `put` withdraws a key from the collection in progress and
+from the removals to come. What is left is removed by the single writer, which takes these keys and hands their removal
+to the journal's thread in one step: a later `put` finds the key unknown, and stores the blob again after the removal.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from spritz.controller.journal import Journal, JournalCorrupt, content_key
 from spritz.controller.journal_reader import JournalReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from spritz.controller.context import Context
     from spritz.model.job import Job
+
+T = TypeVar("T")
 
 #: Bytes of recently used blobs kept in memory, so that a burst of submissions launches without reading them back.
 CACHE_BYTES_MAX = 8 * 1024 * 1024
@@ -29,8 +36,12 @@ USER_BYTES_MAX = 2 * 1024**3
 #: Seconds between two collections.
 COLLECT_SECONDS = 30.0
 
-#: Bytes removed in one transaction: commits wait for it, and it grows the journal's log.
+#: Bytes and blobs removed in one transaction: commits wait for it, and it grows the journal's log.
 REMOVED_BYTES_MAX = 4 * 1024 * 1024
+REMOVED_BLOBS_MAX = 1_000
+
+#: Jobs, or keys, looked at in one turn of the loop: about a millisecond.
+SLICE = 4_000
 
 
 class BlobStore:
@@ -45,6 +56,10 @@ class BlobStore:
         self._held: dict[int, int] = {}
         self._unsent: dict[str, bytes] = {}
         self._committing: dict[str, bytes] = {}
+        #: keys that a collection in progress has found in use; None: none is in progress
+        self._named: set[str] | None = None
+        #: Keys to remove, with the number of the last event that may name them. Numbers rise.
+        self._unnamed: dict[str, int] = {}
         self._cache: OrderedDict[str, bytes] = OrderedDict()
         self._cache_bytes = 0
 
@@ -70,6 +85,9 @@ class BlobStore:
             self._known[key] = len(body)
             self._unsent[key] = body
             self._own(key, uid)
+        if self._named is not None:
+            self._named.add(key)
+        self._unnamed.pop(key, None)
         self._remember(key, body)
         return key
 
@@ -121,16 +139,49 @@ class BlobStore:
         """Keys of all blobs that are stored or will be with the next group."""
         return set(self._known)
 
-    def collect(self, live: set[str]) -> dict[str, int]:
-        """Keys and sizes of blobs that no job names. The journal may remove them; from now on they count as unknown."""
-        garbage = self._known.keys() - live - self._unsent.keys() - self._committing.keys()
-        sizes = {key: self._known[key] for key in sorted(garbage)}
-        for key in sizes:
+    @property
+    def removable(self) -> bool:
+        """Whether blobs wait for their removal."""
+        return bool(self._unnamed)
+
+    async def find_unnamed(self, jobs: Iterable[Job], sequence: int) -> None:
+        """Find the blobs that none of these jobs names: all jobs of the state after event `sequence`, which is the
+        current one. Yields to the loop now and then. One call at a time.
+        """
+        self._named = named = {""}
+        try:
+            for piece in _slices(list(jobs)):
+                for job in piece:
+                    named.add(job.spec.script_key)
+                    named.add(job.spec.environment_key)
+                await asyncio.sleep(0)
+            for keys in _slices(list(self._known)):
+                for key in keys:
+                    if key not in named:
+                        self._unnamed.setdefault(key, sequence)
+                await asyncio.sleep(0)
+        finally:
+            self._named = None
+
+    def take_unnamed(self, sequence: int) -> set[str]:
+        """Some keys that only events up to `sequence` can name; they count as unknown from now on. Their removal must
+        be handed to the journal's thread before the next `take_unsent`.
+        """
+        taken: set[str] = set()
+        size = 0
+        for key, last in self._unnamed.items():
+            if last > sequence or size >= REMOVED_BYTES_MAX or len(taken) >= REMOVED_BLOBS_MAX:
+                break
+            if key not in self._unsent:  # its submission was refused; removed when it has been stored
+                taken.add(key)
+                size += self._known[key]
+        for key in taken:
+            del self._unnamed[key]
             self._disown(key)
             body = self._cache.pop(key, None)
             if body is not None:
                 self._cache_bytes -= len(body)
-        return sizes
+        return taken
 
     def _remember(self, key: str, body: bytes) -> None:
         if len(body) > CACHE_BYTES_MAX // 4:
@@ -154,54 +205,43 @@ class BlobCollector:
     def __init__(self, context: Context) -> None:
         self._context = context
         self.needed_after: Callable[[], int] | None = None
-        #: keys that no job named at event number `_unnamed_at`
-        self._unnamed: set[str] = set()
-        self._unnamed_at = 0
-        #: number of the last event at the last collection: without new events there is nothing to do
+        #: number of the last event at the last collection: without new events there is nothing to find
         self._looked_at = -1
+        self._wanted = asyncio.Event()
 
     async def run(self) -> None:
         """Runs for as long as the daemon lives."""
         while True:
-            await self._context.clock.sleep(COLLECT_SECONDS)
-            self.collect()
+            try:
+                async with asyncio.timeout(COLLECT_SECONDS):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+            self._wanted.clear()
+            await self.collect()
 
-    def collect(self) -> None:
+    def hurry(self) -> None:
+        """Collect soon."""
+        self._wanted.set()
+
+    async def collect(self) -> None:
         """Remove blobs that no job names any more and that accounting does not need to read any more."""
         context = self._context
-        sequence = context.writer.last_sequence
-        if sequence == self._looked_at and not self._unnamed:
-            return
-        self._looked_at = sequence
-        named: set[str] = set()
-        for job in context.machine.state.jobs.values():
-            named.add(job.spec.script_key)
-            named.add(job.spec.environment_key)
-        garbage = context.blobs.collect(named | self._unread(named))
-        if garbage:
+        blobs, writer = context.blobs, context.writer
+        sequence = writer.last_sequence
+        if sequence != self._looked_at:
+            self._looked_at = sequence
+            await blobs.find_unnamed(context.machine.state.jobs.values(), sequence)
+        while blobs.removable:
             # The jobs' ends must be durable first: after a crash a job must still find its script.
-            context.writer.when_durable(lambda: self._remove(garbage))
+            await writer.durable()
+            last = writer.durable_sequence
+            if self.needed_after is not None:
+                last = min(last, self.needed_after())
+            if not await writer.remove_unnamed_blobs(last):
+                return
 
-    def _unread(self, named: set[str]) -> set[str]:
-        """Unused keys that may occur in an event which slurmdbd has not read yet."""
-        if self.needed_after is None:
-            return set()
-        known = self._context.blobs.known
-        unread = known - self._unnamed if self.needed_after() >= self._unnamed_at else known
-        self._unnamed, self._unnamed_at = known - named, self._looked_at
-        return unread
 
-    def _remove(self, garbage: dict[str, int]) -> None:
-        piece: set[str] = set()
-        size = 0
-        for key, length in garbage.items():
-            piece.add(key)
-            size += length
-            if size >= REMOVED_BYTES_MAX:
-                self._remove_piece(piece)
-                piece, size = set(), 0
-        if piece:
-            self._remove_piece(piece)
-
-    def _remove_piece(self, keys: set[str]) -> None:
-        self._context.writer.maintain(partial(self._context.journal.remove_blobs, keys))
+def _slices(items: list[T]) -> Iterator[list[T]]:
+    for start in range(0, len(items), SLICE):
+        yield items[start : start + SLICE]

@@ -269,8 +269,16 @@ class _Daemon:
         context.blobs = BlobStore(context.journal, context.reader)
         context.blobs.attribute(context.machine.state.jobs.values())
         context.collector = BlobCollector(context)
-        messages = NodeMessages(lambda: context.machine.state, context.blobs, context.journal.term)
+        messages = NodeMessages(lambda: context.machine.state, context.blobs, lambda: context.journal.term)
         context.nodes = NodeLinks(context, messages)
+        if isinstance(context.journal, PostgresJournal):
+            leading = context.journal
+
+            def record_again() -> None:
+                told = record(leading, self._configuration, self._membership, self._log)
+                context.tasks.spawn_contained(told, name="agreement")
+
+            context.nodes.on_term.append(record_again)
         context.writer = writer = SingleWriter(
             recovered.machine,
             context.journal,

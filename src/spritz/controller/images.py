@@ -89,4 +89,4 @@ class ImageKeeper:
         context.log.verbose("image.written", sequence=sequence, size_bytes=int(result))
         limit = self._needed_after(sequence)
         context.writer.maintain(lambda: context.journal.prune(limit))
-        context.collector.collect()
+        context.collector.hurry()

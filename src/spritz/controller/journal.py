@@ -11,7 +11,7 @@ Rules that every implementation keeps
 - Sequence numbers are contiguous from 1; a group that does not follow the last one is refused.
 - One controller at a time: opening takes a lock and raises `term` by one; an `append` after another
   controller raised the term is refused (`JournalFenced`).
-- Damage is detected and reported (`JournalCorrupt`), never skipped.
+- Damage is detected and reported (`JournalCorrupt`), never skipped: also that of the journal's end.
 """
 
 from __future__ import annotations
@@ -92,7 +92,13 @@ class Journal(Protocol):
 
     @property
     def term(self) -> int:
-        """This controller's term: one higher than that of any controller before it."""
+        """This controller's term: higher than that of any controller before it."""
+        ...
+
+    def raise_term(self, above: int) -> None:
+        """Raise `term` above this number, which a node has heard from a controller whose events are not here; durable
+        on return. Only the controller whose term it is may: raises JournalFenced, JournalFailed.
+        """
         ...
 
     @property
@@ -109,6 +115,18 @@ class Journal(Protocol):
         """Make a group and the blobs that its events name durable, atomically.
 
         Raises JournalFenced, or JournalFailed when the disk refuses.
+        """
+        ...
+
+    @property
+    def ids_below(self) -> int:
+        """A number above all job ids that may have been given, if the store keeps one; else 0."""
+        ...
+
+    def reserve_ids(self, below: int) -> None:
+        """Job ids below this number may be given from now on: durable on return, apart from the events.
+
+        If events are lost nevertheless, their ids are not given again. Raises JournalFailed.
         """
         ...
 

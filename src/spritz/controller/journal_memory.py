@@ -28,6 +28,7 @@ class MemoryStore:
         self.blobs: dict[str, bytes] = {}
         self.images: dict[int, bytes] = {}
         self.locked = False
+        self.ids_below = 0
 
 
 class MemoryJournal:
@@ -49,6 +50,11 @@ class MemoryJournal:
     def oldest_sequence(self) -> int:
         return self._store.groups[0].first if self._store.groups else 0
 
+    def raise_term(self, above: int) -> None:
+        self._check_term()
+        if above >= self.term:
+            self.term = self._store.term = above + 1
+
     def append(self, group: Group, blobs: Mapping[str, bytes]) -> None:
         self._check_term()
         if group.first != self.last_sequence + 1 or group.last < group.first:
@@ -56,6 +62,14 @@ class MemoryJournal:
         self._store.blobs.update(blobs)
         self._store.groups.append(group)
         self._store.checksums[group.last] = group.checksum
+
+    @property
+    def ids_below(self) -> int:
+        return self._store.ids_below
+
+    def reserve_ids(self, below: int) -> None:
+        self._check_term()
+        self._store.ids_below = below
 
     def groups(self, after: int) -> Generator[Group]:
         expected: int | None = None

@@ -129,6 +129,8 @@ _TAKE = f"""
     RETURNING term
 """
 
+_RAISE = "UPDATE meta SET term = %s WHERE term = %s"
+
 _MINE = """
     UPDATE meta SET pid = pg_backend_pid(),
         started = (SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid())
@@ -391,6 +393,8 @@ class PostgresJournal:
         self._beats = Store(url, cluster, patience_seconds=0.0, silence_seconds=lease_seconds)
         self._images = Store(url, cluster, patience_seconds=lease_seconds)
         self._reading = Lock()
+        #: held while the term is read or raised in the database: heartbeats have a thread of their own
+        self._raising = Lock()
         self._open = True
         self.name = self._writer.name
         try:
@@ -424,12 +428,29 @@ class PostgresJournal:
 
     def beat(self) -> bool:
         """Write a heartbeat, in one attempt; False if another controller leads. Raises JournalFailed."""
-        return self._beats.run(
-            lambda database: (
-                database.execute("UPDATE meta SET beat = beat + 1 WHERE term = %s", (self.term,), prepare=True).rowcount
-                == 1
+        with self._raising:
+            return self._beats.run(
+                lambda database: (
+                    database.execute(
+                        "UPDATE meta SET beat = beat + 1 WHERE term = %s", (self.term,), prepare=True
+                    ).rowcount
+                    == 1
+                )
             )
-        )
+
+    def raise_term(self, above: int) -> None:
+        """See `Journal.raise_term`. The database decides: a controller that another one has deposed raises nothing."""
+        with self._raising:
+            if above < self.term:
+                return
+
+            # An attempt whose answer is lost looks like another controller's: this one then stands by, and leads again
+            # if nobody else does.
+            row = (above + 1, self.term)
+            if self._writer.run(lambda database: database.execute(_RAISE, row).rowcount) != 1:
+                raise self.fenced()
+            self.term = above + 1
+            self._writer.run(lambda database: database.execute(_MINE, (self.term,)))
 
     def fenced(self) -> JournalFenced:
         """The error of a deposed controller, naming its successor."""
@@ -496,6 +517,13 @@ class PostgresJournal:
         """Lock the term for this transaction. Raises JournalFenced."""
         if database.execute("SELECT 1 FROM meta WHERE term = %s FOR SHARE", (self.term,)).fetchone() is None:
             raise self.fenced()
+
+    @property
+    def ids_below(self) -> int:
+        """None are kept: the database checks its own log."""
+        return 0
+
+    def reserve_ids(self, below: int) -> None: ...
 
     def remove_blobs(self, keys: set[str]) -> None:
         def remove(database: Connection) -> None:

@@ -1,9 +1,12 @@
 """The journal in one SQLite database (WAL, synchronous=FULL), images in files next to it.
 
-Layout of the state directory: `journal.db` (tables `meta`, `groups`, `blobs`), `image.SEQUENCE` (whole states), `term`
-(the last term, which must keep rising when the rest is cleared), `slurmctld.lock` (flock, held while open). One row
-holds a whole group: committing a thousand events costs one insert and one sync, and needs the interpreter lock for
-microseconds.
+Layout of the state directory: `journal.db` (tables `meta`, `groups`, `blobs`) with its log `journal.db-wal`,
+`journal.db-mark` (`controller.journal_mark`), `image.SEQUENCE` (whole states), `term` (the last term, which must keep
+rising when the rest is cleared), `slurmctld.lock` (flock, held while open). One row holds a whole group: committing a
+thousand events costs one insert and one sync, and needs the interpreter lock for microseconds.
+
+SQLite drops the end of a damaged log in silence, and the first write would destroy what shows it. So the files are
+compared before the database is opened for writing.
 
 Source: https://www.sqlite.org/wal.html; `controller.journal` for the contract.
 """
@@ -15,11 +18,12 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Lock
 from zlib import crc32
 
+from spritz.controller import journal_log
 from spritz.controller.journal import (
     Group,
     Image,
@@ -31,6 +35,7 @@ from spritz.controller.journal import (
     JournalNewer,
     content_key,
 )
+from spritz.controller.journal_mark import Mark, MarkFile, read_mark
 from spritz.runtime.disk import sync_directory, write_atomically
 from spritz.runtime.randomness import SystemRandomness
 
@@ -74,10 +79,91 @@ _SCHEMA = f"""
 """
 
 
-class SqliteJournal:
-    """`Journal` in a directory of its own. Opening raises JournalBusy, JournalCorrupt or JournalFailed."""
+class SqliteReading:
+    """The journal's events, scripts and images, read from the files as they are: they may be damaged, and nothing is
+    changed. Raises JournalCorrupt or JournalFailed.
+    """
 
     def __init__(self, directory: Path | str) -> None:
+        self._directory = Path(directory)
+        self._path = self._directory / "journal.db"
+        self._reading = Lock()
+        with self._translated_errors():
+            self._reader = _connect_to_look(self._path)
+            try:
+                self.last_sequence = _last(self._reader)
+                self.oldest_sequence = _oldest(self._reader)
+            except BaseException:
+                self._reader.close()
+                raise
+
+    def groups(self, after: int) -> Generator[Group]:
+        expected: int | None = None
+        with self._reading, self._translated_errors():
+            rows = self._reader.execute(
+                "SELECT first, last, at, checksum, payload FROM groups WHERE last > ? ORDER BY last", (after,)
+            )
+            rows.arraysize = 64
+            batch = rows.fetchmany()
+        while batch:
+            for first, last, at, checksum, payload in batch:
+                group = _checked_group(first, last, at, checksum, payload)
+                if expected is not None and first != expected:
+                    raise JournalCorrupt(f"{self._path}: events {expected} to {first - 1} are missing")
+                expected = last + 1
+                yield group
+            with self._reading, self._translated_errors():
+                batch = rows.fetchmany()
+
+    def blob(self, key: str) -> bytes | None:
+        with self._reading, self._translated_errors():
+            row = self._reader.execute("SELECT body FROM blobs WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            return None
+        body: bytes = row[0]
+        if content_key(body) != key:
+            raise JournalCorrupt(f"{self._path}: blob {key} is damaged")
+        return body
+
+    def blob_sizes(self) -> dict[str, int]:
+        with self._reading, self._translated_errors():
+            return dict(self._reader.execute("SELECT key, length(body) FROM blobs"))
+
+    def images(self) -> Iterator[Image]:
+        yield from read_images(self._directory)
+
+    def close(self) -> None:
+        """May be called twice."""
+        self._reader.close()
+
+    @contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        """Raises SQLite's errors as journal errors that name the path."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            primary = error.sqlite_errorcode & 0xFF
+            hint = self._room_wanted() if primary == sqlite3.SQLITE_FULL else _HINTS.get(primary, "")
+            raise JournalFailed(f"cannot use {self._path}: {error}", hint=hint) from error
+        except sqlite3.DatabaseError as error:
+            raise JournalCorrupt(
+                f"{self._path} is damaged: {error}", hint="restore it from a backup; `-i` saves what can be read"
+            ) from error
+
+    def _room_wanted(self) -> str:
+        """Hint for a full disk: starting a term needs room for all pages of the log in the database."""
+        try:
+            log = os.stat(f"{self._path}-wal").st_size
+        except OSError:
+            log = 0
+        mib = (max(log, _LOG_BYTES) >> 20) + 1
+        return f"free {mib} MiB in {self._directory} and start slurmctld again: no acknowledged job is lost"
+
+
+class SqliteJournal(SqliteReading):
+    """`Journal` in a directory of its own. Opening raises JournalBusy, JournalCorrupt or JournalFailed."""
+
+    def __init__(self, directory: Path | str) -> None:  # not its base's: the connection for reading comes later here
         self._directory = Path(directory)
         self._path = self._directory / "journal.db"
         self._reading = Lock()
@@ -86,20 +172,92 @@ class SqliteJournal:
         try:
             self._refuse_a_missing_database()
             with self._translated_errors():
+                unfinished = self._check_end()
                 self._writer = _connect(self._path)
                 self._reader = _connect(self._path)
                 self._reader.execute("PRAGMA query_only = ON")
+                if unfinished:
+                    # The next transaction begins a new log: its frames must not lie before older unfinished ones.
+                    self._writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
                 self.term = self._begin_term()
-                last = self._writer.execute("SELECT max(last) FROM groups").fetchone()
+                self.last_sequence: int = _last(self._writer)
                 self.identity = self._own_identity()
-                base = self._writer.execute("SELECT value FROM meta WHERE key = 'base'").fetchone()
                 self.oldest_sequence = _oldest(self._writer)
+            self._mark = self._open_mark()
             self._reserve_log()
-            self.last_sequence: int = last[0] or base[0]
+            for part in self._directory.glob("image.*.part"):  # of a controller that was killed
+                part.unlink(missing_ok=True)
         except BaseException:
             os.close(self._lock)
             self._lock = -1
             raise
+
+    # Its end
+
+    def _check_end(self) -> bool:
+        """Compare database, log and mark. Returns whether the log ends with a transaction that was not finished.
+
+        Raises JournalCorrupt if acknowledged events are missing.
+        """
+        if not self._path.exists():
+            return False
+        log = Path(f"{self._path}-wal")
+        try:
+            mark = read_mark(self._mark_path)
+            without_log = journal_log.is_empty(log)
+            with closing(_connect_to_look(self._path)) as database:
+                if database.execute("PRAGMA user_version").fetchone()[0] > _LAYOUT:
+                    return False  # refused when it is opened
+                tables = database.execute("SELECT count(*) FROM sqlite_master WHERE name = 'groups'").fetchone()[0]
+                last = _last(database) if tables else 0
+                meta = dict(database.execute("SELECT key, value FROM meta")) if tables else {}
+                behind = 0
+                if not without_log:
+                    behind = journal_log.transactions_behind(log, journal_log.valid_frames(Path(f"{self._path}-shm")))
+        except OSError as error:
+            raise JournalFailed(f"cannot read {error.filename or self._path}: {error.strerror}") from error
+        if mark is None:
+            if "marked" in meta and without_log:
+                raise _end_missing(f"{self._mark_path} is missing or damaged, and so is {log}", last, None)
+        elif meta and mark.identity != meta.get("identity"):
+            raise _end_missing(f"{self._mark_path} belongs to another journal than {self._path}", last, None)
+        elif mark.last > last:
+            raise _end_missing(
+                f"{log} is {'missing' if without_log and not log.exists() else 'damaged'}", last, mark.last
+            )
+        if behind > 1:
+            raise _end_missing(f"{log} is damaged", last, None)
+        return behind == 1
+
+    @property
+    def _mark_path(self) -> Path:
+        return Path(f"{self._path}-mark")
+
+    def _open_mark(self) -> MarkFile:
+        try:
+            mark = read_mark(self._mark_path)
+            ids_below = 0 if mark is None else mark.ids_below
+            opened = MarkFile(
+                self._mark_path, Mark(identity=self.identity, last=self.last_sequence, ids_below=ids_below)
+            )
+        except OSError as error:
+            hint = self._room_wanted() if error.errno == errno.ENOSPC else ""
+            raise JournalFailed(f"cannot write {self._mark_path}: {error.strerror}", hint=hint) from error
+        with self._translated_errors():
+            self._writer.execute("INSERT OR IGNORE INTO meta VALUES ('marked', 1)")
+        return opened
+
+    @property
+    def ids_below(self) -> int:
+        """See `Journal.ids_below`."""
+        return self._mark.mark.ids_below
+
+    def reserve_ids(self, below: int) -> None:
+        """See `Journal.reserve_ids`."""
+        try:
+            self._mark.reserve(below)
+        except OSError as error:
+            raise JournalFailed(f"cannot write {self._mark_path}: {error.strerror}") from error
 
     # Writing
 
@@ -141,6 +299,13 @@ class SqliteJournal:
         self._log_pages += (1 + len(blobs)) * _PAGES_A_GROUP + size * _PAGES_A_BYTE
         self.last_sequence = group.last
         self.oldest_sequence = self.oldest_sequence or group.first
+        self._advance_mark()
+
+    def _advance_mark(self) -> None:
+        try:
+            self._mark.advance(self.last_sequence)
+        except OSError as error:
+            raise JournalFailed(f"cannot write {self._mark_path}: {error.strerror}") from error
 
     def _insert(self, row: tuple[object, ...]) -> None:
         """One statement, which is its own transaction: each further statement would wait for the interpreter lock
@@ -160,6 +325,7 @@ class SqliteJournal:
             database.execute("UPDATE meta SET value = ? WHERE key = 'base'", (sequence,))
             database.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?)", blobs.items())
         self.last_sequence = sequence
+        self._advance_mark()
 
     def remove_blobs(self, keys: set[str]) -> None:
         with self._translated_errors(), self._transaction() as database:
@@ -208,43 +374,6 @@ class SqliteJournal:
             database.execute("DELETE FROM groups WHERE last <= ?", (limit,))
             self.oldest_sequence = _oldest(database)
 
-    # Reading
-
-    def groups(self, after: int) -> Generator[Group]:
-        expected: int | None = None
-        with self._reading, self._translated_errors():
-            rows = self._reader.execute(
-                "SELECT first, last, at, checksum, payload FROM groups WHERE last > ? ORDER BY last", (after,)
-            )
-            rows.arraysize = 64
-            batch = rows.fetchmany()
-        while batch:
-            for first, last, at, checksum, payload in batch:
-                group = _checked_group(first, last, at, checksum, payload)
-                if expected is not None and first != expected:
-                    raise JournalCorrupt(f"{self._path}: events {expected} to {first - 1} are missing")
-                expected = last + 1
-                yield group
-            with self._reading, self._translated_errors():
-                batch = rows.fetchmany()
-
-    def blob(self, key: str) -> bytes | None:
-        with self._reading, self._translated_errors():
-            row = self._reader.execute("SELECT body FROM blobs WHERE key = ?", (key,)).fetchone()
-        if row is None:
-            return None
-        body: bytes = row[0]
-        if content_key(body) != key:
-            raise JournalCorrupt(f"{self._path}: blob {key} is damaged")
-        return body
-
-    def blob_sizes(self) -> dict[str, int]:
-        with self._reading, self._translated_errors():
-            return dict(self._reader.execute("SELECT key, length(body) FROM blobs"))
-
-    def images(self) -> Iterator[Image]:
-        yield from read_images(self._directory)
-
     @property
     def wants_tidying(self) -> bool:
         return self._log_pages > _TIDY_PAGES
@@ -254,6 +383,10 @@ class SqliteJournal:
         self._log_pages = 0.0
         with self._translated_errors():
             self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        try:
+            self._mark.sync()  # now and then, so that a power failure leaves it not far behind
+        except OSError as error:
+            raise JournalFailed(f"cannot write {self._mark_path}: {error.strerror}") from error
 
     def close(self) -> None:
         """See `Journal.close`. The last connection's close folds the WAL into the database."""
@@ -263,31 +396,36 @@ class SqliteJournal:
             self._reader.close()
             self._reading.release()
         self._writer.close()
+        self._mark.close()
         os.close(self._lock)
         self._lock = -1
 
     # Parts
 
     def _begin_term(self) -> int:
-        path = self._directory / "term"
         with self._transaction() as database:
-            term = max(_stored_term(database), _term_in(path)) + 1
+            term = max(_stored_term(database), _term_in(self._directory / "term")) + 1
             database.execute("UPDATE meta SET value = ? WHERE key = 'term'", (term,))
+        self._write_term(term)
+        return term
+
+    def raise_term(self, above: int) -> None:
+        """See `Journal.raise_term`."""
+        if above < self.term:
+            return
+        with self._translated_errors(), self._transaction() as database:
+            self._check_term(database)
+            database.execute("UPDATE meta SET value = ? WHERE key = 'term'", (above + 1,))
+        self.term = above + 1
+        self._write_term(self.term)
+
+    def _write_term(self, term: int) -> None:
+        path = self._directory / "term"
         try:
             write_atomically(path, b"%d\n" % term)
         except OSError as error:
             hint = self._room_wanted() if error.errno == errno.ENOSPC else ""
             raise JournalFailed(f"cannot write {path}: {error.strerror}", hint=hint) from error
-        return term
-
-    def _room_wanted(self) -> str:
-        """Hint for a full disk: starting a term needs room for all pages of the log in the database."""
-        try:
-            log = os.stat(f"{self._path}-wal").st_size
-        except OSError:
-            log = 0
-        mib = (max(log, _LOG_BYTES) >> 20) + 1
-        return f"free {mib} MiB in {self._directory} and start slurmctld again: no acknowledged job is lost"
 
     def _own_identity(self) -> int:
         with self._transaction() as database:
@@ -323,20 +461,6 @@ class SqliteJournal:
                 database.execute("ROLLBACK")
             raise
 
-    @contextmanager
-    def _translated_errors(self) -> Iterator[None]:
-        """Raises SQLite's errors as journal errors that name the path."""
-        try:
-            yield
-        except sqlite3.OperationalError as error:
-            primary = error.sqlite_errorcode & 0xFF
-            hint = self._room_wanted() if primary == sqlite3.SQLITE_FULL else _HINTS.get(primary, "")
-            raise JournalFailed(f"cannot use {self._path}: {error}", hint=hint) from error
-        except sqlite3.DatabaseError as error:
-            raise JournalCorrupt(
-                f"{self._path} is damaged: {error}", hint="restore it from a backup; `-i` saves what can be read"
-            ) from error
-
 
 def _connect(path: Path) -> sqlite3.Connection:
     # Explicit transactions only. Threads use a connection one at a time, so SQLite's own check is off.
@@ -347,6 +471,15 @@ def _connect(path: Path) -> sqlite3.Connection:
         database.close()
         raise
     return database
+
+
+def _connect_to_look(path: Path) -> sqlite3.Connection:
+    """A connection that changes neither database nor log, and with which no other one is open."""
+    # SQLite cannot read without a log that it may not create: then the database is complete by itself.
+    mode = "immutable=1" if journal_log.is_empty(Path(f"{path}-wal")) else "mode=ro"
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None, check_same_thread=False
+    )
 
 
 def _set_up(database: sqlite3.Connection, path: Path) -> None:
@@ -370,6 +503,12 @@ def _set_up(database: sqlite3.Connection, path: Path) -> None:
         raise JournalCorrupt(f"{path} has layout {version}; this release reads layout {_LAYOUT}")
 
 
+def _last(database: sqlite3.Connection) -> int:
+    """Number of the last event."""
+    (last,) = database.execute("SELECT max(last) FROM groups").fetchone()
+    return int(last or database.execute("SELECT value FROM meta WHERE key = 'base'").fetchone()[0])
+
+
 def _oldest(database: sqlite3.Connection) -> int:
     # By the key: min(first) would read every row.
     row = database.execute("SELECT first FROM groups ORDER BY last LIMIT 1").fetchone()
@@ -388,6 +527,17 @@ def _checked_group(first: int, last: int, at: float, checksum: int, payload: byt
     if group.checksum != checksum:
         raise JournalCorrupt(f"events {first} to {last} of the journal are damaged")
     return group
+
+
+def _end_missing(what: str, last: int, acknowledged: int | None) -> JournalCorrupt:
+    """The error for a journal whose end cannot be read. Nothing was changed."""
+    lost = f"events {last + 1} to {acknowledged}" if acknowledged else f"some events after {last}"
+    return JournalCorrupt(
+        f"{what}: {lost}, which were acknowledged, cannot be read",
+        hint="restore StateSaveLocation as a whole from a copy, if there is a newer one; or start slurmctld once with "
+        f"-i, which goes on from event {last}: jobs that were submitted later are lost and end where they run, jobs "
+        "that ended later may run again, no job id is given twice, and the damaged files are kept",
+    )
 
 
 def _sequence_of(path: Path) -> int:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
 
+#: Job ids that are reserved at once: each time costs a sync.
+RESERVED_IDS = 1_000
+
 #: The answer to a command: a Struct (possibly a Rejection), or None.
 Reply = Struct | None
 
@@ -56,6 +59,9 @@ class StateLike(Protocol):
 
     @property
     def version(self) -> int: ...
+
+    @property
+    def next_job_id(self) -> int: ...
 
 
 class MachineLike(Protocol):
@@ -120,6 +126,8 @@ class SingleWriter:
         #: Number of the last event in memory, and of the last one on disk.
         self.last_sequence = journal.last_sequence
         self.durable_sequence = journal.last_sequence
+        #: `Journal.ids_below` when all work handed to the committer is done
+        self._ids_below = journal.ids_below
         #: Counters for `Statistics`.
         self.commands = 0
         self.groups = 0
@@ -182,6 +190,26 @@ class SingleWriter:
     def maintain(self, work: Callable[[], None]) -> None:
         """Run maintenance of the journal in its thread, after the groups in progress."""
         self._committer.put(work, lambda: None)
+
+    def raise_term(self, above: int, done: Callable[[], None]) -> None:
+        """Raise the journal's term above this number; then call back. Groups that are being written keep their term."""
+        self._committer.put(lambda: self._journal.raise_term(above), done)
+
+    async def remove_unnamed_blobs(self, sequence: int) -> bool:
+        """Remove some blobs that only events up to `sequence`, which is durable, may name; False if there are none.
+
+        The journal's thread writes in the order in which this class hands things over, so which blobs to remove is
+        settled at the same moment: what is put later is stored later.
+        """
+        keys = self._blobs.take_unnamed(sequence)
+        if not keys or self._stopped:
+            return False
+        removed: asyncio.Future[None] = self._loop.create_future()
+        self._committer.put(
+            lambda: self._journal.remove_blobs(keys), lambda: None if removed.done() else removed.set_result(None)
+        )
+        await removed
+        return True
 
     def turn(self) -> None:
         """At the end of this turn of the loop, run the hooks and commit the current group."""
@@ -248,6 +276,7 @@ class SingleWriter:
             self._break(error)
             return
         self._syncing = True
+        ids_below = self._ids_to_reserve()
         blobs = self._blobs.take_unsent()
         record = Group(
             first=self.last_sequence - len(group.events) + 1,
@@ -255,7 +284,23 @@ class SingleWriter:
             at=self._clock.now(),
             payload=payload,
         )
-        self._committer.put(lambda: self._journal.append(record, blobs), lambda: self._committed(group, record.last))
+
+        def write() -> None:
+            if ids_below:
+                self._journal.reserve_ids(ids_below)
+            self._journal.append(record, blobs)
+
+        self._committer.put(write, lambda: self._committed(group, record.last))
+
+    def _ids_to_reserve(self) -> int:
+        """The next reservation, if the current group gives job ids beyond the last one; else 0. After MaxJobId ids
+        begin again.
+        """
+        following = self._machine.state.next_job_id
+        if self._ids_below - 2 * RESERVED_IDS <= following <= self._ids_below:
+            return 0
+        self._ids_below = following + RESERVED_IDS
+        return self._ids_below
 
     def _committed(self, group: _Group, last: int) -> None:
         self._syncing = False

@@ -35,9 +35,9 @@ def components_of(state: State, job: Job) -> tuple[Component, ...]:
 
 
 class NodeMessages:
-    """Writes the message for an effect. `term` is this controller's."""
+    """Writes the message for an effect. `term` is this controller's, which may rise."""
 
-    def __init__(self, state: Callable[[], State], blobs: BlobStore, term: int) -> None:
+    def __init__(self, state: Callable[[], State], blobs: BlobStore, term: Callable[[], int]) -> None:
         self._state = state
         self._blobs = blobs
         self._term = term
@@ -97,7 +97,7 @@ class NodeMessages:
         job = self._running(effect.job_id, effect.restart_count)
         if job is None or effect.node not in (job.prolog_nodes or ()):
             return None
-        return launch.LaunchProlog(term=self._term, node=effect.node, job=job)
+        return launch.LaunchProlog(term=self._term(), node=effect.node, job=job)
 
     async def _launch_batch(self, effect: core_effects.LaunchBatchOn) -> Struct | None:
         job = self._running(effect.job_id, effect.restart_count)
@@ -109,7 +109,7 @@ class NodeMessages:
         if job is None:
             return None  # it ended while its script was read
         return launch.LaunchBatch(
-            term=self._term,
+            term=self._term(),
             node=effect.node,
             job=job,
             script=script,
@@ -126,7 +126,7 @@ class NodeMessages:
         if job is None or step is None:
             return None
         return launch.LaunchStep(
-            term=self._term,
+            term=self._term(),
             node=effect.node,
             job=job,
             step=step,
@@ -145,7 +145,7 @@ class NodeMessages:
             return None  # the job has left the node
         # A requeued job's record is already its next life; the node must end the previous one.
         return launch.TerminateJob(
-            term=self._term,
+            term=self._term(),
             node=effect.node,
             job=structs.replace(job, restart_count=effect.restart_count),
             cause=effect.cause,
@@ -156,7 +156,7 @@ class NodeMessages:
 
     def _terminate_step(self, effect: core_effects.TerminateStepOn) -> Struct | None:
         return launch.TerminateStep(
-            term=self._term,
+            term=self._term(),
             node=effect.node,
             job_id=effect.job_id,
             restart_count=effect.restart_count,
@@ -168,7 +168,7 @@ class NodeMessages:
 
     def _signal(self, effect: core_effects.SignalOn) -> Struct | None:
         return launch.SignalTasks(
-            term=self._term,
+            term=self._term(),
             node=effect.node,
             job_id=effect.job_id,
             restart_count=effect.restart_count,
@@ -183,7 +183,7 @@ class NodeMessages:
         if job is None or (job.state is JobState.SUSPENDED) is effect.resume:
             return None
         return launch.SuspendTasks(
-            term=self._term,
+            term=self._term(),
             node=effect.node,
             job_id=effect.job_id,
             restart_count=effect.restart_count,
@@ -193,7 +193,7 @@ class NodeMessages:
 
     def _attach(self, effect: core_effects.AttachOn) -> Struct | None:
         return launch.AttachClient(
-            term=self._term,
+            term=self._term(),
             node=effect.node,
             job_id=effect.job_id,
             step_id=effect.step_id,
@@ -203,7 +203,7 @@ class NodeMessages:
 
     def _notify(self, effect: core_effects.NotifyOn) -> Struct | None:
         return launch.NotifyTasks(
-            term=self._term,
+            term=self._term(),
             node=effect.node,
             job_id=effect.job_id,
             message=effect.message,
@@ -215,8 +215,8 @@ class NodeMessages:
         if node is None or node.reboot_at != effect.ordered_at:
             return None
         return launch.RebootNode(
-            term=self._term, node=effect.node, ordered_at=effect.ordered_at, features=node.features_wanted
+            term=self._term(), node=effect.node, ordered_at=effect.ordered_at, features=node.features_wanted
         )
 
     def _reload(self, effect: core_effects.ReloadNode) -> Struct | None:
-        return launch.ReloadNode(term=self._term)
+        return launch.ReloadNode(term=self._term())

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -30,7 +30,7 @@ from spritz.core import effects as core_effects
 from spritz.core.power import is_away
 from spritz.model.branches import Branches, all_nodes, levels
 from spritz.model.cluster import SYSTEM
-from spritz.model.commands.cluster import UpdateNode
+from spritz.model.commands.cluster import SkipJobIds, UpdateNode
 from spritz.model.errors import SpritzError
 from spritz.model.ids import STEP_BATCH
 from spritz.model.launch import Accepted, Branch, Forwarded, ForwardOrder, PingNode, StopDaemon
@@ -79,6 +79,12 @@ RETRY_SECONDS = 1.0
 PATROL_SECONDS_MAX = 30.0
 
 
+#: Most by which the term that a node has heard may be higher than ours: terms rise by one a start.
+TERMS_LOST_MAX = 1_000_000
+
+#: Job ids left out when nodes show that the state was restored from a copy: jobs that never started had some.
+IDS_LOST = 10_000
+
 #: Seconds for which a daemon that other daemons could not reach gets all messages over its own link.
 ALONE_SECONDS = 600.0
 
@@ -99,8 +105,8 @@ class NodeLinks:
         self._asked: set[Channel] = set()
         #: nodes that were reported lost to the core, until they register again
         self._declared: set[str] = set()
-        #: node whose last registration was refused -> reason
-        self._refusals: dict[str, str] = {}
+        #: node whose last registration was refused -> kind of refusal, and why
+        self._refusals: dict[str, tuple[str, str]] = {}
         #: node -> newest heartbeat
         self.samples: dict[str, NodeSample] = {}
         #: nodes that have not accepted the last ReloadNode
@@ -115,6 +121,12 @@ class NodeLinks:
         #: node -> number of effects for its own link: all, and those not waiting for a forwarded message
         self._direct: Counter[str] = Counter()
         self._under_way: Counter[str] = Counter()
+        #: when this controller began, monotonic seconds
+        self._began_at = context.clock.monotonic()
+        #: whether nodes have shown that events are lost
+        self._restored = False
+        #: called when the term has been raised
+        self.on_term: list[Callable[[], None]] = []
         self._sent = 0
         self._forwarded = 0
         self._rerouted = 0
@@ -137,13 +149,13 @@ class NodeLinks:
         """Register a node. Once that is durable, answer, and route effects for the node to this connection."""
         context = self._context
         channel = call.channel
+        if report.term > context.journal.term:
+            self._follow_term(report, call)
+            return
 
         def registered(reply: Struct | None) -> None:
             if isinstance(reply, Rejection):
-                if self._refusals.get(report.name) != reply.text:  # logged once, however often the daemon retries
-                    self._refusals[report.name] = reply.text
-                    context.log.error("node.refused", node=report.name, reason=reply.text, peer=channel.pipe.peer_name)
-                call.reply(reply)
+                self._refuse(report, call, reply, reply.text)
                 return
             self._refusals.pop(report.name, None)
             messages, ended = (reply.messages, reply.ended_jobs) if isinstance(reply, Registered) else ((), ())
@@ -162,6 +174,55 @@ class NodeLinks:
         if report.sample is not None:
             self.samples[report.name] = report.sample
         context.writer.handle(report, SYSTEM, registered)
+
+    def _refuse(self, report: RegisterNode, call: Call, refusal: Rejection, kind: str) -> None:
+        """Refuse a registration; logged once for a `kind` of refusal, however often the daemon retries."""
+        told = self._refusals.get(report.name)
+        self._refusals[report.name] = kind, f"{refusal.text}: {refusal.hint}" if refusal.hint else refusal.text
+        if told is None or told[0] != kind:
+            peer = call.channel.pipe.peer_name
+            self._context.log.error("node.refused", node=report.name, reason=refusal.text, peer=peer)
+        call.reply(refusal)
+
+    def refusal(self, name: str) -> str:
+        """Why the node's last registration was refused; "" if it was not."""
+        return self._refusals[name][1] if name in self._refusals else ""
+
+    def _follow_term(self, report: RegisterNode, call: Call) -> None:
+        """A node has heard a controller of a higher term, whose events are not in this journal: raise our term above
+        that one and register the node, unless that controller lives.
+
+        A journal that was restored from a copy has an old term. But if the node has heard the other controller since
+        this one began, there are two, of two copies, and neither may lead the other's nodes: each one that raised its
+        term would make the other do the same. With the journal in PostgreSQL the database has the last word.
+        """
+        context = self._context
+        own, now = context.journal.term, context.clock.monotonic()
+        if report.term_seconds < now - self._began_at:
+            message = (
+                f"{report.name} heard another slurmctld of this cluster, of term {report.term} (ours is {own}), "
+                f"{report.term_seconds:.0f} s ago"
+            )
+            hint = "two run with copies of one state: stop the one that is not to lead, then restart the other one"
+            self._refuse(report, call, Rejection(code="ESLURM_DISABLED", message=message, hint=hint), "rival")
+            return
+        if report.term - own > TERMS_LOST_MAX:
+            message = f"{report.name} says that it has heard term {report.term}; ours is {own}"
+            refusal = Rejection(code="ESLURM_DISABLED", message=message, hint="restart its slurmd")
+            self._refuse(report, call, refusal, "term")
+            return
+        if not self._restored:
+            self._restored = True
+            detail = "nodes have followed a later controller: the state was restored from an older copy"
+            context.log.error("state.older", node=report.name, term=own, later_term=report.term, detail=detail)
+            context.writer.handle_own(SkipJobIds(below=context.machine.state.next_job_id + IDS_LOST))
+
+        def raised() -> None:
+            for callback in self.on_term:
+                callback()
+            self.register(report, call)
+
+        context.writer.raise_term(report.term, raised)
 
     def _note_clock(self, sample: NodeSample | None, channel: Channel) -> None:
         if sample is not None and sample.sampled_at and channel.is_open:
@@ -457,6 +518,7 @@ class NodeLinks:
 
     async def _deliver(self, effect: Effect, channel: Channel) -> None:
         while channel.is_open and self._links.get(effect.node) is channel:
+            term = self._context.journal.term
             try:
                 message = await self._letters.message(effect)
                 if message is None:
@@ -471,6 +533,16 @@ class NodeLinks:
                 self._again += 1
                 self._context.log.error("effect.unanswered", effect=type(effect).__name__, node=effect.node)
             except RemoteError as error:
+                if error.code == "ESLURM_DISABLED":
+                    if self._context.journal.term == term:
+                        # It follows another controller: its registration tells which, and is refused.
+                        kind = type(effect).__name__
+                        self._context.log.error(
+                            "effect.refused", effect=kind, node=effect.node, error=error.message, action="disconnected"
+                        )
+                        channel.pipe.abort()
+                        return
+                    continue  # the term was raised while the message was on its way
                 if error.code == "ESLURM_INVALID_JOB_CREDENTIAL":
                     self._drain_for_clock(effect.node, channel)
                 if self._refused(effect, error.message):

@@ -36,8 +36,10 @@ from spritz.model.accounting import (
     StoreState,
 )
 from spritz.model.cluster import SYSTEM
+from spritz.model.commands.cluster import SkipJobIds
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobQueued
+from spritz.model.federation import local_number
 from spritz.model.limits.records import AskPolicy, ChangePolicy, SetPolicy
 from spritz.model.stored import FORMAT
 from spritz.runtime.tasks import Supervisor
@@ -90,6 +92,9 @@ class Outbox:
         self._limit = settings.integer("MaxDBDMsgs") or EVENTS_MAX
         self.acknowledged = 0
         self.set_aside = 0
+        #: Last event of earlier lives. slurmdbd may have more only if the journal was restored from a copy: this shows
+        #: it even where this life's events have used the same numbers by now. None: slurmdbd has heard it.
+        self._began_after: int | None = context.writer.durable_sequence
         self._faults = 0
         self._unaware = False
         self._moved = asyncio.Event()
@@ -197,7 +202,7 @@ class Outbox:
         request = RegisterCluster(
             cluster=self._database.cluster_name,
             journal=context.journal.identity,
-            last_sequence=context.writer.durable_sequence,
+            last_sequence=context.writer.durable_sequence if self._began_after is None else self._began_after,
             oldest_sequence=context.journal.oldest_sequence,
             term=context.journal.term,
             host=context.configuration.addresses[0] if context.configuration.addresses else "",
@@ -207,14 +212,22 @@ class Outbox:
             store=(*self._keep, *sorted({"nojobs", "nosteps"}.intersection(context.machine.state.settings.enforce))),
         )
         reply = await channel.call(request, ClusterRegistered)
+        self._began_after = None
         self.acknowledged, self.set_aside = reply.sequence, reply.set_aside
+        if reply.set_back_from:
+            context.log.error(
+                "state.older",
+                detail="slurmdbd has stored later events: the state was restored from an older copy",
+                last_sequence=reply.sequence,
+                later_sequence=reply.set_back_from,
+            )
+            context.writer.handle_own(SkipJobIds(below=local_number(reply.last_job_id) + 1))
         await self._ask_policy(channel)
         context.recorded.channel = channel
         # A state directory that is new to the database: usage of earlier times is only in the records.
         self._unaware = reply.sequence == 0 and not context.machine.state.usage.entries
-        context.log.info(
-            "outbox.connected", acknowledged=reply.sequence, behind_events=request.last_sequence - reply.sequence
-        )
+        behind = context.writer.durable_sequence - reply.sequence
+        context.log.info("outbox.connected", acknowledged=reply.sequence, behind_events=behind)
 
     async def _ask_policy(self, channel: Channel) -> None:
         """Request the current associations and limits; without an answer the previous ones stay."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from spritz.controller.events import decode_group
-from spritz.controller.journal import Group, Image, Journal, JournalCorrupt, JournalError, JournalNewer
+from spritz.controller.journal import Group, Image, JournalCorrupt, JournalError, JournalNewer
 from spritz.core.machine import Machine
 from spritz.model.stored import UnsupportedFormat
 
@@ -134,7 +134,7 @@ def best_image(images: Iterable[Image], unreadable: Callable[[str], None]) -> Ma
     return None
 
 
-def replay_readable(journal: Journal, machine: Machine, unreadable: Callable[[str], None]) -> None:
+def replay_readable(journal: Reading, machine: Machine, unreadable: Callable[[str], None]) -> None:
     """`-i`: apply the events after the image, up to the first that is missing, damaged or does not fit.
 
     `unreadable` is called with a text about that event. Raises JournalNewer.

@@ -9,11 +9,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spritz.controller.journal import Image, Journal, JournalCorrupt, JournalError
-from spritz.controller.journal_sqlite import SqliteJournal, read_images, take_lock
+from spritz.controller.journal import Image, JournalCorrupt, JournalError
+from spritz.controller.journal_mark import read_mark
+from spritz.controller.journal_sqlite import SqliteJournal, SqliteReading, read_images, take_lock
 from spritz.controller.recovery import Recovered, best_image, recover, replay_readable
 from spritz.core.machine import Machine
 from spritz.model.errors import SpritzError
+from spritz.model.events.cluster import JobIdsSkipped
 from spritz.runtime.disk import UnsafeDirectory, private_directory, write_atomically
 
 if TYPE_CHECKING:
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from spritz.controller.configuration import Configuration
     from spritz.controller.options import Options
     from spritz.runtime.log import Logger
+
+
+#: Job ids left out by `-i` if it is not known how many the lost events gave.
+UNKNOWN_IDS = 10_000
 
 
 def open_state(options: Options, configuration: Configuration, log: Logger) -> tuple[SqliteJournal, Recovered]:
@@ -101,27 +107,46 @@ def set_aside(directory: Path, why: str, log: Logger) -> None:
 
 def _salvage(directory: Path, configuration: Configuration, log: Logger) -> tuple[SqliteJournal, Recovered]:
     """Keep the readable part: an image and the events up to the first damage. The rest is moved aside, not deleted."""
+    ids_below = _ids_below(directory)
     machine, scripts = _readable(
         directory, configuration, lambda what: log.error("state.unreadable", detail=what, action="left out")
     )
     if machine is None:
         machine = Machine(configuration.settings)
+    if not ids_below:
+        ids_below = machine.state.next_job_id + UNKNOWN_IDS
+    if machine.state.next_job_id < ids_below <= machine.state.settings.max_job_id:
+        machine.apply(JobIdsSkipped(at=machine.state.at, next_job_id=ids_below))
     set_aside(directory, "damaged", log)
     journal = SqliteJournal(directory)
     sequence = machine.state.version
     if sequence:
         journal.seed(sequence, scripts)
         journal.write_image(Image(sequence=sequence, payload=machine.image()))
-    log.error("state.salvaged", jobs=len(machine.state.jobs), last_sequence=sequence)
+    log.error(
+        "state.salvaged",
+        jobs=len(machine.state.jobs),
+        last_sequence=sequence,
+        next_job_id=machine.state.next_job_id,
+    )
     return journal, Recovered(machine=machine, image_sequence=sequence, replayed=0)
+
+
+def _ids_below(directory: Path) -> int:
+    """A number above all job ids that were given; 0 if it is not known."""
+    try:
+        mark = read_mark(directory / "journal.db-mark")
+    except OSError:
+        mark = None
+    return 0 if mark is None else mark.ids_below
 
 
 def _readable(
     directory: Path, configuration: Configuration, unreadable: Callable[[str], None]
 ) -> tuple[Machine | None, dict[str, bytes]]:
     try:
-        journal = SqliteJournal(directory)
-    except JournalCorrupt as error:
+        journal = SqliteReading(directory)
+    except JournalError as error:
         unreadable(f"the journal, with all events and scripts: {error.message}")
         return best_image(read_images(directory), unreadable), {}
     try:
@@ -132,7 +157,7 @@ def _readable(
         journal.close()
 
 
-def _readable_blobs(journal: Journal, machine: Machine, unreadable: Callable[[str], None]) -> dict[str, bytes]:
+def _readable_blobs(journal: SqliteReading, machine: Machine, unreadable: Callable[[str], None]) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     for job in machine.state.jobs.values():
         for key in (job.spec.script_key, job.spec.environment_key):

@@ -216,6 +216,8 @@ class ReservationRecord(Struct, kw_only=True):
 class RegisterCluster(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A controller has connected and has events up to `last_sequence`. Reply: `ClusterRegistered`.
 
+    The first time it leaves out the events of its own life, which may have numbers that lost ones had.
+
     `journal` identifies the journal: another number means that sequence numbers began again. Events before
     `oldest_sequence` are no longer kept.
     """
@@ -235,10 +237,16 @@ class RegisterCluster(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ClusterRegistered(Struct, frozen=True, kw_only=True):
-    """Events up to `sequence` are stored; send what follows. `set_aside` as in `EventsStored`."""
+    """Events up to `sequence` are stored; send what follows. `set_aside` as in `EventsStored`.
+
+    `set_back_from`: the last event that was stored, if the journal ends earlier now (0: it does not): it was restored
+    from a copy. `last_job_id` is then the highest one on record.
+    """
 
     sequence: int
     set_aside: int = 0
+    set_back_from: int = 0
+    last_job_id: int = 0
 
 
 class SetAside(Struct, frozen=True, kw_only=True):

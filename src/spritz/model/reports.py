@@ -58,6 +58,13 @@ class RegisterNode(Struct, frozen=True, kw_only=True):
     changed_for: float = 0.0
     #: the node's own --extra data since its daemon started (None: none)
     extra: str | None = None
+    #: highest term of a controller that the node has heard, and for how many seconds it has not
+    term: int = 0
+    term_seconds: float = 0.0
+    #: highest job id that the daemon has seen
+    last_job_id: int = 0
+    #: (job id, restart count, start of the job) of all jobs in `jobs` and `running`
+    runs: tuple[tuple[int, int, float], ...] = ()
 
 
 class Registered(Struct, frozen=True, kw_only=True):

@@ -94,10 +94,12 @@ ORDERS: tuple[type[Struct], ...] = (
 
 
 class _NodeHere:
-    __slots__ = ("before_boot", "gpus", "machine", "serial", "setup", "spool", "spool_id")
+    __slots__ = ("before_boot", "gpus", "heard_at", "machine", "serial", "setup", "spool", "spool_id")
 
     def __init__(self, machine: Machine, spool: spools.Spool, setup: NodeSetup) -> None:
         self.machine = machine
+        #: when a controller of `machine.term` was last heard, monotonic seconds
+        self.heard_at = 0.0
         self.spool = spool
         self.spool_id = ""
         #: steps that were begun before the machine's last boot
@@ -247,6 +249,7 @@ class Agent:
         if isinstance(actions, Rejection):
             self._log.error("order.refused", kind=type(message).__name__, reason=actions.text)
             return actions
+        here.heard_at = self._clock.monotonic()
         self._carry_out(here, actions)
         return Accepted()
 
@@ -256,6 +259,25 @@ class Agent:
     def running(self, node: str) -> tuple[RunningStep, ...]:
         """Steps that run on the node, as its registration reports them."""
         return self._nodes[node].machine.running
+
+    def runs(self, node: str) -> tuple[tuple[int, int, float], ...]:
+        """(job id, restart count, start) of the jobs that `running` and `lives` name."""
+        return self._nodes[node].machine.runs
+
+    def last_job_id(self, node: str) -> int:
+        """Highest job id that was seen here."""
+        return self._nodes[node].machine.last_job_id
+
+    def heard(self, node: str) -> tuple[int, float]:
+        """Highest term of a controller that the node has heard, and for how many seconds it has not."""
+        here = self._nodes[node]
+        return here.machine.term, self._clock.monotonic() - here.heard_at
+
+    def hear(self, term: int) -> None:
+        """A sign of life of the controller of this term."""
+        for here in self._nodes.values():
+            if term >= here.machine.term:
+                here.heard_at = self._clock.monotonic()
 
     def spool_id(self, node: str) -> str:
         """An id of the spool directory: another one than before means that the node has lost its memory of launches."""
@@ -269,6 +291,7 @@ class Agent:
         """The controller of this term knows the node, on which these jobs have ended for it."""
         here = self._nodes[node]
         here.machine.term = max(here.machine.term, term)
+        here.heard_at = self._clock.monotonic()
         self._carry_out(here, here.machine.end_jobs(ended_jobs))
 
     def dismissed(self, node: str) -> None:

@@ -337,6 +337,7 @@ class Daemon:
         config, helpers = self._settings.nodes[name].config, self._settings.helpers
         active = await self._helpers.active(helpers, self._variables(name)) if helpers.helpers else ()
         now = self._clock.now()
+        term, term_seconds = self._agent.heard(name)
         return RegisterNode(
             name=name,
             capacity=await self._capacity(name),
@@ -357,6 +358,10 @@ class Daemon:
             features_active=active,
             changed_for=self._changed_for.get(name, 0.0),
             extra=self._options.extra,
+            term=term,
+            term_seconds=term_seconds,
+            last_job_id=self._agent.last_job_id(name),
+            runs=self._agent.runs(name),
         )
 
     def _variables(self, node: str) -> dict[str, str]:
@@ -431,6 +436,7 @@ class Daemon:
         )
 
     def _ping(self, request: PingNode, call: Call) -> NodeSamples:
+        self._agent.hear(request.term)
         return self._samples()
 
     async def _reload_order(self, request: ReloadNode, call: Call) -> Accepted:

@@ -98,7 +98,10 @@ class Machine:
         self._jobs: dict[Life, _JobHere] = {}
         #: steps that ended here: key -> acknowledged
         self._ended: dict[StepKey, bool] = {}
-        self._gone: dict[Life, None] = {}
+        #: jobs that have left -> when they were started, by the controller's clock
+        self._gone: dict[Life, float] = {}
+        #: highest job id that was ever launched here
+        self.last_job_id = 0
         self._handlers: dict[type[Struct], Callable[..., Actions | Rejection]] = {
             LaunchProlog: self._launch_prolog,
             LaunchBatch: self._launch,
@@ -143,10 +146,46 @@ class Machine:
         return tuple(self._jobs)
 
     @property
+    def runs(self) -> tuple[tuple[int, int, float], ...]:
+        """(job id, restart count, start) of the jobs here, and of those of which a report is not acknowledged."""
+        runs = {life: entry.job.started_at for life, entry in self._jobs.items()}
+        for key, done in self._ended.items():
+            life = (key.job_id, key.restart_count)
+            if not done and life in self._gone:
+                runs[life] = self._gone[life]
+        return tuple((*life, started_at) for life, started_at in runs.items())
+
+    @property
     def busy(self) -> bool:
         return bool(self._jobs)
 
-    def _launch_prolog(self, message: LaunchProlog) -> Actions:
+    def _another_run(self, job: Job) -> Rejection | None:
+        """Make way for a run of which an earlier one, by its number, was here before it was started: the controller's
+        state was restored from a copy, and lacks the earlier run, perhaps of another job. Refuse it until the earlier
+        one is over and told.
+
+        What an earlier controller may still send about the earlier run has a lower term.
+        """
+        life = (job.id, job.restart_count)
+        entry = self._jobs.get(life)
+        # 0.0: not launched here, or not by the record
+        before = entry.job.started_at if entry is not None else self._gone.get(life, 0.0)
+        if not 0.0 < before < job.started_at:
+            return None
+        keys = [key for key in self._ended if (key.job_id, key.restart_count) == life]
+        if entry is not None or not all(self._ended[key] for key in keys):
+            message = f"an earlier run of job {job.id} has not ended here yet"
+            return Rejection(code="ESLURM_ALREADY_DONE", message=message)
+        del self._gone[life]
+        for key in keys:
+            del self._ended[key]
+        return None
+
+    def _launch_prolog(self, message: LaunchProlog) -> Actions | Rejection:
+        refusal = self._another_run(message.job)
+        if refusal is not None:
+            return refusal
+        self.last_job_id = max(self.last_job_id, message.job.id)
         life = (message.job.id, message.job.restart_count)
         entry = self._jobs.get(life)
         if life in self._gone or (entry is not None and entry.over):
@@ -166,6 +205,10 @@ class Machine:
         return Send(NodePrologEnded(node=self.node, job_id=life[0], restart_count=life[1], error=error))
 
     def _launch(self, message: LaunchBatch | LaunchStep) -> Actions | Rejection:
+        refusal = self._another_run(message.job)
+        if refusal is not None:
+            return refusal
+        self.last_job_id = max(self.last_job_id, message.job.id)
         key = _key(message)
         life = (key.job_id, key.restart_count)
         entry = self._jobs.get(life)
@@ -316,6 +359,7 @@ class Machine:
         entry = self._jobs.setdefault((key.job_id, key.restart_count), _JobHere(job))
         entry.prolog = "done"
         entry.steps[key.step_id] = key
+        self.last_job_id = max(self.last_job_id, job.id)
 
     def noticed_end(self, key: StepKey, result: StepFinished) -> Actions:
         """A supervisor has reported, or the remains of a killed one are gone."""
@@ -445,8 +489,7 @@ class Machine:
         return Send(JobGone(node=self.node, job_id=life[0], restart_count=life[1]))
 
     def _forget(self, life: Life) -> None:
-        del self._jobs[life]
-        self._gone[life] = None
+        self._gone[life] = self._jobs.pop(life).job.started_at
         while len(self._gone) > REMEMBERED_MAX:
             del self._gone[next(iter(self._gone))]
 

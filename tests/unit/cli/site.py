@@ -66,6 +66,8 @@ class Site:
         self.world = World(nodes=4)
         self.caller: Caller = ROOT
         self.scripts: dict[str, bytes] = {}
+        #: node whose registration was refused -> why
+        self.refusals: dict[str, str] = {}
         self.environ = {"PATH": os.environ["PATH"]}
         self.directory = directory
         self.pairs = [("ClusterName", "site"), ("MaxArraySize", "1001")]
@@ -86,6 +88,7 @@ class Site:
             writer=_Writer(),
             nodes=SimpleNamespace(
                 samples={"n1": NodeSample(name="n1", cpu_load=150, free_memory_mib=5000)},
+                refusal=lambda name: site.refusals.get(name, ""),
             ),
             blobs=SimpleNamespace(get=script_of),
             # Records show what they say themselves.

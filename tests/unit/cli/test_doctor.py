@@ -128,5 +128,12 @@ def test_a_drain_by_a_fault_is_wrong_and_comes_with_its_remedy(site: Site, reaso
     assert "n2" in advice or reason.startswith("health-check")
 
 
+def test_a_node_that_the_controller_does_not_let_in_is_wrong_and_says_why(site: Site) -> None:
+    why = "n3 heard another slurmctld of this cluster, of term 7 (ours is 2), 4 s ago: stop the one that is not to lead"
+    site.refusals["n3"] = why
+    out = site.run(main, "doctor").out
+    assert f"[WRONG ] node n3 is not let in: {why}\n         → see SlurmdLogFile on n3\n" in out
+
+
 def test_every_cause_in_the_table_is_tried() -> None:
     assert {words for words in CAUSES if not any(reason.startswith(words) for reason in DRAINS)} == set()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,11 +13,17 @@ from spritz.controller import blobs as module
 from spritz.controller.api import submit
 from spritz.controller.api.submit import Submissions
 from spritz.controller.blobs import BlobCollector, BlobStore
+from spritz.controller.commit import InlineCommitter
 from spritz.controller.journal import content_key
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
-from spritz.model.cluster import Caller
+from spritz.controller.loop import SingleWriter
+from spritz.model.cluster import SYSTEM, Caller
 from spritz.model.commands.job import SubmitJob
 from spritz.model.job import JobSpec
+from spritz.runtime.clock import SystemClock
+from spritz.runtime.log import get_logger
+
+from .test_loop import Add, Counter
 
 ALICE, BOB = 1001, 1002
 
@@ -26,41 +33,59 @@ def job(script_key: str = "", environment_key: str = "", uid: int = ALICE) -> An
 
 
 class Bench:
-    """A collector over a journal in memory. What it hands to the journal's thread waits in `removals`."""
+    """A collector over a journal in memory, behind the real single writer."""
 
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.journal = MemoryJournal(self.store)
         self.blobs = BlobStore(self.journal)
         self.jobs: dict[int, Any] = {}
-        self.removals: list[Callable[[], None]] = []
-        self.writer = SimpleNamespace(
-            last_sequence=0, when_durable=lambda callback: callback(), maintain=self.removals.append
+        self.removals: list[set[str]] = []
+        self.loop = asyncio.new_event_loop()
+        self.loop.run_until_complete(self._begin())
+
+    async def _begin(self) -> None:
+        self.writer = SingleWriter(
+            Counter(),
+            self.journal,
+            self.blobs,
+            InlineCommitter(lambda error: pytest.fail(str(error))),
+            SystemClock(),
+            get_logger("test"),
+            on_effects=lambda effects: None,
+            on_broken=lambda error: pytest.fail(repr(error)),
         )
+        removed = self.journal.remove_blobs
+        self.journal.remove_blobs = lambda keys: (self.removals.append(keys), removed(keys))[1]  # type: ignore[method-assign,func-returns-value]
         context: Any = SimpleNamespace(
-            writer=self.writer,
-            journal=self.journal,
-            blobs=self.blobs,
-            machine=SimpleNamespace(state=SimpleNamespace(jobs=self.jobs)),
+            writer=self.writer, blobs=self.blobs, machine=SimpleNamespace(state=SimpleNamespace(jobs=self.jobs))
         )
         self.context = context
         self.collector = BlobCollector(context)
 
     def put(self, body: bytes, uid: int = ALICE) -> str:
-        key = self.blobs.put(body, uid)
-        self.store.blobs.update(self.blobs.take_unsent())
-        self.blobs.committed()
-        self.writer.last_sequence += 1
-        return key
+        """Store a blob with an event, durably."""
+
+        async def stored() -> str:
+            key = self.blobs.put(body, uid)
+            self.writer.handle(Add(1), SYSTEM)
+            await self.writer.drain()
+            return key
+
+        return self.loop.run_until_complete(stored())
 
     def collect(self) -> None:
-        self.collector.collect()
-        while self.removals:
-            self.removals.pop(0)()
+        self.loop.run_until_complete(self.collector.collect())
 
 
-def test_a_blob_counts_once_for_the_user_who_brought_it() -> None:
-    bench = Bench()
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    made.loop.close()
+
+
+def test_a_blob_counts_once_for_the_user_who_brought_it(bench: Bench) -> None:
     for _ in range(2):
         bench.put(b"x" * 100, ALICE)
         bench.put(b"x" * 100, BOB)
@@ -68,8 +93,7 @@ def test_a_blob_counts_once_for_the_user_who_brought_it() -> None:
     assert (bench.blobs.held_bytes(ALICE), bench.blobs.held_bytes(BOB)) == (100, 10)
 
 
-def test_what_is_removed_no_longer_counts() -> None:
-    bench = Bench()
+def test_what_is_removed_no_longer_counts(bench: Bench) -> None:
     kept, dropped = bench.put(b"kept"), bench.put(b"dropped")
     bench.jobs[1] = job(script_key=kept)
     bench.collect()
@@ -78,8 +102,7 @@ def test_what_is_removed_no_longer_counts() -> None:
     assert dropped not in bench.blobs.known
 
 
-def test_blobs_of_recovered_jobs_count_for_their_users() -> None:
-    bench = Bench()
+def test_blobs_of_recovered_jobs_count_for_their_users(bench: Bench) -> None:
     key = bench.put(b"script", BOB)
     again = BlobStore(bench.journal)
     assert again.held_bytes(BOB) == 0
@@ -87,8 +110,7 @@ def test_blobs_of_recovered_jobs_count_for_their_users() -> None:
     assert (again.held_bytes(BOB), again.held_bytes(ALICE)) == (len(b"script"), 0)
 
 
-def test_a_script_stays_until_slurmdbd_has_read_the_events_that_name_it() -> None:
-    bench = Bench()
+def test_a_script_stays_until_slurmdbd_has_read_the_events_that_name_it(bench: Bench) -> None:
     read = 0
     bench.collector.needed_after = lambda: read
     key = bench.put(b"for accounting")
@@ -100,19 +122,16 @@ def test_a_script_stays_until_slurmdbd_has_read_the_events_that_name_it() -> Non
     assert key not in bench.store.blobs
 
 
-def test_many_large_blobs_are_removed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_large_blobs_are_removed_in_pieces(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REMOVED_BYTES_MAX", 100)
-    bench = Bench()
     for number in range(10):
         bench.put(bytes([number]) * 60)
-    bench.collector.collect()
-    assert len(bench.removals) == 5
     bench.collect()
+    assert [len(piece) for piece in bench.removals] == [2] * 5
     assert bench.store.blobs == {}
 
 
-def test_a_removed_blob_may_come_back() -> None:
-    bench = Bench()
+def test_a_removed_blob_may_come_back(bench: Bench) -> None:
     bench.put(b"again")
     bench.collect()
     assert bench.put(b"again") == content_key(b"again")
@@ -120,9 +139,29 @@ def test_a_removed_blob_may_come_back() -> None:
     assert bench.blobs.held_bytes(ALICE) == len(b"again")
 
 
-def test_no_user_fills_the_disk_with_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collection_stops_no_turn_of_the_loop_for_all_jobs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks at some jobs a turn. What is put meanwhile is kept, though no job named it when it began."""
+    monkeypatch.setattr(module, "SLICE", 10)
+    named, again, dropped = bench.put(b"named"), bench.put(b"again"), bench.put(b"dropped")
+    bench.jobs.update((number, job(script_key=named)) for number in range(100))
+
+    async def main() -> int:
+        turns = 0
+        collection = asyncio.create_task(bench.collector.collect())
+        while not collection.done():
+            turns += 1
+            if turns == 3:
+                assert bench.blobs.put(b"again") == again
+            await asyncio.sleep(0)
+        return turns
+
+    assert bench.loop.run_until_complete(main()) > 10
+    assert set(bench.store.blobs) == {named, again}
+    assert bench.removals == [{dropped}]
+
+
+def test_no_user_fills_the_disk_with_scripts(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submit, "USER_BYTES_MAX", 1_000)
-    bench = Bench()
     submissions = object.__new__(Submissions)
     submissions._context = bench.context
     command = SubmitJob(spec=JobSpec(), script=b"s" * 400)

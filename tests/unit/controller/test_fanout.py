@@ -87,7 +87,7 @@ class Site:
         )
         blobs: Any = None
         self.counters = context.counters
-        self.links = NodeLinks(context, NodeMessages(lambda: world.machine.state, blobs, 1))
+        self.links = NodeLinks(context, NodeMessages(lambda: world.machine.state, blobs, lambda: 1))
         self.of: dict[str, Link] = {}
         for first in range(0, nodes, each):
             link = Link()

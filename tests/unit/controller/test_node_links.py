@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -34,6 +35,7 @@ from spritz.model.launch import Accepted, LaunchBatch, SuspendTasks
 from spritz.model.launch import ReloadNode as Reload
 from spritz.model.node import NodeSample
 from spritz.model.plan import Plan, PlannedStart
+from spritz.model.rejection import Rejection
 from spritz.model.reports import NodeSamples, Registered, RegisterNode
 from spritz.model.resources import Allocation
 from spritz.model.states import JobState, NodeFlag, NodeState
@@ -140,13 +142,13 @@ class Controller:
             on_effects=self._carry_out,
             on_broken=lambda error: pytest.fail(repr(error)),
         )
-        self.links = NodeLinks(context, NodeMessages(lambda: self.machine.state, blobs, self.journal.term))
+        self.links = NodeLinks(context, NodeMessages(lambda: self.machine.state, blobs, lambda: self.journal.term))
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         if not self.dropping:
             self.links.carry_out(effects)
 
-    def register(self, channel: DaemonChannel, *, ahead_seconds: float = 0.0) -> list[Struct]:
+    def register(self, channel: DaemonChannel, *, ahead_seconds: float = 0.0, **fields: Any) -> list[Struct]:
         """Have the daemon introduce itself; returns where its answer will be."""
         replies: list[Struct] = []
         call: Any = SimpleNamespace(channel=channel, reply=replies.append)
@@ -157,6 +159,7 @@ class Controller:
             daemon_started_at=1000.0,
             version="25.05.0",
             sample=NodeSample(name="n1", cpu_load=0, free_memory_mib=1, sampled_at=SystemClock().now() + ahead_seconds),
+            **fields,
         )
         self.links.register(report, call)
         return replies
@@ -491,3 +494,130 @@ def test_a_node_whose_daemon_has_gone_is_silent(capfd: pytest.CaptureFixture[str
 
     asyncio.run(main())
     assert capfd.readouterr().err.count("node.silent nodes=1 first=n1") == 1, "told once, though two looked"
+
+
+#: Seconds that lie before any controller of these tests.
+LONG_AGO = 1e6
+
+
+def test_a_node_that_has_heard_a_later_controller_raises_the_term_of_a_restored_one(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    async def main() -> None:
+        async with a_controller() as controller:
+            before = controller.submit()
+            channel = DaemonChannel()
+            replies = controller.register(channel, term=6, term_seconds=LONG_AGO, last_job_id=before + 70)
+            await until(lambda: replies)
+            assert replies == [Registered(term=7, messages=replies[0].messages)]  # type: ignore[attr-defined]
+            assert controller.journal.term == 7
+            # No number is given that the lost events may have given.
+            later = controller.submit()
+            assert later > before + 70
+            controller.start(later)
+            await until(lambda: launched(channel))
+            assert {message.term for message in channel.received if isinstance(message, LaunchBatch)} == {7}
+            # A node that was away has heard an earlier one of the controllers that are lost.
+            replies = controller.register(DaemonChannel(), term=5, term_seconds=LONG_AGO)
+            await until(lambda: replies)
+            assert controller.journal.term == 7
+            assert controller.submit() == later + 1
+
+    asyncio.run(main())
+    assert capfd.readouterr().err.count("state.older") == 1
+
+
+class Slurmd:
+    """The terms that a node has heard, and when."""
+
+    def __init__(self) -> None:
+        self.term, self.heard_at = 0, 0.0
+
+    async def registers(self, controller: Controller) -> bool:
+        """Whether this controller takes the node."""
+        seconds = time.monotonic() - self.heard_at
+        replies = controller.register(DaemonChannel(), term=self.term, term_seconds=seconds)
+        await until(lambda: replies)
+        if isinstance(replies[0], Registered):
+            self.term, self.heard_at = replies[0].term, time.monotonic()
+            return True
+        assert isinstance(replies[0], Rejection)
+        assert "stop the one that is not to lead" in replies[0].hint
+        return False
+
+
+def test_two_controllers_of_copies_of_one_state_do_not_outbid_each_other(capfd: pytest.CaptureFixture[str]) -> None:
+    """A node that goes from one to the other and back is refused by the one whose term it has outgrown."""
+
+    async def main() -> None:
+        slurmd = Slurmd()
+        async with a_controller() as old:
+            old.journal.raise_term(5)
+            assert await slurmd.registers(old)
+            async with a_controller() as copy:
+                # The copy began after the node had heard the old one: as far as it knows, that one is gone.
+                assert await slurmd.registers(copy)
+                for _ in range(10):
+                    assert not await slurmd.registers(old)
+                    assert await slurmd.registers(copy)
+                assert (old.journal.term, copy.journal.term) == (6, 7)
+                assert old.links.refusal("n1").startswith("n1 heard another slurmctld of this cluster, of term 7")
+                assert copy.links.refusal("n1") == ""
+
+    asyncio.run(main())
+    assert capfd.readouterr().err.count("node.refused") == 1
+
+
+def test_a_term_that_no_number_of_starts_could_reach_is_refused() -> None:
+    async def main() -> None:
+        async with a_controller() as controller:
+            replies = controller.register(DaemonChannel(), term=2**40, term_seconds=LONG_AGO)
+            await until(lambda: replies)
+            assert isinstance(replies[0], Rejection)
+            assert controller.journal.term == 1
+
+    asyncio.run(main())
+
+
+class Following(DaemonChannel):
+    """A slurmd that has heard term 7 of this controller from another daemon before its own launch arrives."""
+
+    def __init__(self, raise_term: Callable[[int], None]) -> None:
+        super().__init__()
+        self._raise_term = raise_term
+
+    async def call(self, message: Struct, reply: type, *, timeout: float) -> Struct:
+        self.received.append(message)
+        if isinstance(message, LaunchBatch) and message.term < 7:
+            self._raise_term(6)
+            words = f"controller of term {message.term} was replaced by one of term 7"
+            raise RemoteError(Failure(code="ESLURM_DISABLED", errno=2037, message=words))
+        return Accepted()
+
+
+def test_a_launch_under_way_while_the_term_rises_is_sent_again_and_has_not_failed() -> None:
+    async def main() -> None:
+        async with a_controller() as controller:
+            job_id, channel = controller.submit(), Following(controller.journal.raise_term)
+            await until(partial(list, controller.register(channel)))
+            controller.start(job_id)
+            await until(lambda: len(launched(channel)) == 2)
+            assert [message.term for message in channel.received if isinstance(message, LaunchBatch)] == [1, 7]
+            await controller.writer.drain()
+            assert controller.machine.state.jobs[job_id].state is JobState.RUNNING
+
+    asyncio.run(main())
+
+
+def test_a_node_that_follows_another_controller_is_left_and_its_jobs_do_not_fail() -> None:
+    async def main() -> None:
+        async with a_controller() as controller:
+            job_id, channel = controller.submit(), Following(lambda above: None)
+            await until(partial(list, controller.register(channel)))
+            controller.start(job_id)
+            await until(lambda: not channel.is_open)
+            await controller.writer.drain()
+            assert len(launched(channel)) == 1
+            assert controller.machine.state.jobs[job_id].state is JobState.RUNNING
+
+    asyncio.run(main())

@@ -76,6 +76,7 @@ def test_the_scheduler_follows_every_event_about_jobs_and_nodes() -> None:
         "JobConfigured",
         "JobNodeReady",
         "JobPrologsBegan",
+        "JobIdsSkipped",
         "NodeKept",
         "NodesNotResumed",
         "NodesPowered",

@@ -340,3 +340,59 @@ def test_signals_for_the_whole_job_pass_the_container_by() -> None:
     found = done(machine.handle(SignalTasks(term=1, node="n1", job_id=5, restart_count=0, signal=10, full=True), 1))
     keys = [one.key.step_id for one in found if isinstance(one, actions.SignalStep)]
     assert sorted(keys) == [0, STEP_BATCH]
+
+
+def launch_at(started_at: float, term: int = 1) -> LaunchBatch:
+    """The launch of the job's script, of a run that began then."""
+    return structs.replace(LAUNCH, term=term, job=structs.replace(JOB, started_at=started_at))
+
+
+def test_a_job_of_a_restored_controller_may_have_the_number_of_one_that_was_here() -> None:
+    """Job 5 ran at 100. The controller's state was then restored from a copy of before: it starts a job 5 at 200."""
+    machine = Machine("n1")
+    machine.handle(launch_at(100.0), 1)
+    assert list(machine.runs) == [(5, 0, 100.0)]
+    new = launch_at(200.0, term=2)
+    refused = machine.handle(new, 2)
+    assert isinstance(refused, Rejection)
+    assert "an earlier run of job 5 has not ended here yet" in refused.text
+    done(machine.end_jobs([(5, 0)]))
+    (report,) = reports(machine.noticed_end(BATCH, ended(BATCH)))[:1]
+    assert list(machine.runs) == [(5, 0, 100.0)], "its report could be taken for one about the new run"
+    assert isinstance(machine.handle(new, 2), Rejection)
+    assert isinstance(report, StepFinished)
+    machine.acknowledged(report)
+    assert len(machine.runs) == 0
+    assert only(done(machine.handle(new, 2)), actions.StartSupervisor).key == BATCH
+    assert done(machine.handle(new, 2)) == []
+    assert list(machine.runs) == [(5, 0, 200.0)]
+
+
+def test_a_launch_of_an_earlier_run_starts_nothing_however_late_it_comes() -> None:
+    machine = Machine("n1")
+    machine.handle(launch_at(100.0), 1)
+    (report,) = reports(machine.noticed_end(BATCH, ended(BATCH)))
+    assert isinstance(report, StepFinished)
+    machine.acknowledged(report)
+    for started_at in (100.0, 50.0):
+        assert done(machine.handle(launch_at(started_at), 1)) == []
+
+
+def test_a_job_that_was_terminated_before_its_launch_came_is_not_started_by_it() -> None:
+    """By then the job may have been requeued: its record has no start, or a later one."""
+    for started_at in (0.0, 300.0):
+        machine = Machine("n1", epilog=True)
+        over = structs.replace(JOB, started_at=started_at)
+        machine.handle(structs.replace(terminate(), job=over), 1)
+        machine.epilog_ended(over, ok=True)
+        found = machine.handle(launch_at(100.0), 1)
+        assert isinstance(found, Rejection)
+
+
+def test_the_highest_number_that_was_here_is_remembered() -> None:
+    machine = Machine("n1")
+    assert machine.last_job_id == 0
+    machine.handle(LAUNCH, 1)
+    machine.noticed_end(BATCH, ended(BATCH))
+    machine.handle(terminate(), 1)
+    assert machine.last_job_id == 5

@@ -197,6 +197,8 @@ def _node(view: NodeView) -> Finding | None:
     """What is wrong with a node; None if nothing is."""
     name, reason, states = view.node.name, view.node.reason, set(view.state_names)
     resume = _RESUME.format(node=name)
+    if view.refused and not is_revoked_reason(reason):
+        return Finding(WRONG, f"node {name} is not let in: {view.refused}", f"see SlurmdLogFile on {name}")
     if states & {"DOWN", "NOT_RESPONDING"}:
         if is_revoked_reason(reason):
             return Finding(

@@ -44,7 +44,7 @@ _PRIVATE = frozenset({"jobs", "nodes", "partitions", "reservations"})
 _INTERNAL = (
     job.JobAccrued, job.PrioritiesReached, job.EndSignalSent, job.KillRepeated, cluster.PowerProgramBegan,
     cluster.NodesNotResumed, cluster.NodeKept, cluster.PowerPaced, cluster.PolicyChanged, cluster.PolicyAmended,
-    cluster.UsageReset, cluster.UsageAdopted, cluster.TimeSliceEnded, crontab.CrontabChanged,
+    cluster.UsageReset, cluster.UsageAdopted, cluster.TimeSliceEnded, cluster.JobIdsSkipped, crontab.CrontabChanged,
     trigger.TriggerSet, trigger.TriggersCleared, trigger.TriggersFired, trigger.TriggersPulled,
 )  # fmt: skip
 

@@ -117,6 +117,7 @@ class NodeQueries:
             sample=self._context.nodes.samples.get(node.name),
             owner=_owner(state, use),
             reservation=active[0].name if active else "",
+            refused=self._context.nodes.refusal(node.name),
             mcs_label=next((kept_by(state.settings.mcs, state.jobs[job_id].spec) for job_id in use.jobs), ""),
         )
 

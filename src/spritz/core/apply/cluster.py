@@ -50,6 +50,10 @@ def _configured(state: State, event: events.ClusterConfigured) -> None:
     state.refresh_node_deadlines()
 
 
+def _ids_skipped(state: State, event: events.JobIdsSkipped) -> None:
+    state.next_job_id = event.next_job_id
+
+
 def _created(state: State, event: events.NodesCreated) -> None:
     partitions = with_nodes(state.partitions, event.nodes, state.settings.node_sets)
     state.add_nodes([_new_node(config, event.at) for config in event.nodes], partitions)
@@ -238,6 +242,7 @@ def _usage_adopted(state: State, event: events.UsageAdopted) -> None:
 # Any: each function takes its own kind of event.
 APPLIERS: dict[type[Event], Callable[[State, Any], None]] = {
     events.ClusterConfigured: _configured,
+    events.JobIdsSkipped: _ids_skipped,
     events.NodesCreated: _created,
     events.NodesDeleted: _deleted,
     events.NodeRegistered: _registered,

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from spritz.core.decide.changed import came_back
 from spritz.core.decide.ending import node_gone
+from spritz.core.decide.job_ids import skip_seen
 from spritz.core.decide.node_failure import fail_job_on_node, holders, lose_step_on
 from spritz.core.decide.rebooting import REBOOTS, after_reboot, booted_since
 from spritz.core.decide.wake import nodes_came_up
@@ -84,10 +85,12 @@ def register_node(context: DecisionContext, report: RegisterNode) -> Registered:
     # The spool directory of a node has an id of its own. Another id than last time: its memory of launches is gone (a
     # new disk, a wiped /var), and "never heard of that step" is no proof that the step never ran.
     forgot = bool(node.spool_id and report.spool_id) and report.spool_id != node.spool_id
+    skip_seen(context, report.last_job_id)
     if state is not NodeState.DOWN:
         came_back(context, node)
-    _settle(context, report, lost=state is NodeState.DOWN, forgot=forgot, rebooted=rebooted)
-    expected = _expected(context.state, report.name)
+    others = _other_runs(context.state, report)
+    _settle(context, report, others, lost=state is NodeState.DOWN, forgot=forgot, rebooted=rebooted)
+    expected = _expected(context.state, report.name) - others
     ended = tuple(life for life in report.jobs if life not in expected)
     return Registered(term=0, messages=(shortage,) if shortage else (), ended_jobs=ended)
 
@@ -190,7 +193,27 @@ def config_shortage(configured: NodeCapacity, reported: NodeCapacity, memory_per
     return ", ".join(wrong)
 
 
-def _settle(context: DecisionContext, report: RegisterNode, *, lost: bool, forgot: bool, rebooted: bool) -> None:
+def _other_runs(state: State, report: RegisterNode) -> set[tuple[int, ...]]:
+    """(job, life) on the node that the state has too, but started at another time, or not yet: it was restored from a
+    copy, and that run is in events that it lacks. The number may even be that of another job.
+    """
+    others: set[tuple[int, ...]] = set()
+    for job_id, life, started_at in report.runs:
+        job = state.jobs.get(job_id)
+        if job is not None and job.restart_count == life and job.started_at != started_at and started_at:
+            others.add((job_id, life))
+    return others
+
+
+def _settle(
+    context: DecisionContext,
+    report: RegisterNode,
+    others: set[tuple[int, ...]],
+    *,
+    lost: bool,
+    forgot: bool,
+    rebooted: bool,
+) -> None:
     """Settle what runs on the node.
 
     What the controller expects there and the node does not report has ended; what the node reports and should not run
@@ -198,10 +221,16 @@ def _settle(context: DecisionContext, report: RegisterNode, *, lost: bool, forgo
     run, and counts as ended. Jobs on a node that has booted have failed there, with or without steps, unless the node
     is about to report how its batch script ended, perhaps before the boot.
 
+    A job of which the node has another run (`others`) loses the node: its launches would be taken for repetitions.
+
     Launches that never arrived are derived from the state (`pending_effects`) once the node can be reached.
     """
     name = report.name
-    alive = {(item.job_id, item.restart_count, item.step_id) for item in report.running}
+    alive = {
+        (item.job_id, item.restart_count, item.step_id)
+        for item in report.running
+        if (item.job_id, item.restart_count) not in others
+    }
     nodes_came_up(context, name)
     for job in holders(context.state, name):
         if job.flags & POWER_UP_NODE and not lost:
@@ -210,7 +239,11 @@ def _settle(context: DecisionContext, report: RegisterNode, *, lost: bool, forgo
         if job.flags & COMPLETING:
             if lost:
                 node_gone(context, job, name, lost=True)
-        elif lost or (rebooted and not _batch_is_told(context.state, job, name, alive)):
+        elif (
+            lost
+            or (job.id, job.restart_count) in others
+            or (rebooted and not _batch_is_told(context.state, job, name, alive))
+        ):
             fail_job_on_node(context, job, name)
         else:
             _settle_job(context, job, name, alive, forgot=forgot)

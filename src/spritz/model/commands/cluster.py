@@ -97,5 +97,11 @@ class KeepPriorities(Struct, frozen=True, kw_only=True):
     marks: tuple[tuple[int, str, float], ...]
 
 
+class SkipJobIds(Struct, frozen=True, kw_only=True):
+    """Job ids below this number may have been given, by events that are lost. Reply: `Done`. Internal."""
+
+    below: int
+
+
 class Tick(Struct, frozen=True, kw_only=True):
     """A deadline of `Machine.next_deadline` has passed. Internal."""

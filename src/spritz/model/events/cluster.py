@@ -21,6 +21,12 @@ class ClusterConfigured(Event, frozen=True, kw_only=True):
     partitions: tuple[Partition, ...]
 
 
+class JobIdsSkipped(Event, frozen=True, kw_only=True):
+    """Events are lost that gave job ids below `next_job_id`: new jobs get this one and later ones."""
+
+    next_job_id: int
+
+
 class NodesCreated(Event, frozen=True, kw_only=True):
     """Nodes that slurm.conf does not have were added, after all others. They join partitions that admit them."""
 

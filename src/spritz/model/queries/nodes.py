@@ -35,6 +35,8 @@ class NodeView(Struct, frozen=True, kw_only=True):
     mcs_label: str = ""
     #: the active reservation of the whole node that starts first
     reservation: str = ""
+    #: why the registration of its daemon was refused ("": it was not)
+    refused: str = ""
 
 
 class Nodes(Struct, frozen=True, kw_only=True):

@@ -353,6 +353,7 @@ IGNORED: frozenset[type[Event]] = frozenset(
         job_events.JobPrologsBegan,
         job_events.JobNodeReady,
         job_events.JobConfigured,
+        cluster_events.JobIdsSkipped,
         cluster_events.NodeKept,
         cluster_events.NodesNotResumed,
         cluster_events.NodesPowered,
