@@ -647,6 +647,11 @@ def set_aside(store: Store) -> str:
                 raise JournalBusy(f"another slurmctld ({row[1]}) leads with the journal in {store.name}")
             number = 1
             while True:
+    def checksum(self, last: int) -> int | None:
+        """See `Store.checksum`."""
+        with self._reading:
+            return self._reader.checksum(last)
+
                 name = f"{store.schema}_cleared_{number}"
                 if database.execute("SELECT to_regnamespace(%s)", (name,)).fetchone() == (None,):
                     break

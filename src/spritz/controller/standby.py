@@ -20,9 +20,9 @@ from spritz.client.same_machine import is_here
 from spritz.client.server import Server
 from spritz.controller.agreement import RECORD, agreement_of, decoded
 from spritz.controller.configuration import read_configuration
-from spritz.controller.journal import JournalBusy, JournalCorrupt, JournalError
+from spritz.controller.journal import JournalBusy, JournalCorrupt, JournalError, JournalNewer
+from spritz.controller.journal_copy import JournalCopy
 from spritz.controller.journal_postgresql import GONE_SECONDS, Lease, PostgresJournal, Store, set_aside
-from spritz.controller.recovery import Recovered, recover, replay_after
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
 from spritz.model.queries.daemons import Ping, Pong, Shutdown, TakeOver
@@ -33,16 +33,14 @@ from spritz.runtime.watchdog import Watchdog
 from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
     from msgspec import Struct
 
     from spritz.client.handling import Call, Handler
     from spritz.client.membership import Membership
     from spritz.controller.configuration import Configuration
-    from spritz.controller.journal import Group, Image
     from spritz.controller.options import Options
     from spritz.controller.standby_users import StandbyUsers
+    from spritz.controller.recovery import Recovered
     from spritz.runtime.clock import Clock
     from spritz.runtime.daemonize import Startup
     from spritz.runtime.log import Logger
@@ -108,24 +106,6 @@ class Watch:
         return now - self._alive_at >= GONE_SECONDS + self._wait_seconds or now - self._beat_at >= self._lease_seconds
 
 
-class _Follower:
-    """The leader's journal up to `last_sequence`, as a standby reads it. For `recovery`."""
-
-    def __init__(self, store: Store, last: int) -> None:
-        self._store = store
-        self.last_sequence = last
-        #: `recovery` asks for it if no image is usable; missing events are noticed by their numbers.
-        self.oldest_sequence = 0
-
-    def groups(self, after: int) -> Generator[Group]:
-        """See `Journal.groups`."""
-        return self._store.groups(after, self.last_sequence)
-
-    def images(self) -> Iterator[Image]:
-        """See `Journal.images`; only those up to `last_sequence`."""
-        return (image for image in self._store.images() if image.sequence <= self.last_sequence)
-
-
 def _changed_at(path: str) -> int:
     """When a file was written, in nanoseconds; 0 if it is not there."""
     try:
@@ -168,10 +148,7 @@ class Standby:
         self._unreadable = ""
         #: after an attempt to lead failed, as with a database without space
         self._take_again_at = 0.0
-        self._recovered: Recovered | None = None
-        #: last event of the state, and the checksum of its group (None: an image, or nothing)
-        self._at = 0
-        self._checksum: int | None = None
+        self._copy = JournalCopy(configuration.settings)
         self._wanted = asyncio.Event()
         self._stopping = asyncio.Event()
         #: set along with either of the two
@@ -276,7 +253,7 @@ class Standby:
         except JournalBusy:
             return None  # another standby was faster, or the holder lives after all
         except JournalError as error:
-            if isinstance(error, JournalCorrupt) or "later release" in error.message:
+            if isinstance(error, (JournalCorrupt, JournalNewer)):
                 raise
             self._watch.unanswered()
             if taking:
@@ -298,19 +275,7 @@ class Standby:
         self._store.prepare()
         lease = self._store.lease()
         difference = self._compare(lease)
-        follower = _Follower(self._store, lease.last)
-        if self._recovered is not None and self._checksum != self._store.checksum(self._at):
-            # Its events were pruned; or the database is a standby's that had not received them when it was promoted.
-            self._recovered = None
-        if self._recovered is not None and lease.last > self._at:
-            try:
-                replay_after(follower, self._recovered.machine, self._at)
-            except JournalCorrupt:
-                self._recovered = None  # later events were pruned meanwhile: restart from an image
-        if self._recovered is None:
-            self._recovered = recover(follower, self._configuration.settings)
-        if self._at != lease.last or self._checksum is None:
-            self._at, self._checksum = lease.last, self._store.checksum(lease.last)
+        self._copy.follow(self._store, lease.last)
         return lease, difference
 
     def _compare(self, lease: Lease) -> str:
@@ -357,17 +322,10 @@ class Standby:
             forced=forced,
         )
         try:
-            recovered = self._recovered
-            assert recovered is not None, "followed before"
-            replayed = replay_after(journal, recovered.machine, self._at)
+            return journal, self._copy.complete(journal)
         except BaseException:
             journal.close()
             raise
-        return journal, Recovered(
-            machine=recovered.machine,
-            image_sequence=recovered.image_sequence,
-            replayed=recovered.replayed + replayed,
-        )
 
     # Requests
 
