@@ -126,7 +126,7 @@ class _Link:
         """Open the link and keep it."""
         if not self._wanted:
             self._wanted = True
-            self._relay.tasks.spawn_contained(self._keep(), name="relay.link")
+            self._relay.tasks.keep_contained(self._keep, name="relay.link", clock=self._relay.clock)
 
     async def _keep(self) -> None:
         log, reported = self._relay.log, False

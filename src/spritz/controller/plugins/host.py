@@ -86,8 +86,8 @@ class ScriptHost(asyncio.Protocol):
         setup = Setup(scripts=self.scripts, cluster=self._context.configuration.settings.cluster_name)
         self._write(encode(setup))
         try:
-            ready = await asyncio.wait_for(self._ready, max(START_SECONDS_MIN, self._seconds))
-            problem = ready.problem
+            async with asyncio.timeout(max(START_SECONDS_MIN, self._seconds)):
+                problem = (await self._ready).problem
         except (TimeoutError, EOFError):
             problem = f"{', '.join(f'job_submit/{name}' for name, _path in self.scripts)}: its process did not start"
         except asyncio.CancelledError:
