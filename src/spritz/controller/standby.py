@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spritz import SLURM_VERSION, __version__
 from spritz.client.membership import KEY_FILE, KEYS_FILE
@@ -29,8 +29,9 @@ from spritz.model.queries.daemons import Ping, Pong, Shutdown, TakeOver
 from spritz.model.rejection import Rejection
 from spritz.runtime import log as runtime_log
 from spritz.runtime import tls
+from spritz.runtime.tasks import END_SECONDS, must_end
 from spritz.runtime.watchdog import Watchdog
-from spritz.runtime.worker import Worker
+from spritz.runtime.worker import Worker, WorkerTimeout
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -39,11 +40,13 @@ if TYPE_CHECKING:
     from spritz.client.membership import Membership
     from spritz.controller.configuration import Configuration
     from spritz.controller.options import Options
-    from spritz.controller.standby_users import StandbyUsers
     from spritz.controller.recovery import Recovered
+    from spritz.controller.standby_users import StandbyUsers
     from spritz.runtime.clock import Clock
     from spritz.runtime.daemonize import Startup
     from spritz.runtime.log import Logger
+
+T = TypeVar("T")
 
 #: Seconds between looks at the lease and the journal.
 LOOK_SECONDS = 0.25
@@ -53,6 +56,9 @@ ORDER_SECONDS = 1.0
 
 #: Seconds for which a standby retries a database that does not answer before it reports it.
 _PATIENCE_SECONDS = 2.0
+
+#: Seconds for closing the connection to the database.
+_DROP_SECONDS = 2.0
 
 #: Seconds between attempts to lead with a database that cannot store events.
 _TAKE_AGAIN_SECONDS = 5.0
@@ -151,6 +157,7 @@ class Standby:
         self._copy = JournalCopy(configuration.settings)
         self._wanted = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         #: set along with either of the two
         self._hurry = asyncio.Event()
         self._started_at = clock.now()
@@ -195,7 +202,10 @@ class Standby:
                 self._log.info("daemon.stopped", standby=True)
                 return None
         finally:
-            await self._worker.run(self._store.drop)
+            try:
+                await self._worker.run(self._store.drop, seconds=_DROP_SECONDS)
+            except WorkerTimeout:
+                pass  # it waits for the database; the end of the process closes the connection
 
     def _led(self) -> StandbyUsers | NoUsers:
         """The relay for users of this machine, if the other controllers are elsewhere."""
@@ -232,7 +242,10 @@ class Standby:
         """Follow the journal to its end; take the lease if allowed. Runs in a thread: replays and waits are long."""
         taking = False
         try:
-            lease, difference = await self._worker.run(self._follow)
+            followed = await self._done(self._worker.submit(self._follow))
+            if followed is None:
+                return None
+            lease, difference = followed
             self._lease = lease
             if difference != self._difference:
                 self._difference = difference
@@ -248,8 +261,9 @@ class Standby:
             self._wanted.clear()
             self._hurry.clear()
             self._log.info("standby.taking_over", from_host=lease.holder or "none", term=lease.term, asked=forced)
-            led = await self._worker.run(self._take, lease, forced)
-            self._database_answers()
+            led = await self._done(self._worker.submit(self._take, lease, forced))
+            if led is not None:
+                self._database_answers()
         except JournalBusy:
             return None  # another standby was faster, or the holder lives after all
         except JournalError as error:
@@ -263,6 +277,12 @@ class Standby:
                 self._log.error("standby.database_away", error=error.message)
             return None
         return led
+
+    async def _done(self, work: asyncio.Future[T]) -> T | None:
+        """The result of the thread; None if this controller is told to stop meanwhile: the thread may wait for long."""
+        either: list[asyncio.Future[Any]] = [work, self._stopped]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        return None if self._stopped.done() else work.result()
 
     def _database_answers(self) -> None:
         if self._problem:
@@ -383,6 +403,10 @@ class Standby:
         self._renew_at = self._clock.monotonic() + tls.READ_SECONDS
 
     def _stop(self) -> None:
+        must_end(END_SECONDS)
+        self._store.abandon()
+        if not self._stopped.done():
+            self._stopped.set_result(None)
         self._stopping.set()
         self._hurry.set()
 
