@@ -550,12 +550,12 @@ class Daemon:
     async def _check_round(self, interval: float) -> None:
         states = self._settings.hooks.health_states
         own, every = list(self._settings.nodes), list(self._settings.addresses)
-        async with asyncio.TaskGroup() as checks:
+        async with Supervisor() as checks:
             for name, pause in health.pauses(states, own, every, interval):
                 await self._clock.sleep(pause)
                 capacity = self._settings.nodes[name].config.capacity
                 if health.wants_check(states, health.state_of(capacity, name, self._agent.jobs(name))):
-                    checks.create_task(self._check_node(name))
+                    checks.spawn(self._check_node(name), name="health.check")
 
     async def _check_node(self, name: str) -> None:
         """The program itself drains the node if it finds a fault; a failure to run it is only logged, as in Slurm."""
