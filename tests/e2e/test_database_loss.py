@@ -121,7 +121,7 @@ def _lose_at_each(accounted: Accounted, operations: list[int]) -> None:
     accounted.begin("ctl1")
     with _submissions(accounted) as acknowledged:
         for index, operation in enumerate([*others, 0]):
-            until(accounted.lost.exists, "the database is lost")
+            until(accounted.lost.exists, f"the database is lost at operation {operations[index]}")
             until(accounted.ended_or_stands_by, f"after the loss at operation {operations[index]} it ends or stands by")
             if accounted.ctl["ctl1"].poll() is not None:
                 accounted.lose_at(operation)

@@ -35,6 +35,10 @@ class RemoteHost(ClientError):
         return RemoteHost(f"{setting}: {self.message}", code=self.code, hint=self.hint)
 
 
+class NoDaemonHere(ClientError):
+    """This machine's controller does not run, nor does another daemon that leads users to the other controllers."""
+
+
 class ConnectionLost(ClientError):
     """The connection ended before the answer came: the request may or may not have been carried out."""
 

@@ -72,7 +72,7 @@ from spritz.runtime.watchdog import Watchdog
 from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from spritz.client.membership import Membership
     from spritz.controller.options import Options
@@ -95,6 +95,9 @@ FINISH_SECONDS = 5.0
 
 #: A controller that stood by would read the same journal.
 _NO_STANDBY_HELPS = (JournalCorrupt, JournalNewer)
+
+#: Seconds between attempts to take a socket's name that another daemon of this machine holds.
+_NAME_SECONDS = 0.2
 
 #: Lines of other log files (SlurmSchedLogFile, JobCompLoc) queued for a slow disk; more are dropped and counted.
 LOG_LINES_MAX = 100_000
@@ -214,9 +217,9 @@ class _Daemon:
         if context.machines is not None:
             context.machines.begin(server)
         async with server:
-            await self._listen(server)
+            await self._listen(context, server)
             if context.machines is not None:
-                await context.machines.listen_streams()
+                await self._take_name(context, context.machines.listen_streams)
             self._begin(context, cluster, recovered)
             startup.serves()
             lease_keeper = (
@@ -325,18 +328,17 @@ class _Daemon:
         Mailer(context, self._timers)
         return ClusterQueries(context)
 
-    async def _listen(self, server: Server) -> None:
+    async def _listen(self, context: Context, server: Server) -> None:
         configuration = self._configuration
         ports = configuration.ports
         host = configuration.listen_host(configuration.own_host(self._options.host)[0]) if self._standing_by else ""
         name = controller_socket_name(configuration.settings.cluster_name, ports[0])
         try:
             try:
-                await server.listen_unix(name)
+                await self._take_name(context, lambda: server.listen_unix(name))
             except AddressInUse:
                 stranger = self._stranger_at(name)
-                # a deposed controller of this machine may be in a stopped state
-                if stranger is None and not self._standing_by:
+                if stranger is None:
                     raise
                 # No client trusts a foreign process behind this socket name. The controller's own TCP port serves as
                 # well: the kernel identifies its peers too.
@@ -350,6 +352,36 @@ class _Daemon:
                 f"cannot listen on SlurmctldPort {ports[0]}: {error.strerror}",
                 hint="another slurmctld may be running; SlurmctldPort sets another port",
             ) from error
+
+    async def _take_name(self, context: Context, listen: Callable[[], Awaitable[object]]) -> None:
+        """Listen at the name of a Unix socket. Raises AddressInUse, but not where controllers stand by for each other:
+        slurmd or sackd of this machine has the name until it notices this controller, and a deposed controller that was
+        stopped has it until it goes on. Then it is taken later.
+        """
+        try:
+            await listen()
+        except AddressInUse:
+            if not self._standing_by:
+                raise
+            context.tasks.spawn_contained(self._take_name_later(context, listen), name="socket.name")
+
+    async def _take_name_later(self, context: Context, listen: Callable[[], Awaitable[object]]) -> None:
+        reported = False
+        while True:
+            await context.clock.sleep(_NAME_SECONDS)
+            try:
+                await listen()
+            except AddressInUse as error:
+                if not reported:
+                    reported = True
+                    shown = str(error.filename)
+                    stranger = self._stranger_at(shown.replace("@", "\0", 1))
+                    if stranger is None:
+                        self._log.info("socket.awaited", name=shown, action="serving by TCP meanwhile")
+                    else:
+                        self._log.error("socket.taken", name=shown, uid=stranger, action="serving by TCP alone")
+            else:
+                return
 
     def _stranger_at(self, name: str) -> int | None:
         """The uid of a process that listens at a Unix socket, unless that user may run the controller."""

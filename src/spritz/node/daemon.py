@@ -267,10 +267,10 @@ class Daemon:
         return channel
 
     def _begin_relay(self, tasks: Supervisor) -> Relay | None:
-        """A relay for users of this machine to a controller elsewhere; None if a controller runs here and
-        serves them.
+        """A relay for users of this machine to a controller elsewhere; None if all controllers are here. One of several
+        controllers serves them itself while it runs.
         """
-        if self._member is None or self._member.has_controller:
+        if self._member is None:
             return None
         relay = self._member.relay(tasks, self._log, self._settings.database, at_once=False)
         relay.peers = self._peers

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 from msgspec.msgpack import encode
 
 from spritz.client import channel as channel_module
@@ -64,7 +65,7 @@ class Stream:
         """Its caller waits for the first item, and has it: the generator only runs when it is asked."""
         await asyncio.sleep(0)
         (self.number,) = set(self.link._waiting) - self._before
-        self.link._take_response(Response(id=self.number, body=encode(Done()), more=True))
+        self.link._take_response(Response(id=self.number, body=Raw(encode(Done())), more=True))
         await self._first
 
     def put(self, how: str) -> None:
@@ -73,7 +74,7 @@ class Stream:
         self.waiting += 1
         self.over = how != "item"
         error = failure("ESLURM_INTERNAL") if how == "error" else None
-        body = encode(Done()) if how == "item" else b""
+        body = Raw(encode(Done()) if how == "item" else b"")
         self.link._take_response(Response(id=self.number, body=body, more=how == "item", error=error))
 
     async def take(self) -> None:
