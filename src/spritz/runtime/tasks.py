@@ -152,9 +152,13 @@ class Supervisor:
         return len(self._tasks)
 
     def spawn(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """Run `work` in the group. Its failure fails the group; it may end. A group that ends cancels it at once."""
-        assert self._parent is not None, "the group was entered"
-        assert not self._left, f"task {name} comes after the end of its group"
+        """Run `work` in the group. Its failure fails the group; it may end. A group that ends cancels it at once.
+
+        Raises RuntimeError outside the block.
+        """
+        if self._parent is None or self._left:
+            work.close()
+            raise RuntimeError(f"task {name}: its group {'has ended' if self._left else 'has not begun'}")
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -173,7 +177,11 @@ class Supervisor:
     def _spawn_around(
         self, work: Coroutine[Any, Any, None], wrapper: Coroutine[Any, Any, None], name: str
     ) -> asyncio.Task[None]:
-        task = self.spawn(wrapper, name=name)
+        try:
+            task = self.spawn(wrapper, name=name)
+        except RuntimeError:
+            work.close()
+            raise
         task.add_done_callback(lambda _task: work.close())  # cancelled before its first step, it never started
         return task
 

@@ -198,6 +198,21 @@ def test_what_is_spawned_in_a_group_that_ends_is_cancelled_at_once() -> None:
     assert begun == []
 
 
+def test_what_is_spawned_outside_the_block_is_refused_and_closed() -> None:
+    async def main() -> None:
+        group = tasks.Supervisor()
+        with pytest.raises(RuntimeError, match="has not begun"):
+            group.spawn(asyncio.sleep(0), name="early")
+        async with group:
+            pass
+        for spawn in (group.spawn, group.spawn_contained, group.keep):
+            with pytest.raises(RuntimeError, match="has ended"):
+                spawn(asyncio.sleep(0), name="late")
+
+    tasks.run(main())
+    gc.collect()  # "coroutine was never awaited" fails the test
+
+
 def test_a_task_that_must_live_fails_its_group_when_it_ends() -> None:
     async def brief() -> None:
         await asyncio.sleep(0)
