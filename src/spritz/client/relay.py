@@ -195,7 +195,7 @@ class Relay:
         self.log = log
         self._complaints = LogThrottle(log)
         self._servers: list[asyncio.Server] = []
-        self._closed = False
+        self._over = asyncio.Event()
         self._links: list[_Link] = []
         #: clients of local users with connections from steps on other machines
         self._clients: dict[tuple[int, bytes], _Client] = {}
@@ -245,7 +245,7 @@ class Relay:
 
     def close(self) -> None:
         """Stop listening; connections that are relayed already stay."""
-        self._closed = True
+        self._over.set()
         for server in self._servers:
             server.close()
 
@@ -312,7 +312,7 @@ class Relay:
         reported: set[str] = set()
         loop = asyncio.get_running_loop()
         try:
-            while not self._closed:
+            while not self._over.is_set():
                 if yields_to is not None and await yields_to():
                     self._give_up(held)
                 else:
@@ -326,7 +326,10 @@ class Relay:
                             continue
                         held[name] = await loop.create_unix_server(protocols[name], sock=bound)
                         self._servers.append(held[name])
-                await self.clock.sleep(_NAME_SECONDS)
+                if yields_to is None and len(held) == len(protocols):
+                    await self._over.wait()  # nothing to look for: a node's daemon must not wake up for it
+                else:
+                    await self.clock.sleep(_NAME_SECONDS)
         finally:
             self._give_up(held)
 

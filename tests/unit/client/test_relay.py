@@ -14,7 +14,7 @@ from spritz.client.mux import MuxStream
 from spritz.client.relay import DATABASE_UNREACHABLE, Relay, _Caller, _Link
 from spritz.runtime.log import get_logger
 from spritz.runtime.randomness import SystemRandomness
-from spritz.runtime.sockets import unix_socket
+from spritz.runtime.sockets import AddressInUse, unix_socket
 from spritz.runtime.tasks import Supervisor, run
 from spritz.wire.envelope import failure
 
@@ -91,8 +91,11 @@ class Turning:
 
 
 def _is_taken(name: str) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
-        return probe.connect_ex(name) == 0
+    try:
+        unix_socket(name).close()
+    except AddressInUse:
+        return True
+    return False
 
 
 def test_names_are_held_while_the_daemon_that_they_are_for_does_not_run() -> None:
@@ -131,6 +134,39 @@ def test_names_are_held_while_the_daemon_that_they_are_for_does_not_run() -> Non
             assert not any(map(_is_taken, names))
             await clock.turn()
             assert not any(map(_is_taken, names)), "and they are not taken again"
+            tasks.cancel_all()
+
+    run(main())
+
+
+def test_names_of_a_daemon_elsewhere_are_taken_when_they_are_free_and_kept_without_a_look() -> None:
+    name = f"\0spritz-test-{os.getpid()}-elsewhere"
+
+    async def main() -> None:
+        clock = Turning()
+        async with Supervisor() as tasks:
+            relay = Relay(
+                SimpleNamespace(host="n1"),  # type: ignore[arg-type]  # a stand-in, not asked
+                "test",
+                tasks=tasks,
+                clock=clock,  # type: ignore[arg-type]  # it only sleeps
+                randomness=SystemRandomness(),
+                log=get_logger("test"),
+            )
+            secure: Any = None
+            with unix_socket(name):
+                relay.serve(name, tuple, secure)
+                await clock.turn()
+            (sleep,) = clock.waiting
+            clock.waiting.clear()
+            sleep.set_result(None)
+            while not _is_taken(name):  # noqa: ASYNC110 - turns of the loop
+                await asyncio.sleep(0)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not clock.waiting, "no timer wakes a node's daemon"
+            relay.close()
+            assert not _is_taken(name)
             tasks.cancel_all()
 
     run(main())
