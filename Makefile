@@ -91,7 +91,7 @@ kills: $(VENV)/.stamp
 
 # Controllers that stand by for each other, killed, stopped and cut off from their PostgreSQL (SPRITZ_FAILOVERS=N kills).
 failover: $(VENV)/.stamp
-	$(BIN)/pytest -n 0 -m 'slow or not slow' tests/e2e/test_failover.py tests/conformance/test_journal.py $(PYTEST_ARGS)
+	$(BIN)/pytest -n 0 -m 'slow or not slow' tests/e2e/test_failover.py tests/e2e/test_database_loss.py tests/conformance/test_journal.py $(PYTEST_ARGS)
 
 # From trees of earlier commits to this one (SPRITZ_OLDER=COMMIT …), and back.
 upgrade: compiled

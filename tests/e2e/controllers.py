@@ -22,7 +22,9 @@ HOSTS = {"ctl1": "127.0.0.1", "ctl2": "127.0.0.2"}
 
 
 class Controllers(Cluster):
-    """The cluster; `ctl[NAME]` are the processes of the controllers."""
+    """The cluster; `ctl[NAME]` are the processes of the controllers, which run `module`."""
+
+    module = "spritz.controller.main"
 
     def __init__(self, database: Server, *, nodes: int = 2, cpus: int = 8, extra: str = "") -> None:
         self.database = database
@@ -57,7 +59,7 @@ class Controllers(Cluster):
     def begin(self, name: str) -> None:
         """Start one controller; returns when it answers, leading or standing by."""
         with open(self.root / f"{name}.stderr", "ab") as stderr:
-            command = [sys.executable, "-m", "spritz.controller.main", "-D", "-f", str(self.conf_of(name)), "-N", name]
+            command = [sys.executable, "-m", self.module, "-D", "-f", str(self.conf_of(name)), "-N", name]
             self.ctl[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr)
         until(lambda: self.pong(name) is not None or self._ended(self.ctl[name]), f"{name} answers")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ import httpx
 import pytest
 
 from tests.conformance.databases import reason
+from tests.e2e.people import made_people
+from tests.e2e.users import others_can_run
 from tests.machines.database_server import address_of, server_on
 from tests.machines.lan import Lan, Machine, Talk, eventually
 
@@ -165,6 +168,87 @@ def test_a_machine_dies_and_another_leads(site: Site) -> None:
     (site["n1"].own / "run/go").touch()
     site.wait("ctl2", running, "COMPLETED")
     assert sorted(site.out("ctl2", "srun", "-w", "ctl2,n2", "-N2", "hostname").split()) == ["ctl2", "n2"]
+
+
+def kill(site: Site, host: str) -> None:
+    """Only its slurmctld, at once."""
+    os.kill(int((site[host].own / "run/ctld.pid").read_text()), signal.SIGKILL)
+
+
+@pytest.fixture
+def users() -> Iterator[list[str]]:
+    """root, and an ordinary user where others can run the installed commands."""
+    if not others_can_run():
+        yield ["root"]
+        return
+    with made_people("alice") as made:
+        yield ["root", made["alice"].name]
+
+
+def test_commands_on_the_machine_of_a_dead_controller_go_to_the_one_that_leads(site: Site, users: list[str]) -> None:
+    """By sackd, by slurmd, and by none of them; and when slurmctld returns it serves its users itself again."""
+    kill(site, "ctl1")
+    eventually(lambda: "ctl2 leads" in site.ping("login"), "the other one leads")
+    done = site["ctl1"].run("scontrol", "ping", SLURM_CONF=site.conf)
+    assert done.stdout == "Slurmctld(primary) at ctl1 is DOWN\nSlurmctld(backup) at ctl2 is UNKNOWN\n"
+    assert "slurmctld, slurmd or sackd of this machine, and none of them runs: start one" in done.stderr
+    done = site["ctl1"].run("scontrol", "takeover", SLURM_CONF=site.conf)
+    assert done.stderr.startswith("slurm_takeover error: Unable to contact slurm controller (connect failure)\n")
+    assert len(done.stderr.splitlines()) == 2, "and what to start"
+    assert "Unknown from this machine: " in site["ctl1"].run("spritz", "status", SLURM_CONF=site.conf).stdout
+
+    site.out("ctl1", "sackd")
+    eventually(lambda: "ctl2 is UP" in site.ping("ctl1"), "sackd has the socket's name")
+    commands_work(site, "ctl1", users)
+    done = site["ctl1"].run("scontrol", "takeover", "0", SLURM_CONF=site.conf)
+    assert done.stderr.startswith("slurm_takeover error: Unable to contact slurm controller (connect failure)\n")
+    assert "slurmctld of ctl1 does not run" in done.stderr
+    site.begin("ctl1")
+    eventually(lambda: listens(site, "ctl1"), "the standby has the name again")
+    assert site.ping("ctl1").startswith("Slurmctld(primary) at ctl1 is UP\nSlurmctld(backup) at ctl2 is UP\n")
+
+    # On the other one slurmd runs, and a step, whose client is elsewhere.
+    script = "echo begun; while read line; do echo $line; done; exit 7"
+    running = site.begun("login", "running", "srun", "-w", "ctl2", "sh", "-c", script)
+    eventually(lambda: "begun" in running.said(), "the step runs")
+    kill(site, "ctl2")
+    running.write("during\n")
+    eventually(lambda: "during" in running.said(), "it has input by slurmd of its machine")
+    assert running.status(60) == 7, running.said()
+    eventually(lambda: "ctl2 is DOWN" in site.ping("ctl2"), "slurmd has the socket's name")
+    assert "ctl1 is UP" in site.ping("ctl2")
+    commands_work(site, "ctl2", users)
+    site.begin("ctl2")
+    eventually(lambda: listens(site, "ctl2"), "the standby has the name again")
+    done = site["ctl2"].run("scontrol", "takeover", "1", SLURM_CONF=site.conf)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    eventually(lambda: listens(site, "ctl2"), "the leader has the name")
+    commands_work(site, "ctl2", users)
+
+
+def listens(site: Site, host: str) -> bool:
+    """Whether slurmctld of a machine listens at both names: for commands, and for step supervisors."""
+    listeners = site[host].do("ss", "-xlpH")
+    return {
+        (what, owner)
+        for what, owner in re.findall(r'@spritz/(slurmctld|streams)/several/.*users:\(\("([a-z]+)"', listeners)
+    } == {("slurmctld", "slurmctld"), ("streams", "slurmctld")}
+
+
+def commands_work(site: Site, host: str, users: list[str]) -> None:
+    """Reading, submitting, running and administering; without waiting for a controller that does not come."""
+    for user in users:
+        for words in (("squeue",), ("sinfo",), ("sbatch", "-o", "/dev/null", "--wrap", "true"), ("spritz", "status")):
+            site[host].out(*words, user=user, SLURM_CONF=site.conf)
+        assert site[host].out("srun", "-w", "n1", "hostname", user=user, SLURM_CONF=site.conf) == "n1\n"
+        doctor = site[host].run("spritz", "doctor", user=user, SLURM_CONF=site.conf).stdout
+        assert "the controller does not answer" not in doctor
+    for state in ("drain", "resume"):
+        site.out(host, "scontrol", "update", "nodename=n2", f"state={state}", "reason=test")
+    if users[1:]:
+        words = ("scontrol", "update", "nodename=n2", "state=drain", "reason=x")
+        done = site[host].run(*words, user=users[1], SLURM_CONF=site.conf)
+        assert done.returncode == 1
 
 
 def test_a_leader_that_is_cut_off_stops_and_writes_nothing(site: Site) -> None:

@@ -28,7 +28,7 @@ from spritz.runtime import log as runtime_log
 from spritz.runtime import tls
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.sockets import AddressInUse
-from spritz.runtime.tasks import Supervisor
+from spritz.runtime.tasks import STOP_SECONDS, Supervisor, must_end
 from spritz.runtime.watchdog import Watchdog
 from spritz.runtime.worker import Worker
 
@@ -95,7 +95,9 @@ async def serve(
     _watch_signals(loop, stopping)
     lock, thread, waited = None, Worker("database lock"), False
     lost = asyncio.Event()
-    async with Supervisor(lambda name, error: log.error("task.failed", exception=error, task=name)) as watch:
+    async with Supervisor(
+        lambda name, error: log.error("task.failed", exception=error, task=name), end_seconds=STOP_SECONDS
+    ) as watch:
         if settings.text("DbdBackupHost"):
             lock = DatabaseLock(store.engine)
             waited = await _stand_by(lock, thread, startup, log, stopping)
@@ -152,6 +154,7 @@ async def _serve_database(
             _reload_on_hangup(api, settings.path, tasks, log)
             with Watchdog(log, startup.alive):
                 await stopping.wait()
+            must_end(STOP_SECONDS)
             loop.add_signal_handler(signal.SIGHUP, runtime_log.reopen)
             tasks.cancel_all()
         server.stop_listening()
@@ -204,8 +207,9 @@ async def _watch_lock(
         await asyncio.sleep(LOOK_SECONDS)
         try:
             await thread.run(lock.hold, seconds=ANSWER_SECONDS)
-        except SpritzError as error:
-            log.error("duty.lost", error=error.message, action="standing by")
+        except Exception as error:  # whatever it is: without the lock another slurmdbd may serve
+            why = error.message if isinstance(error, SpritzError) else repr(error)
+            log.error("duty.lost", error=why, action="standing by")
             lost.set()
             stopping.set()
             return
@@ -247,13 +251,15 @@ async def _answers(
 
 def _begin_upkeep(api: Api, store: Store, tasks: Supervisor, log: Logger) -> None:
     """Begin the work that no request asks for."""
-    tasks.spawn_contained(api.purge_hourly(), name="purge")
-    tasks.spawn_contained(api.usage.roll_always(), name="roll-up")
-    tasks.spawn_contained(_checkpoint_always(store, log), name="checkpoint")
+    clock = SystemClock()
+    tasks.keep_contained(api.purge_hourly, name="purge", clock=clock)
+    tasks.keep_contained(api.usage.roll_always, name="roll-up", clock=clock)
+    if store.engine.dialect.name == "sqlite":
+        tasks.keep_contained(lambda: _checkpoint_always(store, log), name="checkpoint", clock=clock)
 
 
 async def _checkpoint_always(store: Store, log: Logger) -> None:
-    while store.engine.dialect.name == "sqlite":
+    while True:
         try:
             await asyncio.to_thread(checkpoint, store.engine)
         except DatabaseError as error:
@@ -266,7 +272,7 @@ def _take_machines(server: Server, membership: Membership, tasks: Supervisor, lo
     clock = SystemClock()
     certificate = tls.PortCertificate(lambda: membership.keys("", tls.DATABASE, clock.now()), log)
     server.secure(certificate.context, Hub(membership, "", clock, tasks, server.complaints, server.take))
-    tasks.spawn(certificate.keep(clock), name="certificate")
+    tasks.keep(certificate.keep(clock), name="certificate")
     return certificate
 
 

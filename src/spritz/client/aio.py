@@ -217,7 +217,7 @@ class PersistentChannel:
 
     async def __aenter__(self) -> PersistentChannel:
         await self._tasks.__aenter__()
-        self._tasks.spawn(self._keep_connected(), name="persistent-channel")
+        self._tasks.keep(self._keep_connected(), name="persistent-channel")
         return self
 
     async def __aexit__(

@@ -71,14 +71,45 @@ _LONG_REQUEST_BYTES = 64 * 1024
 DAEMON_ROLES = frozenset({"slurmctld", "slurmd", "slurmdbd", "sackd"})
 
 
+class _Items(Generic[T]):
+    """What a stream's caller has not taken yet: items, then an error or None for the end.
+
+    `is_full` is compared with the queue after each change, never counted by its steps: ends and errors are queued too.
+    """
+
+    def __init__(self, on_change: Callable[[bool], None]) -> None:
+        self._queue: asyncio.Queue[T | Exception | None] = asyncio.Queue()
+        self._on_change = on_change
+        #: whether the caller is so far behind that reading from the peer pauses
+        self.is_full = False
+
+    def put(self, item: T | Exception | None) -> None:
+        self._queue.put_nowait(item)
+        self._compare(self._queue.qsize())
+
+    async def get(self) -> T | Exception | None:
+        item = await self._queue.get()
+        self._compare(self._queue.qsize())
+        return item
+
+    def drop(self) -> None:
+        """The caller takes no more."""
+        self._compare(0)
+        self._on_change = lambda _full: None
+
+    def _compare(self, waiting: int) -> None:
+        is_full = waiting >= STREAM_ITEMS_MAX
+        if is_full is not self.is_full:
+            self.is_full = is_full
+            self._on_change(is_full)
+
+
 class _Waiting(Generic[T]):
     """A request of this side without an answer yet: a single answer goes to `future`, a stream's to `items`."""
 
     __slots__ = ("decoder", "future", "items")
 
-    def __init__(
-        self, decoder: Decoder[T], future: asyncio.Future[T] | None, items: asyncio.Queue[T | Exception | None] | None
-    ) -> None:
+    def __init__(self, decoder: Decoder[T], future: asyncio.Future[T] | None, items: _Items[T] | None) -> None:
         self.decoder = decoder
         self.future = future
         self.items = items
@@ -87,7 +118,7 @@ class _Waiting(Generic[T]):
         if self.future is not None and not self.future.done():
             self.future.set_exception(error)
         if self.items is not None:
-            self.items.put_nowait(error)
+            self.items.put(error)
 
 
 class Channel:
@@ -212,21 +243,21 @@ class Channel:
 
         Leaving the loop early cancels the request at the peer (use `contextlib.aclosing`).
         """
-        items: asyncio.Queue[T | Exception | None] = asyncio.Queue()
+        items: _Items[T] = _Items(self._stream_filled)
         request_id = self._ask(request, _Waiting(_decoder(item_type), None, items))
         try:
             while (item := await items.get()) is not None:
                 if isinstance(item, Exception):
                     raise item
-                if items.qsize() == STREAM_ITEMS_MAX - 1:
-                    self._full_streams -= 1
-                    self._regulate()
                 yield item
         finally:
-            if items.qsize() >= STREAM_ITEMS_MAX:
-                self._full_streams -= 1
-                self._regulate()
+            items.drop()
             self._forget(request_id)
+
+    def _stream_filled(self, is_full: bool) -> None:
+        """A stream's caller has fallen behind, or has caught up."""
+        self._full_streams += 1 if is_full else -1
+        self._regulate()
 
     def notify(self, request: Struct) -> None:
         """Send a request without an answer. Raises ConnectionLost if there is no connection."""
@@ -518,7 +549,7 @@ class Channel:
             waiting.fail(RemoteError(response.error))
             return
         if waiting.items is not None and not response.more:
-            waiting.items.put_nowait(None)
+            waiting.items.put(None)
             return
         try:
             value = waiting.decoder.decode(response.body)
@@ -530,10 +561,7 @@ class Channel:
             if not waiting.future.done():
                 waiting.future.set_result(value)
         elif waiting.items is not None:
-            waiting.items.put_nowait(value)
-            if waiting.items.qsize() == STREAM_ITEMS_MAX:
-                self._full_streams += 1
-                self._regulate()
+            waiting.items.put(value)
 
     def _refused(self, failure: Failure) -> None:
         """The peer refuses the connection."""

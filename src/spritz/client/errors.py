@@ -5,6 +5,9 @@ from __future__ import annotations
 from spritz.model.errors import ESLURM, SpritzError
 from spritz.wire.envelope import Failure
 
+#: OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED. Source: openssl-verification-options(1).
+_WRONG_TIME = (9, 10)
+
 
 class ClientError(SpritzError):
     """The daemon could not answer: not found, not reached, not trusted, not understood, or too slow."""
@@ -30,6 +33,10 @@ class RemoteHost(ClientError):
     def naming(self, setting: str) -> RemoteHost:
         """The same error with the setting at fault, such as `SlurmctldHost=ctl2`."""
         return RemoteHost(f"{setting}: {self.message}", code=self.code, hint=self.hint)
+
+
+class NoDaemonHere(ClientError):
+    """This machine's controller does not run, nor does another daemon that leads users to the other controllers."""
 
 
 class ConnectionLost(ClientError):
@@ -65,5 +72,5 @@ def unreachable(hint: str = "") -> ClientError:
 def certificate_problem(error: OSError) -> str:
     """Why the peer's certificate was refused, and that a wrong clock may be the cause; "" for other errors."""
     message = str(getattr(error, "verify_message", ""))
-    clock = "; is the clock of this machine right?" if "not yet valid" in message or "expired" in message else ""
+    clock = "; is the clock of this machine right?" if getattr(error, "verify_code", 0) in _WRONG_TIME else ""
     return message + clock

@@ -5,6 +5,8 @@ It reaches the controller, relays users, renews the certificate and keeps the co
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from typing import TYPE_CHECKING
 
 from spritz.client.aio import Address, Secure
@@ -13,12 +15,13 @@ from spritz.client.joining import parse_address, renewed
 from spritz.client.leader import DATABASE_SECONDS
 from spritz.client.locate import controller_socket_name, database_relay_name, database_socket_name, streams_socket_name
 from spritz.client.relay import DATABASE_UNREACHABLE, LEADER_SECONDS, PATIENCE_SECONDS, Relay
-from spritz.client.same_machine import is_here
+from spritz.client.same_machine import is_here, plain_name
 from spritz.model.errors import SpritzError
 from spritz.model.machines import MachineJoined, RenewCertificate
 from spritz.runtime import tls
 from spritz.runtime.authority import new_key
 from spritz.runtime.randomness import SystemRandomness
+from spritz.runtime.sockets import connect_tcp
 
 if TYPE_CHECKING:
     import ssl
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
     from spritz.runtime.tasks import Supervisor
+
+#: Seconds in which a port of this machine accepts a connection, if it does.
+_PROBE_SECONDS = 1.0
 
 #: Seconds between checks of the certificate's age.
 _LOOK_SECONDS = 3600.0
@@ -49,8 +55,10 @@ class Member:
         has_controller: bool = False,
     ) -> None:
         self.membership = membership
-        #: whether one of several controllers is on this machine: it serves the local users
+        #: whether one of several controllers belongs on this machine: while it runs it serves the local users
         self.has_controller = has_controller
+        #: this machine's own addresses among the controllers', once found
+        self._own: list[str] = []
         #: the connection to the leading controller, if there are standbys
         self.link: PersistentChannel | None = None
         self.cluster = cluster
@@ -96,9 +104,44 @@ class Member:
         sealing = self.munge.seal if self.munge is not None else None
         streams, patience = streams_socket_name(name), LEADER_SECONDS if self.has_standby else PATIENCE_SECONDS
         relay.serve(
-            name, self.leading, secure, streams=streams, at_once=at_once, sealing=sealing, patience_seconds=patience
+            name,
+            self.leading,
+            secure,
+            streams=streams,
+            at_once=at_once,
+            sealing=sealing,
+            patience_seconds=patience,
+            yields_to=self.controller_is_here if self.has_controller else None,
         )
         return relay
+
+    async def controller_is_here(self) -> bool:
+        """Whether slurmctld of this machine runs, leading or standing by: its port accepts connections."""
+        if not self._own:
+            self._own = [host for host in await self._addresses_of_controllers() if is_here((host,))]
+        for host in self._own:
+            try:
+                pipe = await connect_tcp(host, self._port, timeout=_PROBE_SECONDS)
+            except OSError:
+                continue
+            pipe.close()
+            return True
+        return False
+
+    async def _addresses_of_controllers(self) -> list[str]:
+        """As numbers, so that looking needs no name service."""
+        found: list[str] = []
+        for address in self.addresses:
+            if isinstance(address, str):
+                continue
+            try:
+                resolved = await asyncio.get_running_loop().getaddrinfo(
+                    plain_name(address[0]), address[1], type=socket.SOCK_STREAM
+                )
+            except (OSError, UnicodeError):
+                continue
+            found += [str(place[0]) for _, _, _, _, place in resolved]
+        return found
 
     def relay_database(self, tasks: Supervisor, log: Logger, database: tuple[tuple[str, int], ...]) -> Relay:
         """Relay users of this machine to slurmdbd: by its socket's name if it runs elsewhere, by a name apart if one of

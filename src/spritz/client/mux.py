@@ -343,10 +343,12 @@ class Splice(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]  # always a stream's
         if self.other._early:
-            self.transport.write(bytes(self.other._early))  # type: ignore[union-attr]  # set above
+            early = bytes(self.other._early)
             self.other._early.clear()
+            # First: if these bytes fill our transport, the write pauses the other one again.
             if self.other.transport is not None:
                 self.other.transport.resume_reading()
+            self.transport.write(early)  # type: ignore[union-attr]  # set above
         if self.other._lost:
             self.transport.close()  # type: ignore[union-attr]  # set above
 

@@ -99,6 +99,10 @@ class Peers:
             link.set_exception(ClientError(str(error)))
             link.exception()  # the caller may have gone
             return
+        except BaseException as error:  # whoever waits must not wait for ever
+            link.set_exception(ClientError(f"{where[0]}: {error!r}"))
+            link.exception()
+            raise
         pipe.watch_peer(_SILENT_SECONDS)
         mux = Mux(pipe, accepted=False, on_open=lambda stream, payload: stream.refuse("not here"), on_gone=lambda: None)
         link.set_result(mux)

@@ -51,8 +51,9 @@ _AGAIN_SECONDS = 0.5
 #: Seconds between looks whether a leading controller is known.
 _LOOK_SECONDS = 0.1
 
-#: Seconds between attempts to take a socket's name that another daemon of this machine holds.
-_NAME_SECONDS = 5.0
+#: Seconds between attempts to take a socket's name that another daemon of this machine holds, and between looks whether
+#: that daemon runs.
+_NAME_SECONDS = 0.5
 
 _UNREACHABLE = failure(
     "SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR", "Unable to contact slurm controller (connect failure)"
@@ -126,7 +127,7 @@ class _Link:
         """Open the link and keep it."""
         if not self._wanted:
             self._wanted = True
-            self._relay.tasks.spawn_contained(self._keep(), name="relay.link")
+            self._relay.tasks.keep_contained(self._keep, name="relay.link", clock=self._relay.clock)
 
     async def _keep(self) -> None:
         log, reported = self._relay.log, False
@@ -194,6 +195,7 @@ class Relay:
         self.log = log
         self._complaints = LogThrottle(log)
         self._servers: list[asyncio.Server] = []
+        self._over = asyncio.Event()
         self._links: list[_Link] = []
         #: clients of local users with connections from steps on other machines
         self._clients: dict[tuple[int, bytes], _Client] = {}
@@ -218,19 +220,23 @@ class Relay:
         patience_seconds: float = PATIENCE_SECONDS,
         silent_seconds: float = 0.0,
         unreachable: Failure = _UNREACHABLE,
+        yields_to: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         """Relay connections to the abstract socket `name` to the daemon at these addresses; and step supervisors, which
         connect to `streams`, to clients on other machines. With `silent_seconds` a daemon that does not answer for so
-        long is left.
+        long is left. `yields_to()`: whether a daemon of this machine runs that these names are for; it has them then.
         """
         link = _Link(self, addresses, secure, sealing, patience_seconds, silent_seconds, unreachable)
         if streams:
             self._links.append(link)
         if at_once:
             link.want()
-        self.tasks.spawn_contained(self._listen(name, lambda: _Caller(self, link)), name="relay.listen")
+        protocols: dict[str, Callable[[], asyncio.Protocol]] = {name: lambda: _Caller(self, link)}
         if streams:
-            self.tasks.spawn_contained(self._listen(streams, lambda: _Supervisor(self, link)), name="relay.listen")
+            protocols[streams] = lambda: _Supervisor(self, link)
+        self.tasks.keep_contained(
+            lambda: self._listen(protocols, yields_to), name="relay.listen", clock=self.clock, seconds=_NAME_SECONDS
+        )
 
     def abandon(self) -> None:
         """The leading controller is silent, or another one leads now."""
@@ -239,6 +245,7 @@ class Relay:
 
     def close(self) -> None:
         """Stop listening; connections that are relayed already stay."""
+        self._over.set()
         for server in self._servers:
             server.close()
 
@@ -297,19 +304,42 @@ class Relay:
         await asyncio.get_running_loop().create_unix_connection(lambda: client.end, sock=connection)
         client.attach_again(stream, 0)
 
-    async def _listen(self, name: str, protocol: Callable[[], asyncio.Protocol]) -> None:
-        told = False
-        while True:
-            try:
-                bound = unix_socket(name)
-                break
-            except AddressInUse:
-                if not told:
-                    self.log.verbose("relay.name_taken", name=name.replace("\0", "@"))
-                    told = True
-                await self.clock.sleep(_NAME_SECONDS)
-        server = await asyncio.get_running_loop().create_unix_server(protocol, sock=bound)
-        self._servers.append(server)
+    async def _listen(
+        self, protocols: dict[str, Callable[[], asyncio.Protocol]], yields_to: Callable[[], Awaitable[bool]] | None
+    ) -> None:
+        """Hold these names until the relay is closed, while they are free and no other daemon should have them."""
+        held: dict[str, asyncio.Server] = {}
+        reported: set[str] = set()
+        loop = asyncio.get_running_loop()
+        try:
+            while not self._over.is_set():
+                if yields_to is not None and await yields_to():
+                    self._give_up(held)
+                else:
+                    for name in sorted(protocols.keys() - held.keys()):
+                        try:
+                            bound = unix_socket(name)
+                        except AddressInUse:
+                            if name not in reported:
+                                reported.add(name)
+                                self.log.verbose("relay.name_taken", name=name.replace("\0", "@"))
+                            continue
+                        held[name] = await loop.create_unix_server(protocols[name], sock=bound)
+                        self._servers.append(held[name])
+                if yields_to is None and len(held) == len(protocols):
+                    await self._over.wait()  # nothing to look for: a node's daemon must not wake up for it
+                else:
+                    await self.clock.sleep(_NAME_SECONDS)
+        finally:
+            self._give_up(held)
+
+    def _give_up(self, held: dict[str, asyncio.Server]) -> None:
+        """Release names; connections that are relayed already stay."""
+        for server in held.values():
+            server.close()
+            if server in self._servers:
+                self._servers.remove(server)
+        held.clear()
 
 
 async def listen_here(name: str, hub: Hub, tasks: Supervisor) -> asyncio.Server:

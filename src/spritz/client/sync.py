@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING
 from msgspec import DecodeError
 from msgspec.msgpack import Decoder
 
-from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError, RemoteHost, unreachable
+from spritz.client.errors import (
+    CallTimeout,
+    ClientError,
+    ConnectionLost,
+    NoDaemonHere,
+    RemoteError,
+    RemoteHost,
+    unreachable,
+)
 from spritz.client.locate import ControllerConfig, locate_controller
 from spritz.wire.envelope import NO_BODY, Hello, Response, decode_envelope, encode, encode_request
 from spritz.wire.frames import IDLE_SECONDS, FrameDecoder, FrameError
@@ -358,6 +366,18 @@ def submit_key() -> str:
     return urandom(16).hex()
 
 
+class _Search:
+    """What was found in one search for the controller that leads."""
+
+    def __init__(self) -> None:
+        #: why each place is not the one
+        self.problems: list[str] = []
+        #: whether a controller answered that it does not lead
+        self.stands_by = False
+        #: whether other machines have controllers, and no daemon runs on this one
+        self.nothing_here = False
+
+
 def connect_controller(
     config: ControllerConfig | None = None, *, timeout: float | None = None, wait_seconds: float | None = None
 ) -> Connection:
@@ -394,25 +414,27 @@ def connect_controller(
             return kept
     started = monotonic()
     while True:
-        problems: list[str] = []
+        search = _Search()
         is_late = monotonic() - started >= min(wait_seconds, timeout_to_connect)
         try:
             if controller.has_standby:
-                leading = _try_hosts(controller, timeout, address, problems)
+                leading = _try_hosts(controller, timeout, address, search)
                 if leading is not None:
                     return _identified(leading)
             else:
-                connection = _try_controller(controller, started + timeout, problems)
+                connection = _try_controller(controller, started + timeout, search.problems)
                 if connection is not None:
                     return _identified(Connection(connection, timeout_seconds=timeout, address=address))
         except RemoteHost:
             # This machine's slurmd or sackd may be starting again.
             if is_late or monotonic() - started >= RELAY_START_SECONDS or not is_member(controller.path):
                 raise
+        if search.nothing_here and (is_late or monotonic() - started >= RELAY_START_SECONDS):
+            raise _nothing_here(controller, search)
         if is_late:
-            if _stands_by(problems):
-                raise ClientError.of("ESLURM_IN_STANDBY_MODE", "; ".join(problems))
-            raise unreachable("; ".join(problems))
+            if search.stands_by:
+                raise ClientError.of("ESLURM_IN_STANDBY_MODE", "; ".join(search.problems))
+            raise unreachable("; ".join(search.problems))
         sleep(_RETRY_SECONDS)
 
 
@@ -491,15 +513,15 @@ def _try_controller(config: ControllerConfig, deadline: float, problems: list[st
 
 
 def _try_hosts(
-    config: ControllerConfig, timeout: float, address: tuple[object, ...], problems: list[str]
+    config: ControllerConfig, timeout: float, address: tuple[object, ...], search: _Search
 ) -> Connection | None:
     """A connection to the controller that says that it leads; None if none does now."""
     from spritz.model.queries.daemons import Ping, Pong
 
-    owners = config.owners()
+    owners, problems = config.owners(), search.problems
     untrusted: ClientError | None = None
     remote: list[RemoteHost] = []
-    relayed = False
+    relayed = answered = False
     for host in ("", *config.hosts):
         where = f"{host}:{config.port}" if host else "local socket"
         deadline = monotonic() + HOST_SECONDS
@@ -509,39 +531,46 @@ def _try_hosts(
             else:
                 opened = _open_unix(config.socket_name, HOST_SECONDS, owners)
                 relayed = True  # at least slurmd or sackd runs here, and looks for the leading controller
+            answered = True
             connection = Connection(opened, timeout_seconds=timeout, address=address)
         except OSError as error:
             problems.append(f"{where}: {error.strerror or error}")
             continue
         except RemoteHost as error:
             remote.append(error)
-            if not relayed:  # else a daemon of this machine has the key
-                problems.append(error.message)
             continue
         except ClientError as error:
-            untrusted = error
+            untrusted, answered = error, True
             problems.append(f"{where}: {error.message}")
             continue
         try:
             pong = connection.call(Ping(), Pong, timeout=HOST_SECONDS)
         except ClientError as error:
+            # slurmd and sackd pass on what the controllers say
+            search.stands_by = search.stands_by or error.code == "ESLURM_IN_STANDBY_MODE"
             problems.append(f"{where}: {error.hint or error.message}")
         else:
             if pong.leading:
                 return connection
+            search.stands_by = True
             why = pong.detail or (f"{pong.leader} leads" if pong.leader else "none leads")
             problems.append(f"{where}: {pong.host} stands by: {why}")
         connection.address = ()
         connection.close()
-    if untrusted is not None and not _stands_by(problems):
+    if untrusted is not None and not search.stands_by:
         raise untrusted
-    if len(remote) == len(config.hosts) and not relayed:
+    if len(remote) == len(config.hosts) and not relayed:  # else a daemon of this machine has the key
         raise remote[0].naming(f"{config.path}: {config.hosts_key}={config.hosts[0]}")
+    search.nothing_here = bool(remote) and not answered
     return None
 
 
-def _stands_by(problems: list[str]) -> bool:
-    return any(" stands by: " in problem for problem in problems)
+def _nothing_here(config: ControllerConfig, search: _Search) -> NoDaemonHere:
+    error = unreachable(
+        "a controller on another machine may lead, but commands reach it by slurmctld, slurmd or sackd of this machine,"
+        f" and none of them runs: start one; {'; '.join(search.problems)}"
+    )
+    return NoDaemonHere(error.message, code=error.code, hint=error.hint)
 
 
 def _left(deadline: float) -> float:

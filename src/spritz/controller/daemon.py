@@ -31,7 +31,7 @@ from spritz.controller.debug_flags import DebugFlags
 from spritz.controller.diagnostics import Counting
 from spritz.controller.images import ImageKeeper
 from spritz.controller.jobcomp.listener import begin_job_completion
-from spritz.controller.journal import Journal, JournalError
+from spritz.controller.journal import Journal, JournalCorrupt, JournalError, JournalNewer
 from spritz.controller.journal_postgresql import PostgresJournal
 from spritz.controller.journal_reader import JournalReader
 from spritz.controller.lease import LeaseKeeper
@@ -67,11 +67,13 @@ from spritz.runtime.directory import Directory
 from spritz.runtime.programs import run_programs
 from spritz.runtime.sockets import AddressInUse
 from spritz.runtime.stalls import StallWatch
-from spritz.runtime.tasks import Supervisor
+from spritz.runtime.tasks import END_SECONDS, STOP_SECONDS, Supervisor, must_end
 from spritz.runtime.watchdog import Watchdog
 from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
     from spritz.client.membership import Membership
     from spritz.controller.options import Options
     from spritz.model.commands.cluster import Configure
@@ -91,6 +93,12 @@ PRIMARY_PROGRAM_SECONDS = 10.0
 #: Seconds that all of `Context.at_end` may take together.
 FINISH_SECONDS = 5.0
 
+#: A controller that stood by would read the same journal.
+_NO_STANDBY_HELPS = (JournalCorrupt, JournalNewer)
+
+#: Seconds between attempts to take a socket's name that another daemon of this machine holds.
+_NAME_SECONDS = 0.2
+
 #: Lines of other log files (SlurmSchedLogFile, JobCompLoc) queued for a slow disk; more are dropped and counted.
 LOG_LINES_MAX = 100_000
 
@@ -98,6 +106,14 @@ LOG_LINES_MAX = 100_000
 SWITCH_SECONDS = 0.001
 
 _IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGTSTP, signal.SIGXCPU, signal.SIGQUIT, signal.SIGALRM)
+
+
+def _leaves(group: BaseExceptionGroup[JournalError]) -> Iterator[JournalError]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
 
 
 async def serve(
@@ -141,6 +157,29 @@ class _Daemon:
             pid_file.release()
             return 0
         journal, recovered = led
+        try:
+            await self._run_leading(journal, recovered, startup, pid_file)
+        except JournalError as error:
+            self._failure = self._failure or error
+        except BaseExceptionGroup as group:
+            lost, others = group.split(JournalError)
+            if lost is None or others is not None:
+                raise
+            self._failure = self._failure or next(_leaves(lost))
+        finally:
+            journal.close()
+        if isinstance(journal, PostgresJournal):
+            await self._run_program("SlurmctldPrimaryOffProg")
+            if isinstance(self._failure, JournalError) and not isinstance(self._failure, _NO_STANDBY_HELPS):
+                self._log.error("daemon.deposed", error=self._failure.message, action="standing by")
+                return STAND_BY
+        if self._failure is not None:
+            raise self._failure
+        self._log.info("daemon.stopped", last_sequence=journal.last_sequence)
+        return 0
+
+    async def _run_leading(self, journal: Journal, recovered: Recovered, startup: Startup, pid_file: PidFile) -> None:
+        """Serve with this journal, until told to stop or something fails. Raises JournalError, alone or in a group."""
         settings = self._configuration.loaded.settings
         if self._options.clear and settings.text("AccountingStorageType") == "accounting_storage/slurmdbd":
             self._log.warning(
@@ -155,22 +194,10 @@ class _Daemon:
             from spritz.controller.machines import Machines
 
             context.machines = Machines(context, self._membership)
-        try:
-            async with Supervisor(self._contained_failure) as tasks:
-                context.tasks = tasks
-                await self._serve(context, recovered, startup, pid_file)
-                tasks.cancel_all()
-        finally:
-            journal.close()
-        if isinstance(journal, PostgresJournal):
-            await self._run_program("SlurmctldPrimaryOffProg")
-            if isinstance(self._failure, JournalError):
-                self._log.error("daemon.deposed", error=self._failure.message, action="standing by")
-                return STAND_BY
-        if self._failure is not None:
-            raise self._failure
-        self._log.info("daemon.stopped", last_sequence=context.writer.last_sequence)
-        return 0
+        async with Supervisor(self._contained_failure, end_seconds=END_SECONDS) as tasks:
+            context.tasks = tasks
+            await self._serve(context, recovered, startup, pid_file)
+            tasks.cancel_all()
 
     # Parts
 
@@ -190,9 +217,9 @@ class _Daemon:
         if context.machines is not None:
             context.machines.begin(server)
         async with server:
-            await self._listen(server)
+            await self._listen(context, server)
             if context.machines is not None:
-                await context.machines.listen_streams()
+                await self._take_name(context, context.machines.listen_streams)
             self._begin(context, cluster, recovered)
             startup.serves()
             lease_keeper = (
@@ -202,6 +229,7 @@ class _Daemon:
             )
             with watch, watch_clock(self._clock_set), Watchdog(self._log, startup.alive), lease_keeper:
                 await self._stopping.wait()
+            must_end(STOP_SECONDS)
             server.stop_listening()
             if context.machines is not None:
                 context.machines.stop_listening()
@@ -308,18 +336,17 @@ class _Daemon:
         Mailer(context, self._timers)
         return ClusterQueries(context)
 
-    async def _listen(self, server: Server) -> None:
+    async def _listen(self, context: Context, server: Server) -> None:
         configuration = self._configuration
         ports = configuration.ports
         host = configuration.listen_host(configuration.own_host(self._options.host)[0]) if self._standing_by else ""
         name = controller_socket_name(configuration.settings.cluster_name, ports[0])
         try:
             try:
-                await server.listen_unix(name)
+                await self._take_name(context, lambda: server.listen_unix(name))
             except AddressInUse:
                 stranger = self._stranger_at(name)
-                # a deposed controller of this machine may be in a stopped state
-                if stranger is None and not self._standing_by:
+                if stranger is None:
                     raise
                 # No client trusts a foreign process behind this socket name. The controller's own TCP port serves as
                 # well: the kernel identifies its peers too.
@@ -333,6 +360,36 @@ class _Daemon:
                 f"cannot listen on SlurmctldPort {ports[0]}: {error.strerror}",
                 hint="another slurmctld may be running; SlurmctldPort sets another port",
             ) from error
+
+    async def _take_name(self, context: Context, listen: Callable[[], Awaitable[object]]) -> None:
+        """Listen at the name of a Unix socket. Raises AddressInUse, but not where controllers stand by for each other:
+        slurmd or sackd of this machine has the name until it notices this controller, and a deposed controller that was
+        stopped has it until it goes on. Then it is taken later.
+        """
+        try:
+            await listen()
+        except AddressInUse:
+            if not self._standing_by:
+                raise
+            context.tasks.spawn_contained(self._take_name_later(context, listen), name="socket.name")
+
+    async def _take_name_later(self, context: Context, listen: Callable[[], Awaitable[object]]) -> None:
+        reported = False
+        while True:
+            await context.clock.sleep(_NAME_SECONDS)
+            try:
+                await listen()
+            except AddressInUse as error:
+                if not reported:
+                    reported = True
+                    shown = str(error.filename)
+                    stranger = self._stranger_at(shown.replace("@", "\0", 1))
+                    if stranger is None:
+                        self._log.info("socket.awaited", name=shown, action="serving by TCP meanwhile")
+                    else:
+                        self._log.error("socket.taken", name=shown, uid=stranger, action="serving by TCP alone")
+            else:
+                return
 
     def _stranger_at(self, name: str) -> int | None:
         """The uid of a process that listens at a Unix socket, unless that user may run the controller."""
@@ -360,11 +417,11 @@ class _Daemon:
         TriggerWatch(context, self._timers, self._happened())
         begin_outbox(context)
         begin_job_completion(context)
-        context.tasks.spawn(context.nodes.patrol(), name="node.patrol")
-        context.tasks.spawn(context.nodes.listen(), name="node.listen")
-        context.tasks.spawn(context.collector.run(), name="blobs.collect")
+        context.tasks.keep(context.nodes.patrol(), name="node.patrol")
+        context.tasks.keep(context.nodes.listen(), name="node.listen")
+        context.tasks.keep(context.collector.run(), name="blobs.collect")
         garbage_collection.tame()
-        context.tasks.spawn(garbage_collection.keep_sweeping(context.clock), name="garbage.sweep")
+        context.tasks.keep(garbage_collection.keep_sweeping(context.clock), name="garbage.sweep")
         self._watch_signals(context, cluster)
         if self._standing_by:
             context.tasks.spawn_contained(self._run_program("SlurmctldPrimaryOnProg"), name="primary")

@@ -61,7 +61,8 @@ class Estimates:
             self._ask(now)
         if self._ended is not None:
             try:
-                await asyncio.wait_for(self._ended.wait(), WAIT_SECONDS)
+                async with asyncio.timeout(WAIT_SECONDS):
+                    await self._ended.wait()
             except TimeoutError:
                 self._context.log.info("estimates.late", seconds=WAIT_SECONDS)
 

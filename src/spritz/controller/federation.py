@@ -159,7 +159,9 @@ class Federation:
         if due is None:
             due = self._due[cluster] = {}
             self._wakes[cluster] = asyncio.Event()
-            self._context.tasks.spawn_contained(self._serve(cluster), name=f"federation.{cluster}")
+            self._context.tasks.keep_contained(
+                lambda: self._serve(cluster), name=f"federation.{cluster}", clock=self._context.clock
+            )
         return due
 
     async def _serve(self, cluster: str) -> None:

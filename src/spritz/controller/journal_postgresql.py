@@ -11,6 +11,9 @@ holder's session has been gone for `GONE_SECONDS`, or when it has seen no heartb
 monotonic clock and only while the database answers (`controller.standby`). A holder that could not reach the database
 for the lease's seconds stops.
 
+No operation waits for ever: a thread cuts the connection of one that takes longer than `operation_seconds`, whatever it
+waits for (a frozen database process answers nothing, and its machine keeps the connection).
+
 After a broken connection the write is retried on a new one until the lease is over. The number of the group's last
 event, which is the table's key, tells whether the first attempt was committed.
 
@@ -24,9 +27,10 @@ import os
 import re
 import socket
 from collections.abc import Callable, Generator, Iterator, Mapping
-from threading import Lock
+from threading import Event, Lock, Thread
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakSet
 from zlib import crc32
 
 from msgspec import Struct
@@ -60,6 +64,10 @@ GONE_SECONDS = 2.0
 _RETRY_SECONDS = 0.2
 #: Seconds for one attempt to connect.
 _CONNECT_SECONDS = 3
+#: Seconds for one operation, unless its store says otherwise: reading an image of a million jobs takes some.
+_OPERATION_SECONDS = 60.0
+#: Seconds between looks at the operations in progress.
+_GUARD_SECONDS = 0.5
 #: Bytes that must be free in the database for a controller to lead.
 _PROBE_BYTES = 64 * 1024
 #: Bytes of one row of an image.
@@ -158,11 +166,18 @@ class Store:
     """A reconnecting connection to the schema of one cluster. Not thread-safe.
 
     `patience_seconds`: how long an operation is retried while the database is away. `silence_seconds`: how long one
-    attempt waits for a peer that has vanished; by default as long.
+    attempt waits for a peer that has vanished; by default as long. `operation_seconds`: how long one attempt may take
+    altogether.
     """
 
     def __init__(
-        self, url: str, cluster: str, *, patience_seconds: float, silence_seconds: float | None = None
+        self,
+        url: str,
+        cluster: str,
+        *,
+        patience_seconds: float,
+        silence_seconds: float | None = None,
+        operation_seconds: float = _OPERATION_SECONDS,
     ) -> None:
         try:
             import psycopg
@@ -177,7 +192,10 @@ class Store:
         self.schema = "spritz_" + re.sub(r"\W", "_", cluster.lower())
         self.patience_seconds = patience_seconds
         self._database: Connection | None = None
-        self._abandoned = False
+        self._abandoned = Event()
+        self.operation_seconds = operation_seconds
+        #: when the attempt in progress began; None between two
+        self._since: float | None = None
         silence_seconds = patience_seconds if silence_seconds is None else silence_seconds
         bound = max(1, int(silence_seconds))
         try:
@@ -205,6 +223,9 @@ class Store:
             return database
         again = database is not None
         self._database = database = self._psycopg.connect(self._parameters, autocommit=True)
+        if self._abandoned.is_set():  # while it was being opened, where `abandon` could not see it
+            database.close()
+            raise self._psycopg.OperationalError("the connection was abandoned")
         with database.cursor() as cursor:
             # A site default chosen for speed would make "acknowledged" weaker than "durable".
             cursor.execute(
@@ -224,13 +245,19 @@ class Store:
 
         Raises JournalFailed, or what `work` raises.
         """
+        if self._abandoned.is_set():
+            raise JournalFailed(f"cannot use {self.name}: it was abandoned")
+        _guard.watch(self)
         deadline = monotonic() + self.patience_seconds
         while True:
+            self._since = monotonic()
             try:
                 return work(self.connect())
             except self._psycopg.Error as error:
-                if self._abandoned or monotonic() >= deadline or not self._may_help(error):
+                if self._abandoned.is_set() or monotonic() >= deadline or not self._may_help(error):
                     raise JournalFailed(f"cannot use {self.name}: {_line(error)}") from error
+            finally:
+                self._since = None
             self.drop()
             sleep(_RETRY_SECONDS)
 
@@ -250,7 +277,16 @@ class Store:
 
     def abandon(self) -> None:
         """Make an operation that waits for the database fail now. May be called from another thread."""
-        self._abandoned = True
+        self._abandoned.set()
+        self._cut()
+
+    def cut_if_silent(self) -> None:
+        """Break the connection of an operation that takes too long. Called from another thread."""
+        since = self._since
+        if since is not None and monotonic() - since >= self.operation_seconds:
+            self._cut()
+
+    def _cut(self) -> None:
         database = self._database
         if database is None or database.closed:
             return
@@ -336,6 +372,7 @@ class Store:
                 return
 
     def images(self) -> Iterator[Image]:
+        """See `Journal.images`."""
         sequences = self.run(
             lambda database: database.execute("SELECT DISTINCT sequence FROM images ORDER BY sequence DESC").fetchall()
         )
@@ -350,6 +387,41 @@ class Store:
             payload = b"".join(row[2] for row in rows)
             if rows and len(payload) == rows[0][1] and crc32(payload) == rows[0][0]:
                 yield Image(sequence=sequence, payload=payload)
+
+
+class _Guard:
+    """The thread that cuts operations which take too long; one for all stores of the process."""
+
+    def __init__(self) -> None:
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)  # which has neither the thread nor the lock's owner
+
+    def _begin(self) -> None:
+        self._lock = Lock()
+        self._runs = False
+        self._stores: WeakSet[Store] = WeakSet()
+
+    def watch(self, store: Store) -> None:
+        """Look at this store's operations from now on."""
+        if store in self._stores:
+            return
+        with self._lock:
+            self._stores.add(store)
+            if not self._runs:
+                self._runs = True
+                Thread(target=self._run, name="database guard", daemon=True).start()
+
+    def _run(self) -> None:
+        pause = Event()
+        while not pause.wait(_GUARD_SECONDS):
+            with self._lock:
+                stores = list(self._stores)
+            for store in stores:
+                store.cut_if_silent()
+            del stores
+
+
+_guard = _Guard()
 
 
 def _check_space(database: Connection) -> None:
@@ -390,7 +462,9 @@ class PostgresJournal:
         self.lease_seconds = lease_seconds
         self._writer = Store(url, cluster, patience_seconds=lease_seconds)
         self._reader = Store(url, cluster, patience_seconds=lease_seconds)
-        self._beats = Store(url, cluster, patience_seconds=0.0, silence_seconds=lease_seconds)
+        self._beats = Store(
+            url, cluster, patience_seconds=0.0, silence_seconds=lease_seconds, operation_seconds=lease_seconds
+        )
         self._images = Store(url, cluster, patience_seconds=lease_seconds)
         self._reading = Lock()
         #: held while the term is read or raised in the database: heartbeats have a thread of their own
@@ -464,8 +538,8 @@ class PostgresJournal:
 
     def abandon(self) -> None:
         """Stop waiting for the database. Called from another thread when the lease is over."""
-        self._writer.abandon()
-        self._reader.abandon()
+        for store in (self._writer, self._reader, self._beats, self._images):
+            store.abandon()
 
     # Writing
 
@@ -601,6 +675,11 @@ class PostgresJournal:
         with self._reading:
             yield from self._reader.groups(after)
 
+    def checksum(self, last: int) -> int | None:
+        """See `Store.checksum`."""
+        with self._reading:
+            return self._reader.checksum(last)
+
     def images(self) -> Iterator[Image]:
         with self._reading:
             yield from self._reader.images()
@@ -637,11 +716,12 @@ class PostgresJournal:
     # Closing
 
     def close(self) -> None:
-        """See `Journal.close`: releases the lease if the database answers at once."""
+        """See `Journal.close`: releases the lease if the database answers soon, and it was not abandoned."""
         if not self._open:
             return
         self._open = False
         self._writer.patience_seconds = 0.0
+        self._writer.operation_seconds = _CONNECT_SECONDS
         try:
             self._writer.run(
                 lambda database: database.execute(

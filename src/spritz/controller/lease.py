@@ -2,7 +2,9 @@
 
 A thread of its own writes heartbeats to the database, also while the loop and the journal's writer are busy; a stopped
 process writes none. The lease is lost when another controller has raised the term, or when no heartbeat could be
-written for the lease's seconds: by then another controller may lead, and the state in memory may be out of date.
+written for the lease's seconds: by then another controller may lead, and the state in memory may be out of date. It is
+lost as well if the thread fails in any other way. The loop watches the thread: one that waits for ever (a database
+process that is frozen, a lock that it does not give up) renews no lease either.
 
 Source: `controller.journal_postgresql`; docs/decisions/0184.
 """
@@ -33,41 +35,75 @@ class LeaseKeeper:
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._end = threading.Event()
+        self._seconds = journal.lease_seconds
+        self._pause = min(_PAUSE_SECONDS_MAX, self._seconds / _BEATS)
+        self._beats = 0
+        self._seen = 0
+        #: pauses that the loop has seen pass since the last heartbeat. Not a time: a stopped process sees none.
+        self._silent = 0
+        self._timer: asyncio.TimerHandle | None = None
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
 
     def __enter__(self) -> LeaseKeeper:
         self._thread.start()
+        self._look_later()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._end.set()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _run(self) -> None:
-        seconds = self._journal.lease_seconds
-        pause = min(_PAUSE_SECONDS_MAX, seconds / _BEATS)
+        try:
+            error = self._keep()
+        except BaseException as fault:  # a leader without heartbeats is none, whatever stopped them
+            error = JournalFailed(f"the lease cannot be renewed: {fault!r}")
+            error.__cause__ = fault
+        if error is not None and not self._end.is_set():
+            self._journal.abandon()  # now: the loop may be busy
+            try:
+                self._loop.call_soon_threadsafe(self._lost, error)
+            except RuntimeError:
+                pass  # the loop has ended
+
+    def _keep(self) -> JournalError | None:
+        """Write heartbeats. Returns why the lease is lost, or None at the end of the block."""
         told_at = monotonic()
-        while not self._end.wait(pause):
+        while not self._end.wait(self._pause):
             began = monotonic()
             try:
                 if not self._journal.beat():
-                    self._lost(self._journal.fenced())
-                    return
+                    return self._journal.fenced()
                 told_at = began
+                self._beats += 1
             except JournalLost as error:
-                self._lost(error)
-                return
+                return error
             except JournalError as error:
-                if monotonic() - told_at >= seconds:
-                    self._lost(
-                        JournalFailed(f"the journal's database has not answered for {seconds:g} s: {error.message}")
+                if monotonic() - told_at >= self._seconds:
+                    return JournalFailed(
+                        f"the journal's database has not answered for {self._seconds:g} s: {error.message}"
                     )
-                    return
+        return None
+
+    # In the loop
+
+    def _look_later(self) -> None:
+        self._timer = self._loop.call_later(self._pause, self._look)
+
+    def _look(self) -> None:
+        if self._beats != self._seen:
+            self._seen, self._silent = self._beats, 0
+        else:
+            self._silent += 1
+        # Two pauses more than the thread takes, which knows why.
+        if (self._silent - 2) * self._pause >= self._seconds:
+            self._lost(JournalFailed(f"the journal's database has not answered for {self._seconds:g} s"))
+        else:
+            self._look_later()
 
     def _lost(self, error: JournalError) -> None:
-        if self._end.is_set():
-            return
-        self._journal.abandon()
-        try:
-            self._loop.call_soon_threadsafe(self._on_lost, error)
-        except RuntimeError:
-            pass  # the loop has ended
+        if not self._end.is_set():
+            self._end.set()
+            self._journal.abandon()
+            self._on_lost(error)

@@ -153,7 +153,7 @@ class Machines:
         if munged is not None:
             self.hub.unseal = munged.unseal
         server.secure(self.certificate.context, self.hub)
-        context.tasks.spawn(self.certificate.keep(context.clock), name="certificate")
+        context.tasks.keep(self.certificate.keep(context.clock), name="certificate")
         # As sackd does on login hosts, the controller relays users of this machine to a slurmdbd on another one.
         users = Member(membership, self.cluster, tls.LOGIN, (), context.configuration.ports[0], context.clock)
         self._users = users.relay_database(context.tasks, context.log, context.configuration.databases)

@@ -42,7 +42,7 @@ from spritz.model.events.job import JobQueued
 from spritz.model.federation import local_number
 from spritz.model.limits.records import AskPolicy, ChangePolicy, SetPolicy
 from spritz.model.stored import FORMAT
-from spritz.runtime.tasks import Supervisor
+from spritz.runtime.tasks import Supervisor, is_cancelled
 from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Outbox:
         )
         self._worker = Worker("outbox")
         self._federation = Federation(context)
-        context.tasks.spawn(self._run(), name="outbox")
+        context.tasks.keep(self._run(), name="outbox")
 
     def needed_after(self) -> int:
         """The last event that the journal may prune."""
@@ -147,7 +147,7 @@ class Outbox:
 
     async def _run(self) -> None:
         """Runs for ever. After an error it starts again: the events are in the journal."""
-        while True:
+        while not is_cancelled():
             try:
                 await self._serve()
             except Exception as error:
@@ -182,7 +182,7 @@ class Outbox:
                 watch = watch_leader(
                     link, context.clock, context.log, seconds=DATABASE_SECONDS, event="slurmdbd.silent"
                 )
-                tasks.spawn(watch, name="outbox.watch")
+                tasks.keep(watch, name="outbox.watch")
             while True:
                 channel = await link.channel()
                 try:

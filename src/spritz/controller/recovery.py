@@ -110,12 +110,13 @@ def _replay(journal: Reading, machine: Machine, after: int) -> int:
     return at - after
 
 
-def replay_after(journal: Reading, machine: Machine, after: int) -> int:
-    """Apply the events later than `after` to a state that holds all earlier ones. Returns their number.
+def replay_after(journal: Reading, machine: Machine) -> int:
+    """Apply the events that the state does not hold yet: its version is the last one that it holds. Returns their
+    number.
 
     Raises JournalNewer, or JournalCorrupt if some are missing or damaged.
     """
-    return _replay(journal, machine, after)
+    return _replay(journal, machine, machine.state.version)
 
 
 def best_image(images: Iterable[Image], unreadable: Callable[[str], None]) -> Machine | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spritz import SLURM_VERSION, __version__
 from spritz.client.membership import KEY_FILE, KEYS_FILE
@@ -20,32 +20,33 @@ from spritz.client.same_machine import is_here
 from spritz.client.server import Server
 from spritz.controller.agreement import RECORD, agreement_of, decoded
 from spritz.controller.configuration import read_configuration
-from spritz.controller.journal import JournalBusy, JournalCorrupt, JournalError
+from spritz.controller.journal import JournalBusy, JournalCorrupt, JournalError, JournalNewer
+from spritz.controller.journal_copy import JournalCopy
 from spritz.controller.journal_postgresql import GONE_SECONDS, Lease, PostgresJournal, Store, set_aside
-from spritz.controller.recovery import Recovered, recover, replay_after
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
 from spritz.model.queries.daemons import Ping, Pong, Shutdown, TakeOver
 from spritz.model.rejection import Rejection
 from spritz.runtime import log as runtime_log
 from spritz.runtime import tls
+from spritz.runtime.tasks import END_SECONDS, must_end
 from spritz.runtime.watchdog import Watchdog
-from spritz.runtime.worker import Worker
+from spritz.runtime.worker import Worker, WorkerTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
     from msgspec import Struct
 
     from spritz.client.handling import Call, Handler
     from spritz.client.membership import Membership
     from spritz.controller.configuration import Configuration
-    from spritz.controller.journal import Group, Image
     from spritz.controller.options import Options
+    from spritz.controller.recovery import Recovered
     from spritz.controller.standby_users import StandbyUsers
     from spritz.runtime.clock import Clock
     from spritz.runtime.daemonize import Startup
     from spritz.runtime.log import Logger
+
+T = TypeVar("T")
 
 #: Seconds between looks at the lease and the journal.
 LOOK_SECONDS = 0.25
@@ -55,6 +56,9 @@ ORDER_SECONDS = 1.0
 
 #: Seconds for which a standby retries a database that does not answer before it reports it.
 _PATIENCE_SECONDS = 2.0
+
+#: Seconds for closing the connection to the database.
+_DROP_SECONDS = 2.0
 
 #: Seconds between attempts to lead with a database that cannot store events.
 _TAKE_AGAIN_SECONDS = 5.0
@@ -108,24 +112,6 @@ class Watch:
         return now - self._alive_at >= GONE_SECONDS + self._wait_seconds or now - self._beat_at >= self._lease_seconds
 
 
-class _Follower:
-    """The leader's journal up to `last_sequence`, as a standby reads it. For `recovery`."""
-
-    def __init__(self, store: Store, last: int) -> None:
-        self._store = store
-        self.last_sequence = last
-        #: `recovery` asks for it if no image is usable; missing events are noticed by their numbers.
-        self.oldest_sequence = 0
-
-    def groups(self, after: int) -> Generator[Group]:
-        """See `Journal.groups`."""
-        return self._store.groups(after, self.last_sequence)
-
-    def images(self) -> Iterator[Image]:
-        """See `Journal.images`; only those up to `last_sequence`."""
-        return (image for image in self._store.images() if image.sequence <= self.last_sequence)
-
-
 def _changed_at(path: str) -> int:
     """When a file was written, in nanoseconds; 0 if it is not there."""
     try:
@@ -168,12 +154,10 @@ class Standby:
         self._unreadable = ""
         #: after an attempt to lead failed, as with a database without space
         self._take_again_at = 0.0
-        self._recovered: Recovered | None = None
-        #: last event of the state, and the checksum of its group (None: an image, or nothing)
-        self._at = 0
-        self._checksum: int | None = None
+        self._copy = JournalCopy(configuration.settings)
         self._wanted = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         #: set along with either of the two
         self._hurry = asyncio.Event()
         self._started_at = clock.now()
@@ -218,7 +202,10 @@ class Standby:
                 self._log.info("daemon.stopped", standby=True)
                 return None
         finally:
-            await self._worker.run(self._store.drop)
+            try:
+                await self._worker.run(self._store.drop, seconds=_DROP_SECONDS)
+            except WorkerTimeout:
+                pass  # it waits for the database; the end of the process closes the connection
 
     def _led(self) -> StandbyUsers | NoUsers:
         """The relay for users of this machine, if the other controllers are elsewhere."""
@@ -255,7 +242,10 @@ class Standby:
         """Follow the journal to its end; take the lease if allowed. Runs in a thread: replays and waits are long."""
         taking = False
         try:
-            lease, difference = await self._worker.run(self._follow)
+            followed = await self._done(self._worker.submit(self._follow))
+            if followed is None:
+                return None
+            lease, difference = followed
             self._lease = lease
             if difference != self._difference:
                 self._difference = difference
@@ -271,12 +261,13 @@ class Standby:
             self._wanted.clear()
             self._hurry.clear()
             self._log.info("standby.taking_over", from_host=lease.holder or "none", term=lease.term, asked=forced)
-            led = await self._worker.run(self._take, lease, forced)
-            self._database_answers()
+            led = await self._done(self._worker.submit(self._take, lease, forced))
+            if led is not None:
+                self._database_answers()
         except JournalBusy:
             return None  # another standby was faster, or the holder lives after all
         except JournalError as error:
-            if isinstance(error, JournalCorrupt) or "later release" in error.message:
+            if isinstance(error, (JournalCorrupt, JournalNewer)):
                 raise
             self._watch.unanswered()
             if taking:
@@ -286,6 +277,12 @@ class Standby:
                 self._log.error("standby.database_away", error=error.message)
             return None
         return led
+
+    async def _done(self, work: asyncio.Future[T]) -> T | None:
+        """The result of the thread; None if this controller is told to stop meanwhile: the thread may wait for long."""
+        either: list[asyncio.Future[Any]] = [work, self._stopped]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        return None if self._stopped.done() else work.result()
 
     def _database_answers(self) -> None:
         if self._problem:
@@ -298,19 +295,7 @@ class Standby:
         self._store.prepare()
         lease = self._store.lease()
         difference = self._compare(lease)
-        follower = _Follower(self._store, lease.last)
-        if self._recovered is not None and self._checksum != self._store.checksum(self._at):
-            # Its events were pruned; or the database is a standby's that had not received them when it was promoted.
-            self._recovered = None
-        if self._recovered is not None and lease.last > self._at:
-            try:
-                replay_after(follower, self._recovered.machine, self._at)
-            except JournalCorrupt:
-                self._recovered = None  # later events were pruned meanwhile: restart from an image
-        if self._recovered is None:
-            self._recovered = recover(follower, self._configuration.settings)
-        if self._at != lease.last or self._checksum is None:
-            self._at, self._checksum = lease.last, self._store.checksum(lease.last)
+        self._copy.follow(self._store, lease.last)
         return lease, difference
 
     def _compare(self, lease: Lease) -> str:
@@ -357,17 +342,10 @@ class Standby:
             forced=forced,
         )
         try:
-            recovered = self._recovered
-            assert recovered is not None, "followed before"
-            replayed = replay_after(journal, recovered.machine, self._at)
+            return journal, self._copy.complete(journal)
         except BaseException:
             journal.close()
             raise
-        return journal, Recovered(
-            machine=recovered.machine,
-            image_sequence=recovered.image_sequence,
-            replayed=recovered.replayed + replayed,
-        )
 
     # Requests
 
@@ -425,6 +403,10 @@ class Standby:
         self._renew_at = self._clock.monotonic() + tls.READ_SECONDS
 
     def _stop(self) -> None:
+        must_end(END_SECONDS)
+        self._store.abandon()
+        if not self._stopped.done():
+            self._stopped.set_result(None)
         self._stopping.set()
         self._hurry.set()
 

@@ -1,7 +1,8 @@
 """Relays users on a standby controller's machine to the leading controller, as sackd does on login hosts.
 
 The standby has the cluster's key, so it issues itself a login host's certificate. It releases the socket's name before
-it leads. A slurmd on the same machine leaves its users to the controller (`Member.has_controller`).
+it leads. A slurmd or sackd on the same machine has the name only while no slurmctld runs there
+(`Member.controller_is_here`).
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class TriggerWatch:
         }
         context.writer.listeners.add("triggers", self._listen, Loss.REBUILD, self._rebuild)
         self._rebuild()
-        context.tasks.spawn(self._keep_looking(), name="triggers.look")
+        context.tasks.keep(self._keep_looking(), name="triggers.look")
 
     def _rebuild(self) -> None:
         """Read the current states; missed events pull no trigger."""

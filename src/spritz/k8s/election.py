@@ -112,18 +112,33 @@ class Election:
             while True:
                 await self._acquire()
                 self._log("leader.elected", identity=self.identity, lease=f"{self._namespace}/{self._name}")
-                try:
-                    async with asyncio.TaskGroup() as group:
-                        working = group.create_task(_do(work), name="leader.work")
-                        group.create_task(self._keep(working), name="leader.keep")
-                except* NotLeader as lost:
-                    self._log("leader.lost", identity=self.identity, why=str(lost.exceptions[0]))
+                async with asyncio.TaskGroup() as group:
+                    working = group.create_task(self._work(work), name="leader.work")
+                    group.create_task(self._keep_or_stop(working), name="leader.keep")
         finally:
             await self._release()
 
     async def _acquire(self) -> None:
         while not await self._attempt():  # noqa: ASYNC110  # what it waits for is on another machine
             await asyncio.sleep(self._seconds * _RENEW * (0.5 + random.random()))
+
+    async def _work(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except* NotLeader as lost:  # as `check` found
+            self._log("leader.lost", identity=self.identity, why=str(lost.exceptions[0]))
+
+    async def _keep_or_stop(self, working: asyncio.Task[None]) -> None:
+        """Renew the lease; when it is lost, end the work.
+
+        The loss does not leave as an exception: until Python 3.13 TaskGroup drops a cancellation that comes while it is
+        left because of one, and the operator would go on after it was told to stop.
+        """
+        try:
+            await self._keep(working)
+        except NotLeader as lost:
+            self._log("leader.lost", identity=self.identity, why=str(lost))
+            working.cancel()
 
     async def _keep(self, working: asyncio.Task[None]) -> None:
         """Renew for as long as the work lasts. Raises NotLeader."""
@@ -202,7 +217,3 @@ class Election:
                     await self._api.send("PUT", f"{self._path}/{self._name}", body=body, repeatable=False)
             except (ApiFailure, TimeoutError) as failure:
                 self._log("leader.failed", error=str(failure), leads=False)
-
-
-async def _do(work: Callable[[], Awaitable[None]]) -> None:
-    await work()

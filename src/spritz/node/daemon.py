@@ -47,7 +47,7 @@ from spritz.runtime import tls
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.programs import run_programs
 from spritz.runtime.sockets import AddressInUse, tcp_socket
-from spritz.runtime.tasks import Supervisor
+from spritz.runtime.tasks import END_SECONDS, STOP_SECONDS, Supervisor, must_end
 from spritz.runtime.watchdog import Watchdog
 from spritz.runtime.worker import Worker
 from spritz.wire.credential import BadCredential
@@ -148,7 +148,7 @@ class Daemon:
         self._keep_to_own_cores(())
         zygote = self._zygote = Zygote(self._log_descriptor(), _raise_files_limit(), own_namespaces=namespaces)
         zygote.start()
-        async with Supervisor(self._contained_failure) as tasks:
+        async with Supervisor(self._contained_failure, end_seconds=END_SECONDS) as tasks:
             self._tasks = tasks
             self._agent = Agent(
                 self._settings.nodes,
@@ -205,17 +205,18 @@ class Daemon:
             self._link = link
             if self._member is not None:
                 self._member.link = link
-                tasks.spawn(self._member.keep_certified(link, self._log), name="certificate")
-            tasks.spawn(self._beat(link), name="heartbeat")
-            tasks.spawn(self._check_health(), name="health")
+                tasks.keep(self._member.keep_certified(link, self._log), name="certificate")
+            tasks.keep(self._beat(link), name="heartbeat")
+            tasks.keep(self._check_health(), name="health")
             if len(self._settings.controllers) > 1:
                 abandon = relay.abandon if relay is not None else None
-                tasks.spawn(watch_leader(link, self._clock, self._log, abandon), name="leader")
+                tasks.keep(watch_leader(link, self._clock, self._log, abandon), name="leader")
             await self._wait_for_controller()
             self._log.info("daemon.started", nodes=len(self._settings.nodes), adopted=adopted, version=__version__)
             startup.serves()
             with Watchdog(self._log, startup.alive):
                 await self._stopping.wait()
+            must_end(STOP_SECONDS)
 
     def _log_confinement(self) -> None:
         """Log what holds jobs to their resources, and what slurm.conf asks for that cannot be held."""
@@ -249,7 +250,7 @@ class Daemon:
         )
         self._peers = Peers(member.cluster, member.secure(tls.NODE, tls.STREAMS), self._tasks, self._log)
         server.secure(certificate.context, self._peers)
-        self._tasks.spawn(certificate.keep(self._clock), name="certificate.port")
+        self._tasks.keep(certificate.keep(self._clock), name="certificate.port")
 
     async def _connect(self, address: str, port: int) -> Channel:
         """A channel to another node's daemon, for forwarding orders."""
@@ -266,10 +267,10 @@ class Daemon:
         return channel
 
     def _begin_relay(self, tasks: Supervisor) -> Relay | None:
-        """A relay for users of this machine to a controller elsewhere; None if a controller runs here and
-        serves them.
+        """A relay for users of this machine to a controller elsewhere; None if all controllers are here. One of several
+        controllers serves them itself while it runs.
         """
-        if self._member is None or self._member.has_controller:
+        if self._member is None:
             return None
         relay = self._member.relay(tasks, self._log, self._settings.database, at_once=False)
         relay.peers = self._peers
@@ -555,12 +556,12 @@ class Daemon:
     async def _check_round(self, interval: float) -> None:
         states = self._settings.hooks.health_states
         own, every = list(self._settings.nodes), list(self._settings.addresses)
-        async with asyncio.TaskGroup() as checks:
+        async with Supervisor() as checks:
             for name, pause in health.pauses(states, own, every, interval):
                 await self._clock.sleep(pause)
                 capacity = self._settings.nodes[name].config.capacity
                 if health.wants_check(states, health.state_of(capacity, name, self._agent.jobs(name))):
-                    checks.create_task(self._check_node(name))
+                    checks.spawn(self._check_node(name), name="health.check")
 
     async def _check_node(self, name: str) -> None:
         """The program itself drains the node if it finds a fault; a failure to run it is only logged, as in Slurm."""

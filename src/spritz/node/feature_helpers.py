@@ -67,7 +67,8 @@ class FeatureHelpers:
                 self._failed(words, error=error.strerror or "")
                 return None
             try:
-                output, _ = await asyncio.wait_for(process.communicate(), seconds)
+                async with asyncio.timeout(seconds):
+                    output, _ = await process.communicate()
             except TimeoutError:
                 os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()

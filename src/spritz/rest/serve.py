@@ -22,7 +22,7 @@ from spritz.rest.external import external_routes
 from spritz.rest.joining import joining_routes
 from spritz.rest.picture import picture_routes
 from spritz.runtime.clock import SystemClock
-from spritz.runtime.tasks import Supervisor
+from spritz.runtime.tasks import END_SECONDS, Supervisor
 
 if TYPE_CHECKING:
     from spritz.rest.options import Options
@@ -116,7 +116,9 @@ async def serve(options: Options, path: str, sockets: list[socket.socket], log: 
     """Serve until a signal stops the process. Returns the exit status."""
     protocol.connections_max = options.connections
     settings = Settings(authentication=options.authentication, versions=options.versions, plugins=options.plugins)
-    async with Supervisor(lambda name, error: log.error("task.failed", exception=error, task=name)) as tasks:
+    async with Supervisor(
+        lambda name, error: log.error("task.failed", exception=error, task=name), end_seconds=END_SECONDS
+    ) as tasks:
         daemons = Daemons(path, log, tasks)
         events = Events(daemons, SystemClock(), log, tasks)
         routes = [

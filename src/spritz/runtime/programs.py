@@ -81,7 +81,8 @@ async def _run(
     output, exited = process.stdout.fileno(), os.pidfd_open(process.pid)
     printed = bytearray()
     try:
-        await asyncio.wait_for(_until_quiet(output, exited, printed), timeout_seconds or None)
+        async with asyncio.timeout(timeout_seconds or None):
+            await _until_quiet(output, exited, printed)
     except TimeoutError:
         if process.poll() is None:
             _kill_group(process.pid)

@@ -46,12 +46,13 @@ class Worker:
         self._queue: SimpleQueue[tuple[Callable[[], object], int] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._waiting = 0
-        self._started = False
+        self._threads = 0
         #: units of work that were refused
         self.dropped = 0
 
     def put(self, work: Callable[[], object], units: int = 1) -> bool:
-        """Queue `work`. False if the queue is full: then it is not done, and counted in `dropped`.
+        """Queue `work`. False if the queue is full, or no thread can be started: then it is not done, and counted in
+        `dropped`.
 
         The result or exception of `work` is lost.
         """
@@ -60,12 +61,22 @@ class Worker:
                 self.dropped += units
                 return False
             self._waiting += units
-            if not self._started:
-                self._started = True
-                for _ in range(self._threads_max):
-                    threading.Thread(target=self._run, name=self._name, daemon=True).start()
+            if self._threads < self._threads_max and not self._start():
+                self._waiting -= units
+                self.dropped += units
+                return False
         self._queue.put((work, units))
         return True
+
+    def _start(self) -> bool:
+        """Start the threads that are missing. False if there is none at all: a limit of processes is reached."""
+        try:
+            while self._threads < self._threads_max:
+                threading.Thread(target=self._run, name=self._name, daemon=True).start()
+                self._threads += 1
+        except RuntimeError:
+            pass  # those that run do the work; the next call tries again
+        return self._threads > 0
 
     def submit(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         """The future result of `work(*args)`, on the running loop. Raises WorkerBusy.
@@ -81,7 +92,7 @@ class Worker:
             deliver: Callable[[], None]
             try:
                 deliver = partial(_set_result, future, work(*args))
-            except Exception as error:
+            except BaseException as error:  # whatever it is, the caller must hear of it
                 deliver = partial(_set_exception, future, error)
             try:
                 loop.call_soon_threadsafe(deliver)
@@ -89,9 +100,7 @@ class Worker:
                 pass  # the loop has been closed: nothing waits for the result
 
         if not self.put(call):
-            raise WorkerBusy(
-                f"{self._name}: {self._waiting_max} calls wait already", code="ESLURM_INTERNAL", hint=_HINT
-            )
+            raise WorkerBusy(f"{self._name}: {self._waiting} calls wait already", code="ESLURM_INTERNAL", hint=_HINT)
         return future
 
     async def run(self, work: Callable[..., T], *args: Any, seconds: float | None = None) -> T:
@@ -110,7 +119,7 @@ class Worker:
 
         Returns False if it took longer than `seconds`.
         """
-        if not self._started:
+        if not self._threads:
             return True
         done = threading.Event()
         self._queue.put((done.set, 0))
@@ -118,7 +127,7 @@ class Worker:
 
     def close(self) -> None:
         """Let the threads end after the queued work. Does not wait."""
-        for _ in range(self._threads_max if self._started else 0):
+        for _ in range(self._threads):
             self._queue.put(None)
 
     def _run(self) -> None:
@@ -126,7 +135,7 @@ class Worker:
             work, units = item
             try:
                 work()
-            except Exception:
+            except BaseException:
                 traceback.print_exc()  # an error of the caller; the rest of the queue must go on
             with self._lock:
                 self._waiting -= units
@@ -138,6 +147,11 @@ def _set_result(future: asyncio.Future[T], result: T) -> None:
         future.set_result(result)
 
 
-def _set_exception(future: asyncio.Future[T], error: Exception) -> None:
+def _set_exception(future: asyncio.Future[T], error: BaseException) -> None:
     if not future.done():
+        if not isinstance(error, Exception) or isinstance(error, StopIteration):
+            # A future takes no StopIteration, and SystemExit of a thread must not end the loop.
+            failure = RuntimeError(f"{type(error).__name__} in a thread: {error}")
+            failure.__cause__ = error
+            error = failure
         future.set_exception(error)

@@ -17,7 +17,7 @@ from spritz.model.errors import SpritzError
 from spritz.model.machines import ConfigurationFiles, FetchConfiguration
 from spritz.runtime import log as runtime_log
 from spritz.runtime.clock import SystemClock
-from spritz.runtime.tasks import Supervisor
+from spritz.runtime.tasks import END_SECONDS, STOP_SECONDS, Supervisor, must_end
 from spritz.runtime.watchdog import Watchdog
 from spritz.runtime.worker import Worker
 
@@ -53,7 +53,9 @@ async def serve(
         loop.add_signal_handler(number, stopping.set)
     loop.add_signal_handler(signal.SIGUSR2, runtime_log.reopen)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    async with Supervisor(lambda name, error: log.error("task.failed", exception=error, task=name)) as tasks:
+    async with Supervisor(
+        lambda name, error: log.error("task.failed", exception=error, task=name), end_seconds=END_SECONDS
+    ) as tasks:
         relay = member.relay(tasks, log, database, at_once=True)
         async with PersistentChannel(
             member.addresses,
@@ -66,14 +68,15 @@ async def serve(
         ) as link:
             member.link = link
             if member.has_standby:
-                tasks.spawn(watch_leader(link, SystemClock(), log, relay.abandon), name="leader")
-            tasks.spawn(member.keep_certified(link, log), name="certificate")
+                tasks.keep(watch_leader(link, SystemClock(), log, relay.abandon), name="leader")
+            tasks.keep(member.keep_certified(link, log), name="certificate")
             if keep is not None:
-                tasks.spawn(_keep_configured(link, keep, log), name="configuration")
+                tasks.keep(_keep_configured(link, keep, log), name="configuration")
             log.info("daemon.started", version=__version__, cluster=member.cluster)
             startup.serves()
             with Watchdog(log, startup.alive):
                 await stopping.wait()
+            must_end(STOP_SECONDS)
             relay.close()
         tasks.cancel_all()
     log.info("daemon.stopped")

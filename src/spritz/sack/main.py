@@ -55,7 +55,7 @@ def _run(options: Options, path: str, membership: Membership, fetched: bool, sta
     controller, database = locate_controller(path), locate_database(path)
     role = membership.joined.role if membership.joined is not None else "login"
     member = member_of(membership, controller.cluster_name, role, controller.hosts, controller.port, SystemClock())
-    if member is None or member.has_controller:
+    if member is None:
         raise SpritzError(f"the controller is on this machine ({path}): commands reach it without sackd")
     membership.keys(member.cluster, role, SystemClock().now())  # refuses certificates that controllers would refuse
     keys = read_keys(frozenset(("authtype", "authinfo")), path)

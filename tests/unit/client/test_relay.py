@@ -7,10 +7,15 @@ import os
 import socket
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 from spritz.client.errors import ClientError
 from spritz.client.mux import MuxStream
-from spritz.client.relay import DATABASE_UNREACHABLE, _Caller, _Link
+from spritz.client.relay import DATABASE_UNREACHABLE, Relay, _Caller, _Link
+from spritz.runtime.log import get_logger
+from spritz.runtime.randomness import SystemRandomness
+from spritz.runtime.sockets import AddressInUse, unix_socket
+from spritz.runtime.tasks import Supervisor, run
 from spritz.wire.envelope import failure
 
 from .test_mux import pair, turns
@@ -64,3 +69,104 @@ def test_a_command_is_told_which_address_did_not_answer() -> None:
     assert link.unreachable().hint == "no answer from head:6819; no answer from spare:6819"
     link._problem = ClientError("Unable to contact slurm controller", hint="head:6819: Connection refused")
     assert link.unreachable().hint == "head:6819: Connection refused"
+
+
+class Turning:
+    """A clock whose sleeps end when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[asyncio.Future[None]] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.waiting.append(asyncio.get_running_loop().create_future())
+        await self.waiting[-1]
+
+    async def turn(self) -> None:
+        """Every sleep ends; returns when the next have begun."""
+        done, self.waiting = self.waiting, []
+        for sleep in done:
+            sleep.set_result(None)
+        while not self.waiting:  # noqa: ASYNC110 - turns of the loop
+            await asyncio.sleep(0)
+
+
+def _is_taken(name: str) -> bool:
+    try:
+        unix_socket(name).close()
+    except AddressInUse:
+        return True
+    return False
+
+
+def test_names_are_held_while_the_daemon_that_they_are_for_does_not_run() -> None:
+    """slurmd and sackd on a controller's machine: while slurmctld runs, its socket's names are its own."""
+    names = [f"\0spritz-test-{os.getpid()}-{word}" for word in ("slurmctld", "streams")]
+
+    async def main() -> None:
+        clock, runs = Turning(), [False]
+
+        async def slurmctld_runs() -> bool:
+            return runs[0]
+
+        async with Supervisor() as tasks:
+            relay = Relay(
+                SimpleNamespace(host="ctl1"),  # type: ignore[arg-type]  # a stand-in, not asked
+                "test",
+                tasks=tasks,
+                clock=clock,  # type: ignore[arg-type]  # it only sleeps
+                randomness=SystemRandomness(),
+                log=get_logger("test"),
+            )
+            secure: Any = None
+            relay.serve(names[0], tuple, secure, streams=names[1], yields_to=slurmctld_runs)
+            await clock.turn()
+            assert all(map(_is_taken, names))
+            runs[0] = True
+            await clock.turn()
+            assert not any(map(_is_taken, names)), "slurmctld can take them"
+            with unix_socket(names[0]):
+                runs[0] = False
+                await clock.turn()
+                assert _is_taken(names[1]), "one that is free"
+            await clock.turn()
+            assert all(map(_is_taken, names)), "it has ended"
+            relay.close()
+            assert not any(map(_is_taken, names))
+            await clock.turn()
+            assert not any(map(_is_taken, names)), "and they are not taken again"
+            tasks.cancel_all()
+
+    run(main())
+
+
+def test_names_of_a_daemon_elsewhere_are_taken_when_they_are_free_and_kept_without_a_look() -> None:
+    name = f"\0spritz-test-{os.getpid()}-elsewhere"
+
+    async def main() -> None:
+        clock = Turning()
+        async with Supervisor() as tasks:
+            relay = Relay(
+                SimpleNamespace(host="n1"),  # type: ignore[arg-type]  # a stand-in, not asked
+                "test",
+                tasks=tasks,
+                clock=clock,  # type: ignore[arg-type]  # it only sleeps
+                randomness=SystemRandomness(),
+                log=get_logger("test"),
+            )
+            secure: Any = None
+            with unix_socket(name):
+                relay.serve(name, tuple, secure)
+                await clock.turn()
+            (sleep,) = clock.waiting
+            clock.waiting.clear()
+            sleep.set_result(None)
+            while not _is_taken(name):  # noqa: ASYNC110 - turns of the loop
+                await asyncio.sleep(0)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not clock.waiting, "no timer wakes a node's daemon"
+            relay.close()
+            assert not _is_taken(name)
+            tasks.cancel_all()
+
+    run(main())

@@ -21,7 +21,7 @@ from spritz.cli.context import Context
 from spritz.cli.control.session import Session
 from spritz.client import sync
 from spritz.client.admission import Limits
-from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError, RemoteHost
+from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, NoDaemonHere, RemoteError, RemoteHost
 from spritz.client.handling import DEFERRED, Call, Deferred
 from spritz.client.locate import ControllerConfig
 from spritz.client.same_machine import refuse_remote
@@ -262,10 +262,32 @@ def test_a_backup_controller_on_another_machine_is_passed_over() -> None:
     with serving({Ask: echo, Ping: leading}) as server:
         with connect_controller(config(server.port, hosts=(ELSEWHERE[0], "127.0.0.1"))) as connection:
             assert connection.call(Ask(text="here"), Answer).text == "here"
-    with pytest.raises(ClientError, match="connect failure") as failed:
+    with pytest.raises(NoDaemonHere, match="connect failure") as failed:
         connect_controller(config(unused_port(), hosts=("127.0.0.1", ELSEWHERE[0])))
     assert "Connection refused" in failed.value.hint
-    assert f"{ELSEWHERE[0]} is another machine" in failed.value.hint
+    assert "slurmctld, slurmd or sackd of this machine, and none of them runs" in failed.value.hint
+
+
+def test_on_the_machine_of_a_controller_that_does_not_run_a_command_waits_for_its_daemons_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not as long as for a leader: without a daemon of this machine none can be found."""
+    here = config(unused_port(), name=f"t{os.getpid()}d", hosts=("127.0.0.1", ELSEWHERE[0]))
+    with ExitStack() as later:
+        begun: list[object] = []
+
+        def begin(_seconds: float) -> None:
+            """slurmd takes the socket's name."""
+            if not begun:
+                begun.append(later.enter_context(serving({Ask: echo, Ping: leading}, here.socket_name)))
+
+        monkeypatch.setattr(sync, "sleep", begin)
+        with connect_controller(here, wait_seconds=100) as connection:
+            assert connection.call(Ask(text="here"), Answer).text == "here"
+    monkeypatch.setattr(sync, "sleep", lambda _: None)
+    monkeypatch.setattr(sync, "RELAY_START_SECONDS", 0.0)
+    with pytest.raises(NoDaemonHere):
+        connect_controller(here, wait_seconds=100_000)
 
 
 def test_a_daemon_does_not_start_with_a_host_that_is_another_machine() -> None:

@@ -242,7 +242,7 @@ class _Around:
         self.pauses: list[float] = []
         self.log = SimpleNamespace(error=lambda *_, **__: None, info=lambda *_, **__: None)
         self.clock = SimpleNamespace(sleep=self._sleep)
-        self.tasks = SimpleNamespace(spawn_contained=self._spawn)
+        self.tasks = SimpleNamespace(keep_contained=lambda begin, *, name, clock: self._spawn(begin(), name=name))
         self.running: list[asyncio.Task[None]] = []
 
     async def _blob(self, key: str) -> bytes:

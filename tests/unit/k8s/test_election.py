@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -151,3 +152,36 @@ def test_a_leader_that_is_cut_off_stops_its_work_and_one_that_ends_lets_go() -> 
         assert "a leader.lost" in log
 
     play(scene)
+
+
+def test_an_operator_that_is_stopped_while_it_loses_its_lease_ends() -> None:
+    """`asyncio.TaskGroup` drops a cancellation that comes while it is left because of an error."""
+
+    class Losing(Election):
+        async def _attempt(self) -> bool:
+            return True
+
+        async def _keep(self, working: asyncio.Task[None]) -> None:
+            await asyncio.sleep(0)
+            raise NotLeader("it is another's")
+
+        async def _release(self) -> None: ...
+
+    async def main() -> None:
+        leading: asyncio.Task[None]
+
+        async def work() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                leading.cancel()
+                await asyncio.sleep(0)
+
+        api = cast("Api", SimpleNamespace(namespace="default"))  # not asked anything
+        election = Losing(api, "l", lambda event, **_fields: None, identity="a")
+        leading = asyncio.get_running_loop().create_task(election.run(work))
+        async with asyncio.timeout(100):
+            await asyncio.wait([leading])
+        assert leading.cancelled()
+
+    asyncio.run(main())

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import time
 
 import pytest
 
 from spritz.runtime import tasks
+from spritz.runtime.clock import SystemClock
+from spritz.runtime.ending import EXIT_STATUS
 from spritz.runtime.log import get_logger
 from spritz.runtime.randomness import SystemRandomness, backoff
 from spritz.runtime.stalls import StallWatch
@@ -99,6 +103,193 @@ def test_contained_work_that_is_cancelled_before_its_first_step_leaves_no_warnin
 
     tasks.run(main())
     gc.collect()  # "coroutine was never awaited" comes when it is collected, and fails the test
+
+
+def test_a_cancellation_while_a_group_is_left_is_not_lost() -> None:
+    """`asyncio.TaskGroup` of this Python loses it: a loop that survives errors then goes on for ever."""
+    ended: list[str] = []
+
+    async def slow() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+
+    async def survive(began: asyncio.Event) -> None:
+        while True:
+            try:
+                async with tasks.Supervisor() as inner:
+                    inner.spawn(slow(), name="slow")
+                    await asyncio.sleep(0)
+                    asyncio.get_running_loop().call_soon(began.set)
+                    raise OSError("the database is away")
+            except Exception as error:
+                ended.append(str(error))
+            await asyncio.sleep(30)
+
+    async def main() -> None:
+        began = asyncio.Event()
+        async with tasks.Supervisor() as outer:
+            outer.spawn(survive(began), name="survive")
+            await began.wait()
+            outer.cancel_all()
+
+    tasks.run(main())
+    assert ended == ["the database is away"], "the error comes out first, and the cancellation at the next wait"
+
+
+@pytest.mark.parametrize("turns", range(12))
+@pytest.mark.parametrize("fails", ["block", "task", "both", "none"])
+def test_a_group_ends_wherever_its_cancellation_comes(turns: int, fails: str) -> None:
+    """After each number of turns of the loop, next to errors of the block and of its tasks."""
+
+    async def work(name: str) -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        if fails in (name, "both"):
+            raise ValueError(name)
+        try:
+            await asyncio.sleep(30)
+        finally:
+            await asyncio.sleep(0)
+
+    async def survive() -> None:
+        while True:
+            try:
+                async with tasks.Supervisor() as inner:
+                    inner.spawn(work("task"), name="task")
+                    inner.spawn(work("other"), name="other")
+                    await work("block")
+            except (ValueError, ExceptionGroup):
+                pass
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        async with tasks.Supervisor() as outer:
+            outer.spawn(survive(), name="survive")
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            outer.cancel_all()
+
+    tasks.run(main())
+
+
+def test_what_is_spawned_in_a_group_that_ends_is_cancelled_at_once() -> None:
+    begun: list[str] = []
+
+    async def late() -> None:
+        begun.append("late")
+
+    async def work(group: tasks.Supervisor) -> None:
+        try:
+            await asyncio.sleep(30)
+        finally:
+            group.spawn_contained(late(), name="late")
+            group.keep(asyncio.sleep(30), name="later")
+
+    async def main() -> None:
+        async with tasks.Supervisor() as group:
+            group.spawn(work(group), name="work")
+            await asyncio.sleep(0)
+            group.cancel_all()
+
+    tasks.run(main())
+    gc.collect()
+    assert begun == []
+
+
+def test_what_is_spawned_outside_the_block_is_refused_and_closed() -> None:
+    async def main() -> None:
+        group = tasks.Supervisor()
+        with pytest.raises(RuntimeError, match="has not begun"):
+            group.spawn(asyncio.sleep(0), name="early")
+        async with group:
+            pass
+        for spawn in (group.spawn, group.spawn_contained, group.keep):
+            with pytest.raises(RuntimeError, match="has ended"):
+                spawn(asyncio.sleep(0), name="late")
+
+    tasks.run(main())
+    gc.collect()  # "coroutine was never awaited" fails the test
+
+
+def test_a_task_that_must_live_fails_its_group_when_it_ends() -> None:
+    async def brief() -> None:
+        await asyncio.sleep(0)
+
+    async def main() -> None:
+        async with tasks.Supervisor() as group:
+            group.keep(brief(), name="node.patrol")
+            await asyncio.sleep(30)
+
+    with pytest.raises(ExceptionGroup) as failed:
+        tasks.run(main())
+    (error,) = failed.value.exceptions
+    assert isinstance(error, tasks.TaskEnded)
+    assert "task node.patrol has ended" in str(error)
+
+
+def test_contained_work_that_must_live_is_begun_again_after_a_failure() -> None:
+    reported: list[str] = []
+    begun: list[int] = []
+    enough = asyncio.Event()
+
+    async def work() -> None:
+        begun.append(len(begun))
+        if len(begun) == 3:
+            enough.set()
+            await asyncio.sleep(30)
+        if len(begun) == 2:
+            raise OSError("disk on fire")
+
+    async def main() -> None:
+        async with tasks.Supervisor(lambda name, error: reported.append(f"{name}: {error}")) as group:
+            group.keep_contained(work, name="purge", clock=SystemClock(), seconds=0.0)
+            await enough.wait()
+            group.cancel_all()
+
+    tasks.run(main())
+    assert begun == [0, 1, 2]
+    assert reported == ["purge: disk on fire"]
+
+
+_UNENDED = """
+import asyncio, sys, time
+from spritz.runtime import log, tasks
+log.configure("test", path=None, file_level="info", stderr_level="info", syslog_level="quiet")
+
+async def deaf():
+    while True:
+        try:
+            await inner()
+        except asyncio.CancelledError:
+            pass
+
+async def inner():
+    await asyncio.sleep(30)
+
+async def main():
+    async with tasks.Supervisor(end_seconds=0.2) as group:
+        group.spawn(deaf(), name="outbox")
+        await asyncio.sleep(0)
+        group.cancel_all()
+        if sys.argv[1] == "blocked":
+            time.sleep(100)
+
+tasks.run(main())
+"""
+
+
+@pytest.mark.parametrize("how", ["deaf", "blocked"])
+def test_a_daemon_ends_although_a_task_does_not_and_says_which(how: str) -> None:
+    """A task that swallows its cancellation, and a loop that is blocked."""
+    done = subprocess.run([sys.executable, "-c", _UNENDED, how], capture_output=True, text=True, timeout=100)
+    assert done.returncode == EXIT_STATUS, done.stderr
+    assert "task.unended task=outbox" in done.stderr
+    assert "daemon.unended" in done.stderr
+    if how == "deaf":
+        assert " deaf > " in done.stderr, "the calls in which it waits"
+        assert " inner" in done.stderr
 
 
 def test_waits_between_attempts_double_up_to_the_ceiling_with_jitter() -> None:

@@ -85,6 +85,39 @@ def test_a_fault_of_one_piece_of_work_does_not_end_the_thread(capsys: pytest.Cap
     worker.close()
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), StopIteration(7)])
+def test_a_caller_hears_of_whatever_ends_its_work(error: BaseException) -> None:
+    """An exception that a future does not take, or that ends threads, would leave the caller waiting for ever."""
+
+    def work() -> None:
+        raise error
+
+    async def main() -> None:
+        worker = Worker("test")
+        with pytest.raises(RuntimeError, match=type(error).__name__):
+            await worker.run(work)
+        assert await worker.run(divmod, 7, 2) == (3, 1), "the thread lives"
+        worker.close()
+
+    tasks.run(main())
+
+
+def test_without_threads_a_call_is_refused_and_a_later_one_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        worker = Worker("test", threads=2)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(WorkerBusy):
+                await worker.run(divmod, 7, 2)
+        assert await worker.run(divmod, 7, 2) == (3, 1)
+        worker.close()
+
+    tasks.run(main())
+
+
 def test_flush_gives_up_in_time_and_needs_no_thread_where_there_was_no_work() -> None:
     worker, hang = Worker("test"), threading.Event()
     assert worker.flush(0.0)

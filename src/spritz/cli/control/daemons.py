@@ -7,7 +7,7 @@ from time import sleep
 from typing import TYPE_CHECKING
 
 from spritz.cli.options import version_text
-from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError, RemoteHost
+from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError, RemoteHost, unreachable
 from spritz.client.locate import locate_controller
 from spritz.client.sync import HOST_SECONDS, TAKE_OVER_SECONDS, connect_address
 from spritz.config.schema import slurm_keys
@@ -70,7 +70,8 @@ def _ping_each(session: Session, config: ControllerConfig) -> int:
     clock = SystemClock()
     answers: list[tuple[str, Pong | None, int]] = []
     reasons: list[str] = []
-    asked: ControllerPongs | None = None
+    unasked: set[int] = set()
+    asked: ControllerPongs | ClientError | None = None
     for index, (name, host) in enumerate(zip(config.names, config.hosts, strict=True)):
         began, answer, reason = clock.monotonic(), None, ""
         try:
@@ -79,7 +80,12 @@ def _ping_each(session: Session, config: ControllerConfig) -> int:
         except RemoteHost:  # another machine's: the controller that leads reaches it
             if asked is None:
                 asked = _asked_by_the_leader(session, len(config.hosts))
-            answer, reason = asked.pongs[index], asked.reasons[index]
+                if isinstance(asked, ClientError):
+                    session.context.info(_why_unasked(asked))
+            if isinstance(asked, ClientError):
+                unasked.add(index)
+            else:
+                answer, reason = asked.pongs[index], asked.reasons[index]
         except ClientError:
             pass
         answers.append((name, answer, int((clock.monotonic() - began) * 1e6)))
@@ -91,7 +97,8 @@ def _ping_each(session: Session, config: ControllerConfig) -> int:
     else:
         for index, (name, answer, _) in enumerate(answers):
             mode = "primary" if index == 0 else "backup" if len(answers) == 2 else f"backup{index}"
-            session.out(f"Slurmctld({mode}) at {name} is {'UP' if answer else 'DOWN'}\n")
+            state = "UP" if answer else "UNKNOWN" if index in unasked else "DOWN"
+            session.out(f"Slurmctld({mode}) at {name} is {state}\n")
             if reasons[index]:
                 session.context.info(f"{name}: {reasons[index]}")
             if answer is not None and (answer.leading != (index == 0) or answer.detail):
@@ -105,13 +112,19 @@ def _ping_each(session: Session, config: ControllerConfig) -> int:
     return 0 if any(answer for _, answer, _ in answers) else 1
 
 
-def _asked_by_the_leader(session: Session, count: int) -> ControllerPongs:
-    """Each controller's answer to the leader; none without a leader, and then why not, as a message."""
+def _why_unasked(error: ClientError) -> str:
+    """Why controllers of other machines could not be asked: none leads, or none of this machine's daemons runs."""
+    why = error.hint or error.message
+    return f"none leads: {why}" if error.code == "ESLURM_IN_STANDBY_MODE" else f"controllers elsewhere: {why}"
+
+
+def _asked_by_the_leader(session: Session, count: int) -> ControllerPongs | ClientError:
+    """Each controller's answer to the leader, or why the leader cannot be asked."""
     try:
         asked = session.call(PingControllers(), ControllerPongs, wait_seconds=0.0)
     except ClientError as error:
-        session.context.info(f"none leads: {error.hint or error.message}")
-        asked = ControllerPongs(pongs=())
+        session.close()
+        return error
     return ControllerPongs(
         pongs=(*asked.pongs[:count], *(None for _ in range(count - len(asked.pongs)))),
         reasons=(*asked.reasons[:count], *("" for _ in range(count - len(asked.reasons)))),
@@ -125,7 +138,8 @@ def _have_another_lead(session: Session, config: ControllerConfig, index: int) -
     clock, name = SystemClock(), config.names[index]
 
     def leads() -> bool:
-        pong = _asked_by_the_leader(session, len(config.hosts)).pongs[index]
+        asked = _asked_by_the_leader(session, len(config.hosts))
+        pong = None if isinstance(asked, ClientError) else asked.pongs[index]
         return pong is not None and pong.leading
 
     if leads():
@@ -135,20 +149,21 @@ def _have_another_lead(session: Session, config: ControllerConfig, index: int) -
     deadline = clock.monotonic() + TAKE_OVER_SECONDS
     while clock.monotonic() < deadline:
         session.close()
-        try:
-            if leads():
-                return 0
-        except ClientError:
-            pass
+        if leads():
+            return 0
         _pause()
-    session.context.error(f"{name} does not lead after {TAKE_OVER_SECONDS:g} s: see its log")
+    return _does_not_lead(session, name)
+
+
+def _does_not_lead(session: Session, name: str) -> int:
+    session.say(f"slurm_takeover error: {name} does not lead after {TAKE_OVER_SECONDS:g} s: see its log")
     return 1
 
 
 def take_over(session: Session, words: list[str]) -> int:
-    """Have a standby controller lead: the first one, or that of SlurmctldHost[INDEX]. Returns when it leads."""
-    from spritz.model.commands.job import Done
-
+    """Have a standby controller lead: the first one, or that of SlurmctldHost[INDEX]. Returns when it leads, and prints
+    nothing then, as Slurm's.
+    """
     config = locate_controller()
     word = words[0] if words else "1"
     if not config.has_standby:
@@ -157,7 +172,20 @@ def take_over(session: Session, words: list[str]) -> int:
     if not word.isdecimal() or int(word) >= len(config.hosts):
         session.say(f"slurm_takeover error: Invalid backup controller index {word} (0 to {len(config.hosts) - 1})")
         return 1
-    address, owners = (config.hosts[int(word)], config.port), config.owners()
+    try:
+        return _take_over(session, config, int(word))
+    except ClientError as error:
+        session.say(f"slurm_takeover error: {error.message}")
+        if error.hint:
+            session.context.info(error.hint)
+        return 1
+
+
+def _take_over(session: Session, config: ControllerConfig, index: int) -> int:
+    """Raises ClientError."""
+    from spritz.model.commands.job import Done
+
+    name, address, owners = config.names[index], (config.hosts[index], config.port), config.owners()
     clock = SystemClock()
     deadline = clock.monotonic() + TAKE_OVER_SECONDS
     asked = False
@@ -166,22 +194,21 @@ def take_over(session: Session, words: list[str]) -> int:
             with connect_address(address, timeout=HOST_SECONDS, owners=owners) as connection:
                 if connection.call(Ping(), Pong).leading:
                     if not asked:
-                        session.context.info(f"{config.names[int(word)]} leads already")
+                        session.context.info(f"{name} leads already")
                     return 0
                 if not asked:
                     connection.call(TakeOver(), Done)
                     asked = True
         except RemoteHost:
-            return _have_another_lead(session, config, int(word))
+            return _have_another_lead(session, config, index)
         except RemoteError:
             raise
-        except ClientError:
+        except ClientError as error:
             # Between standing by and leading, or the other way round, it does not listen for a moment.
             if not asked and clock.monotonic() > deadline - TAKE_OVER_SECONDS + _AWAY_SECONDS:
-                raise
+                raise unreachable(f"slurmctld of {name} does not run: {error.hint or error.message}") from error
         _pause()
-    session.context.error(f"{config.names[int(word)]} does not lead after {TAKE_OVER_SECONDS:g} s: see its log")
-    return 1
+    return _does_not_lead(session, name)
 
 
 def reconfigure(session: Session, words: list[str]) -> int:

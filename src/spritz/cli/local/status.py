@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from spritz.cli.context import Context
 from spritz.cli.local import rest
 from spritz.cli.local.paths import ClusterPaths
-from spritz.client.errors import ClientError, RemoteError
+from spritz.client.errors import ClientError, NoDaemonHere, RemoteError
 from spritz.client.locate import locate_controller
 from spritz.client.same_machine import is_here
 from spritz.client.sync import connect_controller
@@ -51,6 +51,7 @@ def run(arguments: Namespace, context: Context) -> int:
             "slurm_conf": conf or "",
             "elsewhere": elsewhere(conf),
             "stands_by": stands_by,
+            "unknown": error.hint if isinstance(error, NoDaemonHere) else "",
         }
     if arguments.json:
         context.out(json.dumps(facts, indent=2) + "\n")
@@ -60,14 +61,12 @@ def run(arguments: Namespace, context: Context) -> int:
 
 
 def elsewhere(conf: str | None) -> str:
-    """The controllers of a slurm.conf (None: the one that commands find) if they are on other machines; else ""."""
+    """The controllers of a slurm.conf (None: the one that commands find) that are on other machines; "" if none is."""
     try:
         config = locate_controller(conf)
     except ClientError:
         return ""
-    if is_here(config.hosts):
-        return ""
-    places = zip(config.names, config.hosts, strict=False)
+    places = [(name, host) for name, host in zip(config.names, config.hosts, strict=False) if not is_here((host,))]
     return ", ".join(name if name == host else f"{name} ({host})" for name, host in places)
 
 
@@ -113,6 +112,9 @@ def _node_facts(views: list[NodeView]) -> dict[str, object]:
 
 def _print(context: Context, facts: dict) -> None:  # type: ignore[type-arg]
     if not facts["up"]:
+        if facts["unknown"]:
+            context.out(f"Unknown from this machine: {facts['unknown']}.\n")
+            return
         context.out(f"Down: {facts['error']}\n")
         place = facts["elsewhere"]
         first = f"Its controller is on {place}; " if place else "Start a cluster with `spritz up`; "

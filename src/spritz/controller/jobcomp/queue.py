@@ -25,7 +25,7 @@ class EndQueue:
         self._queue: asyncio.Queue[EndedJob] = asyncio.Queue(QUEUE_MAX)
         #: number of dropped ends
         self.dropped = 0
-        context.tasks.spawn_contained(self._run(), name=name)
+        context.tasks.keep_contained(self._run, name=name, clock=context.clock)
         context.counters.append(
             lambda: {
                 "completion.queued_count": float(self._queue.qsize()),
@@ -48,5 +48,8 @@ class EndQueue:
 
     async def _run(self) -> None:
         while True:
-            await self._deliver(await self._queue.get())
-            self._queue.task_done()
+            ended = await self._queue.get()
+            try:
+                await self._deliver(ended)
+            finally:
+                self._queue.task_done()

@@ -86,7 +86,7 @@ class Poster:
         #: takes ended and starting jobs (`Listener`) for the server
         self.take = queue.take
         context.at_end.append(queue.drain)
-        context.tasks.spawn_contained(self._run(), name="completion-post")
+        context.tasks.keep_contained(self._run, name="completion-post", clock=context.clock)
         context.counters.append(
             lambda: {
                 "completion.waiting_bytes": float(self._spool.waiting_bytes),

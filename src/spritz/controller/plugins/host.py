@@ -63,22 +63,8 @@ class ScriptHost(asyncio.Protocol):
 
     async def start(self) -> None:
         """Raises PluginError if a script cannot be used."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-I",
-                "-m",
-                "spritz.controller.plugins.child",
-                str(theirs.fileno()),
-                str(os.getpid()),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                cwd="/",
-                start_new_session=True,
-            )
+        ours, self._process = await self._start_process()
+        process = self._process
         ours.setblocking(False)
         self._partitions, self._frames = (), FrameDecoder()
         self._ready = self._loop.create_future()
@@ -86,8 +72,8 @@ class ScriptHost(asyncio.Protocol):
         setup = Setup(scripts=self.scripts, cluster=self._context.configuration.settings.cluster_name)
         self._write(encode(setup))
         try:
-            ready = await asyncio.wait_for(self._ready, max(START_SECONDS_MIN, self._seconds))
-            problem = ready.problem
+            async with asyncio.timeout(max(START_SECONDS_MIN, self._seconds)):
+                problem = (await self._ready).problem
         except (TimeoutError, EOFError):
             problem = f"{', '.join(f'job_submit/{name}' for name, _path in self.scripts)}: its process did not start"
         except asyncio.CancelledError:
@@ -97,6 +83,36 @@ class ScriptHost(asyncio.Protocol):
             self._kill()
             await process.wait()
             raise PluginError(problem)
+
+    async def _start_process(self) -> tuple[socket.socket, asyncio.subprocess.Process]:
+        """Our end of the connection, and the process at the other. Raises PluginError if the machine is short of
+        processes or files: a later request tries again.
+        """
+        try:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                try:
+                    process = await asyncio.create_subprocess_exec(
+                        sys.executable,
+                        "-I",
+                        "-m",
+                        "spritz.controller.plugins.child",
+                        str(theirs.fileno()),
+                        str(os.getpid()),
+                        stdin=asyncio.subprocess.DEVNULL,
+                        stdout=asyncio.subprocess.DEVNULL,
+                        stderr=asyncio.subprocess.DEVNULL,
+                        pass_fds=(theirs.fileno(),),
+                        cwd="/",
+                        start_new_session=True,
+                    )
+                except BaseException:
+                    ours.close()
+                    raise
+        except OSError as error:
+            names = ", ".join(f"job_submit/{name}" for name, _path in self.scripts)
+            raise PluginError(f"{names}: its process cannot be started: {error.strerror or error}") from error
+        return ours, process
 
     def ask(self, request: Ask, then: Then, gone: Gone) -> None:
         """Queue a request. `then(done)` is called from the loop, in the order of requests; requests whose callers have

@@ -516,7 +516,8 @@ class Nodes:
                 process.send_signal(signal.SIGKILL if at_once else signal.SIGTERM)
         for process in running.processes.values():
             try:
-                await asyncio.wait_for(process.wait(), _GRACE_SECONDS)
+                async with asyncio.timeout(_GRACE_SECONDS):
+                    await process.wait()
             except TimeoutError:
                 process.kill()
                 await process.wait()

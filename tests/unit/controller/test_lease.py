@@ -1,0 +1,112 @@
+"""The lease is lost whatever keeps heartbeats from being written, and its loss is reported once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from spritz.controller.journal import JournalError, JournalFailed, JournalFenced, JournalLost
+from spritz.controller.lease import LeaseKeeper
+from spritz.runtime import tasks
+
+if TYPE_CHECKING:
+    from spritz.controller.journal_postgresql import PostgresJournal
+
+
+class Beating:
+    """A journal whose heartbeat with this number does what it is told to, as do all later ones."""
+
+    lease_seconds = 0.3
+
+    def __init__(self, at: int, then: Callable[[], bool]) -> None:
+        self._at, self._then = at, then
+        self.beats = 0
+        self.abandoned = threading.Event()
+        self.enough = threading.Event()
+
+    def beat(self) -> bool:
+        self.beats += 1
+        if self.beats == 20:
+            self.enough.set()
+        return True if self.beats < self._at else self._then()
+
+    def fenced(self) -> JournalFenced:
+        return JournalFenced("slurmctld on ctl2 leads")
+
+    def abandon(self) -> None:
+        self.abandoned.set()
+
+
+def _lost(journal: Beating) -> JournalError:
+    """Why the lease was lost."""
+    lost: list[JournalError] = []
+
+    async def main() -> None:
+        over = asyncio.Event()
+
+        def on_lost(error: JournalError) -> None:
+            lost.append(error)
+            over.set()
+
+        with LeaseKeeper(cast("PostgresJournal", journal), on_lost) as keeper:
+            async with asyncio.timeout(100):
+                await over.wait()
+            journal.abandoned.wait(100)
+            keeper._look()
+            keeper._thread.join(100)
+            await asyncio.sleep(0)
+
+    tasks.run(main())
+    assert journal.abandoned.is_set(), "what waits for the database is released"
+    (error,) = lost
+    return error
+
+
+def _raise(error: BaseException) -> Callable[[], bool]:
+    def beat() -> bool:
+        raise error
+
+    return beat
+
+
+@pytest.mark.parametrize("at", [1, 3])
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (JournalFailed("connection refused"), "has not answered for 0.3 s: connection refused"),
+        (JournalLost("event 7 is gone"), "event 7 is gone"),
+        (ValueError("a fault"), "the lease cannot be renewed: ValueError"),
+        (MemoryError(), "the lease cannot be renewed: MemoryError"),
+        (SystemExit(1), "the lease cannot be renewed: SystemExit"),
+    ],
+)
+def test_a_heartbeat_that_fails_in_any_way_is_the_loss_of_the_lease(at: int, error: BaseException, told: str) -> None:
+    assert told in _lost(Beating(at, _raise(error))).message
+
+
+def test_another_leader_is_named() -> None:
+    assert isinstance(_lost(Beating(2, lambda: False)), JournalFenced)
+
+
+def test_a_heartbeat_that_waits_for_ever_is_the_loss_of_the_lease() -> None:
+    journal = Beating(2, lambda: journal.abandoned.wait(100))
+    assert "has not answered for 0.3 s" in _lost(journal).message
+
+
+def test_a_lease_that_is_renewed_is_kept_and_given_back_without_a_word() -> None:
+    journal = Beating(1_000_000, lambda: False)
+    lost: list[JournalError] = []
+
+    async def main() -> None:
+        with LeaseKeeper(cast("PostgresJournal", journal), lost.append) as keeper:
+            await asyncio.get_running_loop().run_in_executor(None, journal.enough.wait, 100)
+        keeper._thread.join(100)
+        await asyncio.sleep(0)
+
+    tasks.run(main())
+    assert not lost
+    assert not journal.abandoned.is_set()
