@@ -123,7 +123,7 @@ class SingleWriter:
         #: Counters for `Statistics`.
         self.commands = 0
         self.groups = 0
-        #: contained failures by place: "listener.NAME", "hook", "reply", "effects"
+        #: contained failures by place: "listener.NAME", "hook", "reply", "effects", "tick"
         self.failures: dict[str, int] = {}
         self.listeners = Listeners(clock, log, self.failures, on_stop=self._break)
 
@@ -288,12 +288,16 @@ class SingleWriter:
 
     # Failures
 
+    def count_failure(self, where: str) -> None:
+        """Count a failure that was contained, for sdiag."""
+        self.failures[where] = self.failures.get(where, 0) + 1
+
     def _contained(self, where: str, callback: Callable[[], None]) -> None:
         """Run a callback; its failure must not stop the others."""
         try:
             callback()
         except Exception as error:
-            self.failures[where] = self.failures.get(where, 0) + 1
+            self.count_failure(where)
             self._log.error("release.failed", exception=error, where=where, error=repr(error))
 
     def _break(self, error: Exception) -> None:

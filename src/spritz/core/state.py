@@ -368,6 +368,11 @@ class State:
             deadline = step_deadline(step, self.jobs.get(step.job_id))
             self.step_deadlines.set(step_key(step.job_id, step.step_id), deadline)
 
+    def end_step_deadlines(self, job_id: int) -> None:
+        """The job's life has ended, and with it the time limits of the steps that nodes have not reported yet."""
+        for step_id in self.steps.get(job_id, ()):
+            self.step_deadlines.set(step_key(job_id, step_id), NEVER)
+
     def drop_step(self, job_id: int, step_id: int) -> None:
         """Remove a step that has ended."""
         steps = self.steps.get(job_id)
@@ -454,11 +459,13 @@ class State:
     def add_nodes(self, nodes: Sequence[Node], partitions: dict[str, Partition]) -> None:
         """Add nodes. `partitions`: all partitions, with these nodes as members."""
         for node in nodes:
-            self.node_partitions[node.name] = tuple(
+            names = tuple(
                 name
                 for name, partition in partitions.items()
                 if partition is not self.partitions[name] and node.name in partition.nodes
             )
+            if names:  # as `put_partitions` has it, which a restart uses
+                self.node_partitions[node.name] = names
         self.partitions = partitions
         for node in nodes:
             self.put_node(node)
