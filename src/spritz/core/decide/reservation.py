@@ -17,6 +17,7 @@ from spritz.core.decision import DecisionContext, Refused
 from spritz.core.reservations import due_at, users_of
 from spritz.model.commands.job import Done
 from spritz.model.commands.reservation import ReservationMade
+from spritz.model.cron import is_zone
 from spritz.model.events.job import JobHeld
 from spritz.model.events.reservation import (
     ReservationBegan,
@@ -63,6 +64,8 @@ def create_reservation(context: DecisionContext, command: CreateReservation) -> 
     if not (asked.users or asked.accounts or asked.groups):
         raise Refused("ESLURM_RESERVATION_EMPTY")
     flags = _ordered(asked.flags or ())
+    if not is_zone(asked.utc_offset_seconds, asked.utc_offset_changes):
+        raise Refused("ESLURM_INVALID_TIME_VALUE", hint="no time zone has these offsets from UTC")
     start_at, end_at = _times(asked, flags, context.now)
     draft = Reservation(
         name=name,

@@ -22,7 +22,7 @@ from spritz.core.flags import COMPLETING
 from spritz.core.siblings import HELD, RETURNED, WANTED, entry_of, may_have_copies, peers, with_entry
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobHeld, JobQueued, JobsPurged, JobUpdated
-from spritz.model.federation import SiblingAnswer, may_keep, member, phase_of, viable
+from spritz.model.federation import SiblingAnswer, may_have_siblings, may_keep, member, phase_of, viable
 from spritz.model.job import Federated, Hold, Sibling, SiblingState
 from spritz.model.reasons import CORE_REASONS, Reason
 from spritz.model.states import JobFlag, JobState
@@ -257,6 +257,8 @@ def queue_sibling(context: DecisionContext, command: QueueSibling) -> SiblingAns
         return SiblingAnswer()  # it came before
     if old is not None and (not old.state.ended or old.flags & COMPLETING or peers(old)):
         raise Refused("ESLURM_DUPLICATE_JOB_ID", hint="an earlier copy of the job is still here")
+    if not may_have_siblings(command.submission.spec):
+        return SiblingAnswer(refusal="arrays, external jobs and jobs of crontabs stay on their cluster")
     try:
         job = new_job(context, command.submission, number=command.job_id)
     except Refused as refused:
