@@ -220,13 +220,17 @@ class Life:
         """Hand in a command; its effects become messages, as if their nodes were connected."""
         if command is None:
             return None
-        outcome = self.site.send(command, caller)
+        outcome = self.handled(command, caller)
         self.events += outcome.events
         refusal = outcome.rejection
         self.counts[f"{type(command).__name__} {refusal.code if refusal is not None else ''}".rstrip()] += 1
         for effect in outcome.effects:
             _run(self.messages.message(effect))
         return outcome
+
+    def handled(self, command: Struct, caller: Caller) -> Outcome:
+        """The core's decision, which the scheduler's projection follows."""
+        return self.site.send(command, caller)
 
     def decoded(self, kind: type[Struct], body: object) -> Struct | None:
         """The request as a daemon reads it; None if it refuses it."""
@@ -579,9 +583,9 @@ def _run(work: Any) -> None:
     raise AssertionError("it waits")
 
 
-def live(random: Random, hardware: str, settings: str, turns: int = 30) -> Counter[str]:
+def live(random: Random, hardware: str, settings: str, turns: int = 30, kind: type[Life] | None = None) -> Counter[str]:
     """A life of `turns` turns, and its end. Returns how many commands of each kind were accepted."""
-    life = Life(random, hardware, settings)
+    life = (kind or Life)(random, hardware, settings)
     for name in list(life.machine.state.nodes):
         if life.machine.state.nodes[name].state is not NodeState.IDLE or random.random() < 0.7:
             life.register(name)

@@ -46,7 +46,7 @@ from spritz.controller.plugins.submit import begin_plugins, renew_plugins
 from spritz.controller.power_programs import PowerPrograms
 from spritz.controller.rate_limits import RateLimits, rate_rule
 from spritz.controller.reconfigure_overrides import with_partitions, with_power
-from spritz.controller.recovery import Recovered
+from spritz.controller.recovery import Recovered, rebuilt
 from spritz.controller.reservation_programs import ReservationPrograms
 from spritz.controller.scheduler import SchedulerDriver
 from spritz.controller.scheduling_log import SchedulingLog
@@ -280,6 +280,9 @@ class _Daemon:
             self._log,
             on_effects=context.nodes.carry_out,
             on_broken=self._core_failed,
+            rebuild=lambda events, last: recovered.machine.restore(
+                rebuilt(context.journal, recovered.machine.state.settings, events, last)
+            ),
         )
         context.counters.append(lambda: {f"failure.{where}": float(count) for where, count in writer.failures.items()})
         context.counters.append(lambda: {"failure.task": float(self._tasks_failed)})

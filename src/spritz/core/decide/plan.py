@@ -39,6 +39,7 @@ def apply_plan(context: DecisionContext, command: ApplyPlan) -> Done:
     dropped = []
     for starts in by_job(context.state, command.plan.starts):
         start = starts[0]
+        context.subject = start.job_id
         job = context.state.jobs.get(start.job_id)
         whole = job is not None and bool(job.het_job_id)
         refuse = (
@@ -56,9 +57,11 @@ def apply_plan(context: DecisionContext, command: ApplyPlan) -> Done:
             start_whole(context, starts)
         else:
             start_job(context, start)
+    context.subject = 0
     # After the starts: the cycle chose victims on a table on which its starts had taken their resources.
     reclaim = Reclaim(context.state)
     for planned in command.plan.preemptions:
+        context.subject = planned.job_id
         job = context.state.jobs.get(planned.job_id)
         refusal = lock_refusal(job) if job is not None else ""
         if refusal and job is not None:
@@ -66,6 +69,7 @@ def apply_plan(context: DecisionContext, command: ApplyPlan) -> Done:
         refusal = refusal or apply_preemption(context, planned, reclaim)
         if refusal:
             dropped.append(f"job {planned.job_id}: {refusal}")
+    context.subject = 0
     if any(isinstance(event, JobStarted) and event.powering_up for event in context.events):
         powering.dispatch(context)
     # Notes that change nothing are not journaled: with a long queue they would dominate the journal.

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from spritz.core.decide.access import is_operator, need_operator
 from spritz.core.decide.reserve import WantedResources, candidates, counted, meet
 from spritz.core.decide.reserve_gres import check_parts, place
+from spritz.core.decide.set_aside import is_ignored
 from spritz.core.decide.spec import check_features
 from spritz.core.decision import DecisionContext, Refused
-from spritz.core.reservations import due_at, users_of
+from spritz.core.reservations import due_at, subject_of, users_of
 from spritz.model.commands.job import Done
 from spritz.model.commands.reservation import ReservationMade
 from spritz.model.cron import is_zone
@@ -466,6 +467,10 @@ def _may_use(state: State, reservation: Reservation, caller: Caller) -> bool:
 def look_at_reservations(context: DecisionContext) -> None:
     """Start, end and repeat the reservations that are due; called by every Tick."""
     for reservation in list(context.state.reservations.values()):
+        subject = subject_of(reservation)
+        if due_at(context.state, reservation) > context.now or is_ignored(context.state, subject):
+            continue
+        context.subject = subject
         _advance(context, reservation)
 
 
