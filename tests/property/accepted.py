@@ -504,12 +504,26 @@ class Life:
         again = Machine.from_image(image)
         assert again.image() == image, "an image is not what it was made of"
         self.site.machine = again
-        self.site.projection.run_times = again.state.run_times
+        self.rebuild_projection()
         for effect in again.pending_effects():
             _run(self.messages.message(effect))
         state = again.state
         configs = tuple(node.config for node in state.nodes.values())
         self.send(Configure(settings=state.settings, nodes=configs, partitions=tuple(state.partitions.values())))
+
+    def rebuild_projection(self) -> None:
+        """The scheduler's projection follows from the records alone."""
+        state, projection = self.machine.state, self.site.projection
+        projection.follow_minutes(state.minutes)
+        projection.run_times = state.run_times
+        projection.reset(
+            state.jobs.values(),
+            state.nodes.values(),
+            state.partitions.values(),
+            state.settings,
+            state.reservations.values(),
+            state.rules.policy,
+        )
 
     def reconfigure(self) -> None:
         """slurm.conf has changed: nodes have left or come, and other settings hold."""

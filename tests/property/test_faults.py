@@ -77,6 +77,7 @@ class FaultyLife(Life):
             for event in (*self.events, *self.heard):
                 again.apply(event)  # type: ignore[arg-type]  # events
             self.machine.restore(again)
+            self.rebuild_projection()
 
         writer = SingleWriter(
             self.machine,

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spritz.client.locate import controller_socket_name
@@ -72,9 +73,13 @@ from spritz.runtime.watchdog import Watchdog
 from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from spritz.client.membership import Membership
     from spritz.controller.options import Options
+    from spritz.core.machine import Machine
     from spritz.model.commands.cluster import Configure
+    from spritz.model.events import Event
     from spritz.runtime.daemonize import Startup
     from spritz.runtime.log import Logger
     from spritz.runtime.pidfile import PidFile
@@ -280,9 +285,7 @@ class _Daemon:
             self._log,
             on_effects=context.nodes.carry_out,
             on_broken=self._core_failed,
-            rebuild=lambda events, last: recovered.machine.restore(
-                rebuilt(context.journal, recovered.machine.state.settings, events, last)
-            ),
+            rebuild=partial(self._restore, context, recovered.machine),
         )
         context.counters.append(lambda: {f"failure.{where}": float(count) for where, count in writer.failures.items()})
         context.counters.append(lambda: {"failure.task": float(self._tasks_failed)})
@@ -302,6 +305,11 @@ class _Daemon:
         self._timers = ClockTimers(context.clock)
         Mailer(context, self._timers)
         return ClusterQueries(context)
+
+    def _restore(self, context: Context, machine: Machine, events: Sequence[Event], last: int) -> None:
+        """Make the state that of the journal and of `events`, which are not in it yet (`SingleWriter`)."""
+        machine.restore(rebuilt(context.journal, machine.state.settings, events, last))
+        self._scheduler.state_restored()
 
     async def _listen(self, server: Server) -> None:
         configuration = self._configuration

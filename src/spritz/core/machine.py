@@ -103,7 +103,7 @@ class Machine:
         """
         state = self.state
         slice_at = state.next_slice_at or None
-        due = (
+        due: tuple[float | None, ...] = (
             state.deadlines.next(),
             state.step_deadlines.next(),
             state.minute_deadlines.next(),
@@ -112,8 +112,9 @@ class Machine:
             power_due(state),
         )
         if state.set_aside:
-            parts = (0, 0, MINUTES, SLICES, 0, POWER)
-            due = tuple(at for at, part in zip(due, parts, strict=True) if not is_ignored(state, part))
+            due = tuple(
+                at for at, part in zip(due, _TICK_PARTS, strict=True) if not part or not is_ignored(state, part)
+            )
         return min((at for at in due if at is not None), default=None)
 
     def pending_effects(self, node: str | None = None) -> list[Effect]:
@@ -133,6 +134,10 @@ class Machine:
     @classmethod
     def from_image(cls, data: bytes) -> Machine:
         return cls(state=decoded(data))
+
+
+#: the parts of a Tick that the deadlines of `Machine.next_deadline` belong to ("": they belong to jobs or reservations)
+_TICK_PARTS = ("", "", MINUTES, SLICES, "", POWER)
 
 
 def _follow(context: DecisionContext) -> None:

@@ -17,14 +17,14 @@ from spritz.controller.journal_memory import MemoryJournal, MemoryStore
 from spritz.controller.journal_sqlite import SqliteJournal
 from spritz.controller.loop import SingleWriter
 from spritz.controller.recovery import rebuilt, recover
-from spritz.core.decide import DECISIONS, due, ending, plan, reservation
+from spritz.core.decide import DECISIONS, due, ending, plan, reports, reservation
 from spritz.core.decision import DecisionContext, Fault, Refused
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, Configure, Tick
 from spritz.model.commands.crontab import UpdateCrontab
-from spritz.model.commands.job import Done, JobSubmitted, NotifyJob, SubmitJob
+from spritz.model.commands.job import Done, JobSubmitted, NotifyJob, SubmitHetJob, SubmitJob
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest
 from spritz.model.events import Event
 from spritz.model.events.job import JobHeld
@@ -43,7 +43,7 @@ from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 from spritz.testing.builders import capacity, job_spec, node_share
 
-SETTINGS = ClusterSettings(crontabs=True)
+SETTINGS = ClusterSettings(crontabs=True, scheduler_parameters=(("hetjob_share_nodes", ""),))
 
 
 class SetClock(SystemClock):
@@ -150,6 +150,20 @@ def test_a_job_that_cannot_end_ends_all_the_same(monkeypatch: pytest.MonkeyPatch
         bench.clock.time += 1000.0
         bench.do(Tick())
         assert 1 not in bench.machine.state.jobs, "its record goes as that of any job"
+        await bench.check(faults=1)
+
+    run(story)
+
+
+def test_components_end_with_their_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(bench: Bench) -> None:
+        components = (SubmitJob(spec=job_spec(uid=1), script=b"#!"), SubmitJob(spec=job_spec(uid=1, batch=False)))
+        bench.do(SubmitHetJob(components=components))
+        bench.start(1, 2)
+        assert bench.job(2).state is JobState.RUNNING
+        monkeypatch.setattr(reports, "end_job", fail)
+        bench.do(StepFinished(node="n1", job_id=1, restart_count=0, step_id=STEP_BATCH, ended_at=bench.clock.now()))
+        assert [bench.job(number).state for number in (1, 2)] == [JobState.FAILED] * 2
         await bench.check(faults=1)
 
     run(story)

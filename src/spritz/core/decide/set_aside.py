@@ -46,8 +46,9 @@ def set_aside(context: DecisionContext, command: SetAside) -> Done:
         held = JobHeld(at=context.now, job_id=job.id, hold=Hold.ADMIN, reason=Reason.HELD_ADMIN, detail=DETAIL)
         context.record(held)
     elif not job.state.ended:
-        # Components that have not started end together, as always.
-        for member in het.members(state, job) if job.state is JobState.PENDING else (job,):
+        # As always, components end with their leader, and before a start all end together.
+        whole = job.state is JobState.PENDING or het.is_leader(job)
+        for member in het.members(state, job) if whole else (job,):
             if not member.state.ended:
                 _end(context, member)
     else:
