@@ -80,14 +80,14 @@ from spritz.wire.requests import BadRequest, RequestDecoder
 YEAR_SECONDS = 365 * 86_400.0
 
 #: what users and administrators send
-COMMANDS = sorted(
+COMMANDS: list[type[Struct]] = sorted(
     (kind for kind in DECISIONS if kind not in (*INTERNAL, SubmitJob, SubmitHetJob)), key=lambda kind: kind.__name__
 )
 #: what node daemons send
 REPORTS = (StepStarted, StepFinished, JobGone, NodePrologEnded, RegisterNode)
 
 #: what controllers of a federation tell each other
-SIBLINGS = [kind for kind in DECISIONS if kind.__module__ == federation.__name__]
+SIBLINGS: list[type[Struct]] = [kind for kind in DECISIONS if kind.__module__ == federation.__name__]
 FEDERATION = tuple(
     FederationMember(cluster=name, federation="both", number=number, state="ACTIVE")
     for number, name in enumerate(("cluster", "there"), 1)
@@ -127,7 +127,7 @@ _USERS = tuple(
 )
 POLICY = Policy(
     version=1,
-    associations=_USERS,  # type: ignore[arg-type]  # a tuple of fields of many types
+    associations=_USERS,
     qos=(Qos(name="normal", id=1), Qos(name="home", id=2, max_submit_pu=2, grace_seconds=10)),
 )
 

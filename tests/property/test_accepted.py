@@ -11,6 +11,7 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
 from tests.fuzz.guard import guard
 from tests.property.accepted import COMMANDS, NODES, SETTINGS, SIBLINGS, drawn, live
 
@@ -29,5 +30,6 @@ def test_commands_of_all_kinds_are_accepted() -> None:
     counts: Counter[str] = Counter()
     for seed in range(150):
         counts += drawn(seed)
-    kinds = {kind.__name__ for kind in (*COMMANDS, *SIBLINGS, SubmitJob, SubmitHetJob)}
+    all_kinds: list[type[Struct]] = [*COMMANDS, *SIBLINGS, SubmitJob, SubmitHetJob]
+    kinds = {kind.__name__ for kind in all_kinds}
     assert kinds - counts.keys() == set()

@@ -8,7 +8,7 @@ agree, and no deadline stays due.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from unittest.mock import MagicMock, patch
 
@@ -98,7 +98,7 @@ class FaultyLife(Life):
         for event in events:
             self.site.projection.apply(event)
 
-    def _recording(self):  # type: ignore[no-untyped-def]  # a function in place of a method
+    def _recording(self) -> Callable[[DecisionContext, Event], None]:
         plain, faults, counts = DecisionContext.record, self.faults, self.counts
 
         def record(context: DecisionContext, event: Event) -> None:

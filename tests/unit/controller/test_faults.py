@@ -18,6 +18,7 @@ from spritz.controller.journal_sqlite import SqliteJournal
 from spritz.controller.loop import SingleWriter
 from spritz.controller.recovery import rebuilt, recover
 from spritz.core.decide import DECISIONS, due, ending, plan, reports, reservation
+from spritz.core.decide import start as start_module
 from spritz.core.decision import DecisionContext, Fault, Refused
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
@@ -125,6 +126,11 @@ def run(story: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(main())
 
 
+def decisions() -> dict[type[Struct], Any]:
+    """The core's table."""
+    return DECISIONS
+
+
 def fail(*_: object, **__: object) -> None:
     raise ZeroDivisionError("a fault")
 
@@ -193,7 +199,7 @@ def test_a_job_that_faults_again_is_ignored(monkeypatch: pytest.MonkeyPatch) -> 
     async def story(bench: Bench) -> None:
         job = bench.submit(begin_at=1010.0)
         monkeypatch.setattr(due, "_waiting", fail)
-        monkeypatch.setitem(DECISIONS, JobGone, fail)
+        monkeypatch.setitem(decisions(), JobGone, fail)
         bench.start(job)
         bench.clock.time = 1010.0
         bench.do(Tick())
@@ -210,7 +216,7 @@ def test_a_job_that_faults_again_is_ignored(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_plan_goes_on_without_the_job_that_it_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(bench: Bench) -> None:
         jobs = [bench.submit() for _ in range(3)]
-        plain = plan.start_job
+        plain = start_module.start_job
 
         def start(context: DecisionContext, item: PlannedStart) -> None:
             plain(context, item)
@@ -259,7 +265,7 @@ def test_a_late_refusal_is_a_refusal_that_changes_nothing(monkeypatch: pytest.Mo
             context.record(JobHeld(at=context.now, job_id=job, hold=Hold.USER, reason=Reason.HELD_USER))
             raise Refused("ESLURM_ACCOUNTING_POLICY")
 
-        monkeypatch.setitem(DECISIONS, NotifyJob, decide)
+        monkeypatch.setitem(decisions(), NotifyJob, decide)
         reply = bench.do(NotifyJob(target=JobTarget(job), message=""))
         assert isinstance(reply, Rejection)
         assert reply.code == "ESLURM_ACCOUNTING_POLICY"
@@ -303,7 +309,7 @@ def test_a_request_with_a_fault_fails_alone(monkeypatch: pytest.MonkeyPatch) -> 
             context.record(JobHeld(at=context.now, job_id=job, hold=Hold.USER, reason=Reason.HELD_USER))
             fail()
 
-        monkeypatch.setitem(DECISIONS, NotifyJob, decide)
+        monkeypatch.setitem(decisions(), NotifyJob, decide)
         with pytest.raises(Fault):
             bench.do(NotifyJob(target=JobTarget(job), message=""))
         assert bench.job(job).hold is Hold.NONE
