@@ -462,3 +462,12 @@ def test_a_job_has_whole_gpus_or_shares_of_them(make_world: Make, share: str) ->
     both = {name: (GresRequest(name=name, count=1),) for name in ("gpu", share)}
     assert world.submit_refused(ALICE, gres_per_node=both["gpu"] + both[share]) == "ESLURM_INVALID_GRES"
     assert world.submit_refused(ALICE, gpus=both["gpu"], gres_per_node=both[share]) == "ESLURM_INVALID_GRES"
+
+
+@pytest.mark.parametrize("mode", ["x", "append", "A", " "])
+def test_output_files_are_opened_in_one_of_two_modes(world: World, mode: str) -> None:
+    """As commands send it: `a` or `t`, whatever word was typed."""
+    assert world.submit_refused(open_mode=mode) == "ESLURM_NOT_SUPPORTED"
+    job = world.start(world.submit(open_mode="a"))
+    assert world.step_refused(job, open_mode=mode) == "ESLURM_NOT_SUPPORTED"
+    world.step(job, open_mode="t")

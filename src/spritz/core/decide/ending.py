@@ -53,7 +53,6 @@ def end_job(
     gone: Collection[str] = (),
     failed_node: str = "",
     by_uid: int = -1,
-    kill_now: bool = False,
     requeued: bool = False,
 ) -> None:
     """End this life of the job. Components of a heterogeneous job end with their leader; before a start, all end
@@ -80,7 +79,6 @@ def end_job(
         gone=gone,
         failed_node=failed_node,
         by_uid=by_uid,
-        kill_now=kill_now,
         requeued=requeued,
     )
     for component in components:
@@ -93,7 +91,6 @@ def end_job(
             exit_status=exit_status,
             failed_node=failed_node,
             by_uid=by_uid,
-            kill_now=kill_now,
         )
     if job.het_offset and job.flags & CONFIGURING:
         launch_script(context, context.state.jobs[job.id])  # the script may have waited for this component
@@ -131,7 +128,6 @@ def _end_one(
     gone: Collection[str] = (),
     failed_node: str,
     by_uid: int,
-    kill_now: bool,
     requeued: bool = False,
 ) -> None:
     completing = _nodes_to_clear(context.state, job, gone)
@@ -164,7 +160,7 @@ def _end_one(
     # leaves (`pending.termination_cause`). `_requeue_one` sends it after that event.
     if not requeued:
         for node in completing:
-            context.add_effect(terminate(ended, node, kill_now=kill_now))
+            context.add_effect(terminate(ended, node))
     if not completing and not ended.flags & COMPLETING and not requeued:
         job_is_over(context, ended)
 
@@ -318,7 +314,6 @@ def _requeue_one(
             end_reason,
             detail="",
             by_uid=-1,
-            kill_now=False,
             exit_status=exit_status,
             gone=gone,
             failed_node=failed_node,

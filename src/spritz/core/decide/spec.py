@@ -26,7 +26,7 @@ from spritz.model.rules.access import barrier
 from spritz.model.rules.availability import queues_jobs
 from spritz.model.rules.licenses import stock
 from spritz.notation import cpubind, distribution, extra, features
-from spritz.notation.errors import NotationError
+from spritz.notation.errors import NotationError, shown
 from spritz.notation.licenses import LicenseError
 from spritz.notation.licenses import parse as parse_licenses
 
@@ -143,8 +143,15 @@ def check_submit_line(settings: ClusterSettings, line: str) -> None:
         )
 
 
+def check_open_mode(text: str) -> None:
+    """--open-mode: `a` appends to the output files, `t` truncates them; "": as JobFileAppend says."""
+    if text not in ("", "a", "t"):
+        raise Refused("ESLURM_NOT_SUPPORTED", hint=f"{shown(text)} is no open mode: a (append) or t (truncate)")
+
+
 def _check_notation(spec: JobSpec) -> None:
     """Check texts that are parsed only at launch, so that errors show at submission."""
+    check_open_mode(spec.open_mode)
     for text, read in (
         (spec.distribution, distribution.parse),
         (spec.cpu_bind, cpubind.parse_cpu_bind),
