@@ -47,6 +47,10 @@ from spritz.testing.builders import capacity, job_spec, node_share
 SETTINGS = ClusterSettings(crontabs=True, scheduler_parameters=(("hetjob_share_nodes", ""),))
 
 
+#: the core's table; Any: functions of other types stand in it for a while
+TABLE: Any = DECISIONS
+
+
 class SetClock(SystemClock):
     time = 1000.0
 
@@ -126,11 +130,6 @@ def run(story: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(main())
 
 
-def decisions() -> dict[type[Struct], Any]:
-    """The core's table."""
-    return DECISIONS
-
-
 def fail(*_: object, **__: object) -> None:
     raise ZeroDivisionError("a fault")
 
@@ -199,7 +198,7 @@ def test_a_job_that_faults_again_is_ignored(monkeypatch: pytest.MonkeyPatch) -> 
     async def story(bench: Bench) -> None:
         job = bench.submit(begin_at=1010.0)
         monkeypatch.setattr(due, "_waiting", fail)
-        monkeypatch.setitem(decisions(), JobGone, fail)
+        monkeypatch.setitem(TABLE, JobGone, fail)
         bench.start(job)
         bench.clock.time = 1010.0
         bench.do(Tick())
@@ -265,7 +264,7 @@ def test_a_late_refusal_is_a_refusal_that_changes_nothing(monkeypatch: pytest.Mo
             context.record(JobHeld(at=context.now, job_id=job, hold=Hold.USER, reason=Reason.HELD_USER))
             raise Refused("ESLURM_ACCOUNTING_POLICY")
 
-        monkeypatch.setitem(decisions(), NotifyJob, decide)
+        monkeypatch.setitem(TABLE, NotifyJob, decide)
         reply = bench.do(NotifyJob(target=JobTarget(job), message=""))
         assert isinstance(reply, Rejection)
         assert reply.code == "ESLURM_ACCOUNTING_POLICY"
@@ -309,7 +308,7 @@ def test_a_request_with_a_fault_fails_alone(monkeypatch: pytest.MonkeyPatch) -> 
             context.record(JobHeld(at=context.now, job_id=job, hold=Hold.USER, reason=Reason.HELD_USER))
             fail()
 
-        monkeypatch.setitem(decisions(), NotifyJob, decide)
+        monkeypatch.setitem(TABLE, NotifyJob, decide)
         with pytest.raises(Fault):
             bench.do(NotifyJob(target=JobTarget(job), message=""))
         assert bench.job(job).hold is Hold.NONE

@@ -14,6 +14,7 @@ from spritz.model.commands.cluster import Configure, UpdatePartition
 from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob, UpdateJob, WillRun
 from spritz.model.commands.step import CreateStep
 from spritz.model.ids import INFINITE
+from spritz.model.job import ContainerOptions
 from spritz.model.job_filter import JobTarget
 from spritz.model.partition import Partition
 from spritz.model.reasons import Reason
@@ -462,6 +463,23 @@ def test_a_job_has_whole_gpus_or_shares_of_them(make_world: Make, share: str) ->
     both = {name: (GresRequest(name=name, count=1),) for name in ("gpu", share)}
     assert world.submit_refused(ALICE, gres_per_node=both["gpu"] + both[share]) == "ESLURM_INVALID_GRES"
     assert world.submit_refused(ALICE, gpus=both["gpu"], gres_per_node=both[share]) == "ESLURM_INVALID_GRES"
+
+
+def test_lists_of_texts_are_as_long_as_a_line_may_be_together(world: World) -> None:
+    most = ClusterSettings().max_submit_line_bytes
+    assert world.submit_refused(arguments=("x" * 100,) * (most // 100 + 1)) == "ESLURM_PATHNAME_TOO_LONG"
+    container = ContainerOptions(bundle="/b", mounts=("x" * (most + 1),))
+    assert world.submit_refused(container=container) == "ESLURM_PATHNAME_TOO_LONG"
+    job = world.start(world.submit(arguments=("x" * 100,) * (most // 100)))
+    assert world.step_refused(job, environment=(b"x" * 1024,) * 8193) == "ESLURM_PATHNAME_TOO_LONG"
+
+
+def test_notes_of_a_running_job_are_no_longer_than_those_of_a_new_one(world: World) -> None:
+    """They would be repeated in each later change of the job."""
+    job = world.start(world.submit())
+    for name in ("comment", "name", "wckey", "mail_user", "extra"):
+        command = UpdateJob(target=JobTarget(job), changes={name: "x" * 1025})
+        assert world.refused(command, ALICE) == "ESLURM_PATHNAME_TOO_LONG"
 
 
 @pytest.mark.parametrize("mode", ["x", "append", "A", " "])

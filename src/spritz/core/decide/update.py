@@ -19,7 +19,7 @@ from spritz.core.decide.arrays import missing_tasks, select, single_out
 from spritz.core.decide.dependency import Waiter, cancel_if_hopeless, fresh_dependencies, job_is_over, still_open
 from spritz.core.decide.hold import release_job
 from spritz.core.decide.memory import with_counted_memory
-from spritz.core.decide.spec import check_extra, check_submission, with_alternates
+from spritz.core.decide.spec import check_extra, check_lengths, check_submission, with_alternates
 from spritz.core.decide.submit import check_clusters
 from spritz.core.decision import DecisionContext, Refused
 from spritz.core.eligibility import HELD_REASONS, accrues_age, eligibility
@@ -213,6 +213,7 @@ def draft(
         job = replace(job, priorities_reached=())
     if "extra" in names and job.state is JobState.PENDING:
         check_extra(context.state.settings, spec.extra)
+    check_lengths(spec)
     _check_hold(job, changes)
     _check_rights(context, job, spec, job.priority if priority_now is None else priority_now)
     if job.state is not JobState.PENDING:
