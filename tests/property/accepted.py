@@ -22,12 +22,13 @@ from tests.fuzz.odd import Odd
 from tests.unit.scheduling.site import Site, gpus, node
 
 from spritz.controller.node_messages import NodeMessages
+from spritz.core import het
 from spritz.core.decide import DECISIONS, INTERNAL
 from spritz.core.decide.update import PENDING as UPDATABLE
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine, Outcome
 from spritz.model import federation
-from spritz.model.cluster import SYSTEM, Caller, ClusterSettings, FeaturePolicy
+from spritz.model.cluster import SYSTEM, Caller, ClusterSettings, FeaturePolicy, McsPolicy
 from spritz.model.commands.cluster import (
     AddNodes,
     ApplyPlan,
@@ -47,7 +48,7 @@ from spritz.model.commands.reservation import (
     ReservationRequest,
     UpdateReservation,
 )
-from spritz.model.commands.step import CreateHetStep, CreateStep
+from spritz.model.commands.step import AttachStep, CreateHetStep, CreateStep, SignalStep
 from spritz.model.events import ALL_EVENTS
 from spritz.model.federation import AskLock, QueueSibling, ReportSibling
 from spritz.model.ids import STEP_BATCH
@@ -120,7 +121,7 @@ _USERS = tuple(
     for number, account, parent, user, more in (
         (1, "root", "", "", {"qos": "normal,home"}),
         (2, "chem", "root", "", {"max_jobs_accrue": 2}),
-        (3, "chem", "", "alice", {"grp_jobs": 4, "max_submit": 20}),
+        (3, "chem", "", "alice", {"grp_jobs": 4, "max_submit": 20, "grp_tres_mins": "cpu=3"}),
         (4, "chem", "", "bob", {"max_wall": 100}),
         (5, "chem", "", "root", {}),
     )
@@ -128,7 +129,10 @@ _USERS = tuple(
 POLICY = Policy(
     version=1,
     associations=_USERS,
-    qos=(Qos(name="normal", id=1), Qos(name="home", id=2, max_submit_pu=2, grace_seconds=10)),
+    qos=(
+        Qos(name="normal", id=1, max_tres_mins_pj="cpu=100", preempt_exempt_seconds=5),
+        Qos(name="home", id=2, max_submit_pu=2, grace_seconds=10, priority=100, preempt="normal"),
+    ),
 )
 
 #: configurations that take different ways through the core
@@ -148,6 +152,22 @@ SETTINGS: dict[str, ClusterSettings] = {
     ),
     "prolog": replace(_COMMON, prolog_flags=("Alloc", "Contain")),
     "federated": _COMMON,
+    "minutes": replace(
+        _COMMON,
+        enforce=("associations", "limits", "qos", "safe"),
+        mcs=McsPolicy(plugin="user", select="select"),
+        requeue_delay_seconds=0.0,
+        expedited_requeue=True,
+    ),
+    "qos": replace(
+        _COMMON,
+        enforce=("limits", "qos"),
+        preemption=PreemptionPolicy(mode=("CANCEL",), type="qos", exempt_seconds=30),
+        prolog_flags=("Alloc", "NoHold"),
+        priority_multifactor=True,
+        min_job_age_seconds=0,
+    ),
+    "linear": replace(_COMMON, select_linear=True, enforce_part_limits="ALL", max_node_count=0, consumable="cpu"),
     "power": replace(
         _COMMON,
         power=PowerPolicy(resumes=True, suspends=True, suspend_seconds=60, resume_rate=1, suspend_rate=1, reboots=True),
@@ -178,6 +198,9 @@ class Life:
             Partition(name="main", nodes=names, default=True, oversubscribe=sharing),
             Partition(name="other", nodes=names, priority_tier=5, max_time_minutes=60, default_time_minutes=5),
         ]
+        if random.random() < 0.3:
+            more = {"grace_seconds": 20, "preempt_mode": random.choice(("OFF", "REQUEUE", "CANCEL")), "max_nodes": 2}
+            partitions[0] = replace(partitions[0], over_time_minutes=1, alternate="other", **more)
         self.site = Site(nodes, partitions, self.settings)
         self.events: list[Struct] = []
         self.first = self.site.machine.image()
@@ -189,17 +212,19 @@ class Life:
             UpdateJob: self._changes,
             UpdateNode: self._node_update,
             RebootNodes: self._nodes,
-            CreateReservation: self._reservation,
+            CreateReservation: self.reservation,
             UpdateReservation: self._reservation_update,
             DeleteReservation: self._reservation_named,
             UpdatePartition: self._partition_update,
             CreatePartition: self._new_partition,
             SetTrigger: self._trigger,
             CreateStep: lambda: {"spec": {"tasks": 1, "argv": ["true"], **self._some(StepSpec, (0, 1, 3))}},
-            CreateHetStep: lambda: {"parts": [[0, {"tasks": 1}], [1, {"tasks": 1}]][: random.choice((1, 2))]},
+            CreateHetStep: self._het_step,
             UpdateCrontab: self._crontab,
             SuspendJob: self._running,
             ResumeJob: self._suspended,
+            SignalStep: self._live_step,
+            AttachStep: self._live_step,
             ClearTriggers: lambda: {"id": random.choice([*self.machine.state.triggers] or [1])},
             DeleteNodes: lambda: {"names": [random.choice([*self.machine.state.nodes])]},
         }
@@ -229,8 +254,15 @@ class Life:
         return outcome
 
     def handled(self, command: Struct, caller: Caller) -> Outcome:
-        """The core's decision, which the scheduler's projection follows."""
-        return self.site.send(command, caller)
+        """The core's decision, which the scheduler's projection follows. Now and then a dry run comes first."""
+        if self.random.random() > 0.1:
+            return self.site.send(command, caller)
+        image = self.machine.image()
+        checked = self.machine.check(command, self.site.now, caller)
+        assert self.machine.image() == image, f"a dry run of {command} has left a trace"
+        outcome = self.site.send(command, caller)
+        assert checked.reply == outcome.reply, f"a dry run of {command} was answered otherwise"
+        return outcome
 
     def decoded(self, kind: type[Struct], body: object) -> Struct | None:
         """The request as a daemon reads it; None if it refuses it."""
@@ -247,6 +279,12 @@ class Life:
         random, kind = self.random, self.random.choice(self.commands)
         if random.random() < 0.05:
             self._add_nodes()
+        if self._suspended() and random.random() < 0.3:
+            kind = ResumeJob
+        elif self.machine.state.reservations and random.random() < 0.1:
+            kind = random.choice((UpdateReservation, DeleteReservation))
+        elif self.machine.state.triggers and random.random() < 0.1:
+            kind = ClearTriggers
         body = self.odd.body(kind)
         jobs = list(self.site.jobs) or [1]
         if "target" in body:
@@ -332,6 +370,18 @@ class Life:
         jobs = [job.id for job in self.site.jobs.values() if job.state is JobState.SUSPENDED]
         return {"target": {"job_id": self.random.choice(jobs)}} if jobs else {}
 
+    def _het_step(self) -> dict[str, object]:
+        leaders = [number for number in self.machine.state.running if het.is_leader(self.site.jobs[number])]
+        parts = [[0, {"tasks": 1}], [1, {"tasks": 1}]][: self.random.choice((1, 2))]
+        return {"parts": parts, "job_id": self.random.choice(leaders or [1])}
+
+    def _live_step(self) -> dict[str, object]:
+        steps = [step for steps in self.machine.state.steps.values() for step in steps.values()]
+        if not steps:
+            return {}
+        step = self.random.choice(steps)
+        return {"job_id": step.job_id, "step_id": step.step_id}
+
     def _running(self) -> dict[str, object]:
         jobs = list(self.machine.state.running)
         return {"target": {"job_id": self.random.choice(jobs)}} if jobs else {}
@@ -350,7 +400,7 @@ class Life:
         names = kind.__struct_fields__
         return self.odd.fields(kind, self.random.sample(names, self.random.choice(counts)))
 
-    def _reservation(self) -> dict[str, object]:
+    def reservation(self) -> dict[str, object]:
         random = self.random
         request = self.odd.fields(ReservationRequest, random.sample(ReservationRequest.__struct_fields__, 3))
         start_at = self.site.now + random.choice((0.0, 0.0, 60.0, 3600.0))
@@ -360,7 +410,7 @@ class Life:
         return {"request": {**request, **valid} if random.random() < 0.8 else request}
 
     def _reservation_update(self) -> dict[str, object]:
-        request = self._reservation()["request"]
+        request = self.reservation()["request"]
         assert isinstance(request, dict)
         names = random_names(self.random, request)
         return {"request": {**{name: request[name] for name in names}, **self._reservation_named()}}
@@ -603,6 +653,8 @@ def live(random: Random, hardware: str, settings: str, turns: int = 30, kind: ty
     for name in list(life.machine.state.nodes):
         if life.machine.state.nodes[name].state is not NodeState.IDLE or random.random() < 0.7:
             life.register(name)
+    if random.random() < 0.2:
+        life.send(life.decoded(CreateReservation, life.reservation()))
     for _ in range(turns):
         part = random.choices(
             (
