@@ -588,6 +588,14 @@ class Life:
         settings = random.choice(list(SETTINGS.values())) if random.random() < 0.3 else self.settings
         self.send(Configure(settings=settings, nodes=nodes, partitions=partitions))
 
+    def new_policy(self) -> None:
+        """slurmdbd has another policy: associations and QOS came or went, for jobs that are there already."""
+        random, version = self.random, self.machine.state.rules.policy.version + 1
+        kept = tuple(association for association in _USERS if not association.user or random.random() < 0.8)
+        members = self.machine.state.rules.federation
+        qos = POLICY.qos if random.random() < 0.8 else POLICY.qos[:1]
+        self.send(SetPolicy(policy=Policy(version=version, associations=kept, qos=qos, federation=members)))
+
     def check(self) -> None:
         problems = breaches(self.machine.state)
         assert not problems, "\n".join(problems)
@@ -666,8 +674,9 @@ def live(random: Random, hardware: str, settings: str, turns: int = 30, kind: ty
                 life.nodes,
                 life.restart,
                 life.reconfigure,
+                life.new_policy,
             ),
-            (5, 6, 4, 2, 5, 1, 0.3, 0.3),
+            (5, 6, 4, 2, 5, 1, 0.3, 0.3, 0.2),
         )[0]
         part()
         if random.random() < 0.25:
