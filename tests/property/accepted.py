@@ -15,12 +15,15 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from msgspec import Raw, Struct, msgpack
+from msgspec import Raw, Struct, msgpack, to_builtins
+from msgspec.json import Encoder as JsonEncoder
 from msgspec.structs import replace
 from tests.fuzz.guard import guard
 from tests.fuzz.odd import Odd
 from tests.unit.scheduling.site import Site, gpus, node
 
+from spritz.controller.api.rows import row_of
+from spritz.controller.metrics.jobs import JobTotals, Tally
 from spritz.controller.node_messages import NodeMessages
 from spritz.core import het
 from spritz.core.decide import DECISIONS, INTERNAL
@@ -28,6 +31,7 @@ from spritz.core.decide.update import PENDING as UPDATABLE
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine, Outcome
 from spritz.model import federation
+from spritz.model.accounting_of import record_of, step_record_of
 from spritz.model.cluster import SYSTEM, Caller, ClusterSettings, FeaturePolicy, McsPolicy
 from spritz.model.commands.cluster import (
     AddNodes,
@@ -52,7 +56,7 @@ from spritz.model.commands.step import AttachStep, CreateHetStep, CreateStep, Si
 from spritz.model.events import ALL_EVENTS
 from spritz.model.federation import AskLock, QueueSibling, ReportSibling
 from spritz.model.ids import STEP_BATCH
-from spritz.model.job import CronEntry, JobSpec
+from spritz.model.job import CronEntry, Job, JobSpec
 from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.limits.records import Association, FederationMember, Policy, Qos, SetPolicy
 from spritz.model.partition import Partition
@@ -74,9 +78,14 @@ from spritz.model.resources import GresCapacity
 from spritz.model.states import JobFlag, JobState, NodeState
 from spritz.model.step import StepSpec
 from spritz.model.triggers import ClearTriggers, SetTrigger
+from spritz.presentation.job_fields import FIELDS
+from spritz.presentation.job_record import record_text
+from spritz.presentation.json.jobs import job_json
 from spritz.testing.builders import ALICE, BOB
 from spritz.wire.envelope import Request
 from spritz.wire.requests import BadRequest, RequestDecoder
+
+JSON_TEXT = JsonEncoder()
 
 YEAR_SECONDS = 365 * 86_400.0
 
@@ -207,6 +216,7 @@ class Life:
         self.odd = Odd(random, wildness=random.choice((0.0, 0.0, 0.02)), density=random.choice((0.05, 0.3)))
         self.messages = NodeMessages(lambda: self.site.machine.state, _Blobs(), 1)  # type: ignore[arg-type]
         self.counts: Counter[str] = Counter()
+        self.tally = Tally()
         #: fields that make a command of a kind one that may be accepted
         self.valid: dict[type[Struct], Callable[[], dict[str, object]]] = {
             UpdateJob: self._changes,
@@ -600,6 +610,24 @@ class Life:
         problems = breaches(self.machine.state)
         assert not problems, "\n".join(problems)
 
+    def show(self) -> None:
+        """Everything that shows jobs, or keeps them for accounting, can: one odd job must not take all others away."""
+        now = self.site.now
+        for job in self.site.jobs.values():
+            record_text(job, now, details=1, exempt_seconds=60)
+            JSON_TEXT.encode(job_json(job, "cluster"))
+            record_of(1, job, frozenset())
+            for field in FIELDS:
+                if field.render is not None and field.needs and not field.refused:
+                    field.render(now, *to_builtins(row_of(Job, field.needs)(job)))
+        for _ in self.tally.follow(self.site.jobs):
+            pass
+        for _ in self.tally.add_up(JobTotals()):
+            pass
+        for steps in self.machine.state.steps.values():
+            for step in steps.values():
+                step_record_of(1, step)
+
     def finish(self) -> None:
         """Bring every job to its end, and let years go by."""
         for round_number in range(4):
@@ -611,6 +639,7 @@ class Life:
                     for name in step.running_nodes:
                         self._finish(name, fields, self.random.choice((0, 0, 1 << 8, 9)))
             self._clear()
+            self.show()
             self.tick((1.0, 90.0, 4000.0, 1e6)[round_number])
             self.check()
         self.restart()

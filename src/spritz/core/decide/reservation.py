@@ -405,6 +405,9 @@ def follow_partitions(context: DecisionContext) -> None:
         home = state.partitions.get(item.partition)
         if "PART_NODES" not in item.flags or item.cpus or home is None or not home.nodes:
             continue
+        if state.set_aside and is_ignored(state, subject_of(item)):
+            continue
+        context.subject = subject_of(item)
         if set(home.nodes) != set(item.nodes):
             fresh = counted(state, replace(item, nodes=home.nodes))
             context.record(ReservationUpdated(at=context.now, reservation=fresh))
