@@ -15,6 +15,7 @@ from spritz.core.decide import powering
 from spritz.core.decide.het_start import by_job, start_whole, whole_refusal
 from spritz.core.decide.preempt import apply_preemption
 from spritz.core.decide.reclaim import Reclaim
+from spritz.core.decide.set_aside import is_ignored
 from spritz.core.decide.siblings import want_lock
 from spritz.core.decide.start import start_job, start_refusal
 from spritz.core.siblings import lock_refusal
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.commands.cluster import ApplyPlan, KeepPriorities
     from spritz.model.plan import PendingNote
+
+
+#: parts of a plan that are about no single job, for `DecisionContext.subject`
+POWERING, NOTES = "nodes to power up", "reasons of pending jobs"
 
 
 def apply_plan(context: DecisionContext, command: ApplyPlan) -> Done:
@@ -69,12 +74,14 @@ def apply_plan(context: DecisionContext, command: ApplyPlan) -> Done:
         refusal = refusal or apply_preemption(context, planned, reclaim)
         if refusal:
             dropped.append(f"job {planned.job_id}: {refusal}")
-    context.subject = 0
-    if any(isinstance(event, JobStarted) and event.powering_up for event in context.events):
+    context.subject = POWERING
+    powers = any(isinstance(event, JobStarted) and event.powering_up for event in context.events)
+    if powers and not is_ignored(context.state, POWERING):
         powering.dispatch(context)
     # Notes that change nothing are not journaled: with a long queue they would dominate the journal.
     notes = tuple(note for note in command.plan.notes if _is_news(context.state, note))
-    if notes:
+    context.subject = NOTES
+    if notes and not is_ignored(context.state, NOTES):
         context.record(JobsNoted(at=context.now, notes=notes))
     return Done(messages=tuple(dropped))
 
