@@ -618,7 +618,7 @@ class Life:
             JSON_TEXT.encode(job_json(job, "cluster"))
             record_of(1, job, frozenset())
             for field in FIELDS:
-                if field.render is not None and field.needs and not field.refused:
+                if field.needs and not field.refused:
                     field.render(now, *to_builtins(row_of(Job, field.needs)(job)))
         for _ in self.tally.follow(self.site.jobs):
             pass
