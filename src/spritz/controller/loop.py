@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
 
-#: How often a command is decided, each time without the job or part that the last fault was about. Few: the state may be
-#: read from the journal after each, which blocks the loop. What is left of a Tick or plan comes with the next.
+#: How often a command is decided, each time without the job or part that the last fault was about. Few times: the
+#: state may be read from the journal after each, which blocks the loop. What is left of a Tick or plan comes with the
+#: next.
 ATTEMPTS_MAX = 5
 
 #: Longest wait for the group that is being written, before the state is read from the journal.

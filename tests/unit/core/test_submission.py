@@ -489,3 +489,15 @@ def test_output_files_are_opened_in_one_of_two_modes(world: World, mode: str) ->
     job = world.start(world.submit(open_mode="a"))
     assert world.step_refused(job, open_mode=mode) == "ESLURM_NOT_SUPPORTED"
     world.step(job, open_mode="t")
+
+
+def test_a_node_that_is_named_twice_counts_once(world: World) -> None:
+    spec = world.job(world.submit(node_list=("n1", "n1"), exclude=("n2", "n3", "n2"))).spec
+    assert (spec.node_list, spec.exclude) == (("n1",), ("n2", "n3"))
+    tasks = world.submit(node_list=("n1", "n1", "n2"), distribution="arbitrary", tasks=3)
+    assert world.job(tasks).spec.node_list == ("n1", "n1", "n2"), "the node of each task"
+    job = world.submit()
+    world.ok(UpdateJob(target=JobTarget(job), changes={"node_list": ["n2", "n2"]}))
+    assert world.job(job).spec.node_list == ("n2",)
+    world.ok(UpdatePartition(name="debug", changes={"nodes": ["n1", "n2", "n1"]}))
+    assert world.state.partitions["debug"].nodes == ("n1", "n2")

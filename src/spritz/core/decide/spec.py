@@ -71,6 +71,18 @@ def with_alternates(state: State, spec: JobSpec) -> JobSpec:
     return spec if open_names == names else replace(spec, partitions=open_names)
 
 
+def with_unique_nodes(spec: JobSpec) -> JobSpec:
+    """The request with each node named once: a client may send `n1,n1`. With --distribution=arbitrary the required
+    nodes stay: they name the node of each task.
+    """
+    required, excluded = spec.node_list, tuple(dict.fromkeys(spec.exclude))
+    if not spec.distribution.lower().startswith("arbitrary"):
+        required = tuple(dict.fromkeys(required))
+    if (required, excluded) == (spec.node_list, spec.exclude):
+        return spec
+    return replace(spec, node_list=required, exclude=excluded)
+
+
 def _open_name(state: State, name: str) -> str:
     """The first name in the chain of alternates whose partition takes jobs; the first name if none does."""
     seen: set[str] = set()

@@ -22,7 +22,7 @@ from spritz.core.decide.dependency import (
     still_open,
 )
 from spritz.core.decide.memory import with_counted_memory, with_cpus_for_memory, with_default_memory
-from spritz.core.decide.spec import check_submission, with_alternates
+from spritz.core.decide.spec import check_submission, with_alternates, with_unique_nodes
 from spritz.core.decision import DecisionContext, Refused
 from spritz.core.eligibility import eligibility
 from spritz.core.priority import initial_priority
@@ -249,6 +249,8 @@ def _requested(context: DecisionContext, command: SubmitJob) -> JobSpec:
     if spec.exempt or spec.time_granted:
         # users may not set these
         spec = replace(spec, exempt=(), time_granted=False)
+    if spec.node_list or spec.exclude:
+        spec = with_unique_nodes(spec)
     if spec.dependencies:
         spec = replace(spec, dependencies=fresh_dependencies(spec.dependencies))
     if len(command.submit_key) > SUBMIT_KEY_LENGTH_MAX:

@@ -19,7 +19,7 @@ from spritz.core.decide.arrays import missing_tasks, select, single_out
 from spritz.core.decide.dependency import Waiter, cancel_if_hopeless, fresh_dependencies, job_is_over, still_open
 from spritz.core.decide.hold import release_job
 from spritz.core.decide.memory import with_counted_memory
-from spritz.core.decide.spec import check_extra, check_lengths, check_submission, with_alternates
+from spritz.core.decide.spec import check_extra, check_lengths, check_submission, with_alternates, with_unique_nodes
 from spritz.core.decide.submit import check_clusters
 from spritz.core.decision import DecisionContext, Refused
 from spritz.core.eligibility import HELD_REASONS, accrues_age, eligibility
@@ -314,7 +314,7 @@ def _pending_again(
         spec = with_alternates(context.state, spec)
     if changes.keys() & {"clusters", "cluster_features"}:
         check_clusters(context.state, spec)
-    spec = with_counted_memory(context.state, spec)
+    spec = with_counted_memory(context.state, with_unique_nodes(spec))
     if changes.keys() & {"account", "qos", "wckey", "partitions"}:
         spec = with_account(context.state, spec)
     partitions, waits = check_submission(context, spec, queued="partitions" not in changes)
