@@ -733,7 +733,7 @@ def main(first: int, count: int) -> int:
             place = f"{inside[-1].filename}:{inside[-1].lineno}" if inside else str(error)[:80]
             kind = f"{type(error).__name__} {place}"
             if not seen[kind]:
-                print(f"seed {seed}: {kind}")
+                print(f"seed {seed}: {kind}", flush=True)
                 traceback.print_exc()
             seen[kind] += 1
     print(f"{count} lives from seed {first}: {dict(seen)}")
