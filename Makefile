@@ -109,6 +109,7 @@ fuzz: $(VENV)/.stamp
 		$(BIN)/pytest -q -n $(PYTEST_WORKERS) --timeout 600 --hypothesis-profile any tests/property $(PYTEST_ARGS) || exit; \
 		SPRITZ_FUZZ_SEED=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') SPRITZ_FUZZ_ROUNDS=100 \
 			$(BIN)/pytest -q -n 0 tests/fuzz tests/machines/test_strangers.py $(PYTEST_ARGS) || exit; \
+		$(BIN)/python -m tests.property.accepted $$(od -An -N4 -tu4 /dev/urandom) 5000 || exit; \
 	done
 	@if $(PIP) install --quiet --constraint constraints.txt --editable '.[dev,fuzz]'; then $(BIN)/python -m tests.fuzz.guided 60; \
 	else echo 'atheris cannot be installed here: what strangers send was not fuzzed by coverage'; fi

@@ -486,6 +486,16 @@ class Conversation(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.world.advance(seconds)
 
+    @rule(seconds=st.sampled_from([3.0, 100.0, 4000.0]))
+    def clock_jumps(self, seconds: float) -> None:
+        """Everything falls due together. Each Tick moves the state or a deadline: none is due for ever."""
+        world = self.world
+        world.now += seconds
+        while (deadline := world.machine.next_deadline()) is not None and deadline <= world.now:
+            version = world.state.version
+            world.tick()
+            assert world.state.version > version or world.machine.next_deadline() != deadline
+
     @rule()
     def controller_restarts(self) -> None:
         world = self.world

@@ -21,7 +21,7 @@ OPTIONS: tuple[Row, ...] = (
     Row("ctld", "", "", "send the request to the controller (always done)", env="SCANCEL_CTLD"),
     Row("full", "f", "", "signal the batch shell and all steps", env="SCANCEL_FULL"),
     Row("help", "", "", "print this help"),
-    Row("hurry", "H", "", "skip staging out and the grace period", env="SCANCEL_HURRY"),
+    Row("hurry", "H", "", "skip staging out burst buffers (there are none)", env="SCANCEL_HURRY"),
     Row("interactive", "i", "", "ask before each job", env="SCANCEL_INTERACTIVE"),
     Row("jobname", "n", "NAME", "only jobs of this name", alias="name"),
     Row("me", "", "", "only my jobs"),

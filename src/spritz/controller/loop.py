@@ -15,6 +15,7 @@ Must not do I/O itself. Source: the caller's duties of a replicated log, in the 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -25,8 +26,11 @@ from spritz.controller.blobs import BlobStore
 from spritz.controller.commit import Committer
 from spritz.controller.journal import Group, Journal
 from spritz.controller.listeners import Listeners
+from spritz.core.decision import Fault
 from spritz.model.cluster import SYSTEM, Caller
+from spritz.model.commands.cluster import ApplyPlan, SetAside
 from spritz.model.events.codec import encode_events
+from spritz.model.rejection import Rejection
 
 if TYPE_CHECKING:
     from spritz.core.effects import Effect
@@ -36,6 +40,14 @@ if TYPE_CHECKING:
 
 #: Job ids that are reserved at once: each time costs a sync.
 RESERVED_IDS = 1_000
+
+#: How often a command is decided, each time without the job or part that the last fault was about. Few times: the
+#: state may be read from the journal after each, which blocks the loop. What is left of a Tick or plan comes with the
+#: next.
+ATTEMPTS_MAX = 5
+
+#: Longest wait for the group that is being written, before the state is read from the journal.
+RESTORE_SECONDS = 30.0
 
 #: The answer to a command: a Struct (possibly a Rejection), or None.
 Reply = Struct | None
@@ -52,6 +64,16 @@ class OutcomeLike(Protocol):
 
     @property
     def effects(self) -> Sequence[Effect]: ...
+
+
+class _Refusal:
+    """The outcome of a decision that refused after it had recorded events, which are undone."""
+
+    events: Sequence[Event] = ()
+    effects: Sequence[Effect] = ()
+
+    def __init__(self, reply: Rejection) -> None:
+        self.reply: Reply = reply
 
 
 class StateLike(Protocol):
@@ -90,8 +112,10 @@ class SingleWriter:
 
     `listeners` get the events of each command at once, before they are durable: they are projections of the same state.
     `hooks` run at the end of every turn in which something happened, and may hand in commands themselves. `on_effects`
-    gets effects once durable. `on_broken` is called when the daemon must end and recover from the journal: the state in
-    memory can no longer be trusted, or a necessary listener is lost.
+    gets effects once durable. `rebuild` makes the state that of the journal and of the events that it gets, which are
+    not in it yet (with the number of the last of them); without it a fault of the core ends the daemon. `on_broken` is
+    called when the daemon must end and recover from the journal: the state in memory can no longer be trusted, or a
+    necessary listener is lost.
     """
 
     def __init__(
@@ -105,6 +129,7 @@ class SingleWriter:
         *,
         on_effects: Callable[[list[Effect]], None],
         on_broken: Callable[[Exception], None],
+        rebuild: Callable[[Sequence[Event], int], None] | None = None,
     ) -> None:
         self._machine = machine
         self._journal = journal
@@ -114,6 +139,7 @@ class SingleWriter:
         self._log = log
         self._on_effects = on_effects
         self._on_broken = on_broken
+        self._rebuild = rebuild
         self._loop = asyncio.get_running_loop()
         self._gathering = _Group()
         #: Groups not yet released, oldest first. Only the last may still be on its way to the disk.
@@ -131,7 +157,7 @@ class SingleWriter:
         #: Counters for `Statistics`.
         self.commands = 0
         self.groups = 0
-        #: contained failures by place: "listener.NAME", "hook", "reply", "effects"
+        #: contained failures by place: "listener.NAME", "hook", "reply", "effects", "tick", "core"
         self.failures: dict[str, int] = {}
         self.listeners = Listeners(clock, log, self.failures, on_stop=self._break)
 
@@ -160,16 +186,58 @@ class SingleWriter:
 
     def _decide(self, command: Struct, caller: Caller) -> OutcomeLike:
         machine = self._machine
-        before = machine.state.version
+        attempts = ATTEMPTS_MAX
+        while True:
+            before = machine.state.version
+            try:
+                return machine.handle(command, self._clock.now(), caller)
+            except Fault as fault:
+                attempts -= 1
+                rejection = self._contain(fault, command)
+                if rejection is not None:
+                    return _Refusal(rejection)
+                if not attempts or not fault.subject or isinstance(command, SetAside) or self._stopped:
+                    raise
+                # What the fault was about is out of the way now: the rest of a Tick, plan or registration can go on.
+            except Exception as error:
+                # A fault of the core that changed nothing fails this request alone. If it left events in memory that
+                # will never be journaled, the daemon must end.
+                if machine.state.version != before:
+                    self._log.fatal("core.failed", exception=error, command=type(command).__name__)
+                    self._break(error)
+                raise
+
+    def _contain(self, fault: Fault, command: Struct) -> Rejection | None:
+        """Undo what a failed decision has done, and set aside what it was about. Returns its refusal if it had one."""
+        cause, kind = fault.__cause__ or fault, type(command).__name__
+        self.count_failure("core")
+        self._log.error("core.failed", exception=cause, command=kind, subject=fault.subject, undone=fault.torn)
+        if fault.torn and not self._restored(fault):
+            return None
+        if fault.rejection is None and fault.subject and not isinstance(command, SetAside):
+            self._log.error("core.set_aside", command=kind, subject=fault.subject)
+            try:
+                self.handle(SetAside(subject=fault.subject, hold=isinstance(command, ApplyPlan)), SYSTEM)
+            except Exception as error:
+                # Undone as well, by a call of this function, and counted: soon it is ignored.
+                self._log.error("core.not_set_aside", subject=fault.subject, error=repr(error))
+        return fault.rejection
+
+    def _restored(self, fault: Fault) -> bool:
+        """Make the state that of the journal again. Where that fails, the daemon ends, and its next start does it."""
+        # This blocks the loop, for as long as the start of the daemon takes: until then no answer could be right.
+        synced = threading.Event()
+        self._committer.put(synced.set, lambda: None)
         try:
-            return machine.handle(command, self._clock.now(), caller)
+            if self._rebuild is None or not synced.wait(RESTORE_SECONDS):
+                raise fault
+            self._rebuild(self._gathering.events, self.last_sequence)
         except Exception as error:
-            # A fault of the core that changed nothing fails this request alone. If it left events in memory that will
-            # never be journaled, the daemon must end.
-            if machine.state.version != before:
-                self._log.fatal("core.failed", exception=error, command=type(command).__name__)
-                self._break(error)
-            raise
+            self._log.fatal("core.not_restored", exception=error, error=repr(error))
+            self._break(fault)
+            return False
+        self._log.info("core.restored", events=self.last_sequence)
+        return True
 
     def handle_own(self, command: Struct) -> Reply:
         """Decide a command of the controller itself."""
@@ -333,12 +401,16 @@ class SingleWriter:
 
     # Failures
 
+    def count_failure(self, where: str) -> None:
+        """Count a failure that was contained, for sdiag."""
+        self.failures[where] = self.failures.get(where, 0) + 1
+
     def _contained(self, where: str, callback: Callable[[], None]) -> None:
         """Run a callback; its failure must not stop the others."""
         try:
             callback()
         except Exception as error:
-            self.failures[where] = self.failures.get(where, 0) + 1
+            self.count_failure(where)
             self._log.error("release.failed", exception=error, where=where, error=repr(error))
 
     def _break(self, error: Exception) -> None:

@@ -24,7 +24,7 @@ SLEEP_SECONDS_MAX = 60.0
 #: Shortest sleep: keeps the loop from spinning if a tick did not move its deadline.
 SLEEP_SECONDS_MIN = 0.001
 
-#: Seconds after a failed tick.
+#: Seconds after a tick that failed, or that left its deadline as it was.
 RETRY_SECONDS = 5.0
 
 
@@ -63,16 +63,28 @@ class DeadlineTimer:
 
     def _ring(self) -> None:
         self._handle = None
-        deadline = self._context.machine.next_deadline()
-        if deadline is None or deadline > self._context.clock.now():
+        context = self._context
+        deadline = context.machine.next_deadline()
+        if deadline is None or deadline > context.clock.now():
             self.arm()
             return
+        version = context.machine.state.version
         try:
-            self._context.writer.handle_own(Tick())
+            context.writer.handle_own(Tick())
         except Exception as error:
-            self._context.log.error("tick.failed", exception=error, error=repr(error))
-            self._at = deadline
-            self._handle = self._loop.call_later(RETRY_SECONDS, self._ring)
+            context.log.error("tick.failed", exception=error, error=repr(error))
+            self._retry(deadline)
+            return
+        # A deadline that stays due is a fault of the core. Without a pause it would take all of the loop's time, and
+        # send the same orders to nodes with each Tick.
+        if context.machine.state.version == version and context.machine.next_deadline() == deadline:
+            context.log.error("tick.idle", deadline=deadline, retry_seconds=RETRY_SECONDS)
+            context.writer.count_failure("tick")
+            self._retry(deadline)
+
+    def _retry(self, deadline: float) -> None:
+        self._at = deadline
+        self._handle = self._loop.call_later(RETRY_SECONDS, self._ring)
 
 
 class ClockTimers:

@@ -3,7 +3,8 @@
 A decision records events through `DecisionContext.record`, which applies each event immediately, so that later parts
 of the same decision see the result (ten starts of one plan must not take the same CPU). Apart from replay, `record` is
 the only caller of `apply`. A decision raises `Refused` before it records anything, so a command is carried out in full
-or not at all.
+or not at all. One that fails after that leaves a state that is not the journal's: `Fault` says so, and the shell
+replaces the state.
 """
 
 from __future__ import annotations
@@ -35,15 +36,35 @@ class Refused(Exception):
         return self
 
 
+#: What a decision is about at the moment: a job, or a part of a Tick (`reservation NAME`). 0: nothing in particular.
+Subject = int | str
+
+
+class Fault(Exception):
+    """A fault of the core: a decision raised what it must not. The cause is chained.
+
+    `torn`: the decision had recorded events; the state must be replaced by that of the journal. `subject`: what the
+    decision was about, so that it can be set aside. `rejection`: the decision refused too late.
+    """
+
+    def __init__(self, subject: Subject, *, torn: bool, rejection: Rejection | None) -> None:
+        super().__init__(f"a decision about {subject} failed" if subject else "a decision failed")
+        self.subject = subject
+        self.torn = torn
+        self.rejection = rejection
+
+
 class DecisionContext:
     """State, time and caller of one command, with the events and effects that the decision has produced so far."""
 
-    __slots__ = ("caller", "effects", "events", "now", "state")
+    __slots__ = ("caller", "effects", "events", "now", "state", "subject")
 
     def __init__(self, state: State, now: float, caller: Caller) -> None:
         self.state = state
         self.now = now
         self.caller = caller
+        #: for `Fault` alone
+        self.subject: Subject = 0
         self.events: list[Event] = []
         self.effects: list[Effect] = []
 
@@ -51,8 +72,9 @@ class DecisionContext:
         """Apply the event to the state, and add it to the events of this decision."""
         # Memory is now ahead of the journal. No reader outside can tell: replies, reads and effects wait until the
         # events are on disk. If that write fails, the controller ends, and recovers without them.
-        apply_event(self.state, event)
+        # In this order: an event that cannot be applied has changed a part of the state, perhaps.
         self.events.append(event)
+        apply_event(self.state, event)
 
     def add_effect(self, effect: Effect) -> None:
         """Have the shell carry this out once the events are durable.

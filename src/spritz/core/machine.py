@@ -7,6 +7,8 @@ state unchanged. `apply` replays a journaled event. Time is an argument; nothing
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
 from spritz.core import pending
@@ -14,17 +16,23 @@ from spritz.core.apply import apply_event
 from spritz.core.copied import copied
 from spritz.core.decide import DECISIONS, INTERNAL
 from spritz.core.decide.accrue import settle_accrual
+from spritz.core.decide.due import MINUTES, POWER, SLICES
 from spritz.core.decide.replenish import replenish
+from spritz.core.decide.set_aside import is_ignored
 from spritz.core.decide.siblings import settle_siblings
-from spritz.core.decision import DecisionContext, ReadOnlyContext, Refused, WouldRecord
+from spritz.core.decision import DecisionContext, Fault, ReadOnlyContext, Refused, WouldRecord
 from spritz.core.effects import Effect
 from spritz.core.image import decoded, encoded
 from spritz.core.power import power_due
 from spritz.core.reservations import next_due
 from spritz.core.state import State
 from spritz.model.cluster import SYSTEM, Caller, ClusterSettings
+from spritz.model.commands.job import Done
 from spritz.model.events import Event
 from spritz.model.rejection import Rejection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -51,14 +59,19 @@ class Machine:
     def handle(self, command: Struct, now: float, caller: Caller = SYSTEM) -> Outcome:
         """Decide one command. `now`: seconds since the epoch. Raises TypeError for an object that is not a command."""
         context = DecisionContext(self.state, now, caller)
-        reply = _decided(context, command)
-        if isinstance(reply, Rejection):
-            return Outcome(reply=reply)
-        # Consequences that any command may have, derived from what it has recorded. The order matters: the first two
-        # may record events, and `settle_siblings` tells other clusters of jobs as they are at the end.
-        replenish(context)
-        settle_accrual(context)
-        settle_siblings(context)
+        if self.state.set_aside and type(command) in INTERNAL and is_ignored(self.state, getattr(command, "job_id", 0)):
+            return Outcome(reply=Done())  # a report that failed twice
+        try:
+            reply = _decided(context, command)
+            if isinstance(reply, Rejection):
+                return Outcome(reply=reply)
+            _follow(context)
+        except Exception as error:
+            subject = context.subject or (getattr(command, "job_id", 0) if type(command) in INTERNAL else 0)
+            if context.events or subject:
+                late = error.rejection if isinstance(error, Refused) else None
+                raise Fault(subject, torn=bool(context.events), rejection=late) from error
+            raise
         return Outcome(reply=reply, events=tuple(context.events), effects=tuple(context.effects))
 
     def check(self, command: Struct, now: float, caller: Caller = SYSTEM) -> Outcome:
@@ -90,7 +103,7 @@ class Machine:
         """
         state = self.state
         slice_at = state.next_slice_at or None
-        due = (
+        due: tuple[float | None, ...] = (
             state.deadlines.next(),
             state.step_deadlines.next(),
             state.minute_deadlines.next(),
@@ -98,6 +111,10 @@ class Machine:
             next_due(state),
             power_due(state),
         )
+        if state.set_aside:
+            due = tuple(
+                at for at, part in zip(due, _TICK_PARTS, strict=True) if not part or not is_ignored(state, part)
+            )
         return min((at for at in due if at is not None), default=None)
 
     def pending_effects(self, node: str | None = None) -> list[Effect]:
@@ -106,6 +123,10 @@ class Machine:
         """
         return pending.pending_effects(self.state, node)
 
+    def restore(self, other: Machine) -> None:
+        """Become `other`, which has the state of the journal: a decision has torn this one."""
+        self.state.take_over(other.state)
+
     def image(self) -> bytes:
         """The durable form of the state."""
         return encoded(self.state)
@@ -113,6 +134,29 @@ class Machine:
     @classmethod
     def from_image(cls, data: bytes) -> Machine:
         return cls(state=decoded(data))
+
+
+#: the parts of a Tick that the deadlines of `Machine.next_deadline` belong to ("": they belong to jobs or reservations)
+_TICK_PARTS = ("", "", MINUTES, SLICES, "", POWER)
+
+
+def _follow(context: DecisionContext) -> None:
+    """Consequences that any command may have, derived from what it has recorded.
+
+    The order matters: the first two may record events, and `settle_siblings` tells other clusters of jobs as they are
+    at the end.
+    """
+    for name, consequence in _CONSEQUENCES:
+        context.subject = name
+        if not context.state.set_aside or not is_ignored(context.state, name):
+            consequence(context)
+
+
+_CONSEQUENCES: tuple[tuple[str, Callable[[DecisionContext], None]], ...] = (
+    ("reservations", replenish),
+    ("age priority", settle_accrual),
+    ("federated jobs", settle_siblings),
+)
 
 
 def _decided(context: DecisionContext, command: Struct) -> Struct:
@@ -125,5 +169,6 @@ def _decided(context: DecisionContext, command: Struct) -> Struct:
     try:
         return decide(context, command)
     except Refused as refused:
-        assert not context.events, f"{type(command).__name__} refused after {context.events}"
+        if context.events:
+            raise  # too late: it becomes a Fault
         return refused.rejection

@@ -93,6 +93,11 @@ def users_of(state: State, name: str) -> list[Job]:
     return [state.jobs[job_id] for job_id in state.reservation_jobs.get(name, ())]
 
 
+def subject_of(reservation: Reservation) -> str:
+    """What a decision about the reservation is about (`DecisionContext.subject`)."""
+    return f"reservation {reservation.name}"
+
+
 def due_at(state: State, reservation: Reservation) -> float:
     """When the reservation next falls due: its start, its end, or the end of PURGE_COMP."""
     if reservation.floating:
@@ -107,5 +112,9 @@ def due_at(state: State, reservation: Reservation) -> float:
 
 def next_due(state: State) -> float | None:
     """The earliest time at which any reservation falls due."""
-    at = min((due_at(state, item) for item in state.reservations.values()), default=NEVER)
+    items = state.reservations.values()
+    if state.set_aside:
+        at = min((due_at(state, item) for item in items if state.set_aside.get(subject_of(item), 0) < 2), default=NEVER)
+    else:
+        at = min((due_at(state, item) for item in items), default=NEVER)
     return None if at == NEVER else at

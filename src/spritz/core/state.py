@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from spritz.core.decide.fit import NodeGroup
+    from spritz.core.decision import Subject
 
 #: ended steps to remember; their clients ask again within seconds, if at all
 ENDED_STEPS_MAX = 1000
@@ -103,8 +104,8 @@ class State:
         "run_times",
         "running",
         "segments",
+        "set_aside",
         "settings",
-        "shapes",
         "siblings_due",
         "singletons",
         "step_deadlines",
@@ -158,6 +159,9 @@ class State:
         self.next_trigger_id = 1
         #: run times of ended jobs, by user and request (bf_predict)
         self.run_times = Predictor(RUN_TIMES_MAX)
+        #: What faults of the core were about, and how many there were (`decide.set_aside`). Neither in an image nor in
+        #: the journal: a restarted daemon tries again.
+        self.set_aside: dict[Subject, int] = {}
         # -- indexes
         #: node -> names of reservations that hold it or a part of it
         self.reserved: dict[str, tuple[str, ...]] = {}
@@ -206,6 +210,14 @@ class State:
         self.step_deadlines: Deadlines[int] = Deadlines()
         #: deadlines of power saving
         self.node_deadlines: Deadlines[str] = Deadlines()
+
+    def take_over(self, other: State) -> None:
+        """Become `other`, in place: parts of the shell refer to this state and to its run times."""
+        kept, run_times = self.set_aside, self.run_times
+        run_times.take_over(other.run_times)
+        for name in State.__slots__:
+            setattr(self, name, getattr(other, name))
+        self.set_aside, self.run_times = kept, run_times
 
     # -- jobs
 
@@ -368,6 +380,11 @@ class State:
             deadline = step_deadline(step, self.jobs.get(step.job_id))
             self.step_deadlines.set(step_key(step.job_id, step.step_id), deadline)
 
+    def end_step_deadlines(self, job_id: int) -> None:
+        """The job's life has ended, and with it the time limits of the steps that nodes have not reported yet."""
+        for step_id in self.steps.get(job_id, ()):
+            self.step_deadlines.set(step_key(job_id, step_id), NEVER)
+
     def drop_step(self, job_id: int, step_id: int) -> None:
         """Remove a step that has ended."""
         steps = self.steps.get(job_id)
@@ -454,11 +471,13 @@ class State:
     def add_nodes(self, nodes: Sequence[Node], partitions: dict[str, Partition]) -> None:
         """Add nodes. `partitions`: all partitions, with these nodes as members."""
         for node in nodes:
-            self.node_partitions[node.name] = tuple(
+            names = tuple(
                 name
                 for name, partition in partitions.items()
                 if partition is not self.partitions[name] and node.name in partition.nodes
             )
+            if names:  # as `put_partitions` has it, which a restart uses
+                self.node_partitions[node.name] = names
         self.partitions = partitions
         for node in nodes:
             self.put_node(node)

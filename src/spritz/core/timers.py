@@ -191,7 +191,7 @@ def _waiting_deadline(job: Job) -> float:
     if job.reason is Reason.BEGIN_TIME:
         at = min(at, job.eligible_at)
     for dependency in job.dependencies:
-        if dependency.due_at:
+        if dependency.due_at and dependency.kind == "after":
             at = min(at, dependency.due_at)
     if job.start_by_at:
         at = min(at, job.start_by_at)
@@ -221,8 +221,15 @@ def step_key(job_id: int, step_id: int) -> int:
 
 
 def step_deadline(step: Step, job: Job | None) -> float:
-    """End of a step's own time limit, until its end has been ordered. Time stands still while the job is suspended."""
+    """End of a step's own time limit, until its end has been ordered. Time stands still while the job is suspended.
+
+    The end of a job, and of a life of it, orders the end of its steps: they have no deadline from then on.
+    """
     minutes = step.spec.time_limit_minutes
-    if not minutes or minutes >= INFINITE or step.cancelled or (job is not None and job.state is JobState.SUSPENDED):
+    if not minutes or minutes >= INFINITE or step.cancelled:
+        return NEVER
+    if job is not None and (
+        job.state is JobState.SUSPENDED or job.state.ended or job.restart_count != step.restart_count
+    ):
         return NEVER
     return step.started_at + step.suspended_seconds + minutes * 60.0

@@ -133,8 +133,27 @@ _NUMBERS: tuple[tuple[Meta, str], ...] = (
     (AMOUNT, "billing_weights limit_factor usage_factor usage_threshold weights"),
 )
 
-#: A path, an argument or a list of names: Linux bounds all arguments of a program together by 6 MiB (execve(2)), and
-#: SchedulerParameters=max_submit_line_size is at most 2 MiB.
+#: A word of a few, such as a kind or a state.
+WORD = Meta(max_length=256)
+
+#: A name, a host or a key: 1,024 characters, as in Slurm.
+NAME = Meta(max_length=1024)
+
+#: A path: PATH_MAX of Linux.
+PATH = Meta(max_length=4096)
+
+#: A value of an option, or an argument of a program: 128 KiB, the most that Linux passes to a program as one
+#: (MAX_ARG_STRLEN; execve(2)).
+OPTION = Meta(max_length=128 * 1024)
+
+#: Names of nodes or jobs in one text: a cluster has at most 65,536 nodes.
+NAMES = Meta(max_length=1024 * 1024)
+
+#: The line that made a job: SchedulerParameters=max_submit_line_size is at most 2 MiB.
+COMMAND_LINE = Meta(max_length=2 * 1024 * 1024)
+
+#: A file that a user has written, or an expression over many records: Linux bounds all arguments of a program together
+#: by 6 MiB (execve(2)).
 TEXT = Meta(max_length=6 * 1024 * 1024)
 
 #: What a node says of itself: the controller's journal keeps it, with each change.
@@ -149,42 +168,69 @@ CPU_MASK = Meta(pattern=r"\A[0-9a-fA-F]+\Z", max_length=65_536 // 4)
 #: Items of a list: arguments of a program, nodes of a cluster, records of one change of accounting's book.
 ITEMS = Meta(max_length=1024 * 1024)
 
-#: What a user writes down, or a program of theirs: components of a job, jobs to wait for, numbers of nodes.
+#: What a user writes down, or a program of theirs: components of a job, jobs to wait for, numbers of nodes; the groups
+#: of a user (NGROUPS_MAX).
 MANY = Meta(max_length=64 * 1024)
 
-#: Generic resources of a request, by name and type: each is looked at for each node.
+#: What a request names a few of: generic resources (each is looked at for each node), clusters, flags, kinds of mail.
 FEW = Meta(max_length=256)
 
 #: Ranges of numbers, by field or `Struct.field`.
 NUMBERS: dict[str, Meta] = {name: bounds for bounds, names in _NUMBERS for name in names.split()}
 
-#: Bounds of texts other than `TEXT`.
-TEXTS: dict[str, Meta] = {
-    "JobTarget.tasks": TASK_MASK,
-    "JobPick.tasks": TASK_MASK,
-    "NodeCapacity.cpus_reserved": CPU_MASK,
-    **dict.fromkeys(
-        (
-            "RegisterNode.address",
-            "RegisterNode.architecture",
-            "RegisterNode.boot_id",
-            "RegisterNode.extra",
-            "RegisterNode.hostname",
-            "RegisterNode.operating_system",
-            "RegisterNode.spool_id",
-            "RegisterNode.version",
-            "NodeTrouble.reason",
-        ),
-        DESCRIPTION,
-    ),
-}
+_TEXTS: tuple[tuple[Meta, str], ...] = (
+    (WORD, "admin consumable dependency_mode error_kind flag initial_state key kind kinds level next_state open_mode"),
+    (WORD, "oversubscribe phase preempt_mode server_type sign state states stdin_task store schedulers"),
+    (WORD, "GresRequest.type events exempt granted gres_flags mail_types flags_added flags_removed"),
+    (WORD, "ReservationRequest.flags GresCapacity.flags GresCapacity.type SetDebugFlag.flag ResourceLimit.name"),
+    (WORD, "StepSpec.limits fields mpi"),
+    (NAME, "account accounts accounts_added accounts_removed allow_accounts deny_accounts owner_accounts parent"),
+    (NAME, "allow_alloc_nodes allow_groups deny_groups group groups allow_qos deny_qos alternate cluster"),
+    (NAME, "cluster_name clusters organization origin federation feature name names node user users users_added"),
+    (NAME, "users_removed partition partitions server host hostname address node_addresses io_address io_key"),
+    (NAME, "environment_key script_key submit_key submit_host boot_id spool_id version architecture mcs_label wckey"),
+    (NAME, "wckeys default_qos default_wckey schedule mail_user periods partition_qos features_active"),
+    (NAME, "features_changeable NodeConfig.features RebootNode.features node_list exclude nodes JobFilter.licenses"),
+    (NAME, "ReservationRequest.gres ReservationRequest.licenses gres_per_node billing_weights"),
+    (NAME, "ContainerOptions.environment keys weights largest"),
+    (PATH, "bundle directory image path save script stderr stdin stdout task_epilog task_prolog work_dir files"),
+    (PATH, "ContainerOptions.name"),
+    (OPTION, "admin_comment arguments argv array cluster_features command comment constraints cores cpu_bind"),
+    (OPTION, "distribution export extra features gpu_bind gres_text guarantee licenses line links memory_bind"),
+    (OPTION, "message mounts multi_prog prefer program qos preempt reservation system_comment topology cause"),
+    (OPTION, "description flags billing_weights_text tres grp_tres grp_tres_mins grp_tres_run_mins max_tres"),
+    (OPTION, "max_tres_mins max_tres_mins_pj max_tres_pa max_tres_per_node max_tres_pj max_tres_pn max_tres_pu"),
+    (OPTION, "max_tres_run_mins_pa max_tres_run_mins_pu min_tres_pj reasons reason"),
+    (NAMES, "SetTrigger.nodes SelectJobs.nodes SelectEvents.nodes AskJobSizes.nodes AskReservations.nodes nodes_text"),
+    (NAMES, "error"),
+    (COMMAND_LINE, "submit_line"),
+    (TEXT, "text documents"),
+    (DESCRIPTION, "RegisterNode.address RegisterNode.architecture RegisterNode.boot_id RegisterNode.extra"),
+    (DESCRIPTION, "RegisterNode.hostname RegisterNode.operating_system RegisterNode.spool_id RegisterNode.version"),
+    (DESCRIPTION, "NodeTrouble.reason"),
+    (TASK_MASK, "JobTarget.tasks JobPick.tasks"),
+    (CPU_MASK, "NodeCapacity.cpus_reserved"),
+)
 
-#: Bounds of lists other than `ITEMS`.
-LISTS: dict[str, Meta] = {
-    **dict.fromkeys(("components", "dependencies", "node_counts"), MANY),
-    **dict.fromkeys(("gpus", "gpus_per_node", "gpus_per_task", "gpus_per_socket"), FEW),
-    **dict.fromkeys(("gres", "gres_per_node", "gres_per_task"), FEW),
-}
+#: Bounds of texts, by field or `Struct.field`. A test checks that no request has a text without one.
+TEXTS: dict[str, Meta] = {name: bounds for bounds, names in _TEXTS for name in names.split()}
+
+_LISTS: tuple[tuple[Meta, str], ...] = (
+    (ITEMS, "argv arguments environment associations documents drops jobs keys numbers picks puts running samples"),
+    (ITEMS, "steps tasks task_counts components node_addresses node_ports"),
+    (MANY, "SubmitHetJob.components dependencies node_counts targets parts multi_prog metrics weights partition_qos"),
+    (MANY, "exclude node_list nodes names core_counts priorities groups gids allow_gids deny_gids accounts"),
+    (MANY, "accounts_added accounts_removed allow_accounts deny_accounts owner_accounts allow_alloc_nodes"),
+    (MANY, "allow_groups deny_groups allow_qos deny_qos qos users users_added users_removed partitions wckeys"),
+    (MANY, "licenses files features features_active features_changeable tres UpdateCrontab.jobs NodeSample.gpus"),
+    (MANY, "fields"),
+    (FEW, "gpus gpus_per_node gpus_per_task gpus_per_socket gres gres_per_node gres_per_task clusters exempt events"),
+    (FEW, "flags flags_added flags_removed granted gres_flags kinds limits mail_types periods mounts reasons"),
+    (FEW, "schedulers states store utc_offset_changes billing_weights constraints"),
+)
+
+#: Bounds of lists, likewise.
+LISTS: dict[str, Meta] = {name: bounds for bounds, names in _LISTS for name in names.split()}
 
 #: Records that daemons keep and send to each other. Their parts were checked in the requests that made them, perhaps
 #: before there was a range.

@@ -14,9 +14,14 @@ from msgspec import Struct
 from spritz.notation.cron import schedule_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from spritz.model.job import CronEntry
 
 _schedule_of = lru_cache(maxsize=256)(schedule_of)
+
+#: a local time is at most a day ahead of UTC or behind it
+OFFSET_SECONDS_MAX = 86_400
 
 #: later than all times
 NEVER = 1 << 62
@@ -28,6 +33,13 @@ class Crontab(Struct, frozen=True, kw_only=True, gc=False):
     uid: int
     text: str
     disabled: tuple[tuple[int, int], ...] = ()
+
+
+def is_zone(offset: int, changes: Sequence[tuple[int, int]]) -> bool:
+    """Whether these are offsets from UTC that a time zone can have, with changes in the order of their times."""
+    times = [at for at, _after in changes]
+    offsets = (offset, *(after for _at, after in changes))
+    return times == sorted(times) and all(abs(each) <= OFFSET_SECONDS_MAX for each in offsets)
 
 
 def following(entry: CronEntry, now: float) -> float:

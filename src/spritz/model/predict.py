@@ -73,6 +73,10 @@ class Predictor:
         #: by user: number of jobs learnt from, so that callers know when a prediction may have changed
         self.learnt: dict[str, int] = {}
 
+    def take_over(self, other: Predictor) -> None:
+        """Become `other`, in place."""
+        self._history, self._most, self.learnt = other._history, other._most, other.learnt
+
     def predict(self, job: Likeness) -> float:
         """Expected run time in seconds, between 1 and the job's limit."""
         for key in _keys(job):

@@ -7,10 +7,13 @@ from collections.abc import Iterable
 from msgspec import DecodeError, Struct, ValidationError
 from msgspec.msgpack import Decoder
 
-from spritz.model.errors import SpritzError
+from spritz.model.errors import ESLURM, SpritzError
 from spritz.wire.bounded import checker
 from spritz.wire.envelope import Request
 from spritz.wire.unknown_fields import unknown_field
+
+#: how msgspec begins to say that a text is longer than its bound
+_TOO_LONG = "Expected `str` of length <="
 
 
 class BadRequest(SpritzError):
@@ -63,6 +66,12 @@ class RequestDecoder:
             body = decoder.decode(request.body)
             more = unknown_field(body, request.body) if getattr(body, "exact", False) else ""
         except (ValidationError, DecodeError, UnicodeDecodeError, RecursionError) as error:
+            if isinstance(error, ValidationError) and _TOO_LONG in str(error):
+                raise BadRequest(
+                    ESLURM["ESLURM_PATHNAME_TOO_LONG"][1],
+                    code="ESLURM_PATHNAME_TOO_LONG",
+                    hint=str(error).replace(_TOO_LONG, "at most").replace("- at `$.", "characters are allowed at `"),
+                ) from error
             raise BadRequest(
                 f"Unexpected message received: bad {request.kind}: {error}", code="SLURM_UNEXPECTED_MSG_ERROR"
             ) from error

@@ -73,7 +73,8 @@ def test_the_core_is_woken_when_the_clock_is_set_past_its_deadline() -> None:
             rest.clear()
 
         writer = SimpleNamespace(hooks=[], handle_own=tick)
-        machine = SimpleNamespace(next_deadline=lambda: rest[0] if rest else None)
+        state = SimpleNamespace(version=0)
+        machine = SimpleNamespace(next_deadline=lambda: rest[0] if rest else None, state=state)
         timer = DeadlineTimer(SimpleNamespace(clock=clock, writer=writer, machine=machine))  # type: ignore[arg-type]
         timer.arm()
         clock.time += 2 * HOUR
@@ -82,6 +83,31 @@ def test_the_core_is_woken_when_the_clock_is_set_past_its_deadline() -> None:
         timer.look_again()
         await turns()
         assert len(ticks) == 1
+
+    run(story)
+
+
+def test_a_deadline_that_a_tick_leaves_due_does_not_take_the_loop() -> None:
+    """The deadline is tried again after a pause, and each such Tick is logged and counted."""
+
+    async def story(clock: SetClock) -> None:
+        ticks, logged, counted = list[object](), list[str](), list[str]()
+        writer = SimpleNamespace(hooks=[], handle_own=ticks.append, count_failure=counted.append)
+        machine = SimpleNamespace(next_deadline=lambda: 999.0, state=SimpleNamespace(version=7))
+        log = SimpleNamespace(error=lambda name, **_fields: logged.append(name))
+        timer = DeadlineTimer(
+            SimpleNamespace(clock=clock, writer=writer, machine=machine, log=log)  # type: ignore[arg-type]
+        )
+        for _ in range(5):  # as the hook does at the end of each turn
+            timer.arm()
+            await turns()
+        assert (len(ticks), logged, counted) == (1, ["tick.idle"], ["tick"])
+        machine.state.version += 1  # another deadline comes first now
+        machine.next_deadline = lambda: 998.0
+        timer.arm()
+        await turns()
+        assert len(ticks) == 2
+        timer.cancel()
 
     run(story)
 

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan
-from spritz.model.commands.job import Done, UpdateJob
+from spritz.model.commands.job import Done, HoldJob, UpdateJob
 from spritz.model.job_filter import JobTarget
 from spritz.model.limits.records import Association, ChangePolicy, Policy, PolicyChange, Qos, SetPolicy, WcKey
 from spritz.model.partition import Partition
 from spritz.model.plan import Plan, PlannedStart
 from spritz.model.resources import Allocation
-from spritz.testing.builders import ALICE, BOB, World, capacity, expect
+from spritz.testing.builders import ALICE, BOB, World, capacity, expect, task_mask
 
 ROOT_ACCOUNT = Association(id=1, cluster="cluster", account="root", qos="normal")
 CHEM = Association(id=2, cluster="cluster", account="chem", parent="root")
@@ -298,4 +298,22 @@ def test_what_an_operator_sets_limits_do_not_hold_for_until_the_owner_sets_it() 
     assert start_messages(made, job, 4) == ()
     asked = made.submit(time_limit_minutes=5, exempt=("time",))
     assert made.job(asked).spec.exempt == (), "users cannot ask for it"
+    made.check()
+
+
+@pytest.mark.parametrize("kind", ["het", "array"])
+def test_records_that_move_together_are_counted_together_before_the_first_changes(kind: str) -> None:
+    """The QOS has room for one of the two: the update is refused as a whole."""
+    home = Qos(name="home", id=3, max_submit_pu=1)
+    made = world(alice=replace(ALICE_IN_CHEM, qos="normal,home"), qos=(NORMAL, home))
+    if kind == "het":
+        assert made.submit_het({}, {}).rejection is None
+    else:
+        made.submit(array="0-1")
+        made.ok(HoldJob(target=JobTarget(1, tasks=task_mask([0]))), ALICE)
+    before = made.machine.image()
+    assert refused_move(made, 1, qos="home") == "ESLURM_ACCOUNTING_POLICY"
+    assert made.machine.image() == before
+    if kind == "array":
+        made.ok(UpdateJob(target=JobTarget(1, tasks=task_mask([1])), changes={"qos": "home"}), ALICE)
     made.check()

@@ -171,3 +171,14 @@ def test_rights_and_impossible_requests(crontabs: World) -> None:
 
 def test_crontabs_are_off_unless_they_are_enabled(world: World) -> None:
     assert world.refused(UpdateCrontab(text="x", jobs=(entry(),)), ALICE) == "ESLURM_DISABLED"
+
+
+def test_offsets_that_no_time_zone_has_are_refused(crontabs: World) -> None:
+    """The next time of such an entry may be in no year that a date can name: its job could not be queued again."""
+    year = 366 * 86_400
+    for zone in ({"utc_offset_seconds": 253_370_764_800}, {"utc_offset_changes": ((2 * year, 90_000),)}):
+        cron = CronEntry(schedule="* * * * *", **zone)
+        command = UpdateCrontab(text="x", jobs=(SubmitJob(spec=job_spec(cron=cron), script=b"#!"),))
+        reply = crontabs.do(command, ALICE).reply
+        assert getattr(reply, "code", "") == "ESLURM_INVALID_TIME_VALUE"
+    assert not crontabs.state.jobs

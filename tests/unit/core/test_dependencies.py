@@ -90,3 +90,16 @@ def test_a_held_singleton_waits_for_others_of_its_name_when_it_is_released(world
     world.finished(later)
     assert not world.job(held).dependencies
     world.check()
+
+
+def test_how_a_condition_stands_is_not_for_its_user_to_say(world: World) -> None:
+    """A client could send a time at which a condition is to be looked at: it would be due for ever."""
+    first = world.submit(name="a")
+    asked = Dependency(kind="singleton", minutes=3, state="failed", due_at=8.0)
+    waiting = world.submit(name="a", dependencies=(asked,))
+    assert world.job(waiting).dependencies == (Dependency(kind="singleton"),)
+    assert world.job(waiting).spec.dependencies == (Dependency(kind="singleton"),)
+    deadline = world.machine.next_deadline()
+    assert deadline is None or deadline > world.now
+    world.cancel(first)
+    assert world.job(waiting).dependencies == ()

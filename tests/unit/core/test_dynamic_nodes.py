@@ -249,3 +249,9 @@ def test_a_job_with_reboot_waits_until_its_nodes_have_booted() -> None:
     assert not job.flags & JobFlag.CONFIGURING
     assert not here.state.nodes["n1"].flags
     here.check()
+
+
+def test_a_node_of_no_partition_is_the_same_after_a_restart() -> None:
+    here = world()
+    here.ok(AddNodes(nodes=(node("x1", "nowhere", state="CLOUD"),)))
+    here.check()

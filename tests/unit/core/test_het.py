@@ -24,7 +24,7 @@ from spritz.model.commands.job import (
     UpdateJob,
 )
 from spritz.model.commands.step import AttachStep, CreateHetStep, SignalStep, StepCreated
-from spritz.model.job import Dependency, Hold
+from spritz.model.job import CronEntry, Dependency, Hold
 from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.limits.records import Association, Policy, SetPolicy
 from spritz.model.reports import PrologEnded
@@ -483,3 +483,10 @@ def test_steps_of_what_is_no_heterogeneous_job_are_refused(world: World) -> None
     world.start_het(first, "n2", "n3")
     command = CreateHetStep(job_id=first, parts=((5, StepSpec()),))
     assert world.refused(command, ALICE) == "ESLURM_INVALID_JOB_ID"
+
+
+def test_no_component_recurs(world: World) -> None:
+    """Commands cannot ask for it, other clients can: the job would be queued again at times that nobody checked."""
+    outcome = world.submit_het({"cron": CronEntry(schedule="x")}, {})
+    assert outcome.rejection is not None
+    assert (outcome.rejection.code, world.state.jobs) == ("ESLURM_NOT_SUPPORTED", {})

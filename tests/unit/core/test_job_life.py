@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -339,3 +340,11 @@ def test_scancel_without_a_signal_kills_the_script_with_batch_and_the_job_with_f
     assert (effect.signal, effect.batch) == (9, True)
     world.cancel(job_id, full=True)
     assert world.job(job_id).state is JobState.CANCELLED
+
+
+@pytest.mark.parametrize("number", [0, signal.SIGKILL])
+def test_hurry_leaves_the_processes_their_grace(world: World, number: int) -> None:
+    """It skips staging out burst buffers, as scancel(1) says, and nothing else."""
+    job_id = world.start(world.submit())
+    effects = world.cancel(job_id, hurry=True, signal=number).effects
+    assert [effect.kill_now for effect in only(effects, TerminateJobOn)] == [False]

@@ -12,7 +12,7 @@ from spritz.controller import fanout
 from spritz.core.decide.registration import config_shortage
 from spritz.core.effects import LaunchBatchOn, LaunchStepOn, NotifyOn, TerminateJobOn, TerminateStepOn
 from spritz.model.cluster import ClusterSettings
-from spritz.model.commands.cluster import UpdateNode
+from spritz.model.commands.cluster import RebootNodes, UpdateNode
 from spritz.model.events.step import StepNodeEnded
 from spritz.model.ids import STEP_BATCH
 from spritz.model.reports import ENDED_BY_BOOT, REVOKED_REASON, NodeLost, NodeTrouble, Registered, StepFinished, TaskEnd
@@ -477,4 +477,14 @@ def test_a_script_that_the_node_was_not_sent_before_its_boot_is_sent_then(make_w
     outcome = world.register("n1", boot_id="second", spool_id="kept")
     assert world.job(job_id).state is JobState.RUNNING
     assert [type(effect).__name__ for effect in outcome.effects] == ["LaunchBatchOn"]
+    world.check()
+
+
+def test_a_node_that_is_named_twice_is_changed_once() -> None:
+    settings = ClusterSettings()
+    world = World(settings=replace(settings, power=replace(settings.power, reboots=True)))
+    world.start(world.submit(), "n1")  # its reboot waits for the job
+    world.ok(RebootNodes(names=("n1", "n1"), asap=True))
+    world.ok(UpdateNode(names=("n1", "n1"), state="CANCEL_REBOOT"))
+    assert not world.state.nodes["n1"].flags & (NodeFlag.REBOOT_REQUESTED | NodeFlag.DRAIN)
     world.check()

@@ -371,3 +371,16 @@ def test_force_start_takes_a_beginning_in_the_past_of_one_that_comes_again(world
     assert (running.start_at, running.began) == (world.now - 100, True)
     assert refusal(world, start=-DAY, name="t", flags=("DAILY",)) == "ESLURM_INVALID_TIME_VALUE"
     assert refusal(world, start=-100.0, name="t", flags=("FORCE_START",)) == "ESLURM_INVALID_TIME_VALUE"
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"core_counts": ()}, "ESLURM_INVALID_CORE_CNT"),
+        ({"core_counts": (1,), "node_count": 2**32 - 1}, "ESLURM_NODES_BUSY"),
+        ({"utc_offset_seconds": 2**37}, "ESLURM_INVALID_TIME_VALUE"),
+        ({"utc_offset_changes": ((10, 0), (5, 0))}, "ESLURM_INVALID_TIME_VALUE"),
+    ],
+)
+def test_numbers_that_no_command_sends_are_refused(world: World, fields: dict[str, Any], code: str) -> None:
+    assert refusal(world, **fields) == code

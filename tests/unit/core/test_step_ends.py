@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from spritz.model.commands.job import ResumeJob, SuspendJob
+from spritz.core.timers import step_key
+from spritz.model.commands.job import RequeueJob, ResumeJob, SuspendJob
 from spritz.model.commands.step import SignalStep
 from spritz.model.events.step import StepCancelled, StepEnded
 from spritz.model.job_filter import JobTarget
@@ -49,3 +50,23 @@ def test_ending_a_step_of_a_cancelled_job_does_not_count_as_cancelling_it(world:
     world.cancel(job)
     told = world.do(SignalStep(job_id=job, step_id=step, signal=0, terminate=True), ALICE).events
     assert not [one for one in told if isinstance(one, StepCancelled)]
+
+
+def test_the_limit_of_a_step_ends_with_its_job(world: World) -> None:
+    """Nodes that are still to end the job's processes have their orders: no Tick repeats them for the step."""
+    job = world.start(world.submit(batch=False, interactive=True), "n1", "n2")
+    world.step(job, time_limit_minutes=1, nodes_min=2, tasks=2)
+    world.advance(30.0)
+    world.cancel(job)
+    world.now += 31.0
+    deadline = world.machine.next_deadline()
+    assert deadline is not None
+    assert deadline > world.now
+
+
+def test_the_limit_of_a_step_ends_with_the_life_of_its_job(world: World) -> None:
+    job = world.start(world.submit(requeue=True))
+    world.step(job, time_limit_minutes=1)
+    world.ok(RequeueJob(target=JobTarget(job)))
+    world.check()
+    assert step_key(job, 0) not in world.state.step_deadlines

@@ -14,6 +14,7 @@ from spritz.model.commands.cluster import Configure, UpdatePartition
 from spritz.model.commands.job import JobSubmitted, SubmitHetJob, SubmitJob, UpdateJob, WillRun
 from spritz.model.commands.step import CreateStep
 from spritz.model.ids import INFINITE
+from spritz.model.job import ContainerOptions
 from spritz.model.job_filter import JobTarget
 from spritz.model.partition import Partition
 from spritz.model.reasons import Reason
@@ -462,3 +463,41 @@ def test_a_job_has_whole_gpus_or_shares_of_them(make_world: Make, share: str) ->
     both = {name: (GresRequest(name=name, count=1),) for name in ("gpu", share)}
     assert world.submit_refused(ALICE, gres_per_node=both["gpu"] + both[share]) == "ESLURM_INVALID_GRES"
     assert world.submit_refused(ALICE, gpus=both["gpu"], gres_per_node=both[share]) == "ESLURM_INVALID_GRES"
+
+
+def test_lists_of_texts_are_as_long_as_a_line_may_be_together(world: World) -> None:
+    most = ClusterSettings().max_submit_line_bytes
+    assert world.submit_refused(arguments=("x" * 100,) * (most // 100 + 1)) == "ESLURM_PATHNAME_TOO_LONG"
+    container = ContainerOptions(bundle="/b", mounts=("x" * (most + 1),))
+    assert world.submit_refused(container=container) == "ESLURM_PATHNAME_TOO_LONG"
+    job = world.start(world.submit(arguments=("x" * 100,) * (most // 100)))
+    assert world.step_refused(job, environment=(b"x" * 1024,) * 8193) == "ESLURM_PATHNAME_TOO_LONG"
+
+
+def test_notes_of_a_running_job_are_no_longer_than_those_of_a_new_one(world: World) -> None:
+    """They would be repeated in each later change of the job."""
+    job = world.start(world.submit())
+    for name in ("comment", "name", "wckey", "mail_user", "extra"):
+        command = UpdateJob(target=JobTarget(job), changes={name: "x" * 1025})
+        assert world.refused(command, ALICE) == "ESLURM_PATHNAME_TOO_LONG"
+
+
+@pytest.mark.parametrize("mode", ["x", "append", "A", " "])
+def test_output_files_are_opened_in_one_of_two_modes(world: World, mode: str) -> None:
+    """As commands send it: `a` or `t`, whatever word was typed."""
+    assert world.submit_refused(open_mode=mode) == "ESLURM_NOT_SUPPORTED"
+    job = world.start(world.submit(open_mode="a"))
+    assert world.step_refused(job, open_mode=mode) == "ESLURM_NOT_SUPPORTED"
+    world.step(job, open_mode="t")
+
+
+def test_a_node_that_is_named_twice_counts_once(world: World) -> None:
+    spec = world.job(world.submit(node_list=("n1", "n1"), exclude=("n2", "n3", "n2"))).spec
+    assert (spec.node_list, spec.exclude) == (("n1",), ("n2", "n3"))
+    tasks = world.submit(node_list=("n1", "n1", "n2"), distribution="arbitrary", tasks=3)
+    assert world.job(tasks).spec.node_list == ("n1", "n1", "n2"), "the node of each task"
+    job = world.submit()
+    world.ok(UpdateJob(target=JobTarget(job), changes={"node_list": ["n2", "n2"]}))
+    assert world.job(job).spec.node_list == ("n2",)
+    world.ok(UpdatePartition(name="debug", changes={"nodes": ["n1", "n2", "n1"]}))
+    assert world.state.partitions["debug"].nodes == ("n1", "n2")

@@ -47,7 +47,8 @@ def test_the_chosen_come_first_in_their_order_and_the_sum_stays(
 ) -> None:
     world = make_world(settings=cluster)
     count = data.draw(st.integers(1, 6))
-    before = {world.submit(nice=0): data.draw(st.integers(1, 2000)) for _ in range(count)}
+    priorities = st.integers(1, 2000) | st.integers(1, 100_000_000)
+    before = {world.submit(nice=0): data.draw(priorities) for _ in range(count)}
     jobs = list(before)
     if not cluster.priority_multifactor:
         before = {job: world.job(job).priority for job in jobs}

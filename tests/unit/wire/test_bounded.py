@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from msgspec import Raw, Struct, inspect, msgpack
+from msgspec import Meta, Raw, Struct, inspect, msgpack
 from msgspec.structs import replace
 
 from spritz.controller.events import decode_group
@@ -56,6 +56,34 @@ def numbers(info: inspect.Type, owner: str, field: str, path: Path = ()) -> Iter
             yield from numbers(info.value_type, owner, field, (*path, "key"))
         case inspect.IntType() | inspect.FloatType():
             yield path, f"{owner}.{field}", info
+
+
+def texts_and_lists(info: inspect.Type, owner: str, field: str, seen: set[type]) -> Iterator[tuple[str, bool]]:
+    """Names of a type's texts, and of its lists and maps (with True), as bounds are found by them."""
+    match info:
+        case inspect.StructType():
+            if info.cls.__name__ in bounds.RECORDS or info.cls in seen:
+                return
+            seen.add(info.cls)
+            for one in info.fields:
+                name = f"{info.cls.__name__}.{one.name}"
+                kind = inspect.type_info(bounds.CHANGES[name][0]) if name in bounds.CHANGES else one.type
+                yield from texts_and_lists(kind, info.cls.__name__, one.name, seen)
+        case inspect.UnionType():
+            for part in info.types:
+                yield from texts_and_lists(part, owner, field, seen)
+        case inspect.VarTupleType() | inspect.ListType():
+            yield f"{owner}.{field}", True
+            yield from texts_and_lists(info.item_type, owner, field, seen)
+        case inspect.TupleType():
+            for item in info.item_types:
+                yield from texts_and_lists(item, owner, field, seen)
+        case inspect.DictType():
+            yield f"{owner}.{field}", True
+            for part in (info.key_type, info.value_type):
+                yield from texts_and_lists(part, owner, field, seen)
+        case inspect.StrType():
+            yield f"{owner}.{field}", False
 
 
 def body_with(kind: inspect.Type, path: Path, value: object) -> object:
@@ -111,8 +139,9 @@ def decoded(request: Struct) -> Struct:
 def refusal(request: Struct) -> str:
     with pytest.raises(BadRequest) as refused:
         decoded(request)
-    assert refused.value.code == "SLURM_UNEXPECTED_MSG_ERROR"
-    return refused.value.message
+    too_long = refused.value.code == "ESLURM_PATHNAME_TOO_LONG"
+    assert too_long or refused.value.code == "SLURM_UNEXPECTED_MSG_ERROR"
+    return refused.value.hint if too_long else refused.value.message
 
 
 def test_every_number_of_a_request_has_a_range_and_every_range_a_number() -> None:
@@ -122,6 +151,18 @@ def test_every_number_of_a_request_has_a_range_and_every_range_a_number() -> Non
     known = names | {name.partition(".")[2] for name in names}
     changed = {name for kind, _more in bounds.CHANGES.values() for name in kind.__struct_fields__}
     assert not bounds.NUMBERS.keys() - known - changed, "no request has these"
+
+
+@pytest.mark.parametrize(("is_list", "table"), [(False, bounds.TEXTS), (True, bounds.LISTS)], ids=["texts", "lists"])
+def test_every_text_and_list_of_a_request_has_a_bound_and_every_bound_one(
+    is_list: bool, table: dict[str, Meta]
+) -> None:
+    found = {item for kind in ALL for item in texts_and_lists(inspect.type_info(kind), "", "", set())}
+    names = {name for name, of_list in found if of_list is is_list}
+    without = sorted(name for name in names if not {name, name.partition(".")[2]} & table.keys())
+    assert not without, "give each a bound in model.bounds"
+    known = names | {name.partition(".")[2] for name in names}
+    assert not table.keys() - known, "no request has these"
 
 
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
@@ -166,18 +207,30 @@ def test_changes_have_the_ranges_of_what_they_change(request_: Struct) -> None:
 @pytest.mark.parametrize("text", ["g", "0x1f", "-1", "1 ", "1\n", "f" * 1_000_002])
 def test_tasks_of_an_array_are_a_mask_in_hexadecimal(text: str) -> None:
     message = refusal(CancelJobs(filter=JobFilter(targets=(JobTarget(1, text),))))
-    assert message.endswith("at `$.filter.targets[0].tasks`")
+    assert message.endswith("filter.targets[0].tasks`")
 
 
 def test_lists_have_an_end() -> None:
-    names = tuple(map(str, range(2**20 + 1)))
-    assert "length <= 1048576" in refusal(ListJobs(filter=JobFilter(names=names)))
+    names = tuple(map(str, range(2**16 + 1)))
+    assert "length <= 65536" in refusal(ListJobs(filter=JobFilter(names=names)))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "most"),
+    [("command", "x" * 3_000_000, 131_072), ("export", "x" * 131_073, 131_072), ("submit_host", "x" * 1025, 1024)],
+)
+def test_a_text_that_is_too_long_is_refused_in_slurms_words(field: str, value: str, most: int) -> None:
+    with pytest.raises(BadRequest) as refused:
+        decoded(SubmitJob(spec=replace(JobSpec(), **{field: value})))
+    assert refused.value.code == "ESLURM_PATHNAME_TOO_LONG"
+    assert refused.value.message == "Pathname of a file, directory or other parameter too long"
+    assert refused.value.hint == f"at most {most} characters are allowed at `spec.{field}`"
 
 
 @pytest.mark.parametrize("field", ["operating_system", "hostname", "extra"])
 def test_a_node_cannot_fill_the_journal_with_what_it_says_of_itself(field: str) -> None:
     node = RegisterNode(name="n1", capacity=NodeCapacity(), booted_at=1.0, daemon_started_at=1.0, version="25.05.0")
-    assert "length <= 65536" in refusal(replace(node, **{field: "x" * 65_537}))
+    assert "at most 65536" in refusal(replace(node, **{field: "x" * 65_537}))
 
 
 @pytest.mark.parametrize(

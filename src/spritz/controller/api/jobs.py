@@ -18,6 +18,7 @@ from spritz.controller.api.rows import row_of
 from spritz.controller.estimates import Estimates
 from spritz.controller.forecasts import EXPECTED, FIELDS
 from spritz.controller.listeners import Loss
+from spritz.core.decide.preempt import exempt_time
 from spritz.core.rights import operates
 from spritz.model.errors import SpritzError
 from spritz.model.job import Job
@@ -100,8 +101,6 @@ class JobQueries:
         price = (
             (lambda job: context.forecasts.priority_of(job, now)) if asked and context.forecasts.multifactor else None
         )
-        preemption = state.settings.preemption
-        exempt = None if preemption.type == "none" else preemption.exempt_seconds
         for start in range(0, len(jobs) or 1, size):
             piece = jobs[start : start + size]
             if kept is not None:
@@ -113,7 +112,8 @@ class JobQueries:
                 if row is not None:
                     yield JobRows(now=now, version=version, rows=[row(job) for job in piece])
                 else:
-                    yield Jobs(now=now, version=version, jobs=piece, exempt_seconds=exempt)
+                    exempt, by_qos = exempt_times(state, piece)
+                    yield Jobs(now=now, version=version, jobs=piece, exempt_seconds=exempt, exempt_by_qos=by_qos)
             await context.clock.sleep(0)
 
     async def get_script(self, request: GetScript, call: Call) -> Script:
@@ -129,6 +129,16 @@ class JobQueries:
             raise _refusal("ESLURM_JOB_SCRIPT_MISSING")
         await context.writer.durable()
         return Script(job_id=job.id, script=await context.blobs.get(job.spec.script_key, seconds=READ_SECONDS))
+
+
+def exempt_times(state: State, jobs: list[Job]) -> tuple[int | None, tuple[tuple[str, str, int], ...]]:
+    """`Jobs.exempt_seconds` and `Jobs.exempt_by_qos` for these jobs."""
+    preemption = state.settings.preemption
+    if preemption.type == "none":
+        return None, ()
+    several = {(job.partition, job.spec.qos): job for job in jobs}
+    times = ((partition, qos, exempt_time(state, job)) for (partition, qos), job in several.items())
+    return preemption.exempt_seconds, tuple(item for item in times if item[2] != preemption.exempt_seconds)
 
 
 def _refusal(code: str) -> SpritzError:

@@ -19,6 +19,7 @@ from spritz.controller.api.plugin_requests import Granted, PluginRequests, Reply
 from spritz.controller.api.will_run import Estimates
 from spritz.controller.blobs import USER_BYTES_MAX
 from spritz.core.decide.crontab import refusal as crontab_refusal
+from spritz.core.decide.spec import ENVIRONMENT_BYTES_MAX
 from spritz.core.decide.submit import known_submission
 from spritz.model.cluster import SYSTEM
 from spritz.model.commands.crontab import UpdateCrontab
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
     from spritz.model.cluster import Caller
     from spritz.model.federation import PutSibling
     from spritz.runtime.directory import Question
-
-#: Bytes of environment of one job: somewhat more than the kernel accepts for a program.
-ENVIRONMENT_BYTES_MAX = 8 * 1024 * 1024
 
 _encode = Encoder().encode
 _decode: Decoder[tuple[bytes, ...]] = Decoder(tuple[bytes, ...])

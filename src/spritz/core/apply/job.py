@@ -341,6 +341,7 @@ def _ended(state: State, event: events.JobEnded) -> None:
         state.run_times.learn(likeness_of(old.spec), max(0.0, seconds))
     job = _ended_record(old, event)
     state.put_job(job)
+    state.end_step_deadlines(job.id)
     if old.state.active and old.allocation is not None:
         _free(state, job, old.allocation, event)
     if job.array_job_id:

@@ -13,7 +13,8 @@ Until it runs      `powering`, `changing`, `changed`, `rebooting` and `wake` (it
 While it runs      `steps`, `reports` (of node daemons), `suspend`, `gang` (time slices), `minutes`
 End                `ending` is the only way out; `cancel`, `requeue`, `node_failure`
 Nodes              `registration`, `nodes`, `dynamic`, `power` (power saving)
-Other              `cluster`, `reservation` with `reserve`, `reserve_gres` and `replenish`; `trigger`; `due` (`Tick`)
+Other              `cluster`, `reservation` with `reserve`, `reserve_gres` and `replenish`; `trigger`; `due` (`Tick`);
+                   `set_aside` (after a fault of the core)
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from spritz.core.decide import (
     reports,
     requeue,
     reservation,
+    set_aside,
     siblings,
     steps,
     submit,
@@ -98,6 +100,7 @@ DECISIONS: dict[type[Struct], Callable[[DecisionContext, Any], Struct]] = {
     on_cluster.SkipJobIds: job_ids.skip_job_ids,
     on_cluster.KeepPriorities: plan.keep_priorities,
     on_cluster.Tick: due.tick,
+    on_cluster.SetAside: set_aside.set_aside,
     SetPolicy: accounts.set_policy,
     ChangePolicy: accounts.change_policy,
     ResetUsage: accounts.reset_usage,
@@ -138,6 +141,7 @@ INTERNAL: frozenset[type[Struct]] = frozenset(
     on_cluster.ApplyPlan,
     on_cluster.KeepPriorities,
     on_cluster.SkipJobIds,
+    on_cluster.SetAside,
     on_cluster.Tick,
     SetPolicy,
     ChangePolicy,

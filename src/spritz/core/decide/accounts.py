@@ -181,25 +181,26 @@ def check_account_limits(state: State, spec: JobSpec, partition: str, count: int
         raise Refused("ESLURM_ACCOUNTING_POLICY").with_details(excess.reason.value)
 
 
-def check_move(state: State, job: Job, spec: JobSpec) -> None:
+def check_move(state: State, job: Job, spec: JobSpec, ledger: Ledger, tasks: int) -> None:
     """A pending job moves to another association: check limits on submission there, and those of a QOS with
     DenyOnLimit.
 
-    As in Slurm, time limits are not checked: the job will wait for those.
+    `ledger`: a fork of the state's, in which the jobs that move with this one have moved; this one is moved in it too.
+    `tasks`: how many of an array's tasks move; 0: all. As in Slurm, time limits are not checked: the job will wait for
+    those.
     """
     charge = state.charges.get(job.id)
     keys = state.rules.keys(spec.account, spec.user, spec.partitions, spec.qos)
     if "limits" not in state.settings.enforce or charge is None or keys == charge.keys:
         return
-    elsewhere = state.ledger.fork()
-    elsewhere.add(charge.keys, submitted=charge.submitted, sign=-1)
+    count = tasks or charge.submitted
+    ledger.add(charge.keys, submitted=count, sign=-1)
     for partition in spec.partitions:
         job_limits = state.rules.job_limits(spec.account, spec.user, partition, spec.qos)
         pairs = state.rules.priced(partition, requested_pairs(spec))
-        if check.over_submit(job_limits, elsewhere, charge.submitted) or check.never(
-            job_limits, pairs, 0, nodes=spec.nodes_min
-        ):
+        if check.over_submit(job_limits, ledger, count) or check.never(job_limits, pairs, 0, nodes=spec.nodes_min):
             raise Refused("ESLURM_ACCOUNTING_POLICY")
+    ledger.add(keys, submitted=count)
 
 
 def limit_refusal(state: State, job: Job, start: PlannedStart, minutes: int, ledger: Ledger, now: float) -> str:

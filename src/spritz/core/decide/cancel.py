@@ -164,13 +164,7 @@ def _cancel_record(context: DecisionContext, command: CancelJobs, chosen: Select
     if guarded is not None:
         return guarded
     _note_comment(context, command, context.state.jobs[job.id])
-    end_job(
-        context,
-        context.state.jobs[job.id],
-        JobState.CANCELLED,
-        by_uid=context.caller.uid,
-        kill_now=command.signal == SIGKILL and command.hurry,
-    )
+    end_job(context, context.state.jobs[job.id], JobState.CANCELLED, by_uid=context.caller.uid)
     return _outcome(job)
 
 

@@ -92,7 +92,7 @@ def create_partition(context: DecisionContext, command: CreatePartition) -> Done
     if not partition.preempt_mode:
         words = ",".join(context.state.settings.preemption.mode) or "OFF"
         partition = msgspec.structs.replace(partition, preempt_mode=words)
-    _check_nodes(context, partition)
+    partition = _checked_nodes(context, partition)
     _check_qos(context, partition.qos)
     context.record(PartitionCreated(at=context.now, partition=partition))
     return Done()
@@ -120,7 +120,7 @@ def update_partition(context: DecisionContext, command: UpdatePartition) -> Done
         partition = msgspec.convert(plain, Partition)
     except msgspec.ValidationError as error:
         raise Refused("ESLURM_NOT_SUPPORTED", hint=str(error)) from error
-    _check_nodes(context, partition)
+    partition = _checked_nodes(context, partition)
     if partition.qos != old.qos:
         _check_qos(context, partition.qos)
     if partition != old:
@@ -144,7 +144,8 @@ def delete_partition(context: DecisionContext, command: DeletePartition) -> Done
     return Done()
 
 
-def _check_nodes(context: DecisionContext, partition: Partition) -> None:
+def _checked_nodes(context: DecisionContext, partition: Partition) -> Partition:
+    """The partition with each of its nodes named once. Refuses unknown nodes and topologies."""
     networks = [network.name for network in context.state.settings.topologies]
     if partition.topology and partition.topology not in networks:
         message = f"there is no topology {partition.topology}"
@@ -152,3 +153,6 @@ def _check_nodes(context: DecisionContext, partition: Partition) -> None:
     for name in partition.nodes:
         if name not in context.state.nodes:
             raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"there is no node {name}")
+    if len(set(partition.nodes)) == len(partition.nodes):
+        return partition
+    return msgspec.structs.replace(partition, nodes=tuple(dict.fromkeys(partition.nodes)))

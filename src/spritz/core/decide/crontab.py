@@ -14,7 +14,7 @@ from spritz.core.decide.ending import end_job, with_next_begin
 from spritz.core.decide.submit import new_job
 from spritz.core.decision import DecisionContext, Refused
 from spritz.model.commands.crontab import CrontabUpdated
-from spritz.model.cron import Crontab
+from spritz.model.cron import Crontab, is_zone
 from spritz.model.events.crontab import CrontabChanged
 from spritz.model.events.job import JobQueued, JobUpdated
 from spritz.model.reasons import Reason
@@ -81,6 +81,8 @@ def _job(context: DecisionContext, command: SubmitJob, uid: int, number: int) ->
         )
     if not (command.script or spec.script_key):
         raise Refused("ESLURM_JOB_SCRIPT_MISSING")
+    if not is_zone(spec.cron.utc_offset_seconds, spec.cron.utc_offset_changes):
+        raise Refused("ESLURM_INVALID_TIME_VALUE", hint="no time zone has these offsets from UTC")
     try:
         schedule_of(spec.cron.schedule)
     except CronError as error:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from spritz.core import het
 from spritz.core.apply.job import array_members
 from spritz.core.decide.arrays import split
+from spritz.core.decision import DecisionContext, Refused
 from spritz.core.eligibility import eligibility
 from spritz.core.flags import COMPLETING
 from spritz.core.siblings import succeeded
@@ -24,10 +25,12 @@ from spritz.model.job import Hold
 from spritz.model.reasons import Reason
 from spritz.model.resources import mask_of
 from spritz.model.states import JobState
+from spritz.notation.errors import shown
 from spritz.notation.ranges import ids_of
 
 if TYPE_CHECKING:
-    from spritz.core.decision import DecisionContext
+    from collections.abc import Iterable
+
     from spritz.core.state import State
     from spritz.model.job import Dependency, Job, JobSpec
 
@@ -58,6 +61,17 @@ class Waiter:
         tasks = mask_of(job.array.pending) if job.array is not None else 0
         held = job.hold is not Hold.NONE
         return cls(job.spec, job.id, job.array_job_id or job.het_job_id, tasks, held=held)
+
+
+def fresh_dependencies(dependencies: Iterable[Dependency]) -> tuple[Dependency, ...]:
+    """The conditions as a user asks for them: how they stand is the controller's alone. Refuses unknown kinds."""
+    fresh = []
+    for item in dependencies:
+        if item.kind not in KINDS:
+            raise Refused("ESLURM_DEPENDENCY", hint=f"{shown(item.kind)} is not supported")
+        minutes = item.minutes if item.kind == "after" else 0
+        fresh.append(replace(item, minutes=minutes, state=UNFULFILLED, due_at=0.0))
+    return tuple(fresh)
 
 
 def still_open(

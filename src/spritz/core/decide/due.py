@@ -16,20 +16,26 @@ from spritz.core.decide.nodes import resume_nodes
 from spritz.core.decide.power import look_at_power
 from spritz.core.decide.preempt import finish
 from spritz.core.decide.reservation import look_at_reservations
+from spritz.core.decide.set_aside import is_ignored
 from spritz.core.effects import SignalOn
 from spritz.core.flags import COMPLETING
 from spritz.core.pending import terminate
 from spritz.core.siblings import locked_elsewhere
-from spritz.core.timers import end_signal_at, over_run_seconds, over_time_seconds, pending_deadline, spent_at
+from spritz.core.timers import NEVER, end_signal_at, over_run_seconds, over_time_seconds, pending_deadline, spent_at
 from spritz.model.commands.job import Done
 from spritz.model.events.job import EndSignalSent, JobBecameEligible, JobsPurged, KillRepeated
 from spritz.model.reasons import Reason
 from spritz.model.states import JobState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from spritz.core.decision import DecisionContext
     from spritz.model.commands.cluster import Tick
     from spritz.model.job import Job
+
+#: parts of a Tick that are about no single job
+SLICES, MINUTES, POWER, PURGE = "time slices", "limits on minutes", "nodes' timers", "MinJobAge"
 
 #: Slurm shows the end of a job whose --deadline passed before it could run as `1:0`
 DEADLINE_STATUS = 1 << 8
@@ -42,6 +48,10 @@ def tick(context: DecisionContext, command: Tick) -> Done:
     for job_id in context.state.deadlines.due(context.now):
         if not context.state.deadlines.is_due(job_id, context.now):
             continue  # the end of another job ended this one too, or moved its deadline
+        if context.state.set_aside and is_ignored(context.state, job_id):
+            context.state.deadlines.set(job_id, NEVER)
+            continue
+        context.subject = job_id
         job = context.state.jobs[job_id]
         if job.state.active:
             _running(context, job)
@@ -53,18 +63,36 @@ def tick(context: DecisionContext, command: Tick) -> Done:
             purge.append(job_id)
     for key in context.state.step_deadlines.due(context.now):
         step = context.state.steps.get(key >> 32, {}).get(key & 0xFFFFFFFF)
-        if step is not None:
+        if context.state.set_aside and is_ignored(context.state, key >> 32):
+            context.state.step_deadlines.set(key, NEVER)
+        elif step is not None:
+            context.subject = key >> 32
             signal_step(context, step, 0, terminate=True, cause="TIMEOUT")
     if 0.0 < context.state.next_slice_at <= context.now:
-        end_slice(context)
-    end_spent(context)
-    resume_nodes(context)
-    look_at_power(context)
+        _part(context, SLICES, end_slice)
+    _part(context, MINUTES, end_spent)
+    _part(context, POWER, _look_at_nodes)
     look_at_reservations(context)
     # Last and together: one event for all, since a cluster that ends thousands of jobs an hour purges as many.
-    if purge:
+    if purge and context.state.set_aside and is_ignored(context.state, PURGE):
+        for job_id in purge:
+            context.state.deadlines.set(job_id, NEVER)
+    elif purge:
+        context.subject = PURGE
         context.record(JobsPurged(at=context.now, job_ids=tuple(purge)))
     return Done()
+
+
+def _part(context: DecisionContext, name: str, work: Callable[[DecisionContext], None]) -> None:
+    """A part of the Tick, unless it was set aside."""
+    if not context.state.set_aside or not is_ignored(context.state, name):
+        context.subject = name
+        work(context)
+
+
+def _look_at_nodes(context: DecisionContext) -> None:
+    resume_nodes(context)
+    look_at_power(context)
 
 
 def _running(context: DecisionContext, job: Job) -> None:

@@ -37,6 +37,8 @@ CREATED_STATES = ("CLOUD", "EXTERNAL", "FUTURE")
 def add_nodes(context: DecisionContext, command: AddNodes) -> Done:
     """Add all of the nodes, or none."""
     need_admin(context)
+    if len({config.name for config in command.nodes}) < len(command.nodes):
+        raise Refused("ESLURM_INVALID_NODE_NAME", message="a node is named twice")
     for config in command.nodes:
         if config.initial_state not in CREATED_STATES:
             message = "nodes are created with State=CLOUD, EXTERNAL or FUTURE; others come with `slurmd -Z`"

@@ -53,7 +53,6 @@ def end_job(
     gone: Collection[str] = (),
     failed_node: str = "",
     by_uid: int = -1,
-    kill_now: bool = False,
     requeued: bool = False,
 ) -> None:
     """End this life of the job. Components of a heterogeneous job end with their leader; before a start, all end
@@ -61,9 +60,12 @@ def end_job(
 
     `gone`: nodes known to be free of it. `requeued`: JobRequeued follows, so dependents are not checked yet.
     """
+    # For a Fault: what raises from here on is about this job.
+    before, context.subject = context.subject, job.id
     if job.spec.cron is not None and job.state.active and not requeued:
         # This life of a crontab entry's job is over: it waits for its next time.
         requeue_job(context, job, state, reason, exit_status=exit_status, gone=gone, failed_node=failed_node)
+        context.subject = before
         return
     whole = not requeued and (het.is_leader(job) or (job.state is JobState.PENDING and bool(job.het_job_id)))
     components = [other for other in het.others(context.state, job) if not other.state.ended] if whole else []
@@ -77,7 +79,6 @@ def end_job(
         gone=gone,
         failed_node=failed_node,
         by_uid=by_uid,
-        kill_now=kill_now,
         requeued=requeued,
     )
     for component in components:
@@ -90,10 +91,10 @@ def end_job(
             exit_status=exit_status,
             failed_node=failed_node,
             by_uid=by_uid,
-            kill_now=kill_now,
         )
     if job.het_offset and job.flags & CONFIGURING:
         launch_script(context, context.state.jobs[job.id])  # the script may have waited for this component
+    context.subject = before
 
 
 def end_whole(
@@ -127,7 +128,6 @@ def _end_one(
     gone: Collection[str] = (),
     failed_node: str,
     by_uid: int,
-    kill_now: bool,
     requeued: bool = False,
 ) -> None:
     completing = _nodes_to_clear(context.state, job, gone)
@@ -153,14 +153,14 @@ def _end_one(
         if node not in completing:
             lost = reason is Reason.NODE_DOWN and node == failed_node
             error = node_failure_text(node) if lost else ""
-            _close_steps(context, job.id, job.restart_count, node, error)
+            close_steps(context, job.id, job.restart_count, node, error)
     resume_on(context, (node for node in _held_nodes(job) if node not in completing))
     ended = context.state.jobs[job.id]
     # Not for a requeued job: the message to its nodes names the cause, which follows from the state that JobRequeued
     # leaves (`pending.termination_cause`). `_requeue_one` sends it after that event.
     if not requeued:
         for node in completing:
-            context.add_effect(terminate(ended, node, kill_now=kill_now))
+            context.add_effect(terminate(ended, node))
     if not completing and not ended.flags & COMPLETING and not requeued:
         job_is_over(context, ended)
 
@@ -195,12 +195,14 @@ def node_is_lost(state: State, name: str) -> bool:
 
 def node_gone(context: DecisionContext, job: Job, node: str, *, lost: bool = False) -> None:
     """An ended job has left one of its `completing` nodes."""
+    before, context.subject = context.subject, job.id
     context.record(JobNodeGone(at=context.now, job_id=job.id, node=node, lost=lost))
-    _close_steps(context, job.id, job.completing_life, node, node_failure_text(node) if lost else "")
+    close_steps(context, job.id, job.completing_life, node, node_failure_text(node) if lost else "")
     resume_on(context, (node,))
     after = context.state.jobs[job.id]
     if not after.flags & COMPLETING and after.state.ended:
         job_is_over(context, after)
+    context.subject = before
 
 
 def node_failure_text(node: str) -> str:
@@ -208,7 +210,7 @@ def node_failure_text(node: str) -> str:
     return f"Node failure on {node}"
 
 
-def _close_steps(context: DecisionContext, job_id: int, life: int, node: str, error: str = "") -> None:
+def close_steps(context: DecisionContext, job_id: int, life: int, node: str, error: str = "") -> None:
     """Close the steps whose end this node never reported."""
     for step in list(context.state.steps.get(job_id, {}).values()):
         # By life: a requeued job may have started again elsewhere while an old node is still being cleared, and its new
@@ -269,9 +271,11 @@ def requeue_job(
 
     A heterogeneous job is requeued as a whole: all components, including those that have ended before.
     """
+    before = context.subject
     for member in (job, *het.others(context.state, job)):
         if member.state is JobState.PENDING:
             continue
+        context.subject = member.id
         _requeue_one(
             context,
             member,
@@ -285,6 +289,7 @@ def requeue_job(
             gone=gone if member.id == job.id else (),
             failed_node=failed_node,
         )
+    context.subject = before
 
 
 def _requeue_one(
@@ -309,7 +314,6 @@ def _requeue_one(
             end_reason,
             detail="",
             by_uid=-1,
-            kill_now=False,
             exit_status=exit_status,
             gone=gone,
             failed_node=failed_node,

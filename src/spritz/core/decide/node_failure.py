@@ -59,6 +59,7 @@ def holders(state: State, name: str) -> Iterator[Job]:
 
 def fail_job_on_node(context: DecisionContext, job: Job, name: str, *, gone: bool = True) -> None:
     """A running job loses a node: it goes on without (--no-kill), is requeued, or ends with NODE_FAIL."""
+    before, context.subject = context.subject, job.id
     allocation = job.allocation
     assert allocation is not None, f"job {job.id} holds nothing"
     # --no-kill does not help a batch job that loses its first node, where its script runs.
@@ -69,6 +70,7 @@ def fail_job_on_node(context: DecisionContext, job: Job, name: str, *, gone: boo
         context.record(JobNodeFailed(at=context.now, job_id=job.id, node=name))
         launch_when_ready(context, context.state.jobs[job.id])
         begin_if_up(context, context.state.jobs[job.id])
+        context.subject = before
         return
     left = (name,) if gone else ()
     if may_requeue(context.state, job):
@@ -83,6 +85,7 @@ def fail_job_on_node(context: DecisionContext, job: Job, name: str, *, gone: boo
         )
     else:
         end_whole(context, job, JobState.NODE_FAIL, Reason.NODE_DOWN, gone=left, failed_node=name)
+    context.subject = before
 
 
 def lose_step_on(context: DecisionContext, step: Step, name: str) -> None:

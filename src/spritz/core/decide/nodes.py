@@ -78,7 +78,8 @@ def update_node(context: DecisionContext, command: UpdateNode) -> Done:
     """Change state, reason or other fields. Checks everything for every node before changing anything."""
     need_admin(context)
     nodes = []
-    for name in command.names:
+    # A node that is named twice is changed once: its second change would meet the state that the first one left.
+    for name in dict.fromkeys(command.names):
         node = context.state.nodes.get(name)
         if node is None:
             raise Refused("ESLURM_INVALID_NODE_NAME", hint=f"there is no node {name}")

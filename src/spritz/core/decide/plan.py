@@ -15,6 +15,7 @@ from spritz.core.decide import powering
 from spritz.core.decide.het_start import by_job, start_whole, whole_refusal
 from spritz.core.decide.preempt import apply_preemption
 from spritz.core.decide.reclaim import Reclaim
+from spritz.core.decide.set_aside import is_ignored
 from spritz.core.decide.siblings import want_lock
 from spritz.core.decide.start import start_job, start_refusal
 from spritz.core.siblings import lock_refusal
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from spritz.model.plan import PendingNote
 
 
+#: parts of a plan that are about no single job, for `DecisionContext.subject`
+POWERING, NOTES = "nodes to power up", "reasons of pending jobs"
+
+
 def apply_plan(context: DecisionContext, command: ApplyPlan) -> Done:
     """Carry out the starts and preemptions that still fit, and note why other jobs wait.
 
@@ -39,6 +44,7 @@ def apply_plan(context: DecisionContext, command: ApplyPlan) -> Done:
     dropped = []
     for starts in by_job(context.state, command.plan.starts):
         start = starts[0]
+        context.subject = start.job_id
         job = context.state.jobs.get(start.job_id)
         whole = job is not None and bool(job.het_job_id)
         refuse = (
@@ -56,9 +62,11 @@ def apply_plan(context: DecisionContext, command: ApplyPlan) -> Done:
             start_whole(context, starts)
         else:
             start_job(context, start)
+    context.subject = 0
     # After the starts: the cycle chose victims on a table on which its starts had taken their resources.
     reclaim = Reclaim(context.state)
     for planned in command.plan.preemptions:
+        context.subject = planned.job_id
         job = context.state.jobs.get(planned.job_id)
         refusal = lock_refusal(job) if job is not None else ""
         if refusal and job is not None:
@@ -66,11 +74,14 @@ def apply_plan(context: DecisionContext, command: ApplyPlan) -> Done:
         refusal = refusal or apply_preemption(context, planned, reclaim)
         if refusal:
             dropped.append(f"job {planned.job_id}: {refusal}")
-    if any(isinstance(event, JobStarted) and event.powering_up for event in context.events):
+    context.subject = POWERING
+    powers = any(isinstance(event, JobStarted) and event.powering_up for event in context.events)
+    if powers and not is_ignored(context.state, POWERING):
         powering.dispatch(context)
     # Notes that change nothing are not journaled: with a long queue they would dominate the journal.
     notes = tuple(note for note in command.plan.notes if _is_news(context.state, note))
-    if notes:
+    context.subject = NOTES
+    if notes and not is_ignored(context.state, NOTES):
         context.record(JobsNoted(at=context.now, notes=notes))
     return Done(messages=tuple(dropped))
 

@@ -127,6 +127,12 @@ def _make_room_for_whole(context: DecisionContext, planned: PlannedPreemption, r
     return ""
 
 
+def exempt_time(state: State, job: Job) -> int:
+    """Seconds after its start in which the job is not preempted: PreemptExemptTime of its QOS, or the cluster's."""
+    records = [qos_record.record for qos_record in state.rules.job_limits("", "", job.partition, job.spec.qos).qos]
+    return exempt_seconds(state.settings.preemption, records)
+
+
 def _judged(
     state: State, planned: PlannedPreemption, victim: PlannedVictim, now: float, reclaim: Reclaim
 ) -> tuple[str, str]:
@@ -150,8 +156,7 @@ def _judged(
     policy = state.settings.preemption
     if _is_guest(state, job, planned.allocation.reservation):
         return "" if victim.mode is guest_mode(policy) else "not to be preempted so", ""
-    records = [qos_record.record for qos_record in state.rules.job_limits("", "", job.partition, job.spec.qos).qos]
-    mode, seconds, account = preempt_mode(policy, victim_side), exempt_seconds(policy, records), ""
+    mode, seconds, account = preempt_mode(policy, victim_side), exempt_time(state, job), ""
     if mode is not victim.mode or not may_preempt(policy, preemptor_side, victim_side):
         guarantee = reclaim.lender(preemptor, planned, job)
         if guarantee is None or reclaim_mode(policy, preemptor_side, victim_side) is not victim.mode:

@@ -47,7 +47,7 @@ def reboot_nodes(context: DecisionContext, command: RebootNodes) -> Done:
     if command.next_state not in ("", "RESUME", "DOWN"):
         raise Refused("ESLURM_INVALID_NODE_STATE", message="nextstate must be RESUME or DOWN")
     nodes = []
-    for name in command.names or context.state.nodes:
+    for name in dict.fromkeys(command.names) or context.state.nodes:
         node = context.state.nodes.get(name)
         if node is None:
             raise Refused("ESLURM_INVALID_NODE_NAME", message=f"there is no node {name}")

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.core.decide.reserve import candidates, counted
+from spritz.core.decide.set_aside import is_ignored
+from spritz.core.reservations import subject_of
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
 from spritz.model.events.reservation import ReservationUpdated
@@ -41,7 +43,9 @@ def replenish(context: DecisionContext) -> None:
     if not state.reservations or not any(isinstance(event, _EVENTS) for event in context.events):
         return
     for reservation in list(state.reservations.values()):
-        if _replaces(reservation):
+        subject = subject_of(reservation)
+        if _replaces(reservation) and not (state.set_aside and is_ignored(state, subject)):
+            context.subject = subject
             better = _replenished(state, reservation, context.now)
             if better.nodes != reservation.nodes:
                 context.record(ReservationUpdated(at=context.now, reservation=better))

@@ -12,11 +12,13 @@ from msgspec.structs import replace
 from spritz.core.decide.access import is_operator, need_operator
 from spritz.core.decide.reserve import WantedResources, candidates, counted, meet
 from spritz.core.decide.reserve_gres import check_parts, place
+from spritz.core.decide.set_aside import is_ignored
 from spritz.core.decide.spec import check_features
 from spritz.core.decision import DecisionContext, Refused
-from spritz.core.reservations import due_at, users_of
+from spritz.core.reservations import due_at, subject_of, users_of
 from spritz.model.commands.job import Done
 from spritz.model.commands.reservation import ReservationMade
+from spritz.model.cron import is_zone
 from spritz.model.events.job import JobHeld
 from spritz.model.events.reservation import (
     ReservationBegan,
@@ -63,6 +65,8 @@ def create_reservation(context: DecisionContext, command: CreateReservation) -> 
     if not (asked.users or asked.accounts or asked.groups):
         raise Refused("ESLURM_RESERVATION_EMPTY")
     flags = _ordered(asked.flags or ())
+    if not is_zone(asked.utc_offset_seconds, asked.utc_offset_changes):
+        raise Refused("ESLURM_INVALID_TIME_VALUE", hint="no time zone has these offsets from UTC")
     start_at, end_at = _times(asked, flags, context.now)
     draft = Reservation(
         name=name,
@@ -401,6 +405,9 @@ def follow_partitions(context: DecisionContext) -> None:
         home = state.partitions.get(item.partition)
         if "PART_NODES" not in item.flags or item.cpus or home is None or not home.nodes:
             continue
+        if state.set_aside and is_ignored(state, subject_of(item)):
+            continue
+        context.subject = subject_of(item)
         if set(home.nodes) != set(item.nodes):
             fresh = counted(state, replace(item, nodes=home.nodes))
             context.record(ReservationUpdated(at=context.now, reservation=fresh))
@@ -463,6 +470,10 @@ def _may_use(state: State, reservation: Reservation, caller: Caller) -> bool:
 def look_at_reservations(context: DecisionContext) -> None:
     """Start, end and repeat the reservations that are due; called by every Tick."""
     for reservation in list(context.state.reservations.values()):
+        subject = subject_of(reservation)
+        if due_at(context.state, reservation) > context.now or is_ignored(context.state, subject):
+            continue
+        context.subject = subject
         _advance(context, reservation)
 
 

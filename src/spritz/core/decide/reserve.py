@@ -193,6 +193,8 @@ def _with_cores(
     state: State, draft: Reservation, names: tuple[str, ...], wanted: WantedResources, now: float
 ) -> Reservation:
     """The reservation with cores of these nodes: a number per node, one for all together, or a number of CPUs."""
+    if wanted.core_counts == ():
+        raise Refused("ESLURM_INVALID_CORE_CNT")
     free = [(name, free_cores(state, draft, name, now)) for name in names]
     chosen: dict[str, int] = {}
     if wanted.core_counts is not None and (len(wanted.core_counts) > 1 or wanted.node_count):
@@ -201,12 +203,16 @@ def _with_cores(
         if wanted.nodes is not None and len(counts) not in (1, len(names)):
             raise Refused("ESLURM_INVALID_CORE_CNT")
         if len(counts) == 1 and wanted.node_count:
+            if wanted.node_count > len(names):
+                hint = f"there are {len(names)} nodes, {wanted.node_count} are requested"
+                raise Refused("ESLURM_NODES_BUSY", hint=hint)
             counts = counts * wanted.node_count
+        cores_of = dict(free)
         for count in counts:
             name = next((name for name, cores in free if name not in chosen and len(cores) >= count), None)
             if name is None:
                 raise Refused("ESLURM_NODES_BUSY", hint=f"no node has {count} more cores free at that time")
-            chosen[name] = join(dict(free)[name][:count])
+            chosen[name] = join(cores_of[name][:count])
         return _of_cores(state, draft, chosen)
     left_cpus = wanted.cpu_count if wanted.cpu_count is not None else 0
     left_cores = wanted.core_counts[0] if wanted.core_counts is not None else 0

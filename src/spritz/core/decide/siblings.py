@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.core.decide.ending import end_job
+from spritz.core.decide.set_aside import is_ignored
 from spritz.core.decide.submit import new_job
 from spritz.core.decision import Refused
 from spritz.core.eligibility import HELD_REASONS, eligibility
@@ -22,7 +23,7 @@ from spritz.core.flags import COMPLETING
 from spritz.core.siblings import HELD, RETURNED, WANTED, entry_of, may_have_copies, peers, with_entry
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobHeld, JobQueued, JobsPurged, JobUpdated
-from spritz.model.federation import SiblingAnswer, may_keep, member, phase_of, viable
+from spritz.model.federation import SiblingAnswer, may_have_siblings, may_keep, member, phase_of, viable
 from spritz.model.job import Federated, Hold, Sibling, SiblingState
 from spritz.model.reasons import CORE_REASONS, Reason
 from spritz.model.states import JobFlag, JobState
@@ -56,8 +57,9 @@ def settle_siblings(context: DecisionContext) -> None:
     # Recording puts the job into `siblings_due` once more; the second time it is settled, and the loop ends.
     while state.siblings_due:
         job = state.jobs.get(state.siblings_due.popitem()[0])
-        if job is None or job.federation is None:
+        if job is None or job.federation is None or (state.set_aside and is_ignored(state, job.id)):
             continue
+        context.subject = job.id
         settled = _settled_origin(context, job) if job.federation.is_origin else _settled_copy(context, job)
         if settled != job:
             context.record(JobUpdated(at=context.now, job=settled))
@@ -257,6 +259,8 @@ def queue_sibling(context: DecisionContext, command: QueueSibling) -> SiblingAns
         return SiblingAnswer()  # it came before
     if old is not None and (not old.state.ended or old.flags & COMPLETING or peers(old)):
         raise Refused("ESLURM_DUPLICATE_JOB_ID", hint="an earlier copy of the job is still here")
+    if not may_have_siblings(command.submission.spec):
+        return SiblingAnswer(refusal="arrays, external jobs and jobs of crontabs stay on their cluster")
     try:
         job = new_job(context, command.submission, number=command.job_id)
     except Refused as refused:

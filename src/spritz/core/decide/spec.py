@@ -26,11 +26,13 @@ from spritz.model.rules.access import barrier
 from spritz.model.rules.availability import queues_jobs
 from spritz.model.rules.licenses import stock
 from spritz.notation import cpubind, distribution, extra, features
-from spritz.notation.errors import NotationError
+from spritz.notation.errors import NotationError, shown
 from spritz.notation.licenses import LicenseError
 from spritz.notation.licenses import parse as parse_licenses
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from spritz.core.state import State
     from spritz.model.cluster import Caller, ClusterSettings
     from spritz.model.job import JobSpec
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 NICE_LIMIT = 2_147_483_645
 #: Largest counts of 32 and 16 bits: in Slurm the two values above each stand for "unset" and "infinite".
 COUNT_MAX = 0xFFFFFFFD
+#: most bytes of the environment of a job or step: somewhat more than the kernel accepts for a program
+ENVIRONMENT_BYTES_MAX = 8 * 1024 * 1024
 CPU_COUNT_MAX = 0xFFFD
 
 
@@ -67,6 +71,18 @@ def with_alternates(state: State, spec: JobSpec) -> JobSpec:
     return spec if open_names == names else replace(spec, partitions=open_names)
 
 
+def with_unique_nodes(spec: JobSpec) -> JobSpec:
+    """The request with each node named once: a client may send `n1,n1`. With --distribution=arbitrary the required
+    nodes stay: they name the node of each task.
+    """
+    required, excluded = spec.node_list, tuple(dict.fromkeys(spec.exclude))
+    if not spec.distribution.lower().startswith("arbitrary"):
+        required = tuple(dict.fromkeys(required))
+    if (required, excluded) == (spec.node_list, spec.exclude):
+        return spec
+    return replace(spec, node_list=required, exclude=excluded)
+
+
 def _open_name(state: State, name: str) -> str:
     """The first name in the chain of alternates whose partition takes jobs; the first name if none does."""
     seen: set[str] = set()
@@ -85,8 +101,9 @@ def check_submission(
     Returns its partitions and the reason for which it waits all the same (or NONE).
     """
     state = context.state
-    _check_lengths(spec)
+    check_lengths(spec)
     check_submit_line(state.settings, spec.submit_line)
+    _check_lists(state.settings, spec)
     _check_notation(spec)
     partitions = chosen_partitions(state, spec.partitions)
     _check_counts(spec, state.settings)
@@ -122,7 +139,7 @@ _PARTITIONS_LENGTH = 1024
 _INVALID_EXTRA = "Invalid extra constraints specification"
 
 
-def _check_lengths(spec: JobSpec) -> None:
+def check_lengths(spec: JobSpec) -> None:
     """Checked before any lookup, so that an error message never repeats a text of 100,000 letters."""
     # Quick test: nearly always all texts together are shorter than the least limit.
     if sum(map(len, filter(None, _texts(spec)))) > _LENGTH_MIN and any(
@@ -131,6 +148,31 @@ def _check_lengths(spec: JobSpec) -> None:
         raise Refused("ESLURM_PATHNAME_TOO_LONG")
     if sum(map(len, spec.partitions)) + len(spec.partitions) > _PARTITIONS_LENGTH + 1:
         raise Refused("ESLURM_PATHNAME_TOO_LONG")
+
+
+_listed = attrgetter("arguments", "clusters", "gres_flags", "mail_types", "exempt")
+
+
+def _check_lists(settings: ClusterSettings, spec: JobSpec) -> None:
+    """Arguments and other lists of texts were on the command line too: together they are no longer than it may be."""
+    texts = [text for listed in _listed(spec) for text in listed]
+    if spec.container is not None:
+        texts += (*spec.container.mounts, *spec.container.environment)
+    if texts and sum(map(len, texts)) > settings.max_submit_line_bytes:
+        raise Refused(
+            "ESLURM_PATHNAME_TOO_LONG",
+            hint="the arguments are longer than a line may be (SchedulerParameters=max_submit_line_size is "
+            f"{settings.max_submit_line_bytes} bytes)",
+        )
+
+
+def check_environment(environment: Iterable[bytes]) -> None:
+    """The environment of a step, which its record holds."""
+    if sum(map(len, environment)) > ENVIRONMENT_BYTES_MAX:
+        raise Refused(
+            "ESLURM_PATHNAME_TOO_LONG",
+            hint=f"the environment is larger than {ENVIRONMENT_BYTES_MAX} bytes; --export=NONE leaves it out",
+        )
 
 
 def check_submit_line(settings: ClusterSettings, line: str) -> None:
@@ -143,8 +185,15 @@ def check_submit_line(settings: ClusterSettings, line: str) -> None:
         )
 
 
+def check_open_mode(text: str) -> None:
+    """--open-mode: `a` appends to the output files, `t` truncates them; "": as JobFileAppend says."""
+    if text not in ("", "a", "t"):
+        raise Refused("ESLURM_NOT_SUPPORTED", hint=f"{shown(text)} is no open mode: a (append) or t (truncate)")
+
+
 def _check_notation(spec: JobSpec) -> None:
     """Check texts that are parsed only at launch, so that errors show at submission."""
+    check_open_mode(spec.open_mode)
     for text, read in (
         (spec.distribution, distribution.parse),
         (spec.cpu_bind, cpubind.parse_cpu_bind),

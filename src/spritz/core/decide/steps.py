@@ -13,7 +13,7 @@ from spritz.core import het
 from spritz.core.decide.access import need_control, need_owner
 from spritz.core.decide.arrays import select
 from spritz.core.decide.cancel import SIGKILL, parts, signal_step
-from spritz.core.decide.spec import check_submit_line
+from spritz.core.decide.spec import check_environment, check_open_mode, check_submit_line
 from spritz.core.decision import DecisionContext, Refused
 from spritz.core.effects import AttachOn, NotifyOn
 from spritz.core.flags import CONFIGURING
@@ -50,6 +50,8 @@ def create_step(context: DecisionContext, command: CreateStep) -> StepCreated:
     job = _running_job(context, command.job_id)
     settings = context.state.settings
     check_submit_line(settings, spec.submit_line)
+    check_open_mode(spec.open_mode)
+    check_environment(spec.environment)
     if not spec.interactive and job.next_step_id >= settings.max_step_count:
         raise Refused("ESLURM_STEP_LIMIT")
     live = context.state.steps.get(job.id, {})
@@ -99,6 +101,8 @@ def create_het_step(context: DecisionContext, command: CreateHetStep) -> StepCre
         raise Refused("ESLURM_NOT_SUPPORTED", message=_ONE_COMPONENT)
     for _number, spec in command.parts:
         check_submit_line(settings, spec.submit_line)
+        check_open_mode(spec.open_mode)
+        check_environment(spec.environment)
         if spec.ports is not None:
             raise Refused("ESLURM_NOT_SUPPORTED", hint="--resv-ports works only for steps of one component")
     # One id for all parts: it must be unused in every component, also in one that has run more steps of its own.

@@ -13,16 +13,16 @@ from spritz.core import het
 from spritz.core.decide.accounts import association_number, check_account_limits, with_account
 from spritz.core.decide.arrays import enough_numbers, free_number
 from spritz.core.decide.dependency import (
-    KINDS,
     Waiter,
     cancel_if_hopeless,
     correspond,
+    fresh_dependencies,
     job_is_over,
     look_again,
     still_open,
 )
 from spritz.core.decide.memory import with_counted_memory, with_cpus_for_memory, with_default_memory
-from spritz.core.decide.spec import check_submission, with_alternates
+from spritz.core.decide.spec import check_submission, with_alternates, with_unique_nodes
 from spritz.core.decision import DecisionContext, Refused
 from spritz.core.eligibility import eligibility
 from spritz.core.priority import initial_priority
@@ -140,8 +140,8 @@ def submit_het_job(context: DecisionContext, command: SubmitHetJob) -> JobSubmit
     queued_id = known_submission(context.state, leader, context.caller)
     if queued_id:
         return JobSubmitted(job_id=queued_id)
-    if any(component.spec.array for component in components):
-        raise Refused("ESLURM_INVALID_ARRAY")
+    for component in components:
+        _check_component(component.spec)
     if leader.spec.batch and not leader.test_only and not (leader.script or leader.spec.script_key):
         raise Refused("ESLURM_JOB_SCRIPT_MISSING")
     count = len(components)
@@ -165,6 +165,14 @@ def submit_het_job(context: DecisionContext, command: SubmitHetJob) -> JobSubmit
         if job.dependencies and context.state.jobs[job.id].state is JobState.PENDING:
             _settle_dependencies(context, context.state.jobs[job.id])
     return JobSubmitted(job_id=first)
+
+
+def _check_component(spec: JobSpec) -> None:
+    """Refuses what no component can be: commands do not send it, other clients could."""
+    if spec.array:
+        raise Refused("ESLURM_INVALID_ARRAY")
+    if spec.cron is not None:
+        raise Refused("ESLURM_NOT_SUPPORTED", hint="only jobs of a crontab can recur")
 
 
 def known_submission(state: State, command: SubmitJob, caller: Caller) -> int:
@@ -241,6 +249,10 @@ def _requested(context: DecisionContext, command: SubmitJob) -> JobSpec:
     if spec.exempt or spec.time_granted:
         # users may not set these
         spec = replace(spec, exempt=(), time_granted=False)
+    if spec.node_list or spec.exclude:
+        spec = with_unique_nodes(spec)
+    if spec.dependencies:
+        spec = replace(spec, dependencies=fresh_dependencies(spec.dependencies))
     if len(command.submit_key) > SUBMIT_KEY_LENGTH_MAX:
         raise Refused(
             "ESLURM_PATHNAME_TOO_LONG", hint=f"a submission key may have at most {SUBMIT_KEY_LENGTH_MAX} characters"
@@ -366,9 +378,6 @@ def _array(state: State, spec: JobSpec) -> ArrayState | None:
 def _open_dependencies(context: DecisionContext, spec: JobSpec, waiter: Waiter) -> tuple[Dependency, ...]:
     if not spec.dependencies:
         return ()
-    for item in spec.dependencies:
-        if item.kind not in KINDS:
-            raise Refused("ESLURM_DEPENDENCY", hint=f"{item.kind} is not supported")
     return still_open(context.state, waiter, spec.dependencies, spec.dependency_mode, context.now)
 
 

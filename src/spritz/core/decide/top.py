@@ -8,6 +8,7 @@ Source: scontrol(1) top.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -87,20 +88,29 @@ def _gains(first: list[Job], others: list[Job], in_force: dict[int, int]) -> lis
     """The priority that each job gains; the sum is 0. The first get the highest priorities of the group, or a little
     more.
     """
-    highest = sorted(in_force.values(), reverse=True)[: len(first)]
-    above, extra = max((in_force[job.id] for job in others), default=0), 0
-    while True:
-        goals: list[int] = []
-        for at_least in reversed(highest):
-            goals.append(max(at_least + extra, goals[-1] + 1 if goals else 0))
-        gains = [(job, goal - in_force[job.id]) for job, goal in zip(first, reversed(goals), strict=True)]
-        if not others:
-            # No other job gives up priority: all of them return equally what the job gains.
-            return _level(gains)
-        share, more = divmod(sum(gain for _job, gain in gains), len(others))
-        if goals[0] > above - share:
-            return gains + [(job, -share - (place < more)) for place, job in enumerate(others)]
-        extra += 1
+    goals: list[int] = []
+    for at_least in sorted(in_force.values())[-len(first) :]:
+        goals.append(max(at_least, goals[-1] + 1 if goals else 0))
+    if not others:
+        # No other job gives up priority: all of them return equally what the job gains.
+        return _level(_raised(first, goals, in_force, 0))
+    above = max(in_force[job.id] for job in others)
+    gained = sum(goals) - sum(in_force[job.id] for job in first)
+
+    def leads(extra: int) -> bool:
+        """Whether the last of the first jobs is above all others, if each of the first gains `extra` more."""
+        return goals[0] + extra > above - (gained + extra * len(first)) // len(others)
+
+    # Priorities have 32 bits: to try one value of `extra` after the other would take minutes.
+    extra = bisect_left(range(max(above - goals[0], 0) + 1), True, key=leads)
+    share, more = divmod(gained + extra * len(first), len(others))
+    lowered = [(job, -share - (place < more)) for place, job in enumerate(others)]
+    return _raised(first, goals, in_force, extra) + lowered
+
+
+def _raised(first: list[Job], goals: list[int], in_force: dict[int, int], extra: int) -> list[tuple[Job, int]]:
+    """What each of the first jobs gains. `goals`: their new priorities, lowest first, without `extra`."""
+    return [(job, goal + extra - in_force[job.id]) for job, goal in zip(first, reversed(goals), strict=True)]
 
 
 def _level(gains: list[tuple[Job, int]]) -> list[tuple[Job, int]]:

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from spritz.core.decide.access import is_operator, may_raise, need_admin, need_control, need_operator
 from spritz.core.decide.accounts import association_number, check_move, with_account
 from spritz.core.decide.arrays import missing_tasks, select, single_out
-from spritz.core.decide.dependency import KINDS, Waiter, cancel_if_hopeless, job_is_over, still_open
+from spritz.core.decide.dependency import Waiter, cancel_if_hopeless, fresh_dependencies, job_is_over, still_open
 from spritz.core.decide.hold import release_job
 from spritz.core.decide.memory import with_counted_memory
-from spritz.core.decide.spec import check_extra, check_submission, with_alternates
+from spritz.core.decide.spec import check_extra, check_lengths, check_submission, with_alternates, with_unique_nodes
 from spritz.core.decide.submit import check_clusters
 from spritz.core.decision import DecisionContext, Refused
 from spritz.core.eligibility import HELD_REASONS, accrues_age, eligibility
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.commands.job import UpdateJob
     from spritz.model.job import Dependency, Job
+    from spritz.model.limits.ledger import Ledger
 
 #: may change at any time, even after the job has ended
 NOTES = frozenset({"comment", "admin_comment", "system_comment", "extra"})
@@ -139,9 +140,11 @@ def update_job(context: DecisionContext, command: UpdateJob) -> Done:
     if "array_limit" in changes:
         _check_array_limit(chosen[0].job, command)
     live = [selected for selected in chosen if not selected.job.state.ended] or chosen
+    # Refuse before anything changes. Records that move together are counted together: a limit that permits each of them
+    # may not permit all.
+    moves = context.state.ledger.fork()
     for selected in live:
-        # refuse before anything changes
-        draft(context, selected.job, changes, command.priority_now)
+        draft(context, selected.job, changes, command.priority_now, Move(moves, selected.tasks.bit_count()))
     for selected in live:
         numbers = single_out(context, selected.job.id, selected.tasks) if selected.tasks else [selected.job.id]
         for number in numbers:
@@ -170,8 +173,29 @@ def _check_array_limit(job: Job, command: UpdateJob) -> None:
         raise Refused("ESLURM_NOT_SUPPORTED", hint="ArrayTaskThrottle applies to a whole job array")
 
 
-def draft(context: DecisionContext, job: Job, changes: dict[str, object], priority_now: int | None = None) -> Job:
-    """The record as it would be afterwards, apart from holds. Refuses what is not allowed; changes nothing."""
+class Move:
+    """How a change counts towards limits on submission: `tasks` of an array (0: all) in addition to the jobs that have
+    moved in `ledger`.
+    """
+
+    __slots__ = ("ledger", "tasks")
+
+    def __init__(self, ledger: Ledger, tasks: int) -> None:
+        self.ledger = ledger
+        self.tasks = tasks
+
+
+def draft(
+    context: DecisionContext,
+    job: Job,
+    changes: dict[str, object],
+    priority_now: int | None = None,
+    move: Move | None = None,
+) -> Job:
+    """The record as it would be afterwards, apart from holds. Refuses what is not allowed; changes nothing.
+
+    `move`: check limits on submission; None: they have been checked.
+    """
     names = changes.keys()
     if job.state.ended and names - NOTES:
         raise Refused("ESLURM_JOB_FINISHED")
@@ -189,12 +213,13 @@ def draft(context: DecisionContext, job: Job, changes: dict[str, object], priori
         job = replace(job, priorities_reached=())
     if "extra" in names and job.state is JobState.PENDING:
         check_extra(context.state.settings, spec.extra)
+    check_lengths(spec)
     _check_hold(job, changes)
     _check_rights(context, job, spec, job.priority if priority_now is None else priority_now)
     if job.state is not JobState.PENDING:
         job = _limits_of_running(replace(job, spec=spec), changes, job.spec.nice)
     elif names - RUNNING or "time_limit_minutes" in names:
-        job = _pending_again(context, job, spec, changes)
+        job = _pending_again(context, job, spec, changes, move)
     else:
         job = replace(job, spec=spec)
     return _with_array_limit(job, changes)
@@ -281,19 +306,21 @@ def _limits_of_running(job: Job, changes: dict[str, object], nice_before: int) -
     return replace(job, ends_at=ends_at_before) if job.preempt_action else job
 
 
-def _pending_again(context: DecisionContext, job: Job, spec: JobSpec, changes: dict[str, object]) -> Job:
+def _pending_again(
+    context: DecisionContext, job: Job, spec: JobSpec, changes: dict[str, object], move: Move | None
+) -> Job:
     """Everything that follows from a pending job's new spec, as if it were submitted now."""
     if "partitions" in changes:
         spec = with_alternates(context.state, spec)
     if changes.keys() & {"clusters", "cluster_features"}:
         check_clusters(context.state, spec)
-    spec = with_counted_memory(context.state, spec)
+    spec = with_counted_memory(context.state, with_unique_nodes(spec))
     if changes.keys() & {"account", "qos", "wckey", "partitions"}:
         spec = with_account(context.state, spec)
     partitions, waits = check_submission(context, spec, queued="partitions" not in changes)
     spec = replace(spec, partitions=tuple(partition.name for partition in partitions))
-    if changes.keys() & {"account", "qos", "partitions"} and not is_operator(context):
-        check_move(context.state, job, spec)
+    if move is not None and changes.keys() & {"account", "qos", "partitions"} and not is_operator(context):
+        check_move(context.state, job, spec, move.ledger, move.tasks)
     dependencies = job.dependencies
     if "dependencies" in changes or "dependency_mode" in changes:
         dependencies = _new_dependencies(context, job, spec)
@@ -324,12 +351,9 @@ def _pending_again(context: DecisionContext, job: Job, spec: JobSpec, changes: d
 
 
 def _new_dependencies(context: DecisionContext, job: Job, spec: JobSpec) -> tuple[Dependency, ...]:
-    for item in spec.dependencies:
-        if item.kind not in KINDS:
-            raise Refused("ESLURM_DEPENDENCY", hint=f"{item.kind} is not supported")
-    if _lead_to(context.state, spec.dependencies, job, context.state.settings.max_dependency_depth):
+    fresh = fresh_dependencies(spec.dependencies)
+    if _lead_to(context.state, fresh, job, context.state.settings.max_dependency_depth):
         raise Refused("ESLURM_CIRCULAR_DEPENDENCY")
-    fresh = tuple(replace(item, state="unfulfilled", due_at=0.0) for item in spec.dependencies)
     return still_open(context.state, Waiter.of(job), fresh, spec.dependency_mode, context.now)
 
 

@@ -103,5 +103,15 @@ class SkipJobIds(Struct, frozen=True, kw_only=True):
     below: int
 
 
+class SetAside(Struct, frozen=True, kw_only=True):
+    """A fault of the core was about this job (its number) or this part of a Tick: take it out of the way. Internal.
+
+    `hold`: hold a pending job instead of ending it. Reply: `Done`.
+    """
+
+    subject: int | str
+    hold: bool = False
+
+
 class Tick(Struct, frozen=True, kw_only=True):
     """A deadline of `Machine.next_deadline` has passed. Internal."""

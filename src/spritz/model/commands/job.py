@@ -66,8 +66,8 @@ class CancelJobs(Struct, frozen=True, kw_only=True):
     """scancel. Signal 0 or SIGKILL without `batch`/`full` ends jobs (TERM, CONT, KillWait, KILL); other signals are
     only sent.
 
-    `batch`: to the batch shell only. `full`: to the shell and all steps. Neither: to the steps, not the shell. Reply:
-    `CancelResult`.
+    `batch`: to the batch shell only. `full`: to the shell and all steps. Neither: to the steps, not the shell. `hurry`
+    skips staging out burst buffers, of which there are none. Reply: `CancelResult`.
     """
 
     filter: JobFilter
