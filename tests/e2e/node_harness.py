@@ -161,6 +161,8 @@ class NodeCluster:
         self.daemon: subprocess.Popen[bytes] | None = None
         #: further variables of slurmd's environment
         self.environ: dict[str, str] = {}
+        #: words before slurmd's command: a program that starts it elsewhere
+        self.within: tuple[str, ...] = ()
         self._next_job = 5
 
     def write_conf(self) -> None:
@@ -185,7 +187,7 @@ class NodeCluster:
         before = len(self.controller.registrations)
         command = [sys.executable, "-m", "spritz.node.main", "-D", "-f", str(self.conf), "-N", self.hostlist, *options]
         self.daemon = subprocess.Popen(
-            command,
+            [*self.within, *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -32,7 +31,7 @@ from spritz.model.launch import (
     TerminateStep,
 )
 from spritz.model.rejection import Rejection
-from spritz.model.reports import JobGone, NodeTrouble, RunningStep, StepFinished, StepStarted
+from spritz.model.reports import JobGone, NodeTrouble, RunningStep, StepFinished, StepStarted, is_same_boot
 from spritz.model.scarcity import SCARCE, pauses
 from spritz.node import actions as decided
 from spritz.node import cgroup
@@ -40,6 +39,7 @@ from spritz.node import spool as spools
 from spritz.node.actions import Actions
 from spritz.node.cancelled import cancelled_text
 from spritz.node.gpu_detection import FoundGpus, with_gpus
+from spritz.node.hardware import uptime_seconds
 from spritz.node.launch.build import supervisor_spec
 from spritz.node.launch.hooks import hook_variables
 from spritz.node.launch.streams import batch_streams
@@ -297,11 +297,8 @@ class Agent:
             except OSError as error:  # a full disk: then it is unknown whether launches were forgotten
                 self._log.error("spool.nameless", node=here.machine.node, error=error)
             left = here.spool.scan()
-            try:
-                if here.spool.has_booted(boot_id):
-                    here.before_boot = frozenset(step.key for step in left.found)
-            except OSError as error:  # then the age of the spool's directories tells
-                self._log.error("spool.bootless", node=here.machine.node, error=error)
+            if self._has_booted(here, boot_id):
+                here.before_boot = frozenset(step.key for step in left.found)
             for directory, reason in left.unsupported:
                 raise SpritzError(
                     f"a later release of slurmd started the step in {directory}: {reason}",
@@ -332,6 +329,17 @@ class Agent:
             if here.setup.container is not None:
                 here.setup.container.sweep(here.machine.lives)
         return count
+
+    def _has_booted(self, here: _NodeHere, boot_id: str) -> bool:
+        """Whether the machine has booted since a daemon last served this spool. Stores the id of this boot."""
+        before = ""
+        try:
+            before = here.spool.last_boot()
+            if boot_id and before != boot_id:
+                here.spool.store_boot(boot_id)
+        except OSError as error:  # where it is unknown, the age of the spool's directories tells
+            self._log.error("spool.bootless", node=here.machine.node, error=error)
+        return bool(before and boot_id) and not is_same_boot(before, boot_id)
 
     def release(self) -> None:
         """The daemon ends: close connections to supervisors, which continue."""
@@ -683,9 +691,9 @@ def _has_prolog(hooks: Hooks, setup: NodeSetup) -> bool:
 
 
 def _is_of_an_earlier_boot(directory: str, now: float) -> bool:
-    """Whether this spool directory was last written before the machine booted."""
+    """Whether this spool directory was last written before the machine booted, or its container started."""
     try:
-        return os.stat(directory).st_mtime < now - time.clock_gettime(time.CLOCK_BOOTTIME)
+        return os.stat(directory).st_mtime < now - uptime_seconds()
     except OSError:
         return False
 

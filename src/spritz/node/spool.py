@@ -160,17 +160,17 @@ class Spool:
             os.rename(fresh, path)
         return known
 
-    def has_booted(self, boot_id: str) -> bool:
-        """Whether the machine has booted since a daemon last asked, which is stored. Raises OSError."""
-        path = f"{self.path}/{_BOOT}"
+    def last_boot(self) -> str:
+        """The id of the boot in which a daemon last served here; "" if unknown. Raises OSError."""
         try:
-            with open(path, encoding="ascii") as file:
-                before = file.read().strip()
+            with open(f"{self.path}/{_BOOT}", encoding="ascii") as file:
+                return file.read().strip()
         except (FileNotFoundError, ValueError):
-            before = ""
-        if boot_id and before != boot_id:
-            disk.write_atomically(path, f"{boot_id}\n".encode(), mode=0o600)
-        return bool(before and boot_id) and before != boot_id
+            return ""
+
+    def store_boot(self, boot_id: str) -> None:
+        """Store the id of this boot for later daemons. Raises OSError."""
+        disk.write_atomically(f"{self.path}/{_BOOT}", f"{boot_id}\n".encode(), mode=0o600)
 
     def forget_identity(self) -> None:
         """Forget what was launched here (-c)."""

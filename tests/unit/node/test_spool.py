@@ -258,10 +258,9 @@ def test_records_are_synced_but_for_those_of_steps_that_were_forgotten(tmp_path:
         sync([str(tmp_path / "forgotten"), str(kept), f"{kept}/{spec.RECORD}"])
 
 
-def test_a_boot_is_noticed_once(tmp_path: Path) -> None:
+def test_the_boot_of_the_last_daemon_is_kept(tmp_path: Path) -> None:
     spool = Spool(str(tmp_path))
-    assert not spool.has_booted("first"), "nothing is known of before"
-    assert not spool.has_booted("first")
-    assert spool.has_booted("second")
-    assert not spool.has_booted("second")
-    assert not spool.has_booted(""), "the kernel has no id"
+    assert spool.last_boot() == ""
+    for boot in ("first", "second"):
+        spool.store_boot(boot)
+        assert Spool(str(tmp_path)).last_boot() == boot
