@@ -7,6 +7,7 @@ process. `main` gives it a configuration and a connection to the controller.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -32,12 +33,13 @@ from spritz.model.launch import (
 )
 from spritz.model.rejection import Rejection
 from spritz.model.reports import JobGone, NodeTrouble, RunningStep, StepFinished, StepStarted, is_same_boot
-from spritz.model.scarcity import SCARCE, pauses
+from spritz.model.scarcity import SCARCE, UNWRITABLE, pauses
 from spritz.node import actions as decided
 from spritz.node import cgroup
 from spritz.node import spool as spools
 from spritz.node.actions import Actions
 from spritz.node.cancelled import cancelled_text
+from spritz.node.container import SHARED_MEMORY
 from spritz.node.gpu_detection import FoundGpus, with_gpus
 from spritz.node.hardware import uptime_seconds
 from spritz.node.launch.build import supervisor_spec
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
     from spritz.runtime.tasks import Supervisor
+    from spritz.stepd.spec import SupervisorSpec
 
 #: A step that ends within this time is not reported as started: the report of its end suffices.
 STARTED_DELAY_SECONDS = 0.05
@@ -155,6 +158,8 @@ class Agent:
         self._waiting: deque[tuple[_NodeHere, _Starting]] = deque()
         #: steps whose supervisors have written a result that the controller has not stored yet
         self._written: set[tuple[str, RunningStep]] = set()
+        #: steps whose supervisors keep a result that they could not write
+        self._unstored: dict[tuple[str, RunningStep], SupervisorLink] = {}
         #: those of `_written` that may not be on disk yet, and the timer that syncs them
         self._unsynced: set[tuple[str, RunningStep]] = set()
         self._sync_timer: asyncio.TimerHandle | None = None
@@ -182,7 +187,9 @@ class Agent:
             epilog=bool(self._hooks.epilog),
             kill_wait_seconds=settings.setup.kill_wait_seconds,
         )
-        return _NodeHere(machine, spools.Spool(settings.spool), settings.setup)
+        container = settings.setup.container
+        covered = (*container.dirs, SHARED_MEMORY) if container is not None else ()
+        return _NodeHere(machine, spools.Spool(settings.spool, covered), settings.setup)
 
     def configure(self, settings: Mapping[str, NodeSettings], hooks: Hooks) -> None:
         """New settings for existing nodes; running steps keep those that they were started with."""
@@ -310,7 +317,7 @@ class Agent:
                 end_and_forget(here.spool, directory)
             for step in left.found:
                 if not step.begun:
-                    here.spool.remove(step.directory)
+                    self._forget_spool(here, step.key)
                     continue
                 count += 1
                 here.machine.adopt(step.key, step.job)
@@ -370,21 +377,19 @@ class Agent:
     def _try(self, here: _NodeHere, starting: _Starting) -> None:
         """Write the step's spool and start its supervisor."""
         key, message = starting.action.key, starting.action.message
-        directory = here.spool.directory(key)
         try:
             if starting.put_off is not None:
-                here.spool.remove(directory)
-            known = supervisor_spec(message, directory, here.setup)
-            if here.setup.container is not None:
-                user = known.identity
-                here.setup.container.make(known.job_id, known.restart_count, user.uid, user.gid)
-            here.spool.create(directory, known)
+                here.spool.remove_if_possible(here.spool.directory(key))
+            directory, known = self._spooled(here, key, message)
             task_ids = tuple(task.task_id for task in known.tasks)
             link = self._supervisors.begin(here.machine.node, key, directory, task_ids)
         except (OSError, ValueError, LookupError) as error:
             if isinstance(error, OSError) and error.errno in SCARCE:
                 self._put_off(here, starting, error)
             else:
+                if isinstance(error, OSError) and error.errno in UNWRITABLE:
+                    # Every job would end here like this one.
+                    self.reporter.send(NodeTrouble(name=here.machine.node, reason=_reason(error)))
                 # ValueError, LookupError: names and numbers in the message that contradict each other.
                 self._give_up(here, starting, _reason(error))
             return
@@ -393,6 +398,35 @@ class Agent:
             link.order(order)
         if self._log.enabled("debug"):
             self._log.debug("step.launched", job_id=key.job_id, step_id=key.step_id, node=here.machine.node)
+
+    def _spooled(
+        self, here: _NodeHere, key: RunningStep, message: LaunchBatch | LaunchStep
+    ) -> tuple[str, SupervisorSpec]:
+        """Write the step's spool: its directory, and the step. Raises OSError."""
+        while True:
+            directory = here.spool.directory(key)
+            known = supervisor_spec(message, directory, here.setup)
+            if here.setup.container is not None:
+                user = known.identity
+                here.setup.container.make(known.job_id, known.restart_count, user.uid, user.gid)
+            try:
+                here.spool.create(directory, known)
+            except OSError as error:
+                if error.errno not in UNWRITABLE:
+                    raise
+                self._spool_failed(here, error.errno)
+                if not here.spool.divert(key):
+                    raise
+            else:
+                return directory, known
+
+    def _spool_failed(self, here: _NodeHere, number: int) -> None:
+        """The spool cannot be written (`number`: the errno): no job may start here until an administrator says so.
+
+        Jobs that run go on, and their ends are reported as ever.
+        """
+        self._log.error("spool.failed", node=here.machine.node, error=os.strerror(number))
+        self.reporter.send(NodeTrouble(name=here.machine.node, reason=spools.spool_reason(number)))
 
     def _put_off(self, here: _NodeHere, starting: _Starting, error: OSError) -> None:
         """The machine is short of processes, memory or descriptors: retry soon, but not for ever."""
@@ -481,16 +515,24 @@ class Agent:
 
     def _remove_spool(self, here: _NodeHere, action: decided.RemoveSpool) -> None:
         step = (here.machine.node, action.key)
-        directory = here.spool.directory(action.key)
+        keeper = self._unstored.pop(step, None)
+        if keeper is not None:
+            keeper.order(control.Forget())
+        written = step in self._written
+        self._written.discard(step)
+        self._unsynced.discard(step)
+        # Not a directory whose record a supervisor may still write to.
+        self._forget_spool(here, action.key, keep=written)
+
+    def _forget_spool(self, here: _NodeHere, key: RunningStep, *, keep: bool = False) -> None:
+        """Remove the step's spool; `keep`: the directory may serve another step."""
         try:
-            if step in self._written:
-                self._written.discard(step)
-                self._unsynced.discard(step)
-                here.spool.recycle(directory)
+            if keep:
+                here.spool.recycle(key)
             else:
-                here.spool.remove(directory)
-        except OSError as error:
-            self._log.error("spool.stuck", job_id=action.key.job_id, error=error)
+                here.spool.forget(key)
+        except OSError as error:  # the next daemon reports its end once more, which changes nothing
+            self._log.error("spool.stuck", job_id=key.job_id, error=error)
 
     # Reports of supervisors
 
@@ -504,9 +546,9 @@ class Agent:
             self._supervisors.forget(link)
             if starting is not None:
                 self._starting[link.node, link.key] = starting
-                self._put_off(here, starting, OSError(report.number, os.strerror(report.number)))
+                self._not_begun(here, starting, report.number)
         elif isinstance(report, control.Finished):
-            self._finished(here, link, report.result)
+            self._finished(here, link, report)
         elif isinstance(report, control.Measured):
             link.measured(report)
         elif isinstance(report, control.Idle):
@@ -515,15 +557,38 @@ class Agent:
             loop = asyncio.get_running_loop()
             loop.call_later(STARTED_DELAY_SECONDS, self._tell_started, link, link.key, report.at)
 
-    def _finished(self, here: _NodeHere, link: SupervisorLink, result: StepFinished) -> None:
-        """The result is in the spool, so the supervisor is free for another step before the controller has it."""
+    def _not_begun(self, here: _NodeHere, starting: _Starting, number: int) -> None:
+        """There is no supervisor, or it could not write the spool (`number`: the errno): try again."""
+        error = OSError(number, os.strerror(number))
+        if number not in UNWRITABLE:
+            self._put_off(here, starting, error)
+            return
+        self._spool_failed(here, number)
+        if here.spool.divert(starting.action.key):
+            self._try(here, starting)
+        else:
+            self._give_up(here, starting, _reason(error))
+
+    def _finished(self, here: _NodeHere, link: SupervisorLink, report: control.Finished) -> None:
+        """Where the result is in the spool, the supervisor is free for another step before the controller has it."""
+        step, result = (link.node, link.key), report.result
+        if report.disk_error:
+            self._spool_failed(here, report.disk_error)
+        if link.finished:
+            return  # it tells again of a disk that fails
         link.finished = True
-        self._links.pop((link.node, link.key), None)
-        link.order(control.Forget())
+        self._links.pop(step, None)
+        if report.unstored:
+            self._unstored[step] = link
+        else:
+            link.order(control.Forget())
         if result.error:
             # The user of a batch job sees its exit code alone, where its output cannot be opened.
             self._log.error("step.failed", job_id=result.job_id, step=step_name(result.step_id), error=result.error)
-        self._result_written(here, link.key, result)
+        if report.unstored:
+            self._carry_out(here, here.machine.noticed_end(link.key, result))
+        else:
+            self._result_written(here, link.key, result)
 
     def _result_written(self, here: _NodeHere, key: RunningStep, result: StepFinished) -> None:
         self._written.add((here.machine.node, key))
@@ -535,10 +600,15 @@ class Agent:
     def _sync_results(self) -> None:
         """What the controller has not stored must survive a crash of this machine."""
         self._sync_timer = None
-        directories = [self._nodes[node].spool.directory(key) for node, key in self._unsynced]
+        nodes = {self._nodes[node].spool.directory(key): self._nodes[node] for node, key in self._unsynced}
         self._unsynced.clear()
-        if directories:
-            self._tasks.spawn_contained(self._disk.run(spools.sync, directories), name="results.sync")
+        if nodes:
+            self._tasks.spawn_contained(self._sync(nodes), name="results.sync")
+
+    async def _sync(self, nodes: dict[str, _NodeHere]) -> None:
+        """Sync the records in these directories. What fails is in memory until the controller has it."""
+        for directory, error in (await self._disk.run(spools.sync, list(nodes))).items():
+            self._spool_failed(nodes[directory], error.errno or errno.EIO)
 
     def _sweep_soon(self, here: _NodeHere) -> None:
         """Remove the cgroups of ending supervisors; once for all that end at about the same time."""

@@ -7,7 +7,6 @@ import fcntl
 import operator
 import os
 import struct
-import sys
 import termios
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from spritz.notation.octets import octets
 from spritz.stepd import protocol
 from spritz.stepd.files import StreamFiles, labelled
 from spritz.stepd.labels import Labels
+from spritz.stepd.notes import note
 from spritz.stepd.reactor import Reactor
 from spritz.stepd.spawn import start_task
 from spritz.stepd.spec import CLIENT, NOTHING, SupervisorSpec, TaskSpec
@@ -229,12 +229,10 @@ class TaskGroup:
                     raise
                 if not self._said:
                     self._said = True
-                    # Standard error of ours is the daemon's log.
-                    sys.stderr.write(
+                    note(
                         f'slurmstepd: error: task.put_off label={self._spec.label} error="{error.strerror}" '
-                        f'detail="tried again for {START_PATIENCE_SECONDS:g} seconds"\n'
+                        f'detail="tried again for {START_PATIENCE_SECONDS:g} seconds"'
                     )
-                    sys.stderr.flush()
             time.sleep(pause)
 
     @property

@@ -62,6 +62,11 @@ def test_a_spool_keeps_its_identity_until_it_is_lost_or_told_to_forget(tmp_path:
     assert Spool(str(tmp_path)).identity() not in ("", first)
 
 
+def key(number: int) -> RunningStep:
+    """A step of job `number`."""
+    return RunningStep(number, 0, 0)
+
+
 def known(number: int) -> spec.SupervisorSpec:
     """A step of job `number`."""
     task = spec.TaskSpec(0, ("true",))
@@ -73,12 +78,12 @@ def known(number: int) -> spec.SupervisorSpec:
 
 def test_a_directory_serves_one_step_after_another_and_nothing_of_the_first_is_left(tmp_path: Path) -> None:
     spool = Spool(str(tmp_path))
-    first, second = (spool.directory(RunningStep(number, 0, 0)) for number in (1, 2))
+    first, second = (spool.directory(key(number)) for number in (1, 2))
     spool.create(first, known(1))
     inode = Path(first).stat().st_ino
     for name in (spec.CONTROL, spec.SCRIPT):
         (Path(first) / name).write_text("old")
-    spool.recycle(first)
+    spool.recycle(key(1))
     assert not Path(first).exists()
     spool.create(second, known(2))
     assert Path(second).stat().st_ino == inode
@@ -91,10 +96,10 @@ def test_a_directory_serves_one_step_after_another_and_nothing_of_the_first_is_l
 
 def test_a_step_that_was_started_before_is_not_overwritten(tmp_path: Path) -> None:
     spool = Spool(str(tmp_path))
-    kept, other = (spool.directory(RunningStep(number, 0, 0)) for number in (1, 2))
+    kept, other = (spool.directory(key(number)) for number in (1, 2))
     spool.create(kept, known(1))
     spool.create(other, known(2))
-    spool.recycle(other)
+    spool.recycle(key(2))
     with pytest.raises(FileExistsError):
         spool.create(kept, known(3))
     found = read_record(kept)
@@ -105,11 +110,11 @@ def test_a_step_that_was_started_before_is_not_overwritten(tmp_path: Path) -> No
 
 def test_kept_directories_are_few_and_end_with_the_daemon(tmp_path: Path) -> None:
     spool = Spool(str(tmp_path))
-    names = [spool.directory(RunningStep(number, 0, 0)) for number in range(20)]
+    names = [spool.directory(key(number)) for number in range(20)]
     for number, name in enumerate(names):
         spool.create(name, known(number))
-    for name in names:
-        spool.recycle(name)
+    for number in range(20):
+        spool.recycle(key(number))
     left = list(tmp_path.iterdir())
     assert 0 < len(left) < 20
     assert not list(tmp_path.glob("job*"))
@@ -187,9 +192,9 @@ def test_a_step_of_a_later_release_is_named_and_left_alone_until_it_is_to_be_for
 
 def test_a_spool_that_was_deleted_is_made_again(tmp_path: Path) -> None:
     spool = Spool(str(tmp_path / "spool"))
-    first, second = (spool.directory(RunningStep(number, 0, 0)) for number in (1, 2))
+    first, second = (spool.directory(key(number)) for number in (1, 2))
     spool.create(first, known(1))
-    spool.recycle(first)
+    spool.recycle(key(1))
     shutil.rmtree(tmp_path / "spool")
     spool.create(second, known(2))
     assert read_record(second) is not None
@@ -254,8 +259,9 @@ def test_the_steps_of_a_supervisor_share_a_socket(tmp_path: Path, monkeypatch: p
 
 def test_records_are_synced_but_for_those_of_steps_that_were_forgotten(tmp_path: Path) -> None:
     kept = written(Spool(str(tmp_path)), b"job")
-    with pytest.raises(NotADirectoryError):
-        sync([str(tmp_path / "forgotten"), str(kept), f"{kept}/{spec.RECORD}"])
+    damaged = f"{kept}/{spec.RECORD}"
+    failed = sync([str(tmp_path / "forgotten"), damaged, str(kept.parent)])
+    assert {directory: type(error) for directory, error in failed.items()} == {damaged: NotADirectoryError}
 
 
 def test_the_boot_of_the_last_daemon_is_kept(tmp_path: Path) -> None:
