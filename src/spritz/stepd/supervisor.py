@@ -31,6 +31,7 @@ from spritz.stepd.energy import counters
 from spritz.stepd.files import StreamError
 from spritz.stepd.gpu import visible_in
 from spritz.stepd.notes import note
+from spritz.stepd.outlet import Outlet
 from spritz.stepd.reactor import Reactor, Timer, close_in_child
 from spritz.stepd.siblings import Siblings
 from spritz.stepd.spec import CLIENT, NOTHING, SupervisorSpec
@@ -113,11 +114,14 @@ class Supervisor:
         self._stop_timer: Timer | None = None
         self._sample_timer: Timer | None = None
         self._sample_intervals = sample_intervals(spec.sample_seconds)
-        self._stderr_file = -1
+        self._stderr: Outlet | None = None
+        #: when outlets that still write are given up; 0.0: not asked yet
+        self._outlets_until = 0.0
         self._complaint = ""
         self._started_at = 0.0
         self._oom = False
         self._oom_kills = 0
+        self._last_said = False
         self._launch_error = ""
         self._error_kind = ""
         self._ending_since = 0.0
@@ -149,8 +153,6 @@ class Supervisor:
         connection = self._daemon.release()
         self._reactor.close()
         self._record.close()
-        if self._stderr_file >= 0:
-            os.close(self._stderr_file)
         return connection if self._forgotten and self._childless else None
 
     # Start
@@ -207,7 +209,7 @@ class Supervisor:
             self._complaint = f"couldn't chdir to `{self.spec.work_dir}': {reason}: going to /tmp instead"
 
     def _start(self) -> None:
-        self._stderr_file = self._streams.keep_stderr(self._group.tasks[0])
+        self._stderr = self._streams.outlet_of_stderr(self._group.tasks[0])
         if self._complaint:
             self.say(f"error: {self._complaint}")
         if self.spec.io_address and self.spec.kill_without_client and not self._clients.has_client:
@@ -371,6 +373,10 @@ class Supervisor:
             if self._mpi is not None and pid == self._mpi.pid:
                 self._mpi.reaped()
                 continue
+            outlet = next((outlet for outlet in self._streams.outlets if outlet.pid == pid), None)
+            if outlet is not None:
+                outlet.reaped()
+                continue
             if self._ends is not None and pid in self._ends:
                 self._end_ended(pid, status)
                 continue
@@ -465,14 +471,22 @@ class Supervisor:
                 self._mpi.end()
             if self._left_over() or self._containers_left():
                 return
+            self._say_last()
+            if self._outlets_write():
+                return
             self._conclude()
         self._maybe_leave()
 
     def _left_over(self) -> bool:
         """Whether processes are left; they are killed, and searched again."""
+        writers = any(outlet.pid for outlet in self._streams.outlets)
+        served = self._mpi is not None and self._mpi.pid
         # Orphans become our children: without children there are no descendants either.
-        if self._childless or not (self._group.by_pid or (self._mpi is not None and self._mpi.pid)):
+        if self._childless or not (self._group.by_pid or served or writers):
             self._childless = True
+            return False
+        # Two looks: a process whose parent ends between the two steps of one is in neither.
+        if writers and not served and not self._below() and not self._below():
             return False
         if self._too_long():
             self._give_up()
@@ -535,12 +549,11 @@ class Supervisor:
         finally:
             os._exit(127)
 
-    def _conclude(self) -> None:
-        self._tree.end_adopted()
-        if self._sample_timer is not None:
-            self._sample_timer.cancel()
-        if self._kill_timer is not None:
-            self._kill_timer.cancel()
+    def _say_last(self) -> None:
+        """Nothing of the step runs any more. Says so once."""
+        if self._last_said:
+            return
+        self._last_said = True
         if self._memory is not None and self._memory.end():
             self._oom = True
         if self._oom:
@@ -548,6 +561,33 @@ class Supervisor:
                 f"error: Detected 1 oom_kill event in StepId={self.spec.label}. "
                 "Some of the step tasks have been OOM Killed."
             )
+
+    def _outlets_write(self) -> bool:
+        """Whether files of the user's are still being written by processes of ours; these have a time limit."""
+        writing = []
+        for outlet in self._streams.outlets:
+            if not self._streams.is_filled(outlet):
+                outlet.close()
+                if outlet.pid:
+                    writing.append(outlet)
+        if not writing:
+            return False
+        now = time.monotonic()
+        if not self._outlets_until:
+            self._outlets_until = now + _LINGER_SECONDS
+            self._reactor.after(_LINGER_SECONDS + 0.01, self._step_on)
+        if now < self._outlets_until:
+            return True
+        for outlet in writing:
+            outlet.kill()
+        return False
+
+    def _conclude(self) -> None:
+        self._tree.end_adopted()
+        if self._sample_timer is not None:
+            self._sample_timer.cancel()
+        if self._kill_timer is not None:
+            self._kill_timer.cancel()
         self._result = StepFinished(
             node=self.spec.node,
             job_id=self.spec.job_id,
@@ -612,6 +652,8 @@ class Supervisor:
         if self._result is None or not self._clients.finished:
             return
         if self._synced:
+            for outlet in self._streams.outlets:
+                outlet.kill()
             self._reactor.stop()
         elif not self._daemon.connected:
             self._sync_result()
@@ -626,8 +668,7 @@ class Supervisor:
         self._write_error(octets(f"slurmstepd: {text}\n"))
 
     def _write_error(self, line: bytes) -> None:
-        if line and self._stderr_file >= 0:
-            with contextlib.suppress(OSError):
-                os.write(self._stderr_file, line)
+        if line and self._stderr is not None:
+            self._stderr.say(line)
         if line and self.spec.io_address and self._group.tasks[0].spec.stderr in (CLIENT, NOTHING):
             self._clients.emit(protocol.frame(protocol.MESSAGE, protocol.ALL_TASKS, line))
