@@ -13,15 +13,22 @@ import pytest
 
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.commands.job import Done
-from spritz.model.reports import JobGone, NodeTrouble, TaskEnd
+from spritz.model.job import Job
+from spritz.model.reports import JobGone, NodeTrouble, StepFinished, TaskEnd
 from spritz.model.states import NodeFlag
 
-from .cluster import Cluster
+from .cluster import Cluster, is_alive
 from .launched import COMPILER
 from .node_harness import NodeCluster, wait_until
 
 ZYGOTE, SUPERVISOR = "slurmd-zygote", "slurmstepd"
-MakeCluster = Callable[[str], NodeCluster]
+MakeCluster = Callable[..., NodeCluster]
+
+#: slurmd that does not wait as long as it should for supervisors
+HASTY = (
+    "-c",
+    "from spritz.node import agent, main\nagent.ENDING_SECONDS = agent.ANSWER_SECONDS_MIN = 0.5\nmain.entry()",
+)
 
 
 @pytest.fixture(scope="session")
@@ -40,10 +47,15 @@ def start(tmp_path: Path, no_fork: Path) -> Iterator[MakeCluster]:
     """Starts two nodes with further lines of slurm.conf, on a machine of which `refuse` can take processes away."""
     made: list[NodeCluster] = []
 
-    def make(extra: str) -> NodeCluster:
+    def make(extra: str, program: tuple[str, ...] = ()) -> NodeCluster:
         cluster = NodeCluster(tmp_path, extra=extra)
         made.append(cluster)
-        cluster.environ = {"LD_PRELOAD": str(no_fork), "NO_FORK": str(refusal(cluster))}
+        cluster.program = program or cluster.program
+        cluster.environ = {
+            "LD_PRELOAD": str(no_fork),
+            "NO_FORK": str(refusal(cluster)),
+            "NO_KILL": str(cluster.root / "no_kill"),
+        }
         cluster.controller.start()
         cluster.start()
         return cluster
@@ -51,6 +63,7 @@ def start(tmp_path: Path, no_fork: Path) -> Iterator[MakeCluster]:
     yield make
     for cluster in made:
         refusal(cluster).unlink(missing_ok=True)
+        (cluster.root / "no_kill").unlink(missing_ok=True)
         cluster.close()
 
 
@@ -103,6 +116,43 @@ def test_a_job_that_is_cancelled_while_it_waits_never_runs(start: MakeCluster) -
     other = cluster.batch("#!/bin/sh\nexit 4\n")
     assert cluster.finished(other).tasks == (TaskEnd(0, 4 << 8),)
     assert not (cluster.work / f"slurm-{job.id}.out").exists()
+
+
+def stopped_supervisor(cluster: NodeCluster) -> Job:
+    """A job whose supervisor does nothing any more."""
+    job = cluster.batch("#!/bin/sh\ntrap '' TERM\ntouch begun\nwhile :; do sleep 0.05; done\n")
+    wait_until((cluster.work / "begun").exists, "the job runs")
+    os.kill(cluster.supervisor_pid(job), signal.SIGSTOP)
+    return job
+
+
+def test_a_step_is_ended_by_slurmd_where_its_supervisor_does_not(start: MakeCluster) -> None:
+    cluster = start("UnkillableStepTimeout=1", HASTY)
+    job = stopped_supervisor(cluster)
+    pids = cluster.pids(job)
+    cluster.terminate(job)
+    result = cluster.finished(job)
+    assert (result.tasks, result.error_kind) == ((TaskEnd(0, 9),), "supervisor")
+    cluster.controller.wait_for(JobGone, job_id=job.id)
+    assert not any(map(is_alive, pids))
+    assert "supervisor.silent" in cluster.log()
+    assert cluster.controller.find(NodeTrouble) is None
+    assert cluster.finished(cluster.batch("#!/bin/sh\nexit 4\n")).tasks == (TaskEnd(0, 4 << 8),)
+
+
+def test_what_slurmd_cannot_kill_either_drains_the_node_before_the_job_has_gone(start: MakeCluster) -> None:
+    cluster = start("UnkillableStepTimeout=1\nUnkillableStepProgram=/bin/true", HASTY)
+    job = stopped_supervisor(cluster)
+    [task] = cluster.pids(job)[1:]
+    (cluster.root / "no_kill").touch()
+    cluster.terminate(job)
+    assert cluster.finished(job).error_kind == "unkillable"
+    kinds = [type(report) for report in cluster.controller.reports]
+    assert kinds.index(NodeTrouble) < kinds.index(StepFinished)
+    trouble = cluster.controller.wait_for(NodeTrouble)
+    assert (trouble.drain, trouble.reason) == (True, f"Kill task failed, job {job.id}")
+    assert is_alive(task)
+    os.kill(task, signal.SIGKILL)
 
 
 @pytest.mark.slow

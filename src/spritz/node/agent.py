@@ -49,6 +49,7 @@ from spritz.node.leftovers import end_and_forget, end_containers, leftover_pids,
 from spritz.node.machine import Machine
 from spritz.node.pool import Pool
 from spritz.node.reporter import Reporter
+from spritz.node.supervisors import kill_supervisor
 from spritz.runtime.programs import Failure, run_programs
 from spritz.runtime.worker import Worker
 from spritz.stepd import control, processes
@@ -79,8 +80,13 @@ MEASURE_SECONDS = 5.0
 OUTPUT_SECONDS = 10.0
 #: Seconds by which removing a job's directories may delay the report of its end.
 _REMOVAL_SECONDS = 60.0
-#: Seconds for which processes of a dead supervisor may survive SIGKILL.
-_LEFTOVER_SECONDS = 60.0
+#: Seconds after KillWait at which a supervisor is asked whether it lives, if it has not ended its step; and between two
+#: such questions.
+ENDING_SECONDS = 5.0
+#: Seconds for its answer, at least (UnkillableStepTimeout, if that is longer).
+ANSWER_SECONDS_MIN = 10.0
+#: Seconds for a supervisor that lives, beyond UnkillableStepTimeout: for epilogs, and for containers to be saved.
+LATE_SECONDS = 300.0
 
 #: Orders that name a node.
 ORDERS: tuple[type[Struct], ...] = (
@@ -164,6 +170,10 @@ class Agent:
         self._unsynced: set[tuple[str, RunningStep]] = set()
         self._sync_timer: asyncio.TimerHandle | None = None
         self._sweeps: set[str] = set()
+        #: steps that were told to end, until somebody has looked whether they do
+        self._ending: set[tuple[str, RunningStep]] = set()
+        #: steps whose supervisors cannot be killed
+        self._stuck: set[tuple[str, RunningStep]] = set()
         self.reporter = Reporter(tasks, clock, log, self._acknowledged)
         self._nodes = {name: self._node_here(name, node_settings) for name, node_settings in settings.items()}
         self._carriers: dict[type[Struct], Callable[..., None]] = {
@@ -388,14 +398,17 @@ class Agent:
                 self._put_off(here, starting, error)
             else:
                 if isinstance(error, OSError) and error.errno in UNWRITABLE:
-                    # Every job would end here like this one.
-                    self.reporter.send(NodeTrouble(name=here.machine.node, reason=_reason(error)))
+                    # As in Slurm: jobs launched here would keep failing.
+                    reason = f"batch job complete failure: {_reason(error)}"
+                    self.reporter.send(NodeTrouble(name=here.machine.node, reason=reason))
                 # ValueError, LookupError: names and numbers in the message that contradict each other.
                 self._give_up(here, starting, _reason(error))
             return
         self._links[here.machine.node, key] = link
         for order in starting.orders:
             link.order(order)
+            if isinstance(order, control.Terminate):
+                self._see_end(here, link, order.kill_wait_seconds)
         if self._log.enabled("debug"):
             self._log.debug("step.launched", job_id=key.job_id, step_id=key.step_id, node=here.machine.node)
 
@@ -482,6 +495,68 @@ class Agent:
     def _end(self, here: _NodeHere, action: decided.EndStep) -> None:
         text = cancelled_text(here.machine.node, action.key, action.cause, action.at)
         self._order(here, action.key, control.Terminate(text, action.kill_wait_seconds))
+        link = self._links.get((here.machine.node, action.key))
+        if link is not None:
+            self._see_end(here, link, action.kill_wait_seconds)
+
+    def _see_end(self, here: _NodeHere, link: SupervisorLink, kill_wait_seconds: float) -> None:
+        """The supervisor was told to end its step: look later whether it does."""
+        step = (link.node, link.key)
+        if step not in self._ending:
+            self._ending.add(step)
+            wait = kill_wait_seconds + ENDING_SECONDS
+            asyncio.get_running_loop().call_later(wait, self._look_at_end, here, link, link.key)
+
+    def _look_at_end(self, here: _NodeHere, link: SupervisorLink, key: RunningStep) -> None:
+        if self._is_ending(link, key):
+            self._tasks.spawn_contained(self._watch_end(here, link, key), name="step.end")
+        else:
+            self._ending.discard((link.node, key))
+
+    def _is_ending(self, link: SupervisorLink, key: RunningStep) -> bool:
+        """Whether this supervisor has not ended this step yet. (It may have begun another.)"""
+        return self._links.get((link.node, key)) is link and not link.closed
+
+    async def _watch_end(self, here: _NodeHere, link: SupervisorLink, key: RunningStep) -> None:
+        """Take the step over from a supervisor that does not answer, or takes far too long to end it.
+
+        A supervisor that works gives up by itself what it cannot kill, after UnkillableStepTimeout.
+        """
+        limit = max(float(here.setup.unkillable_seconds), ANSWER_SECONDS_MIN)
+        deadline = self._clock.monotonic() + limit + LATE_SECONDS
+        why = ""
+        try:
+            while not why:
+                try:
+                    async with asyncio.timeout(limit):
+                        await link.measure()
+                except TimeoutError:
+                    why = f"it has not answered for {limit:g} seconds"
+                except ConnectionError:
+                    return
+                if not why and self._clock.monotonic() > deadline:
+                    why = "it does not end its step"
+                if not self._is_ending(link, key):
+                    return
+                if not why:
+                    await self._clock.sleep(ENDING_SECONDS)
+                    if not self._is_ending(link, key):
+                        return
+            await self._take_over(here, link, key, why)
+        finally:
+            self._ending.discard((link.node, key))
+
+    async def _take_over(self, here: _NodeHere, link: SupervisorLink, key: RunningStep, why: str) -> None:
+        """Kill the supervisor; what it leaves is then ended as after any death of one."""
+        pid = await self._disk.run(kill_supervisor, link.directory)
+        self._log.error("supervisor.silent", job_id=key.job_id, step_id=key.step_id, node=link.node, pid=pid, why=why)
+        deadline = self._clock.monotonic() + ENDING_SECONDS
+        while self._is_ending(link, key) and self._clock.monotonic() < deadline:
+            await self._clock.sleep(0.05)
+        if self._is_ending(link, key):  # not even that ends it: it waits in the kernel
+            self._stuck.add((link.node, key))
+            link.close()
+            self._supervisor_gone(link)
 
     def _suspend(self, here: _NodeHere, action: decided.SuspendStep) -> None:
         self._order(here, action.key, control.Suspend(action.resume, action.grace_seconds))
@@ -656,14 +731,21 @@ class Agent:
         directory = here.spool.directory(key)
         booted = key in here.before_boot or _is_of_an_earlier_boot(directory, self._clock.now())
         began = not spools.give_up(directory)
-        deadline = self._clock.monotonic() + _LEFTOVER_SECONDS
+        stuck = (here.machine.node, key) in self._stuck
+        self._stuck.discard((here.machine.node, key))
+        deadline = self._clock.monotonic() + max(here.setup.unkillable_seconds, 1)
+        left: list[int] = []
+        wait = 0.02
         # Process ids from before the boot may belong to other processes now.
         while began and not booted:
             left = [*leftover_pids(directory), *orphans(self._zygote.pid)]
+            if stuck and (pid := kill_supervisor(directory)):
+                left.append(pid)
             if not left or self._clock.monotonic() > deadline:
                 break
             processes.send(left, 9)
-            await self._clock.sleep(0.02)
+            await self._clock.sleep(wait)
+            wait = min(1.0, wait * 2)
         if began and not booted:
             try:
                 problems = await self._disk.run(end_containers, directory, seconds=_REMOVAL_SECONDS)
@@ -671,14 +753,42 @@ class Agent:
                 problems = [failed.message]
             for problem in problems:
                 self._log.error("step.container_left", job_id=key.job_id, step_id=key.step_id, problem=problem)
+        if left:
+            self._tell_unkillable(here, key, left)
         error = "slurmstepd was killed" if began else "slurmstepd did not start"
         if booted:
             error = "the node has booted"
         written = spools.read_record(directory)
         tasks = tuple(task.task_id for task in written.spec.tasks) if written is not None else ()
         now = self._clock.now()
-        ended = here.machine.leftovers_gone(key, now, began=began, tasks=tasks, error=error, booted=booted)
+        ended = here.machine.leftovers_gone(
+            key, now, began=began, tasks=tasks, error=error, booted=booted, unkillable=bool(left)
+        )
         self._carry_out(here, ended)
+
+    def _tell_unkillable(self, here: _NodeHere, key: RunningStep, left: list[int]) -> None:
+        """As a supervisor does whose processes do not die. Source: slurm.conf(5) UnkillableStepProgram."""
+        self._log.error(
+            "step.unkillable",
+            job_id=key.job_id,
+            step_id=key.step_id,
+            node=here.machine.node,
+            processes=", ".join(filter(None, map(processes.described, left))),
+        )
+        program = here.setup.unkillable_program
+        if program:
+            variables = {
+                "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+                "SLURM_JOB_ID": str(key.job_id),
+                "SLURM_STEP_ID": "batch" if key.step_id == STEP_BATCH else step_name(key.step_id),
+                "SLURMD_NODENAME": here.machine.node,
+            }
+            self._tasks.spawn_contained(self._run_unkillable(program, variables), name="unkillable")
+
+    async def _run_unkillable(self, program: str, variables: Mapping[str, str]) -> None:
+        failure = await run_programs((program,), variables, _REMOVAL_SECONDS)
+        if failure is not None:
+            self._log.error("unkillable.failed", **failure._asdict())
 
     # Prolog and Epilog
 
