@@ -184,6 +184,21 @@ def test_a_result_that_could_not_be_stored_outlives_slurmd(site: Site) -> None:
     wait_until(lambda: not is_alive(supervisor) and not held(site, job), "all is cleared away")
 
 
+def test_a_running_job_has_its_steps_while_the_spool_is_full(site: Site) -> None:
+    """An srun within it would fail otherwise, and with it the job."""
+    job = site.batch("#!/bin/sh\ntouch begun\nwhile ! test -e go; do sleep 0.01; done\nexit 3\n")
+    wait_until((site.work / "begun").exists, "the job runs")
+    if not site.has_reserve:
+        pytest.skip("this machine has one file system")
+    site.injector.fail(1, errno.ENOSPC, lasting=True)
+    for step in range(3):
+        site.step(job, step, ("sh", "-c", "exit 4"))
+        assert site.finished(job, step).tasks == (TaskEnd(0, 4 << 8),)
+    (site.work / "go").touch()
+    assert site.finished(job).tasks == (TaskEnd(0, 3 << 8),)
+    assert site.controller.wait_for(NodeTrouble).reason == "SlurmdSpoolDir is full"
+
+
 def test_steps_of_a_full_spool_are_adopted_from_the_reserve(site: Site) -> None:
     if not site.has_reserve:
         pytest.skip("this machine has one file system")

@@ -14,7 +14,6 @@ import os
 import select
 import signal
 import socket
-import sys
 
 from spritz.model.scarcity import UNWRITABLE
 from spritz.stepd import control, namespaces, processes, record, spec
@@ -96,8 +95,9 @@ def _fork(directory: str, connection: int, requests: socket.socket) -> None:
         supervise(directory, socket.socket(fileno=connection))
         status = 0
     except BaseException as error:  # told to the daemon's log; then the daemon cleans up after us
-        with contextlib.suppress(OSError):  # the log may be on a full disk
-            sys.excepthook(type(error), error, error.__traceback__)
+        import traceback  # each fork would copy its modules
+
+        note("".join(traceback.format_exception(error)).rstrip())
     finally:
         os._exit(status)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -171,3 +174,46 @@ def test_a_file_that_refuses_is_noted_once(loop: Reactor, capfd: pytest.CaptureF
     made.kill()
     os.close(descriptor)
     assert capfd.readouterr().err == 'slurmstepd: error: output.lost label=1.0 error="No space left on device"\n'
+
+
+def test_a_daemon_that_does_not_read_holds_up_no_step(zygote: Zygote, tmp_path: Path) -> None:
+    running = zygote.batch("#!/bin/sh\nexec sleep 1000\n", tmp_path / "out")
+    pid = running.started().pids[0]
+    running.connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+    for _ in range(5000):
+        running.order(control.Measure())
+    running.order(control.Terminate("", 0.0))
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the task ends")
+    assert running.result().tasks == (KILLED,)
+
+
+LOG = """
+import os
+from spritz.stepd.notes import note
+reader, writer = os.pipe2(os.O_NONBLOCK)
+try:
+    while True: os.write(writer, b"x" * 4096)
+except BlockingIOError: pass
+os.set_blocking(writer, True)
+os.dup2(writer, 2)
+note("lost")
+os.set_blocking(reader, False)
+os.read(reader, 8192)
+note("y" * 10_000)
+read = b""
+try:
+    while data := os.read(reader, 65536): read += data
+except BlockingIOError: pass
+print(read.strip(b"x") == b"y" * 4095 + b"\\n")
+os.close(reader)
+note("nobody reads")
+file = os.open("/dev/full", os.O_WRONLY)
+os.dup2(file, 2)
+note("the disk is full")
+print("done")
+"""
+
+
+def test_a_log_that_takes_nothing_holds_up_and_ends_nobody() -> None:
+    found = subprocess.run([sys.executable, "-c", LOG], capture_output=True, text=True, timeout=100, check=True)
+    assert found.stdout == "True\ndone\n"
