@@ -184,6 +184,24 @@ def test_a_result_that_could_not_be_stored_outlives_slurmd(site: Site) -> None:
     wait_until(lambda: not is_alive(supervisor) and not held(site, job), "all is cleared away")
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS], ids=errno.errorcode.get)
+def test_a_slurmd_that_starts_on_a_full_disk_has_the_jobs_that_run(site: Site, number: int) -> None:
+    """They would be failed otherwise once SlurmdTimeout has passed."""
+    running = site.batch("#!/bin/sh\ntouch begun\nwhile ! test -e go; do sleep 0.01; done\nexit 3\n")
+    wait_until((site.work / "begun").exists, "the job runs")
+    ended = site.batch("#!/bin/sh\nwhile ! test -e end; do sleep 0.01; done\nexit 4\n")
+    pid = site.supervisor_pid(ended)
+    site.kill()
+    (site.work / "end").touch()
+    wait_until(lambda: not is_alive(pid), "a job ends meanwhile")
+    site.injector.fail(1, number, lasting=True)
+    site.start()
+    assert {step.job_id for step in site.controller.registrations[-1].running} == {running.id, ended.id}
+    (site.work / "go").touch()
+    assert site.finished(running).tasks == (TaskEnd(0, 3 << 8),)
+    assert site.finished(ended).tasks == (TaskEnd(0, 4 << 8),)
+
+
 def test_a_running_job_has_its_steps_while_the_spool_is_full(site: Site) -> None:
     """An srun within it would fail otherwise, and with it the job."""
     job = site.batch("#!/bin/sh\ntouch begun\nwhile ! test -e go; do sleep 0.01; done\nexit 3\n")
@@ -207,7 +225,6 @@ def test_steps_of_a_full_spool_are_adopted_from_the_reserve(site: Site) -> None:
     wait_until((site.work / "begun").exists, "the job runs")
     assert held(site, job) == []
     site.kill()
-    site.injector.clear()
     site.start()
     assert [step.job_id for step in site.controller.registrations[-1].running] == [job.id]
     (site.work / "go").touch()

@@ -356,16 +356,26 @@ def give_up(directory: str) -> bool:
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
-        return not stat.S_ISSOCK(os.stat(path).st_mode)
+        return not _has_begun(path)
     except FileNotFoundError:
         return False  # the directory was deleted under us
     except OSError as error:
         if error.errno not in UNWRITABLE:
             raise
-        # No supervisor can make the name either, as long as the disk is like that; and none begins without a record.
-        with contextlib.suppress(OSError):
-            os.unlink(f"{directory}/{spec.RECORD}")
+        if not _has_begun(path):
+            # The disk may have room for the name in a moment. No supervisor begins without a record.
+            with contextlib.suppress(OSError):
+                os.unlink(f"{directory}/{spec.RECORD}")
+        return not _has_begun(path)
     return True
+
+
+def _has_begun(path: str) -> bool:
+    """Whether the name is that of a supervisor's socket."""
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def spool_reason(number: int) -> str:
