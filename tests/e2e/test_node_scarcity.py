@@ -140,6 +140,23 @@ def test_a_step_is_ended_by_slurmd_where_its_supervisor_does_not(start: MakeClus
     assert cluster.finished(cluster.batch("#!/bin/sh\nexit 4\n")).tasks == (TaskEnd(0, 4 << 8),)
 
 
+def test_a_step_that_was_ended_before_a_stopped_zygote_had_it_never_runs(start: MakeCluster) -> None:
+    cluster = start("UnkillableStepTimeout=1", HASTY)
+    assert cluster.daemon is not None
+    zygote = int(Path(f"/proc/{cluster.daemon.pid}/task/{cluster.daemon.pid}/children").read_text().split()[0])
+    os.kill(zygote, signal.SIGSTOP)
+    try:
+        job = cluster.batch("#!/bin/sh\ntouch ran\n")
+        cluster.terminate(job)
+        result = cluster.finished(job)
+    finally:
+        os.kill(zygote, signal.SIGCONT)
+    assert (result.launch_failed, result.error) == (True, "slurmstepd did not start")
+    assert cluster.finished(cluster.batch("#!/bin/sh\nexit 4\n")).tasks == (TaskEnd(0, 4 << 8),)
+    assert not (cluster.work / "ran").exists()
+    wait_until(lambda: not list(cluster.spool().glob("job*")), "the spool is cleared")
+
+
 def test_what_slurmd_cannot_kill_either_drains_the_node_before_the_job_has_gone(start: MakeCluster) -> None:
     cluster = start("UnkillableStepTimeout=1\nUnkillableStepProgram=/bin/true", HASTY)
     job = stopped_supervisor(cluster)
