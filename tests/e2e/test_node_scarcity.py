@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -170,6 +171,44 @@ def test_what_slurmd_cannot_kill_either_drains_the_node_before_the_job_has_gone(
     assert (trouble.drain, trouble.reason) == (True, f"Kill task failed, job {job.id}")
     assert is_alive(task)
     os.kill(task, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def disk_that_freezes(path: Path) -> Iterator[None]:
+    """A file system at `path` for fsfreeze(8); skips the test where none may be mounted."""
+    image = path.with_suffix(".image")
+    path.mkdir()
+    with image.open("wb") as file:
+        file.truncate(16 << 20)
+    made = shutil.which("fsfreeze") and shutil.which("mkfs.ext4") and os.geteuid() == 0
+    commands = (["mkfs.ext4", "-q", image], ["mount", "-o", "loop", image, path])
+    if not made or any(subprocess.run(command, capture_output=True).returncode for command in commands):
+        pytest.skip("needs root, mkfs.ext4, fsfreeze and a loop device")
+    try:
+        yield
+    finally:
+        subprocess.run(["fsfreeze", "-u", path], capture_output=True)
+        subprocess.run(["umount", "-l", path], check=True)
+
+
+@pytest.mark.slow
+def test_a_supervisor_that_hangs_in_the_kernel_drains_the_node_and_ends_the_job(start: MakeCluster) -> None:
+    """Nothing ends a process that writes to a frozen file system, or to a file server that is gone."""
+    cluster = start("UnkillableStepTimeout=1", HASTY)
+    with disk_that_freezes(cluster.root / "disk"):
+        job = cluster.batch("#!/bin/sh\ntouch begun\nexec sleep 1000\n", stdout=f"{cluster.root}/disk/out")
+        wait_until((cluster.work / "begun").exists, "the job runs")
+        supervisor, task = cluster.pids(job)
+        subprocess.run(["fsfreeze", "-f", cluster.root / "disk"], check=True)
+        cluster.terminate(job)
+        assert cluster.finished(job).error_kind == "unkillable"
+        trouble = cluster.controller.wait_for(NodeTrouble)
+        assert trouble.reason == f"Kill task failed, job {job.id}"
+        assert (is_alive(supervisor), is_alive(task)) == (True, False)
+        cluster.controller.wait_for(JobGone, job_id=job.id)
+        assert cluster.finished(cluster.batch("#!/bin/sh\nexit 4\n")).tasks == (TaskEnd(0, 4 << 8),)
+        subprocess.run(["fsfreeze", "-u", cluster.root / "disk"], check=True)
+        wait_until(lambda: not is_alive(supervisor), "it dies as soon as it can")
 
 
 @pytest.mark.slow

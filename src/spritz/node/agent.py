@@ -773,7 +773,7 @@ class Agent:
             job_id=key.job_id,
             step_id=key.step_id,
             node=here.machine.node,
-            processes=", ".join(filter(None, map(processes.described, left))),
+            processes=", ".join(filter(None, map(processes.described, sorted(set(left))))),
         )
         program = here.setup.unkillable_program
         if program:
