@@ -181,7 +181,7 @@ def disk_that_freezes(path: Path) -> Iterator[None]:
     with image.open("wb") as file:
         file.truncate(16 << 20)
     made = shutil.which("fsfreeze") and shutil.which("mkfs.ext4") and os.geteuid() == 0
-    commands = (["mkfs.ext4", "-q", image], ["mount", "-o", "loop", image, path])
+    commands: list[list[str | Path]] = [["mkfs.ext4", "-q", image], ["mount", "-o", "loop", image, path]]
     if not made or any(subprocess.run(command, capture_output=True).returncode for command in commands):
         pytest.skip("needs root, mkfs.ext4, fsfreeze and a loop device")
     try:
