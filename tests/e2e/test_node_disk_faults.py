@@ -87,7 +87,7 @@ class Site(NodeCluster):
     @property
     def has_reserve(self) -> bool:
         """Whether this machine has another file system for steps that find the spool full."""
-        reserve = Spool(str(self.spool()))._reserve()
+        reserve = Spool(str(self.spool())).reserve(runs=True)
         if reserve:
             os.rmdir(reserve)
         return bool(reserve)

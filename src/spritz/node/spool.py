@@ -89,18 +89,20 @@ class Spool:
         if key in self._diverted:
             return False
         self.remove_if_possible(self.directory(key))
-        reserve = self._reserve()
+        reserve = self.reserve(runs=key.step_id == STEP_BATCH)
         if reserve:
             self._diverted[key] = f"{reserve}/{_name(key)}"
         return bool(reserve)
 
-    def _reserve(self) -> str:
-        """A directory of ours in a file system other than the spool's, in which programs may run; "": there is none."""
+    def reserve(self, *, runs: bool) -> str:
+        """A directory of ours in a file system other than the spool's; "": there is none. `runs`: one that lets
+        programs run, as a batch script does.
+        """
         device = _device(self.path)
         for path in self._reserves:
             try:
                 parent = os.path.dirname(path)
-                if _device(parent) == device or os.statvfs(parent).f_flag & os.ST_NOEXEC:
+                if _device(parent) == device or (runs and os.statvfs(parent).f_flag & os.ST_NOEXEC):
                     continue
                 return str(disk.private_directory(path, mode=0o711))
             except OSError:
