@@ -41,6 +41,8 @@ from spritz.stepd.tree import Tree
 from spritz.stepd.usage import MemoryGroup, StepUsage, sample_intervals
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from spritz.stepd.mpi import Mpi
     from spritz.stepd.pmi import PmiServer
     from spritz.stepd.pmix.server_process import PmixServer
@@ -163,7 +165,8 @@ class Supervisor:
         if self.spec.io_address:
             self._clients.connect_primary()
         if self.spec.oci_directory:
-            self._make_oci_directory()
+            with self._in_spool():
+                self._make_oci_directory()
         with AsUser(self.spec.identity):
             os.umask(self.spec.umask)
             self._change_directory()
@@ -190,6 +193,16 @@ class Supervisor:
             raise ClientUnreachable("the step was ended before its client was reached")
         if not self._clients.has_client:
             raise ClientUnreachable("connect io: the client has gone")
+
+    @contextlib.contextmanager
+    def _in_spool(self) -> Iterator[None]:
+        """For what is made in the spool besides the record: where that cannot be, the daemon has the node drained."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in UNWRITABLE:
+                self._record.error = error.errno
+            raise
 
     def _make_oci_directory(self) -> None:
         directory = self.spec.oci_directory
@@ -237,7 +250,8 @@ class Supervisor:
             say=self.say,
             ending=lambda: self._kill_timer is not None or self._group.all_ended,
         )
-        return self._mpi.start()
+        with self._in_spool():
+            return self._mpi.start()
 
     def _refuse(self, text: str, kind: str) -> None:
         """Not all tasks can be started."""
