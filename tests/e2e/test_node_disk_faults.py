@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from spritz.core.decide.reports import NODE_FAULTS
 from spritz.model.job import Job
 from spritz.model.reports import NodeTrouble, StepFinished, TaskEnd
 from spritz.node.spool import Spool, spool_reason
-from spritz.stepd import record
+from spritz.stepd import processes, record
 from spritz.stepd.spec import RECORD
 
 from .cluster import is_alive
@@ -84,6 +85,16 @@ class Site(NodeCluster):
 
     injector: Injector
 
+    def forget_what_serves_again(self) -> None:
+        """The next job has a supervisor and a directory of its own."""
+        assert self.daemon is not None
+        zygote = processes.children_of(self.daemon.pid)[0]
+        idle = processes.children_of(zygote)
+        processes.send(idle, signal.SIGKILL)
+        wait_until(lambda: not any(map(is_alive, idle)), "supervisors have ended")
+        for directory in self.spool().glob("free.*"):
+            shutil.rmtree(directory)
+
     @property
     def has_reserve(self) -> bool:
         """Whether this machine has another file system for steps that find the spool full."""
@@ -129,12 +140,13 @@ def ends_well(result: StepFinished, *, has_reserve: bool) -> bool:
 def test_no_write_that_fails_changes_the_outcome_of_a_job(site: Site, number: int, lasting: bool, anew: bool) -> None:
     """`anew`: each job has a supervisor and a directory of its own; else most follow others."""
     has_reserve = site.has_reserve
-    site.finished(site.batch("#!/bin/sh\nexit 3\n"))
     names = []
     for call in range(1, CALLS_MAX):
+        before = site.batch("#!/bin/sh\nexit 3\n")
+        site.finished(before)
+        wait_until(partial(is_cleared, site, before), "a directory can serve again")
         if anew:
-            site.stop()
-            site.start()
+            site.forget_what_serves_again()
         site.injector.fail(call, number, lasting=lasting)
         job = site.batch("#!/bin/sh\necho ran\nexit 3\n")
         result = site.finished(job)
