@@ -6,6 +6,7 @@ each of them fail once, and from each on all that follow.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -90,7 +91,9 @@ class Site(NodeCluster):
         assert self.daemon is not None
         zygote = processes.children_of(self.daemon.pid)[0]
         idle = processes.children_of(zygote)
-        processes.send(idle, signal.SIGKILL)
+        for pid in idle:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not any(map(is_alive, idle)), "supervisors have ended")
         for directory in self.spool().glob("free.*"):
             shutil.rmtree(directory)
