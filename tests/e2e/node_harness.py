@@ -161,6 +161,10 @@ class NodeCluster:
         self.daemon: subprocess.Popen[bytes] | None = None
         #: further variables of slurmd's environment
         self.environ: dict[str, str] = {}
+        #: words before slurmd's command: a program that starts it elsewhere
+        self.within: tuple[str, ...] = ()
+        #: what Python runs
+        self.program: tuple[str, ...] = ("-m", "spritz.node.main")
         self._next_job = 5
 
     def write_conf(self) -> None:
@@ -183,9 +187,9 @@ class NodeCluster:
     def start(self, *options: str, wait: bool = True) -> None:
         """Start slurmd in the foreground and wait for its registration."""
         before = len(self.controller.registrations)
-        command = [sys.executable, "-m", "spritz.node.main", "-D", "-f", str(self.conf), "-N", self.hostlist, *options]
+        command = [sys.executable, *self.program, "-D", "-f", str(self.conf), "-N", self.hostlist, *options]
         self.daemon = subprocess.Popen(
-            command,
+            [*self.within, *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -13,15 +14,22 @@ import pytest
 
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.commands.job import Done
-from spritz.model.reports import JobGone, NodeTrouble, TaskEnd
+from spritz.model.job import Job
+from spritz.model.reports import JobGone, NodeTrouble, StepFinished, TaskEnd
 from spritz.model.states import NodeFlag
 
-from .cluster import Cluster
+from .cluster import Cluster, is_alive
 from .launched import COMPILER
 from .node_harness import NodeCluster, wait_until
 
 ZYGOTE, SUPERVISOR = "slurmd-zygote", "slurmstepd"
-MakeCluster = Callable[[str], NodeCluster]
+MakeCluster = Callable[..., NodeCluster]
+
+#: slurmd that does not wait as long as it should for supervisors
+HASTY = (
+    "-c",
+    "from spritz.node import agent, main\nagent.ENDING_SECONDS = agent.ANSWER_SECONDS_MIN = 0.5\nmain.entry()",
+)
 
 
 @pytest.fixture(scope="session")
@@ -40,10 +48,15 @@ def start(tmp_path: Path, no_fork: Path) -> Iterator[MakeCluster]:
     """Starts two nodes with further lines of slurm.conf, on a machine of which `refuse` can take processes away."""
     made: list[NodeCluster] = []
 
-    def make(extra: str) -> NodeCluster:
+    def make(extra: str, program: tuple[str, ...] = ()) -> NodeCluster:
         cluster = NodeCluster(tmp_path, extra=extra)
         made.append(cluster)
-        cluster.environ = {"LD_PRELOAD": str(no_fork), "NO_FORK": str(refusal(cluster))}
+        cluster.program = program or cluster.program
+        cluster.environ = {
+            "LD_PRELOAD": str(no_fork),
+            "NO_FORK": str(refusal(cluster)),
+            "NO_KILL": str(cluster.root / "no_kill"),
+        }
         cluster.controller.start()
         cluster.start()
         return cluster
@@ -51,6 +64,7 @@ def start(tmp_path: Path, no_fork: Path) -> Iterator[MakeCluster]:
     yield make
     for cluster in made:
         refusal(cluster).unlink(missing_ok=True)
+        (cluster.root / "no_kill").unlink(missing_ok=True)
         cluster.close()
 
 
@@ -103,6 +117,100 @@ def test_a_job_that_is_cancelled_while_it_waits_never_runs(start: MakeCluster) -
     other = cluster.batch("#!/bin/sh\nexit 4\n")
     assert cluster.finished(other).tasks == (TaskEnd(0, 4 << 8),)
     assert not (cluster.work / f"slurm-{job.id}.out").exists()
+
+
+def stopped_supervisor(cluster: NodeCluster) -> Job:
+    """A job whose supervisor does nothing any more."""
+    job = cluster.batch("#!/bin/sh\ntrap '' TERM\ntouch begun\nwhile :; do sleep 0.05; done\n")
+    wait_until((cluster.work / "begun").exists, "the job runs")
+    os.kill(cluster.supervisor_pid(job), signal.SIGSTOP)
+    return job
+
+
+def test_a_step_is_ended_by_slurmd_where_its_supervisor_does_not(start: MakeCluster) -> None:
+    cluster = start("UnkillableStepTimeout=1", HASTY)
+    job = stopped_supervisor(cluster)
+    pids = cluster.pids(job)
+    cluster.terminate(job)
+    result = cluster.finished(job)
+    assert (result.tasks, result.error_kind) == ((TaskEnd(0, 9),), "supervisor")
+    cluster.controller.wait_for(JobGone, job_id=job.id)
+    assert not any(map(is_alive, pids))
+    assert "supervisor.silent" in cluster.log()
+    assert cluster.controller.find(NodeTrouble) is None
+    assert cluster.finished(cluster.batch("#!/bin/sh\nexit 4\n")).tasks == (TaskEnd(0, 4 << 8),)
+
+
+def test_a_step_that_was_ended_before_a_stopped_zygote_had_it_never_runs(start: MakeCluster) -> None:
+    cluster = start("UnkillableStepTimeout=1", HASTY)
+    assert cluster.daemon is not None
+    zygote = int(Path(f"/proc/{cluster.daemon.pid}/task/{cluster.daemon.pid}/children").read_text().split()[0])
+    os.kill(zygote, signal.SIGSTOP)
+    try:
+        job = cluster.batch("#!/bin/sh\ntouch ran\n")
+        cluster.terminate(job)
+        result = cluster.finished(job)
+    finally:
+        os.kill(zygote, signal.SIGCONT)
+    assert (result.launch_failed, result.error) == (True, "slurmstepd did not start")
+    assert cluster.finished(cluster.batch("#!/bin/sh\nexit 4\n")).tasks == (TaskEnd(0, 4 << 8),)
+    assert not (cluster.work / "ran").exists()
+    wait_until(lambda: not list(cluster.spool().glob("job*")), "the spool is cleared")
+
+
+def test_what_slurmd_cannot_kill_either_drains_the_node_before_the_job_has_gone(start: MakeCluster) -> None:
+    cluster = start("UnkillableStepTimeout=1\nUnkillableStepProgram=/bin/true", HASTY)
+    job = stopped_supervisor(cluster)
+    pids = cluster.pids(job)
+    (cluster.root / "no_kill").touch()
+    cluster.terminate(job)
+    assert cluster.finished(job).error_kind == "unkillable"
+    kinds = [type(report) for report in cluster.controller.reports]
+    assert kinds.index(NodeTrouble) < kinds.index(StepFinished)
+    trouble = cluster.controller.wait_for(NodeTrouble)
+    assert (trouble.drain, trouble.reason) == (True, f"Kill task failed, job {job.id}")
+    assert all(map(is_alive, pids))
+    assert "it has not answered" in cluster.log()
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def disk_that_freezes(path: Path) -> Iterator[None]:
+    """A file system at `path` for fsfreeze(8); skips the test where none may be mounted."""
+    image = path.with_suffix(".image")
+    path.mkdir()
+    with image.open("wb") as file:
+        file.truncate(16 << 20)
+    made = shutil.which("fsfreeze") and shutil.which("mkfs.ext4") and os.geteuid() == 0
+    commands: list[list[str | Path]] = [["mkfs.ext4", "-q", image], ["mount", "-o", "loop", image, path]]
+    if not made or any(subprocess.run(command, capture_output=True).returncode for command in commands):
+        pytest.skip("needs root, mkfs.ext4, fsfreeze and a loop device")
+    try:
+        yield
+    finally:
+        subprocess.run(["fsfreeze", "-u", path], capture_output=True)
+        subprocess.run(["umount", "-l", path], check=True)
+
+
+@pytest.mark.slow
+def test_a_supervisor_that_hangs_in_the_kernel_drains_the_node_and_ends_the_job(start: MakeCluster) -> None:
+    """Nothing ends a process that writes to a frozen file system, or to a file server that is gone."""
+    cluster = start("UnkillableStepTimeout=1", HASTY)
+    with disk_that_freezes(cluster.root / "disk"):
+        job = cluster.batch("#!/bin/sh\ntouch begun\nexec sleep 1000\n", stdout=f"{cluster.root}/disk/out")
+        wait_until((cluster.work / "begun").exists, "the job runs")
+        supervisor, task = cluster.pids(job)
+        subprocess.run(["fsfreeze", "-f", cluster.root / "disk"], check=True)
+        cluster.terminate(job)
+        assert cluster.finished(job).error_kind == "unkillable"
+        trouble = cluster.controller.wait_for(NodeTrouble)
+        assert trouble.reason == f"Kill task failed, job {job.id}"
+        assert (is_alive(supervisor), is_alive(task)) == (True, False)
+        cluster.controller.wait_for(JobGone, job_id=job.id)
+        assert cluster.finished(cluster.batch("#!/bin/sh\nexit 4\n")).tasks == (TaskEnd(0, 4 << 8),)
+        subprocess.run(["fsfreeze", "-u", cluster.root / "disk"], check=True)
+        wait_until(lambda: not is_alive(supervisor), "it dies as soon as it can")
 
 
 @pytest.mark.slow

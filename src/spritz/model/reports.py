@@ -18,6 +18,19 @@ HEARTBEAT_SECONDS = 5.0
 ENDED_BY_BOOT = "boot"
 
 
+def is_same_boot(before: str, now: str) -> bool:
+    """Whether two boot ids (`RegisterNode.boot_id`) are of one boot.
+
+    That of a container is the kernel's, `+` and a number for the container's life. Earlier releases reported the
+    kernel's alone: a daemon that changes between the two by an upgrade has not booted.
+    """
+    if before == now:
+        return True
+    short, long = sorted((before, now), key=len)
+    kernel, plus, life = long.partition("+")
+    return bool(plus) and life.isdecimal() and short == kernel
+
+
 class RunningStep(Struct, frozen=True, gc=False):
     """A step that has a live supervisor (or an undelivered end) on the node."""
 

@@ -1,6 +1,7 @@
-"""A machine that briefly lacks processes, memory or descriptors: which errors show it, and when to try again.
+"""What a machine may lack: processes, memory or descriptors for a while, or a disk that can be written. Which errors
+show it, and when to try again.
 
-Source: fork(2), socketpair(2) ERRORS.
+Source: fork(2), socketpair(2), write(2), mkdir(2) ERRORS.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from collections.abc import Iterator
 
 #: errors that may not occur at the next attempt
 SCARCE = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS})
+
+#: errors of a disk that cannot be written: full, at a limit, failing, or mounted read-only after a failure
+UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
 
 _FIRST_SECONDS = 0.05
 _LONGEST_SECONDS = 1.0

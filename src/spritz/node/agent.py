@@ -7,8 +7,8 @@ process. `main` gives it a configuration and a connection to the controller.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -32,14 +32,16 @@ from spritz.model.launch import (
     TerminateStep,
 )
 from spritz.model.rejection import Rejection
-from spritz.model.reports import JobGone, NodeTrouble, RunningStep, StepFinished, StepStarted
-from spritz.model.scarcity import SCARCE, pauses
+from spritz.model.reports import JobGone, NodeTrouble, RunningStep, StepFinished, StepStarted, is_same_boot
+from spritz.model.scarcity import SCARCE, UNWRITABLE, pauses
 from spritz.node import actions as decided
 from spritz.node import cgroup
 from spritz.node import spool as spools
 from spritz.node.actions import Actions
 from spritz.node.cancelled import cancelled_text
+from spritz.node.container import SHARED_MEMORY
 from spritz.node.gpu_detection import FoundGpus, with_gpus
+from spritz.node.hardware import uptime_seconds
 from spritz.node.launch.build import supervisor_spec
 from spritz.node.launch.hooks import hook_variables
 from spritz.node.launch.streams import batch_streams
@@ -47,6 +49,7 @@ from spritz.node.leftovers import end_and_forget, end_containers, leftover_pids,
 from spritz.node.machine import Machine
 from spritz.node.pool import Pool
 from spritz.node.reporter import Reporter
+from spritz.node.supervisors import kill_supervisor
 from spritz.runtime.programs import Failure, run_programs
 from spritz.runtime.worker import Worker
 from spritz.stepd import control, processes
@@ -63,6 +66,7 @@ if TYPE_CHECKING:
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
     from spritz.runtime.tasks import Supervisor
+    from spritz.stepd.spec import SupervisorSpec
 
 #: A step that ends within this time is not reported as started: the report of its end suffices.
 STARTED_DELAY_SECONDS = 0.05
@@ -76,8 +80,13 @@ MEASURE_SECONDS = 5.0
 OUTPUT_SECONDS = 10.0
 #: Seconds by which removing a job's directories may delay the report of its end.
 _REMOVAL_SECONDS = 60.0
-#: Seconds for which processes of a dead supervisor may survive SIGKILL.
-_LEFTOVER_SECONDS = 60.0
+#: Seconds after KillWait at which a supervisor is asked whether it lives, if it has not ended its step; and between two
+#: such questions.
+ENDING_SECONDS = 5.0
+#: Seconds for its answer, at least (UnkillableStepTimeout, if that is longer).
+ANSWER_SECONDS_MIN = 10.0
+#: Seconds for a supervisor that lives, beyond UnkillableStepTimeout: for epilogs, and for containers to be saved.
+LATE_SECONDS = 300.0
 
 #: Orders that name a node.
 ORDERS: tuple[type[Struct], ...] = (
@@ -157,10 +166,16 @@ class Agent:
         self._waiting: deque[tuple[_NodeHere, _Starting]] = deque()
         #: steps whose supervisors have written a result that the controller has not stored yet
         self._written: set[tuple[str, RunningStep]] = set()
+        #: steps whose supervisors keep a result that they could not write
+        self._unstored: dict[tuple[str, RunningStep], SupervisorLink] = {}
         #: those of `_written` that may not be on disk yet, and the timer that syncs them
         self._unsynced: set[tuple[str, RunningStep]] = set()
         self._sync_timer: asyncio.TimerHandle | None = None
         self._sweeps: set[str] = set()
+        #: steps that were told to end, until somebody has looked whether they do
+        self._ending: set[tuple[str, RunningStep]] = set()
+        #: steps whose supervisors cannot be killed
+        self._stuck: set[tuple[str, RunningStep]] = set()
         self.reporter = Reporter(tasks, clock, log, self._acknowledged)
         self._nodes = {name: self._node_here(name, node_settings) for name, node_settings in settings.items()}
         self._carriers: dict[type[Struct], Callable[..., None]] = {
@@ -184,7 +199,9 @@ class Agent:
             epilog=bool(self._hooks.epilog),
             kill_wait_seconds=settings.setup.kill_wait_seconds,
         )
-        return _NodeHere(machine, spools.Spool(settings.spool), settings.setup)
+        container = settings.setup.container
+        covered = (*container.dirs, SHARED_MEMORY) if container is not None else ()
+        return _NodeHere(machine, spools.Spool(settings.spool, covered), settings.setup)
 
     def configure(self, settings: Mapping[str, NodeSettings], hooks: Hooks) -> None:
         """New settings for existing nodes; running steps keep those that they were started with."""
@@ -320,11 +337,8 @@ class Agent:
             except OSError as error:  # a full disk: then it is unknown whether launches were forgotten
                 self._log.error("spool.nameless", node=here.machine.node, error=error)
             left = here.spool.scan()
-            try:
-                if here.spool.has_booted(boot_id):
-                    here.before_boot = frozenset(step.key for step in left.found)
-            except OSError as error:  # then the age of the spool's directories tells
-                self._log.error("spool.bootless", node=here.machine.node, error=error)
+            if self._has_booted(here, boot_id):
+                here.before_boot = frozenset(step.key for step in left.found)
             for directory, reason in left.unsupported:
                 raise SpritzError(
                     f"a later release of slurmd started the step in {directory}: {reason}",
@@ -336,7 +350,7 @@ class Agent:
                 end_and_forget(here.spool, directory)
             for step in left.found:
                 if not step.begun:
-                    here.spool.remove(step.directory)
+                    self._forget_spool(here, step.key)
                     continue
                 count += 1
                 here.machine.adopt(step.key, step.job)
@@ -355,6 +369,17 @@ class Agent:
             if here.setup.container is not None:
                 here.setup.container.sweep(here.machine.lives)
         return count
+
+    def _has_booted(self, here: _NodeHere, boot_id: str) -> bool:
+        """Whether the machine has booted since a daemon last served this spool. Stores the id of this boot."""
+        before = ""
+        try:
+            before = here.spool.last_boot()
+            if boot_id and before != boot_id:
+                here.spool.store_boot(boot_id)
+        except OSError as error:  # where it is unknown, the age of the spool's directories tells
+            self._log.error("spool.bootless", node=here.machine.node, error=error)
+        return bool(before and boot_id) and not is_same_boot(before, boot_id)
 
     def release(self) -> None:
         """The daemon ends: close connections to supervisors, which continue."""
@@ -385,29 +410,59 @@ class Agent:
     def _try(self, here: _NodeHere, starting: _Starting) -> None:
         """Write the step's spool and start its supervisor."""
         key, message = starting.action.key, starting.action.message
-        directory = here.spool.directory(key)
         try:
             if starting.put_off is not None:
-                here.spool.remove(directory)
-            known = supervisor_spec(message, directory, here.setup)
-            if here.setup.container is not None:
-                user = known.identity
-                here.setup.container.make(known.job_id, known.restart_count, user.uid, user.gid)
-            here.spool.create(directory, known)
+                here.spool.remove_if_possible(here.spool.directory(key))
+            directory, known = self._spooled(here, key, message)
             task_ids = tuple(task.task_id for task in known.tasks)
             link = self._supervisors.begin(here.machine.node, key, directory, task_ids)
         except (OSError, ValueError, LookupError) as error:
             if isinstance(error, OSError) and error.errno in SCARCE:
                 self._put_off(here, starting, error)
             else:
+                if isinstance(error, OSError) and error.errno in UNWRITABLE:
+                    # As in Slurm: jobs launched here would keep failing.
+                    reason = f"batch job complete failure: {_reason(error)}"
+                    self.reporter.send(NodeTrouble(name=here.machine.node, reason=reason))
                 # ValueError, LookupError: names and numbers in the message that contradict each other.
                 self._give_up(here, starting, _reason(error))
             return
         self._links[here.machine.node, key] = link
         for order in starting.orders:
             link.order(order)
+            if isinstance(order, control.Terminate):
+                self._see_end(here, link, order.kill_wait_seconds)
         if self._log.enabled("debug"):
             self._log.debug("step.launched", job_id=key.job_id, step_id=key.step_id, node=here.machine.node)
+
+    def _spooled(
+        self, here: _NodeHere, key: RunningStep, message: LaunchBatch | LaunchStep
+    ) -> tuple[str, SupervisorSpec]:
+        """Write the step's spool: its directory, and the step. Raises OSError."""
+        while True:
+            directory = here.spool.directory(key)
+            known = supervisor_spec(message, directory, here.setup)
+            if here.setup.container is not None:
+                user = known.identity
+                here.setup.container.make(known.job_id, known.restart_count, user.uid, user.gid)
+            try:
+                here.spool.create(directory, known)
+            except OSError as error:
+                if error.errno not in UNWRITABLE:
+                    raise
+                self._spool_failed(here, error.errno)
+                if not here.spool.divert(key):
+                    raise
+            else:
+                return directory, known
+
+    def _spool_failed(self, here: _NodeHere, number: int) -> None:
+        """The spool cannot be written (`number`: the errno): no job may start here until an administrator says so.
+
+        Jobs that run go on, and their ends are reported as ever.
+        """
+        self._log.error("spool.failed", node=here.machine.node, error=os.strerror(number))
+        self.reporter.send(NodeTrouble(name=here.machine.node, reason=spools.spool_reason(number)))
 
     def _put_off(self, here: _NodeHere, starting: _Starting, error: OSError) -> None:
         """The machine is short of processes, memory or descriptors: retry soon, but not for ever."""
@@ -463,6 +518,68 @@ class Agent:
     def _end(self, here: _NodeHere, action: decided.EndStep) -> None:
         text = cancelled_text(here.machine.node, action.key, action.cause, action.at)
         self._order(here, action.key, control.Terminate(text, action.kill_wait_seconds))
+        link = self._links.get((here.machine.node, action.key))
+        if link is not None:
+            self._see_end(here, link, action.kill_wait_seconds)
+
+    def _see_end(self, here: _NodeHere, link: SupervisorLink, kill_wait_seconds: float) -> None:
+        """The supervisor was told to end its step: look later whether it does."""
+        step = (link.node, link.key)
+        if step not in self._ending:
+            self._ending.add(step)
+            wait = kill_wait_seconds + ENDING_SECONDS
+            asyncio.get_running_loop().call_later(wait, self._look_at_end, here, link, link.key)
+
+    def _look_at_end(self, here: _NodeHere, link: SupervisorLink, key: RunningStep) -> None:
+        if self._is_ending(link, key):
+            self._tasks.spawn_contained(self._watch_end(here, link, key), name="step.end")
+        else:
+            self._ending.discard((link.node, key))
+
+    def _is_ending(self, link: SupervisorLink, key: RunningStep) -> bool:
+        """Whether this supervisor has not ended this step yet. (It may have begun another.)"""
+        return self._links.get((link.node, key)) is link and not link.closed
+
+    async def _watch_end(self, here: _NodeHere, link: SupervisorLink, key: RunningStep) -> None:
+        """Take the step over from a supervisor that does not answer, or takes far too long to end it.
+
+        A supervisor that works gives up by itself what it cannot kill, after UnkillableStepTimeout.
+        """
+        limit = max(float(here.setup.unkillable_seconds), ANSWER_SECONDS_MIN)
+        deadline = self._clock.monotonic() + limit + LATE_SECONDS
+        why = ""
+        try:
+            while not why:
+                try:
+                    async with asyncio.timeout(limit):
+                        await link.measure()
+                except TimeoutError:
+                    why = f"it has not answered for {limit:g} seconds"
+                except ConnectionError:
+                    return
+                if not why and self._clock.monotonic() > deadline:
+                    why = "it does not end its step"
+                if not self._is_ending(link, key):
+                    return
+                if not why:
+                    await self._clock.sleep(ENDING_SECONDS)
+                    if not self._is_ending(link, key):
+                        return
+            await self._take_over(here, link, key, why)
+        finally:
+            self._ending.discard((link.node, key))
+
+    async def _take_over(self, here: _NodeHere, link: SupervisorLink, key: RunningStep, why: str) -> None:
+        """Kill the supervisor; what it leaves is then ended as after any death of one."""
+        pid = await self._disk.run(kill_supervisor, link.directory)
+        self._log.error("supervisor.silent", job_id=key.job_id, step_id=key.step_id, node=link.node, pid=pid, why=why)
+        deadline = self._clock.monotonic() + ENDING_SECONDS
+        while self._is_ending(link, key) and self._clock.monotonic() < deadline:
+            await self._clock.sleep(0.05)
+        if self._is_ending(link, key):  # not even that ends it: it waits in the kernel
+            self._stuck.add((link.node, key))
+            link.close()
+            self._supervisor_gone(link)
 
     def _suspend(self, here: _NodeHere, action: decided.SuspendStep) -> None:
         self._order(here, action.key, control.Suspend(action.resume, action.grace_seconds))
@@ -496,16 +613,24 @@ class Agent:
 
     def _remove_spool(self, here: _NodeHere, action: decided.RemoveSpool) -> None:
         step = (here.machine.node, action.key)
-        directory = here.spool.directory(action.key)
+        keeper = self._unstored.pop(step, None)
+        if keeper is not None:
+            keeper.order(control.Forget())
+        written = step in self._written
+        self._written.discard(step)
+        self._unsynced.discard(step)
+        # Not a directory whose record a supervisor may still write to.
+        self._forget_spool(here, action.key, keep=written)
+
+    def _forget_spool(self, here: _NodeHere, key: RunningStep, *, keep: bool = False) -> None:
+        """Remove the step's spool; `keep`: the directory may serve another step."""
         try:
-            if step in self._written:
-                self._written.discard(step)
-                self._unsynced.discard(step)
-                here.spool.recycle(directory)
+            if keep:
+                here.spool.recycle(key)
             else:
-                here.spool.remove(directory)
-        except OSError as error:
-            self._log.error("spool.stuck", job_id=action.key.job_id, error=error)
+                here.spool.forget(key)
+        except OSError as error:  # the next daemon reports its end once more, which changes nothing
+            self._log.error("spool.stuck", job_id=key.job_id, error=error)
 
     # Reports of supervisors
 
@@ -519,9 +644,9 @@ class Agent:
             self._supervisors.forget(link)
             if starting is not None:
                 self._starting[link.node, link.key] = starting
-                self._put_off(here, starting, OSError(report.number, os.strerror(report.number)))
+                self._not_begun(here, starting, report.number)
         elif isinstance(report, control.Finished):
-            self._finished(here, link, report.result)
+            self._finished(here, link, report)
         elif isinstance(report, control.Measured):
             link.measured(report)
         elif isinstance(report, control.Idle):
@@ -530,15 +655,38 @@ class Agent:
             loop = asyncio.get_running_loop()
             loop.call_later(STARTED_DELAY_SECONDS, self._tell_started, link, link.key, report.at)
 
-    def _finished(self, here: _NodeHere, link: SupervisorLink, result: StepFinished) -> None:
-        """The result is in the spool, so the supervisor is free for another step before the controller has it."""
+    def _not_begun(self, here: _NodeHere, starting: _Starting, number: int) -> None:
+        """There is no supervisor, or it could not write the spool (`number`: the errno): try again."""
+        error = OSError(number, os.strerror(number))
+        if number not in UNWRITABLE:
+            self._put_off(here, starting, error)
+            return
+        self._spool_failed(here, number)
+        if here.spool.divert(starting.action.key):
+            self._try(here, starting)
+        else:
+            self._give_up(here, starting, _reason(error))
+
+    def _finished(self, here: _NodeHere, link: SupervisorLink, report: control.Finished) -> None:
+        """Where the result is in the spool, the supervisor is free for another step before the controller has it."""
+        step, result = (link.node, link.key), report.result
+        if report.disk_error:
+            self._spool_failed(here, report.disk_error)
+        if link.finished:
+            return  # it tells again of a disk that fails
         link.finished = True
-        self._links.pop((link.node, link.key), None)
-        link.order(control.Forget())
+        self._links.pop(step, None)
+        if report.unstored:
+            self._unstored[step] = link
+        else:
+            link.order(control.Forget())
         if result.error:
             # The user of a batch job sees its exit code alone, where its output cannot be opened.
             self._log.error("step.failed", job_id=result.job_id, step=step_name(result.step_id), error=result.error)
-        self._result_written(here, link.key, result)
+        if report.unstored:
+            self._carry_out(here, here.machine.noticed_end(link.key, result))
+        else:
+            self._result_written(here, link.key, result)
 
     def _result_written(self, here: _NodeHere, key: RunningStep, result: StepFinished) -> None:
         self._written.add((here.machine.node, key))
@@ -550,10 +698,15 @@ class Agent:
     def _sync_results(self) -> None:
         """What the controller has not stored must survive a crash of this machine."""
         self._sync_timer = None
-        directories = [self._nodes[node].spool.directory(key) for node, key in self._unsynced]
+        nodes = {self._nodes[node].spool.directory(key): self._nodes[node] for node, key in self._unsynced}
         self._unsynced.clear()
-        if directories:
-            self._tasks.spawn_contained(self._disk.run(spools.sync, directories), name="results.sync")
+        if nodes:
+            self._tasks.spawn_contained(self._sync(nodes), name="results.sync")
+
+    async def _sync(self, nodes: dict[str, _NodeHere]) -> None:
+        """Sync the records in these directories. What fails is in memory until the controller has it."""
+        for directory, error in (await self._disk.run(spools.sync, list(nodes))).items():
+            self._spool_failed(nodes[directory], error.errno or errno.EIO)
 
     def _sweep_soon(self, here: _NodeHere) -> None:
         """Remove the cgroups of ending supervisors; once for all that end at about the same time."""
@@ -601,14 +754,21 @@ class Agent:
         directory = here.spool.directory(key)
         booted = key in here.before_boot or _is_of_an_earlier_boot(directory, self._clock.now())
         began = not spools.give_up(directory)
-        deadline = self._clock.monotonic() + _LEFTOVER_SECONDS
+        stuck = (here.machine.node, key) in self._stuck
+        self._stuck.discard((here.machine.node, key))
+        deadline = self._clock.monotonic() + max(here.setup.unkillable_seconds, 1)
+        left: list[int] = []
+        wait = 0.02
         # Process ids from before the boot may belong to other processes now.
         while began and not booted:
             left = [*leftover_pids(directory), *orphans(self._zygote.pid)]
+            if stuck and (pid := kill_supervisor(directory)):
+                left.append(pid)
             if not left or self._clock.monotonic() > deadline:
                 break
             processes.send(left, 9)
-            await self._clock.sleep(0.02)
+            await self._clock.sleep(wait)
+            wait = min(1.0, wait * 2)
         if began and not booted:
             try:
                 problems = await self._disk.run(end_containers, directory, seconds=_REMOVAL_SECONDS)
@@ -616,14 +776,42 @@ class Agent:
                 problems = [failed.message]
             for problem in problems:
                 self._log.error("step.container_left", job_id=key.job_id, step_id=key.step_id, problem=problem)
+        if left:
+            self._tell_unkillable(here, key, left)
         error = "slurmstepd was killed" if began else "slurmstepd did not start"
         if booted:
             error = "the node has booted"
         written = spools.read_record(directory)
         tasks = tuple(task.task_id for task in written.spec.tasks) if written is not None else ()
         now = self._clock.now()
-        ended = here.machine.leftovers_gone(key, now, began=began, tasks=tasks, error=error, booted=booted)
+        ended = here.machine.leftovers_gone(
+            key, now, began=began, tasks=tasks, error=error, booted=booted, unkillable=bool(left)
+        )
         self._carry_out(here, ended)
+
+    def _tell_unkillable(self, here: _NodeHere, key: RunningStep, left: list[int]) -> None:
+        """As a supervisor does whose processes do not die. Source: slurm.conf(5) UnkillableStepProgram."""
+        self._log.error(
+            "step.unkillable",
+            job_id=key.job_id,
+            step_id=key.step_id,
+            node=here.machine.node,
+            processes=", ".join(filter(None, map(processes.described, sorted(set(left))))),
+        )
+        program = here.setup.unkillable_program
+        if program:
+            variables = {
+                "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+                "SLURM_JOB_ID": str(key.job_id),
+                "SLURM_STEP_ID": "batch" if key.step_id == STEP_BATCH else step_name(key.step_id),
+                "SLURMD_NODENAME": here.machine.node,
+            }
+            self._tasks.spawn_contained(self._run_unkillable(program, variables), name="unkillable")
+
+    async def _run_unkillable(self, program: str, variables: Mapping[str, str]) -> None:
+        failure = await run_programs((program,), variables, _REMOVAL_SECONDS)
+        if failure is not None:
+            self._log.error("unkillable.failed", **failure._asdict())
 
     # Prolog and Epilog
 
@@ -706,9 +894,9 @@ def _has_prolog(hooks: Hooks, setup: NodeSetup) -> bool:
 
 
 def _is_of_an_earlier_boot(directory: str, now: float) -> bool:
-    """Whether this spool directory was last written before the machine booted."""
+    """Whether this spool directory was last written before the machine booted, or its container started."""
     try:
-        return os.stat(directory).st_mtime < now - time.clock_gettime(time.CLOCK_BOOTTIME)
+        return os.stat(directory).st_mtime < now - uptime_seconds()
     except OSError:
         return False
 

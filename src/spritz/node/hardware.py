@@ -6,6 +6,7 @@ Reads /sys and /proc (their root is an argument) and asks NVML, if there is one.
 from __future__ import annotations
 
 import os
+import time
 
 from msgspec import Struct
 
@@ -14,6 +15,8 @@ from spritz.node.gpu_detection import by_model, nvml_devices
 from spritz.node.launch.affinity import Topology
 
 _MIB = 1024 * 1024
+#: The kernel's number of the first pid namespace (PROC_PID_INIT_INO), which lives as long as the machine runs.
+_FIRST_NAMESPACE = "pid:[4026531836]"
 
 
 class Hardware(Struct, frozen=True, kw_only=True):
@@ -24,7 +27,7 @@ class Hardware(Struct, frozen=True, kw_only=True):
     tmp_mib: int
     uptime_seconds: float
     booted_at: float
-    #: random, and another one after each boot; "" where the kernel has none
+    #: another one after each boot, or each start of the container that this is; "" where the kernel has none
     boot_id: str = ""
     gpus: tuple[GresCapacity, ...] = ()
 
@@ -36,7 +39,7 @@ class Hardware(Struct, frozen=True, kw_only=True):
 
 def detect(now: float, *, root: str = "", tmp: str = "/tmp", gpus: bool = True) -> Hardware:
     """Detect the hardware. `root` is prefixed to /sys and /proc (for tests)."""
-    uptime = float(_read(f"{root}/proc/uptime").split()[0] or 0)
+    uptime = uptime_seconds(root)
     return Hardware(
         topology=_topology(root),
         memory_mib=_memory_mib(root),
@@ -53,12 +56,40 @@ def _read(path: str) -> str:
         return file.read()
 
 
+def uptime_seconds(root: str = "") -> float:
+    """Since the machine was booted, or the container that this is was started."""
+    uptime = float(_read(f"{root}/proc/uptime").split()[0] or 0)
+    ticks = _container_start(root)
+    if not ticks:
+        return uptime
+    # Some containers have an /proc/uptime of their own; the ticks count from the kernel's boot in any case.
+    alive = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return max(0.0, min(uptime, alive))
+
+
 def _boot_id(root: str) -> str:
-    """Source: random(4), boot_id."""
+    """Source: random(4), boot_id. Containers of one kernel share its id: theirs has their start behind a `+`."""
     try:
-        return _read(f"{root}/proc/sys/kernel/random/boot_id").strip()
+        kernel = _read(f"{root}/proc/sys/kernel/random/boot_id").strip()
     except OSError:
         return ""
+    ticks = _container_start(root)
+    return f"{kernel}+{ticks}" if kernel and ticks else kernel
+
+
+def _container_start(root: str) -> int:
+    """When the first process of this pid namespace started, in ticks after the kernel's boot; 0 outside of containers.
+
+    All processes of a pid namespace end with that one: to the steps of a node, its start is what a boot is to those of
+    a machine. Containers that share the machine's pid namespace cannot be told apart.
+    """
+    try:
+        if os.readlink(f"{root}/proc/self/ns/pid") == _FIRST_NAMESPACE:
+            return 0
+        # The program's name, in brackets, may hold anything.
+        return int(_read(f"{root}/proc/1/stat").rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):  # /proc may hide other users' processes
+        return 0
 
 
 def _topology(root: str) -> Topology:

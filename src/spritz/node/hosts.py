@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Mapping
 
+from spritz.model.scarcity import UNWRITABLE
 from spritz.runtime import disk
 
 #: in a node's spool directory
@@ -16,11 +17,19 @@ FILE = "hosts"
 
 
 def write(spools: list[str], addresses: Mapping[str, str]) -> None:
-    """Put the file into each spool directory. `addresses`: node name → address or name of its host."""
+    """Put the file into each spool directory. `addresses`: node name → address or name of its host.
+
+    On a disk that cannot be written an earlier file stays: the jobs that run need the daemon. Raises OSError.
+    """
     text = _text(addresses)
     for spool in spools:
         os.makedirs(spool, mode=0o755, exist_ok=True)
-        disk.write_atomically(os.path.join(spool, FILE), text, mode=0o644)
+        path = os.path.join(spool, FILE)
+        try:
+            disk.write_atomically(path, text, mode=0o644)
+        except OSError as error:
+            if error.errno not in UNWRITABLE or not os.path.exists(path):
+                raise
 
 
 def _text(addresses: Mapping[str, str]) -> bytes:

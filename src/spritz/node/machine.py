@@ -391,10 +391,18 @@ class Machine:
         return [CleanUp(key)] if entry is not None and key.step_id in entry.steps else []
 
     def leftovers_gone(
-        self, key: StepKey, now: float, *, began: bool, tasks: tuple[int, ...], error: str, booted: bool = False
+        self,
+        key: StepKey,
+        now: float,
+        *,
+        began: bool,
+        tasks: tuple[int, ...],
+        error: str,
+        booted: bool = False,
+        unkillable: bool = False,
     ) -> Actions:
         """What a dead supervisor left is gone. `began`: its tasks may have run; `tasks` are their ranks. `booted`: the
-        machine has booted since, and that ended them."""
+        machine has booted since, and that ended them. `unkillable`: some of it does not die."""
         result = StepFinished(
             node=self.node,
             job_id=key.job_id,
@@ -404,7 +412,7 @@ class Machine:
             tasks=tuple(TaskEnd(task, 9) for task in tasks) if began else (),
             launch_failed=not began,
             error=error,
-            error_kind=ENDED_BY_BOOT if booted else "supervisor",
+            error_kind=ENDED_BY_BOOT if booted else "unkillable" if unkillable else "supervisor",
         )
         return self.noticed_end(key, result)
 

@@ -22,6 +22,7 @@ from spritz.client.munged import munged_of
 from spritz.client.same_machine import is_here, refuse_remote
 from spritz.config.load import load
 from spritz.model.errors import SpritzError
+from spritz.model.scarcity import UNWRITABLE
 from spritz.node import cgroup
 from spritz.node.daemon import Daemon, node_socket
 from spritz.node.dynamic_node import introduce
@@ -311,6 +312,8 @@ def _need_sockets(spool: str) -> None:
     try:
         try_socket(spool)
     except OSError as error:
+        if error.errno in UNWRITABLE:
+            return  # the jobs that run here need this daemon all the same; the next step has the node drained
         raise SpritzError(
             f"SlurmdSpoolDir {spool} cannot hold sockets: {error.strerror}. Set it to a directory of a local disk."
         ) from error

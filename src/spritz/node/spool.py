@@ -1,5 +1,8 @@
 """Steps on disk: one directory each in the node's spool. Layout and meaning are in `stepd.spec`.
 
+A step that finds the spool full or failing gets its directory in a reserve, in another file system: it runs, and a
+restarted daemon finds it. The node is drained meanwhile, so few need it.
+
 Source: slurm.conf(5) SlurmdSpoolDir.
 """
 
@@ -7,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import shutil
 import socket
 import stat
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -19,10 +24,14 @@ from spritz.model import stored
 from spritz.model.ids import STEP_BATCH, step_name
 from spritz.model.job import Job
 from spritz.model.reports import RunningStep, StepFinished
+from spritz.model.scarcity import UNWRITABLE
 from spritz.node import stored_job
 from spritz.runtime import disk
 from spritz.runtime.randomness import SystemRandomness
 from spritz.stepd import record, spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _NAMES = (spec.RECORD, spec.CONTROL, spec.SCRIPT)
 _IDENTITY = "identity"
@@ -31,6 +40,8 @@ _PROBE = "probe."
 #: Empty directories kept for later steps: creating inodes is the main cost of a step's files.
 _FREE = "free."
 _FREE_MAX = 8
+#: Where a reserve may be: in memory, or at least in a file system that others may have filled less.
+_RESERVES = ("/run", "/dev/shm", "/tmp")
 
 
 class FoundStep(Struct, frozen=True, kw_only=True):
@@ -59,32 +70,65 @@ class LeftSteps(Struct, frozen=True, kw_only=True):
 class Spool:
     """The spool directory of one node."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, covered: Iterable[str] = ()) -> None:
+        """`covered`: directories that tasks do not see, since they have others in their place."""
         self.path = path
         self._free: list[str] = []
         self._kept = 0
+        name = f"spritz-{hashlib.sha256(os.fsencode(os.path.abspath(path))).hexdigest()[:16]}-{os.geteuid()}"
+        self._reserves = [f"{parent}/{name}" for parent in _RESERVES if parent not in covered]
+        #: steps whose directories are in a reserve
+        self._diverted: dict[RunningStep, str] = {}
 
     def directory(self, key: RunningStep) -> str:
         """The step's directory, whether it exists or not."""
-        step = "batch" if key.step_id == STEP_BATCH else step_name(key.step_id)
-        return f"{self.path}/job{key.job_id:05d}.{key.restart_count}.{step}"
+        return self._diverted.get(key) or f"{self.path}/{_name(key)}"
+
+    def divert(self, key: RunningStep) -> bool:
+        """Give the step a directory in a reserve, from now on. Returns whether there is one."""
+        if key in self._diverted:
+            return False
+        self.remove_if_possible(self.directory(key))
+        reserve = self.reserve(runs=key.step_id == STEP_BATCH)
+        if reserve:
+            self._diverted[key] = f"{reserve}/{_name(key)}"
+        return bool(reserve)
+
+    def reserve(self, *, runs: bool) -> str:
+        """A directory of ours in a file system other than the spool's; "": there is none. `runs`: one that lets
+        programs run, as a batch script does.
+        """
+        device = _device(self.path)
+        for path in self._reserves:
+            try:
+                parent = os.path.dirname(path)
+                if _device(parent) == device or (runs and os.statvfs(parent).f_flag & os.ST_NOEXEC):
+                    continue
+                return str(disk.private_directory(path, mode=0o711))
+            except OSError:
+                continue
+        return ""
 
     def create(self, directory: str, known: spec.SupervisorSpec) -> None:
         """Write a step's spool. Raises OSError: FileExistsError if the step was started before."""
         entry = record.spec_entry(known)
-        if self._free and self._reuse(self._free.pop(), directory, entry):
+        if self._free and os.path.dirname(directory) == self.path and self._reuse(self._free.pop(), directory, entry):
             return
         try:
             os.mkdir(directory, 0o711)
         except FileNotFoundError:  # the whole spool was deleted under us
             os.makedirs(self.path, mode=0o755, exist_ok=True)
             os.mkdir(directory, 0o711)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = os.open(f"{directory}/{spec.RECORD}", flags, 0o600)
         try:
-            record.append(descriptor, entry)
-        finally:
-            os.close(descriptor)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            descriptor = os.open(f"{directory}/{spec.RECORD}", flags, 0o600)
+            try:
+                record.append(descriptor, entry)
+            finally:
+                os.close(descriptor)
+        except OSError:
+            self.remove_if_possible(directory)
+            raise
 
     def _reuse(self, free: str, directory: str, entry: bytes) -> bool:
         """Make a kept directory this step's. The record is whole before it has the step's name."""
@@ -97,7 +141,7 @@ class Spool:
             record.append(descriptor, entry)
             os.rename(free, directory)
         except OSError as error:
-            self.remove(free)
+            self.remove_if_possible(free)
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 raise FileExistsError(error.errno, error.strerror, directory) from error
             raise
@@ -105,11 +149,11 @@ class Spool:
             os.close(descriptor)
         return True
 
-    def recycle(self, directory: str) -> None:
-        """Forget a step whose supervisor has reported its end; keep the directory for another step."""
-        free = f"{self.path}/{_FREE}{self._kept}"
-        if len(self._free) >= _FREE_MAX:
-            self.remove(directory)
+    def recycle(self, key: RunningStep) -> None:
+        """Forget a step whose supervisor has reported its end; keep the directory for another step. Raises OSError."""
+        directory, free = self.directory(key), f"{self.path}/{_FREE}{self._kept}"
+        if len(self._free) >= _FREE_MAX or key in self._diverted:
+            self.forget(key)
             return
         try:
             for name in (spec.CONTROL, spec.SCRIPT):
@@ -125,8 +169,30 @@ class Spool:
         self._kept += 1
         self._free.append(free)
 
+    def forget(self, key: RunningStep) -> None:
+        """Remove the step's directory, wherever it is. Raises OSError."""
+        directory = self.directory(key)
+        diverted = self._diverted.pop(key, None)
+        self.remove(directory)
+        if diverted:
+            self._remove_empty_reserves()
+
+    def _remove_empty_reserves(self) -> None:
+        for path in self._places()[1:]:
+            with contextlib.suppress(OSError):  # steps use it
+                names = os.listdir(path)
+                if all(name.startswith(spec.SUPERVISOR) for name in names):
+                    for name in names:  # a supervisor can do without
+                        os.unlink(f"{path}/{name}")
+                    os.rmdir(path)
+
+    def remove_if_possible(self, directory: str) -> None:
+        """As `remove`, on a disk that may refuse it: what is left is found by the next daemon."""
+        with contextlib.suppress(OSError):
+            self.remove(directory)
+
     def remove(self, directory: str) -> None:
-        """Forget a step; does nothing if it was forgotten already."""
+        """Forget a step; does nothing if it was forgotten already. Raises OSError."""
         for name in _NAMES:
             try:
                 os.unlink(f"{directory}/{name}")
@@ -160,17 +226,17 @@ class Spool:
             os.rename(fresh, path)
         return known
 
-    def has_booted(self, boot_id: str) -> bool:
-        """Whether the machine has booted since a daemon last asked, which is stored. Raises OSError."""
-        path = f"{self.path}/{_BOOT}"
+    def last_boot(self) -> str:
+        """The id of the boot in which a daemon last served here; "" if unknown. Raises OSError."""
         try:
-            with open(path, encoding="ascii") as file:
-                before = file.read().strip()
+            with open(f"{self.path}/{_BOOT}", encoding="ascii") as file:
+                return file.read().strip()
         except (FileNotFoundError, ValueError):
-            before = ""
-        if boot_id and before != boot_id:
-            disk.write_atomically(path, f"{boot_id}\n".encode(), mode=0o600)
-        return bool(before and boot_id) and before != boot_id
+            return ""
+
+    def store_boot(self, boot_id: str) -> None:
+        """Store the id of this boot for later daemons. Raises OSError."""
+        disk.write_atomically(f"{self.path}/{_BOOT}", f"{boot_id}\n".encode(), mode=0o600)
 
     def forget_identity(self) -> None:
         """Forget what was launched here (-c)."""
@@ -187,18 +253,7 @@ class Spool:
         steps: list[FoundStep] = []
         unreadable: list[str] = []
         unsupported: list[tuple[str, str]] = []
-        for entry in sorted(os.listdir(self.path)):
-            directory = f"{self.path}/{entry}"
-            if entry.startswith(spec.SUPERVISOR):
-                # Of a supervisor that was killed; a living one can do without, and may remove it at this moment.
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(f"{self.path}/{entry}")
-                continue
-            if entry.startswith(_FREE) and os.path.isdir(directory):
-                self.remove(directory)
-                continue
-            if not entry.startswith("job") or not os.path.isdir(directory):
-                continue
+        for directory in [path for parent in self._places() for path in self._entries(parent)]:
             try:
                 step = self._look(directory)
             except stored.UnsupportedFormat as error:
@@ -206,11 +261,40 @@ class Spool:
                 continue
             if step is not None:
                 steps.append(step)
+                if os.path.dirname(directory) != self.path:
+                    self._diverted[step.key] = directory
             elif give_up(directory):
-                self.remove(directory)
+                self.remove_if_possible(directory)
             else:
                 unreadable.append(directory)
+        self._remove_empty_reserves()
         return LeftSteps(found=steps, unreadable=unreadable, unsupported=unsupported)
+
+    def _places(self) -> list[str]:
+        """The spool, and the reserves that an earlier daemon used."""
+        ours = []
+        for path in self._reserves:
+            with contextlib.suppress(OSError):
+                if os.lstat(path).st_uid == os.geteuid():
+                    ours.append(path)
+        return [self.path, *ours]
+
+    def _entries(self, parent: str) -> list[str]:
+        """The directories of steps. Other names are removed, if possible: this must not keep a daemon from starting."""
+        directories = []
+        for entry in sorted(os.listdir(parent)):
+            path = f"{parent}/{entry}"
+            if entry.startswith(spec.SUPERVISOR):
+                # Of a supervisor that was killed; a living one can do without, and may remove it at this moment.
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+            elif not os.path.isdir(path):
+                continue
+            elif entry.startswith(_FREE):
+                self.remove_if_possible(path)
+            elif entry.startswith("job"):
+                directories.append(path)
+        return directories
 
     def _look(self, directory: str) -> FoundStep | None:
         step_record = record.read(f"{directory}/{spec.RECORD}")
@@ -251,25 +335,69 @@ def read_record(directory: str) -> record.SpooledStep | None:
         return None
 
 
-def sync(directories: list[str]) -> None:
-    """Write the records of these steps to disk; some may have been forgotten meanwhile. Raises OSError."""
+def sync(directories: list[str]) -> dict[str, OSError]:
+    """Write the records of these steps to disk; some may have been forgotten meanwhile. Returns what failed."""
+    failed = {}
     for directory in directories:
-        with contextlib.suppress(FileNotFoundError):
+        try:
             descriptor = os.open(f"{directory}/{spec.RECORD}", os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            failed[directory] = error
+    return failed
 
 
 def give_up(directory: str) -> bool:
-    """Make sure that no supervisor can begin this step any more; False if one has begun it."""
+    """Make sure that no supervisor can begin this step any more; False if one has begun it, or may have."""
     path = f"{directory}/{spec.CONTROL}"
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
-        return not stat.S_ISSOCK(os.stat(path).st_mode)
+        return not _has_begun(path)
+    except FileNotFoundError:
+        return False  # the directory was deleted under us
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        if not _has_begun(path):
+            # The disk may have room for the name in a moment. No supervisor begins without a record.
+            with contextlib.suppress(OSError):
+                os.unlink(f"{directory}/{spec.RECORD}")
+        return not _has_begun(path)
     return True
+
+
+def _has_begun(path: str) -> bool:
+    """Whether the name is that of a supervisor's socket."""
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def spool_reason(number: int) -> str:
+    """Why a node whose spool cannot be written is drained; `number` is the errno. The first text is Slurm's."""
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return "SlurmdSpoolDir is full"
+    return f"SlurmdSpoolDir cannot be written: {os.strerror(number)}"
+
+
+def _name(key: RunningStep) -> str:
+    step = "batch" if key.step_id == STEP_BATCH else step_name(key.step_id)
+    return f"job{key.job_id:05d}.{key.restart_count}.{step}"
+
+
+def _device(path: str) -> int:
+    """The file system of a path; 0 if there is none."""
+    try:
+        return os.stat(path).st_dev
+    except OSError:
+        return 0
 
 
 def connect(directory: str) -> socket.socket | None:

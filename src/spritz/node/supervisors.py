@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from spritz.node import spool
 from spritz.stepd import control
+from spritz.stepd.spec import RECORD
 
 if TYPE_CHECKING:
     from spritz.model.reports import RunningStep
@@ -16,6 +20,47 @@ OnReport = Callable[["SupervisorLink", control.Report], None]
 OnEnd = Callable[["SupervisorLink"], None]
 
 _RECEIVE_BYTES = 65536
+#: Bytes of orders that wait for a supervisor, above which messages and questions are dropped.
+_WAITING_BYTES_MAX = 256 * 1024
+_NAME = "slurmstepd"
+
+
+def kill_supervisor(directory: str) -> int:
+    """SIGKILL to the supervisor of the step in this spool directory. Returns its process id; 0 if there is none.
+
+    It is known by its open record: process ids are used again. Slow where the record does not name it: reads /proc.
+    """
+    record = spool.read_record(directory)
+    named = record.pids[:1] if record is not None else ()
+    for pid in (*named, *(int(entry) for entry in os.listdir("/proc") if entry.isdecimal())):
+        if not _is_of(pid, directory):
+            continue
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            if _is_of(pid, directory):  # still: the descriptor is this process's
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                return pid
+        except ProcessLookupError:
+            continue
+        finally:
+            os.close(descriptor)
+    return 0
+
+
+def _is_of(pid: int, directory: str) -> bool:
+    """Whether this is the supervisor of the step in the directory."""
+    files = f"/proc/{pid}/fd"
+    try:
+        with open(f"/proc/{pid}/comm") as file:
+            if file.read().strip() != _NAME:
+                return False
+        # " (deleted)" may follow.
+        return any(os.readlink(f"{files}/{entry}").startswith(f"{directory}/{RECORD}") for entry in os.listdir(files))
+    except OSError:
+        return False
 
 
 class SupervisorLink:
@@ -27,6 +72,7 @@ class SupervisorLink:
         "_loop",
         "_on_end",
         "_on_report",
+        "_outgoing",
         "closed",
         "directory",
         "finished",
@@ -56,6 +102,8 @@ class SupervisorLink:
         #: callers waiting for the step's usage
         self.measuring: list[asyncio.Future[control.Measured]] = []
         self._connection = connection
+        #: orders that the supervisor has not taken yet
+        self._outgoing = bytearray()
         self._decoder = control.ReportDecoder()
         self._on_report = on_report
         self._on_end = on_end
@@ -63,13 +111,30 @@ class SupervisorLink:
         self._loop.add_reader(connection.fileno(), self._readable)
 
     def order(self, order: control.Order) -> None:
-        """Send an order. Orders are small: a supervisor that stops reading is taken for dead."""
+        """Send an order now, or when the supervisor reads again. It may be busy for a while."""
         if self.closed:
             return
+        if len(self._outgoing) > _WAITING_BYTES_MAX and isinstance(order, control.Notify | control.Measure):
+            return  # what ends or holds the step is short, and must reach it
+        waits = bool(self._outgoing)
+        self._outgoing += control.encode(order)
+        if not waits:
+            self._write()
+            if self._outgoing and not self.closed:
+                self._loop.add_writer(self._connection.fileno(), self._writable)
+
+    def _write(self) -> None:
         try:
-            self._connection.sendall(control.encode(order))
+            del self._outgoing[: self._connection.send(self._outgoing, socket.MSG_NOSIGNAL)]
+        except BlockingIOError:
+            pass
         except OSError:
             self._end()
+
+    def _writable(self) -> None:
+        self._write()
+        if not self._outgoing and not self.closed:
+            self._loop.remove_writer(self._connection.fileno())
 
     async def measure(self) -> control.Measured:
         """What its step has used so far. Raises ConnectionError if the supervisor ends meanwhile."""
@@ -105,6 +170,7 @@ class SupervisorLink:
         if not self.closed:
             self.closed = True
             self._loop.remove_reader(self._connection.fileno())
+            self._loop.remove_writer(self._connection.fileno())
             self._connection.close()
             self.measured(None)
 

@@ -41,6 +41,8 @@ class Zygote:
             return
         self.close()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # A zygote that does not read is a machine short of something: the step is put off (EAGAIN).
+        ours.setblocking(False)
         # -P: no module of ours may come from the directory that we happen to be started in.
         options = ("user-namespace",) if self._own_namespaces and os.geteuid() != 0 else ()
         command = installed.python("spritz.stepd", str(theirs.fileno()), *options)

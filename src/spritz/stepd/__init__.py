@@ -4,10 +4,11 @@ Imports almost nothing, and nothing above `model`: it is forked from a warm pare
 requested it. One thread, no asyncio, and a few small formats:
 
 `zygote`       the warm parent; a supervisor does one step after another; `rehearsal`: steps that adapt its code
-`spec`         the specification of a step; `record`: the step's file in the spool
+`spec`         the specification of a step; `record`: the step's file in the spool; `script`: its batch script
 `control`      orders of the node daemon and reports to it; `daemonlink`: the connection
 `protocol`     frames between supervisors and clients (srun, sattach): read this first to write a client
 `clients`, `client_group`   connections to clients; `streams`: output by lines, input by credit
+`outlet`       files of users that are written without waiting for them
 `uplink`, `below`       the tree of a wide step's supervisors: to the node above, from those below; `numbered`
 `supervisor`   the life of a step; `taskgroup`, `spawn` (compiled, quick) and `start`, `files`, `namespaces`: its tasks
 `processes`    finding and killing everything of a step; `usage`: usage and memory limits; `gpu`: NVML
@@ -16,9 +17,10 @@ requested it. One thread, no asyncio, and a few small formats:
 `confine`      devices and cores of a step, restricted by cgroups; `devicefilter`: the eBPF program
 `pmi`          the PMI server of the tasks here; `pmi_wire`: its encoding
 `mpi`, `pmix`  the server of a step; PMIx by libpmix, in a process of its own
-`reactor`      poll, timers, children
+`reactor`      poll, timers, children; `notes`: lines for slurmd's log
 
 Invariants: a process of a step that is not known by a task is known as our child (subreaper), by its session, by a mark
-in its environment, or by its cgroup; none outlives the step. The result is on disk before it is reported. The user's
-files are only touched as the user. Test it with `pytest tests/unit/stepd`; `python -m benchmarks.stepd`.
+in its environment, or by its cgroup; none outlives the step. The result is on disk before it is reported, if the disk
+takes it; no write decides how a step ends, and none is waited for. The user's files are only touched as the user.
+Test it with `pytest tests/unit/stepd`; `python -m benchmarks.stepd`.
 """

@@ -143,7 +143,7 @@ class ClientGroup:
     def _pause_if_blocked(self) -> None:
         if self.blocked:
             for pump in self._group.pumps:
-                pump.pause()
+                pump.pause(self)
             if self._below is not None:
                 self._below.pause(True)
 
@@ -224,7 +224,7 @@ class ClientGroup:
     def _drained(self, link: AnyLink) -> None:
         if not self.blocked:
             for pump in self._group.pumps:
-                pump.resume()
+                pump.resume(self)
             if self._below is not None:
                 self._below.pause(False)
 

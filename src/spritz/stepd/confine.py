@@ -11,9 +11,9 @@ import contextlib
 import errno
 import os
 import stat
-import sys
 from collections.abc import Callable
 
+from spritz.stepd.notes import note
 from spritz.stepd.spec import SupervisorSpec
 from spritz.stepd.usage import group_name
 
@@ -43,12 +43,10 @@ class Confinement:
             for parent, cores in self._cores.items():
                 cores.hold(spec.cores if parent == spec.cgroup_cores else ())
         except OSError as error:
-            # Standard error is the daemon's log.
-            sys.stderr.write(
+            note(
                 f'slurmstepd: error: step.uncontained label={spec.label} error="{error}" '
-                'detail="it may leave its cores"\n'
+                'detail="it may leave its cores"'
             )
-            sys.stderr.flush()
 
 
 class DeviceGroup:

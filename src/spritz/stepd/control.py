@@ -49,7 +49,9 @@ class Notify(msgspec.Struct, frozen=True, tag="notify"):
 
 
 class Forget(msgspec.Struct, frozen=True, tag="forget"):
-    """The daemon has the step's result, and syncs it to disk if the controller does not store it soon."""
+    """The daemon has the step's result. It syncs it to disk if the controller does not store it soon, or the controller
+    has stored it.
+    """
 
 
 class Measure(msgspec.Struct, frozen=True, tag="measure"):
@@ -70,9 +72,15 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
-    """The step is over on this node and its result is in the spool."""
+    """The step is over on this node. Its result is in the spool, unless it is `unstored`: then the supervisor keeps it
+    until `Forget`, which the daemon sends when the controller has stored the result.
+
+    `disk_error`: the errno of the last failure to write the spool; 0: there was none.
+    """
 
     result: StepFinished
+    unstored: bool = False
+    disk_error: int = 0
 
 
 class Idle(msgspec.Struct, frozen=True, tag="idle"):
@@ -80,7 +88,7 @@ class Idle(msgspec.Struct, frozen=True, tag="idle"):
 
 
 class NotForked(msgspec.Struct, frozen=True, tag="not_forked"):
-    """The zygote could not fork a supervisor; nothing was started. `number`: the errno."""
+    """No supervisor could be forked, or it could not write the step's spool: nothing was started. `number`: errno."""
 
     number: int
 

@@ -8,12 +8,11 @@ import os
 import socket
 from collections.abc import Callable
 
-from spritz.model.reports import StepFinished
 from spritz.stepd import control
 from spritz.stepd.reactor import READABLE, WRITABLE, Reactor
 from spritz.stepd.spec import CONTROL, SUPERVISOR
 
-_GIVEN_UP = "the step was given up before it could begin"
+GIVEN_UP = "the step was given up before it could begin"
 
 
 class Listener:
@@ -47,7 +46,7 @@ class Listener:
         try:
             os.link(self._path, CONTROL)
         except FileExistsError as error:
-            raise FileExistsError(error.errno, _GIVEN_UP) from error
+            raise FileExistsError(error.errno, GIVEN_UP) from error
         except OSError:  # this step's spool is in another file system, or the name was removed
             return False
         return True
@@ -103,9 +102,9 @@ class DaemonLink:
         """Answer the daemon's request; later daemons do not get it."""
         self._send(report)
 
-    def finished(self, result: StepFinished) -> None:
+    def finished(self, report: control.Finished) -> None:
         """Report the result to the daemon, and to any later one."""
-        self._finished = control.Finished(result)
+        self._finished = report
         self._send(self._finished)
 
     def release(self) -> socket.socket | None:
@@ -193,7 +192,7 @@ def _listen() -> socket.socket:
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:
-            raise FileExistsError(error.errno, _GIVEN_UP) from error
+            raise FileExistsError(error.errno, GIVEN_UP) from error
         raise OSError(error.errno, f"cannot listen in the spool directory: {error.strerror}", os.getcwd()) from error
     listener.listen(4)
     return listener

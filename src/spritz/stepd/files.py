@@ -9,10 +9,8 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Callable
 
 from spritz.notation.octets import octets
-from spritz.stepd.labels import Labels
 
 #: Pauses in which the holder of a lease of the file, as an NFS server has for its clients, is asked to give it up.
 _LEASE_PAUSES, _LEASE_PAUSE_SECONDS = 50, 0.1
@@ -78,25 +76,6 @@ def open_at_once(name: bytes, flags: int) -> int:
             return descriptor
         time.sleep(_LEASE_PAUSE_SECONDS)
     raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
-
-def labelled(descriptor: int, task_id: int, kind: int, labels: Labels) -> Callable[[bytes], None]:
-    """Writes a task's stream to the file, with labels; closes the descriptor at the stream's end."""
-    lost = False
-
-    def write(data: bytes) -> None:
-        nonlocal lost
-        remaining = memoryview(labels.apply(task_id, kind, data))
-        while remaining and not lost:
-            try:
-                remaining = remaining[os.write(descriptor, remaining) :]
-            except OSError as error:
-                lost = True
-                os.write(2, f"slurmstepd: error: task {task_id}: output lost: {error.strerror}\n".encode())
-        if not data:
-            os.close(descriptor)
-
-    return write
 
 
 def _reason(error: OSError | ValueError) -> str:

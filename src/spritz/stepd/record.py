@@ -89,6 +89,60 @@ def read(path: str) -> SpooledStep | None:
         return None
 
 
+class RecordFile:
+    """The record of a running step, to which only its supervisor writes. A write that fails is no failure of the step:
+    what is missing is kept in memory and written with the next attempt.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        """`descriptor`: open for writing, without O_APPEND; closed by `close`."""
+        self._descriptor = descriptor
+        self._size = os.fstat(descriptor).st_size
+        self._missing = b""
+        #: the errno of the last failure; 0: there was none
+        self.error = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is missing."""
+        return not self._missing
+
+    def append(self, entry: bytes) -> None:
+        """Write an entry at the end, after those that are missing."""
+        self._missing += entry
+        self.write_missing()
+
+    def write_missing(self) -> None:
+        """Write what is missing, if that succeeds."""
+        view, at = memoryview(self._missing), self._size
+        try:
+            # By position: a later attempt overwrites what an interrupted one left.
+            while view:
+                written = os.pwrite(self._descriptor, view, at)
+                view, at = view[written:], at + written
+        except OSError as error:
+            self.error = error.errno or 0
+            return
+        self._size, self._missing = at, b""
+
+    def sync(self, last: bytes) -> bool:
+        """Write everything to disk. Returns whether that succeeded; if not, `last` counts as missing again."""
+        self.write_missing()
+        if self._missing:
+            return False
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            # The kernel forgets pages that it could not write: another sync would report success.
+            self.error = error.errno or 0
+            self._missing = last
+            return False
+        return True
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
 def append(descriptor: int, entry: bytes) -> None:
     """Write an entry at the end. Raises OSError."""
     view = memoryview(entry)

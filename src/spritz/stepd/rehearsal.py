@@ -58,7 +58,7 @@ def _step(address: str) -> spec.SupervisorSpec:
 
 
 def _run(step: spec.SupervisorSpec, listener: socket.socket) -> None:
-    descriptor = os.open(spec.RECORD, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(spec.RECORD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     record.append(descriptor, record.spec_entry(step))
     known = record.parse(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
     assert known is not None

@@ -25,9 +25,17 @@ except ImportError:
 
 
 def start_task(
-    spec: SupervisorSpec, task: TaskSpec, environment: dict[bytes, bytes], streams: start.Streams, kept: int = -1
+    spec: SupervisorSpec,
+    task: TaskSpec,
+    environment: dict[bytes, bytes],
+    streams: start.Streams,
+    say: Callable[[str], None],
+    kept: int = -1,
 ) -> int:
-    """The task's process id; `start.start_task` says the rest. Raises OSError if no process can be made."""
+    """The task's process id; `start.start_task` says the rest. Raises OSError if no process can be made.
+
+    `say` writes a line to the task's standard error, for one that could not be started.
+    """
     if kept >= 0:
         return start.start_task(spec, task, environment, streams, kept)
     if quick is None or spec.task_prologs or spec.private_dirs or not task.argv or not start.may_become(spec.identity):
@@ -61,7 +69,7 @@ def start_task(
                 text = start.execve_failed(programs[which], error)
         else:
             text = f"slurmstepd: error: task {task.task_id} could not be started: {OSError(error, os.strerror(error))}"
-        start.say(text, streams[2])
+        say(text)
     return pid
 
 

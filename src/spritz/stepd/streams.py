@@ -32,21 +32,22 @@ class OutputPump:
         self._sink = sink
         self._on_end = on_end
         self._rest = b""
-        self._paused = False
+        self._holders: set[object] = set()
         self.ended = False
         os.set_blocking(descriptor, False)
         reactor.watch(descriptor, READABLE, self._ready)
 
-    def pause(self) -> None:
-        """Read no more until `resume`: the task is stopped by its full pipe."""
-        if not self.ended and not self._paused:
-            self._paused = True
+    def pause(self, holder: object) -> None:
+        """Read no more until `holder` resumes, and all other holders: the task is stopped by its full pipe."""
+        if not self.ended:
+            self._holders.add(holder)
             self._reactor.forget(self._descriptor)
 
-    def resume(self) -> None:
-        if not self.ended and self._paused:
-            self._paused = False
-            self._reactor.watch(self._descriptor, READABLE, self._ready)
+    def resume(self, holder: object) -> None:
+        if not self.ended and holder in self._holders:
+            self._holders.discard(holder)
+            if not self._holders:
+                self._reactor.watch(self._descriptor, READABLE, self._ready)
 
     def drain(self) -> None:
         """Hand on all that was written so far, an unfinished line included."""

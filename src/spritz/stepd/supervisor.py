@@ -1,7 +1,8 @@
 """One step on one node: starts its tasks, transfers their I/O, ends them, and reports the result.
 
 Runs in a process of its own, in one thread, independent of others: the node daemon may die and return, the client may
-go away. The result is on disk before it is reported.
+go away. The result is on disk before it is reported; where the disk refuses it, it stays here until the controller has
+it. No write of this process decides how the step ends.
 
 Life: `prepare` (files, client) → tasks run → all have ended → task epilogs → nothing of the step is left → result
 written and reported → output delivered → forgotten.
@@ -15,12 +16,11 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 import time
 from typing import TYPE_CHECKING
 
 from spritz.model.reports import StepFinished, TaskEnd
-from spritz.model.scarcity import SCARCE
+from spritz.model.scarcity import SCARCE, UNWRITABLE
 from spritz.notation.octets import octets
 from spritz.stepd import control, epilogs, processes, protocol, record
 from spritz.stepd.client_group import ClientGroup
@@ -30,15 +30,19 @@ from spritz.stepd.daemonlink import DaemonLink
 from spritz.stepd.energy import counters
 from spritz.stepd.files import StreamError
 from spritz.stepd.gpu import visible_in
+from spritz.stepd.notes import note
+from spritz.stepd.outlet import Outlet
 from spritz.stepd.reactor import Reactor, Timer, close_in_child
 from spritz.stepd.siblings import Siblings
-from spritz.stepd.spec import CLIENT, NOTHING, SCRIPT, SupervisorSpec
+from spritz.stepd.spec import CLIENT, NOTHING, SupervisorSpec
 from spritz.stepd.start import AsUser
 from spritz.stepd.taskgroup import Task, TaskGroup, TaskStreams
 from spritz.stepd.tree import Tree
 from spritz.stepd.usage import MemoryGroup, StepUsage, sample_intervals
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from spritz.stepd.mpi import Mpi
     from spritz.stepd.pmi import PmiServer
     from spritz.stepd.pmix.server_process import PmixServer
@@ -53,6 +57,8 @@ _MIB = 1024 * 1024
 _NO_LIMIT = 1 << 40
 #: Seconds after which the result is synced to disk if the daemon has not taken it.
 _ACKNOWLEDGE_SECONDS = 1.0
+#: Seconds until the next attempt to write a result to a disk that refused it.
+_SYNC_AGAIN_SECONDS = 5.0
 #: Slurm's wait status of a job whose output could not be opened: ESLURMD_IO_ERROR, shown as 0:53.
 _STATUS_IO_ERROR = 53
 
@@ -69,14 +75,14 @@ class Supervisor:
         memory: MemoryGroup | None = None,
         confinement: Confinement | None = None,
     ) -> None:
-        """In the step's spool directory; `record_file` is its record, open for appending. A restarted daemon connects
+        """In the step's spool directory; `record_file` is its record, open for writing. A restarted daemon connects
         to `listener`.
 
         `memory` is the cgroup to hold a memory limit in; without one living processes are sampled.
         `confinement` keeps tasks to the devices and cores of the step.
         """
         self.spec = spec
-        self._record = record_file
+        self._record = record.RecordFile(record_file)
         self._reactor = Reactor()
         self._reactor.on_child = self._reap
         gpus = visible_in(spec.environment)
@@ -110,16 +116,20 @@ class Supervisor:
         self._stop_timer: Timer | None = None
         self._sample_timer: Timer | None = None
         self._sample_intervals = sample_intervals(spec.sample_seconds)
-        self._stderr_file = -1
+        self._stderr: Outlet | None = None
+        #: when outlets that still write are given up; 0.0: not asked yet
+        self._outlets_until = 0.0
         self._complaint = ""
         self._started_at = 0.0
         self._oom = False
         self._oom_kills = 0
+        self._last_said = False
         self._launch_error = ""
         self._error_kind = ""
         self._ending_since = 0.0
         self._result: StepFinished | None = None
         self._synced = False
+        self._sync_timer: Timer | None = None
         self._forgotten = False
         self._childless = False
 
@@ -135,7 +145,8 @@ class Supervisor:
             self._refuse(str(error), "io")
         except OSError as error:
             # A shortage on the machine is not the job's fault; the job may be retried elsewhere.
-            self._refuse(f"{error.strerror or error}", "node" if error.errno in SCARCE else "exec")
+            of_node = error.errno in SCARCE or error.errno in UNWRITABLE
+            self._refuse(f"{error.strerror or error}", "node" if of_node else "exec")
         self._step_on()
         self._reactor.run()
         return self._close()
@@ -143,9 +154,7 @@ class Supervisor:
     def _close(self) -> socket.socket | None:
         connection = self._daemon.release()
         self._reactor.close()
-        os.close(self._record)
-        if self._stderr_file >= 0:
-            os.close(self._stderr_file)
+        self._record.close()
         return connection if self._forgotten and self._childless else None
 
     # Start
@@ -153,12 +162,11 @@ class Supervisor:
     def _prepare(self) -> None:
         if self._confinement is not None:
             self._confinement.begin(self.spec)
-        if self.spec.batch:
-            self._write_script()
         if self.spec.io_address:
             self._clients.connect_primary()
         if self.spec.oci_directory:
-            self._make_oci_directory()
+            with self._in_spool():
+                self._make_oci_directory()
         with AsUser(self.spec.identity):
             os.umask(self.spec.umask)
             self._change_directory()
@@ -169,12 +177,10 @@ class Supervisor:
                 self._memory.begin(self.spec.memory_limit_mib, self.spec.swap_limit_mib)
             except OSError as error:
                 self._memory = None  # not permitted after all: the limit is held by sampling
-                # Standard error is the daemon's log.
-                sys.stderr.write(
+                note(
                     f'slurmstepd: error: step.uncontained label={self.spec.label} error="{error}" '
-                    'detail="its memory limit is held by sampling"\n'
+                    'detail="its memory limit is held by sampling"'
                 )
-                sys.stderr.flush()
 
     def _await_client(self) -> None:
         """Where the client is behind others: what it does not know of must not run. Raises ClientUnreachable."""
@@ -188,17 +194,15 @@ class Supervisor:
         if not self._clients.has_client:
             raise ClientUnreachable("connect io: the client has gone")
 
-    def _write_script(self) -> None:
-        descriptor = os.open(SCRIPT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o700)
+    @contextlib.contextmanager
+    def _in_spool(self) -> Iterator[None]:
+        """For what is made in the spool besides the record: where that cannot be, the daemon has the node drained."""
         try:
-            view = memoryview(self.spec.script)
-            while view:
-                view = view[os.write(descriptor, view) :]
-            if os.geteuid() == 0:
-                os.fchown(descriptor, self.spec.identity.uid, self.spec.identity.gid)
-        finally:
-            # Closed before the task is forked: a program that is open for writing cannot be executed.
-            os.close(descriptor)
+            yield
+        except OSError as error:
+            if error.errno in UNWRITABLE:
+                self._record.error = error.errno
+            raise
 
     def _make_oci_directory(self) -> None:
         directory = self.spec.oci_directory
@@ -218,14 +222,14 @@ class Supervisor:
             self._complaint = f"couldn't chdir to `{self.spec.work_dir}': {reason}: going to /tmp instead"
 
     def _start(self) -> None:
-        self._stderr_file = self._streams.keep_stderr(self._group.tasks[0])
+        self._stderr = self._streams.outlet_of_stderr(self._group.tasks[0])
         if self._complaint:
             self.say(f"error: {self._complaint}")
         if self.spec.io_address and self.spec.kill_without_client and not self._clients.has_client:
             raise ClientUnreachable("connect io: the client has gone")  # it would not end tasks that start now
         self._group.start(self._streams, self._mpi_server())
         self._started_at = time.time()
-        record.append(self._record, record.pids_entry((os.getpid(), *self._group.pids)))
+        self._record.append(record.pids_entry((os.getpid(), *self._group.pids)))
         self._clients.started()
         self._daemon.send(control.Started(self._started_at, self._group.pids))
         self._usage.begin()
@@ -246,7 +250,8 @@ class Supervisor:
             say=self.say,
             ending=lambda: self._kill_timer is not None or self._group.all_ended,
         )
-        return self._mpi.start()
+        with self._in_spool():
+            return self._mpi.start()
 
     def _refuse(self, text: str, kind: str) -> None:
         """Not all tasks can be started."""
@@ -382,6 +387,10 @@ class Supervisor:
             if self._mpi is not None and pid == self._mpi.pid:
                 self._mpi.reaped()
                 continue
+            outlet = next((outlet for outlet in self._streams.outlets if outlet.pid == pid), None)
+            if outlet is not None:
+                outlet.reaped()
+                continue
             if self._ends is not None and pid in self._ends:
                 self._end_ended(pid, status)
                 continue
@@ -476,14 +485,22 @@ class Supervisor:
                 self._mpi.end()
             if self._left_over() or self._containers_left():
                 return
+            self._say_last()
+            if self._outlets_write():
+                return
             self._conclude()
         self._maybe_leave()
 
     def _left_over(self) -> bool:
         """Whether processes are left; they are killed, and searched again."""
+        writers = any(outlet.pid for outlet in self._streams.outlets)
+        served = self._mpi is not None and self._mpi.pid
         # Orphans become our children: without children there are no descendants either.
-        if self._childless or not (self._group.by_pid or (self._mpi is not None and self._mpi.pid)):
+        if self._childless or not (self._group.by_pid or served or writers):
             self._childless = True
+            return False
+        # Two looks: a process whose parent ends between the two steps of one is in neither.
+        if writers and not served and not self._below() and not self._below():
             return False
         if self._too_long():
             self._give_up()
@@ -523,12 +540,10 @@ class Supervisor:
         """
         self._error_kind = self._error_kind or "unkillable"
         left = ", ".join(filter(None, map(processes.described, self._below())))
-        # Standard error is the daemon's log.
-        sys.stderr.write(
+        note(
             f'slurmstepd: error: step.unkillable label={self.spec.label} node={self.spec.node} processes="{left}" '
-            f'detail="not gone {self.spec.unkillable_seconds} s after SIGKILL (UnkillableStepTimeout)"\n'
+            f'detail="not gone {self.spec.unkillable_seconds} s after SIGKILL (UnkillableStepTimeout)"'
         )
-        sys.stderr.flush()
         program = os.fsencode(self.spec.unkillable_program)
         if not program or os.fork():
             return
@@ -548,12 +563,11 @@ class Supervisor:
         finally:
             os._exit(127)
 
-    def _conclude(self) -> None:
-        self._tree.end_adopted()
-        if self._sample_timer is not None:
-            self._sample_timer.cancel()
-        if self._kill_timer is not None:
-            self._kill_timer.cancel()
+    def _say_last(self) -> None:
+        """Nothing of the step runs any more. Says so once."""
+        if self._last_said:
+            return
+        self._last_said = True
         if self._memory is not None and self._memory.end():
             self._oom = True
         if self._oom:
@@ -561,6 +575,33 @@ class Supervisor:
                 f"error: Detected 1 oom_kill event in StepId={self.spec.label}. "
                 "Some of the step tasks have been OOM Killed."
             )
+
+    def _outlets_write(self) -> bool:
+        """Whether files of the user's are still being written by processes of ours; these have a time limit."""
+        writing = []
+        for outlet in self._streams.outlets:
+            if not self._streams.is_filled(outlet):
+                outlet.close()
+                if outlet.pid:
+                    writing.append(outlet)
+        if not writing:
+            return False
+        now = time.monotonic()
+        if not self._outlets_until:
+            self._outlets_until = now + _LINGER_SECONDS
+            self._reactor.after(_LINGER_SECONDS + 0.01, self._step_on)
+        if now < self._outlets_until:
+            return True
+        for outlet in writing:
+            outlet.kill()
+        return False
+
+    def _conclude(self) -> None:
+        self._tree.end_adopted()
+        if self._sample_timer is not None:
+            self._sample_timer.cancel()
+        if self._kill_timer is not None:
+            self._kill_timer.cancel()
         self._result = StepFinished(
             node=self.spec.node,
             job_id=self.spec.job_id,
@@ -577,20 +618,35 @@ class Supervisor:
         if self.spec.oci_directory:
             with contextlib.suppress(OSError):  # DisableCleanup leaves files in it
                 os.rmdir(self.spec.oci_directory)
-        record.append(self._record, record.result_entry(self._result))
-        self._daemon.finished(self._result)
+        self._record.append(record.result_entry(self._result))
+        self._tell_result()
         self._reactor.after(_ACKNOWLEDGE_SECONDS, self._sync_result)
         if self._group.pumps:
             self._reactor.after(_LINGER_SECONDS, self._close_streams)
         else:
             self._clients.finish()
 
+    def _tell_result(self) -> None:
+        assert self._result is not None
+        self._daemon.finished(
+            control.Finished(self._result, unstored=not self._record.is_complete, disk_error=self._record.error)
+        )
+
     def _sync_result(self) -> None:
+        """Write the result to disk. Where that fails this process is the only one that has it, and stays for it."""
         # A result that the daemon has taken is its own care; only one that waits for it must survive a crash.
         if not self._synced:
-            self._synced = True
-            os.fsync(self._record)
-        self._maybe_leave()
+            assert self._result is not None
+            self._synced = self._record.sync(record.result_entry(self._result))
+        if self._synced:
+            self._maybe_leave()
+        elif self._sync_timer is None:
+            self._tell_result()
+            self._sync_timer = self._reactor.after(_SYNC_AGAIN_SECONDS, self._sync_again)
+
+    def _sync_again(self) -> None:
+        self._sync_timer = None
+        self._sync_result()
 
     def _stream_ended(self) -> None:
         if self._result is not None and not self._group.pumps:
@@ -610,6 +666,8 @@ class Supervisor:
         if self._result is None or not self._clients.finished:
             return
         if self._synced:
+            for outlet in self._streams.outlets:
+                outlet.kill()
             self._reactor.stop()
         elif not self._daemon.connected:
             self._sync_result()
@@ -624,8 +682,7 @@ class Supervisor:
         self._write_error(octets(f"slurmstepd: {text}\n"))
 
     def _write_error(self, line: bytes) -> None:
-        if line and self._stderr_file >= 0:
-            with contextlib.suppress(OSError):
-                os.write(self._stderr_file, line)
+        if line and self._stderr is not None:
+            self._stderr.say(line)
         if line and self.spec.io_address and self._group.tasks[0].spec.stderr in (CLIENT, NOTHING):
             self._clients.emit(protocol.frame(protocol.MESSAGE, protocol.ALL_TASKS, line))

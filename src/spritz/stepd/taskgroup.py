@@ -7,7 +7,6 @@ import fcntl
 import operator
 import os
 import struct
-import sys
 import termios
 import time
 from collections.abc import Callable
@@ -15,9 +14,11 @@ from typing import TYPE_CHECKING
 
 from spritz.model.scarcity import SCARCE, pauses
 from spritz.notation.octets import octets
-from spritz.stepd import protocol
-from spritz.stepd.files import StreamFiles, labelled
+from spritz.stepd import protocol, start
+from spritz.stepd.files import StreamFiles
 from spritz.stepd.labels import Labels
+from spritz.stepd.notes import note
+from spritz.stepd.outlet import Outlet
 from spritz.stepd.reactor import Reactor
 from spritz.stepd.spawn import start_task
 from spritz.stepd.spec import CLIENT, NOTHING, SupervisorSpec, TaskSpec
@@ -73,6 +74,10 @@ class TaskStreams:
         self._files = StreamFiles(append=spec.append)
         self._labels = Labels(spec.labelled_tasks) if spec.labelled_tasks else None
         self._opened: dict[int, tuple[int, int, int]] = {}
+        #: by descriptors of `_files`
+        self._outlets: dict[int, Outlet] = {}
+        #: those that are written to by pumps of tasks
+        self._filled: dict[Outlet, list[OutputPump]] = {}
         self._to_close: list[int] = []
 
     def prepare(self, tasks: list[Task]) -> None:
@@ -97,10 +102,38 @@ class TaskStreams:
         stderr = self._output(task, task.spec.stderr, stderr, protocol.STDERR)
         return stdin, stdout, stderr
 
-    def keep_stderr(self, task: Task) -> int:
-        """Our own descriptor for the file that is the task's standard error; -1 if there is none."""
+    def outlet_of_stderr(self, task: Task) -> Outlet | None:
+        """For lines of ours in the file that is the task's standard error; None if there is none."""
         descriptor = self._opened[task.spec.task_id][2]
-        return os.dup(descriptor) if descriptor >= 0 else -1
+        return self._outlet(descriptor) if descriptor >= 0 else None
+
+    @property
+    def outlets(self) -> list[Outlet]:
+        """All that were made."""
+        return list(self._outlets.values())
+
+    def is_filled(self, outlet: Outlet) -> bool:
+        """Whether a task's stream still goes there."""
+        return not all(pump.ended for pump in self._filled.get(outlet, ()))
+
+    def _outlet(self, descriptor: int) -> Outlet:
+        outlet = self._outlets.get(descriptor)
+        if outlet is None:
+            outlet = Outlet(self._reactor, descriptor, self._spec.label, on_room=self._go_on)
+            self._outlets[descriptor] = outlet
+        return outlet
+
+    def _go_on(self, outlet: Outlet) -> None:
+        for pump in self._filled.get(outlet, ()):
+            pump.resume(outlet)
+
+    def say(self, task: Task, text: str, stderr: int) -> None:
+        """A line on the task's standard error, which it has as `stderr`."""
+        outlet = self.outlet_of_stderr(task)
+        if outlet is None:
+            start.say(text, stderr)  # a pipe to us, empty yet, or nothing
+        else:
+            outlet.say(octets(text) + b"\n")
 
     def close_childrens(self) -> None:
         """After a task was forked: close its ends, so that ours see the end of the stream."""
@@ -136,10 +169,23 @@ class TaskStreams:
         reader, writer = os.pipe2(os.O_CLOEXEC)
         self._to_close.append(writer)
         if file >= 0 and self._labels is not None:
-            self._pump(task, reader, labelled(os.dup(file), task.spec.task_id, kind, self._labels))
+            outlet = self._outlet(file)
+            pump = self._pump(task, reader, self._to_file(task, kind, outlet, self._labels))
+            self._filled.setdefault(outlet, []).append(pump)
         else:
             self._pump(task, reader, self._to_client(task, kind))
         return writer
+
+    def _to_file(self, task: Task, kind: int, outlet: Outlet, labels: Labels) -> Callable[[bytes], None]:
+        task_id = task.spec.task_id
+
+        def write(data: bytes) -> None:
+            outlet.write(labels.apply(task_id, kind, data))
+            if outlet.is_full:
+                for pump in self._filled[outlet]:
+                    pump.pause(outlet)
+
+        return write
 
     def _to_client(self, task: Task, kind: int) -> Callable[[bytes], None]:
         task_id = task.spec.task_id
@@ -170,10 +216,11 @@ class TaskStreams:
         task.input = InputPump(self._reactor, master, on_taken=self._on_taken, terminal=True)
         return slave, slave, slave
 
-    def _pump(self, task: Task, descriptor: int, sink: Callable[[bytes], None]) -> None:
+    def _pump(self, task: Task, descriptor: int, sink: Callable[[bytes], None]) -> OutputPump:
         by_lines = not (self._spec.unbuffered or self._spec.pty)
         pump = OutputPump(self._reactor, descriptor, by_lines=by_lines, sink=sink, on_end=self._on_end)
         task.pumps.append(pump)
+        return pump
 
 
 def set_window(descriptor: int, rows: int, columns: int) -> None:
@@ -208,7 +255,7 @@ class TaskGroup:
                     kept, variables = pmi.open(task.spec.task_id)
                     task_variables |= variables
                 try:
-                    task.pid = self._start_task(task, task_variables, descriptors, kept)
+                    task.pid = self._start_task(task, task_variables, descriptors, kept, streams)
                 finally:
                     if kept >= 0:
                         os.close(kept)
@@ -218,23 +265,27 @@ class TaskGroup:
             streams.close_childrens()
             streams.close_files()
 
-    def _start_task(self, task: Task, environment: dict[bytes, bytes], streams: Streams, kept: int) -> int:
+    def _start_task(
+        self, task: Task, environment: dict[bytes, bytes], descriptors: Streams, kept: int, streams: TaskStreams
+    ) -> int:
         """Returns the process id. Retries for a while on a shortage of processes; orders wait meanwhile."""
+
+        def say(text: str) -> None:
+            streams.say(task, text, descriptors[2])
+
         while True:
             try:
-                return start_task(self._spec, task.spec, environment, streams, kept)
+                return start_task(self._spec, task.spec, environment, descriptors, say, kept)
             except OSError as error:
                 pause = next(self._pauses, None) if error.errno in SCARCE else None
                 if pause is None:
                     raise
                 if not self._said:
                     self._said = True
-                    # Standard error of ours is the daemon's log.
-                    sys.stderr.write(
+                    note(
                         f'slurmstepd: error: task.put_off label={self._spec.label} error="{error.strerror}" '
-                        f'detail="tried again for {START_PATIENCE_SECONDS:g} seconds"\n'
+                        f'detail="tried again for {START_PATIENCE_SECONDS:g} seconds"'
                     )
-                    sys.stderr.flush()
             time.sleep(pause)
 
     @property

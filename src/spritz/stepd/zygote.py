@@ -8,17 +8,20 @@ It ends with the daemon; supervisors go on.
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import os
 import select
 import signal
 import socket
-import sys
 
+from spritz.model.scarcity import UNWRITABLE
 from spritz.stepd import control, namespaces, processes, record, spec
 from spritz.stepd.confine import Confinement
-from spritz.stepd.daemonlink import Listener
+from spritz.stepd.daemonlink import GIVEN_UP, Listener
+from spritz.stepd.notes import note
 from spritz.stepd.rehearsal import rehearse
+from spritz.stepd.script import write_script
 from spritz.stepd.supervisor import Supervisor
 from spritz.stepd.usage import MemoryGroup
 
@@ -49,7 +52,7 @@ def main(descriptor: int, *, user_namespace: bool) -> None:
         try:
             rehearse()
         except OSError as error:  # no space, no processes: steps then begin a little later
-            sys.stderr.write(f'slurmd: debug: zygote.unrehearsed error="{error}"\n')
+            note(f'slurmd: debug: zygote.unrehearsed error="{error}"')
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         _freeze()
     while True:
@@ -92,7 +95,9 @@ def _fork(directory: str, connection: int, requests: socket.socket) -> None:
         supervise(directory, socket.socket(fileno=connection))
         status = 0
     except BaseException as error:  # told to the daemon's log; then the daemon cleans up after us
-        sys.excepthook(type(error), error, error.__traceback__)
+        import traceback  # each fork would copy its modules
+
+        note("".join(traceback.format_exception(error)).rstrip())
     finally:
         os._exit(status)
 
@@ -104,19 +109,43 @@ def supervise(directory: str, daemon: socket.socket) -> None:
     confinement = Confinement()
     with contextlib.closing(Listener()) as listener:
         for left in reversed(range(STEPS_MAX)):
-            os.chdir(directory)
-            descriptor = os.open(spec.RECORD, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-            known = record.parse(os.read(descriptor, os.fstat(descriptor).st_size))
-            if known is None or connection is None:
-                raise ValueError(f"{directory} holds no step")
-            memory = _memory_group(known.spec, memory)
-            supervisor = Supervisor(known.spec, descriptor, connection, listener.listen(), memory, confinement)
+            assert connection is not None
+            try:
+                descriptor, known, listening = _begin(directory, listener)
+            except OSError as error:
+                if error.errno not in UNWRITABLE:
+                    raise
+                # The daemon has another place for the step's spool.
+                connection.setblocking(True)
+                connection.sendall(control.encode(control.NotForked(error.errno)))
+                return
+            memory = _memory_group(known, memory)
+            supervisor = Supervisor(known, descriptor, connection, listening, memory, confinement)
             connection = supervisor.run()
             os.chdir("/")
             # A supervisor that reports idle must accept the next step; so the last one ends without that report.
             directory = _next_directory(connection) if connection is not None and left else ""
             if not directory:
                 return
+
+
+def _begin(directory: str, listener: Listener) -> tuple[int, spec.SupervisorSpec, socket.socket]:
+    """Enter the step's spool directory and make the step ours: its record, the step, the socket of later daemons.
+
+    Raises OSError: where the directory cannot be written, nothing has begun.
+    """
+    os.chdir(directory)
+    descriptor = os.open(spec.RECORD, os.O_RDWR | os.O_CLOEXEC)
+    known = record.parse(os.read(descriptor, os.fstat(descriptor).st_size))
+    if known is None:
+        raise ValueError(f"{directory} holds no step")
+    # Before the socket, whose name decides that the step has begun.
+    if known.spec.batch:
+        write_script(known.spec)
+    listening = listener.listen()
+    if not os.fstat(descriptor).st_nlink:  # on a disk on which the daemon could not take the name
+        raise FileExistsError(errno.EEXIST, GIVEN_UP)
+    return descriptor, known.spec, listening
 
 
 def _memory_group(known: spec.SupervisorSpec, held: MemoryGroup | None) -> MemoryGroup | None:
@@ -129,10 +158,10 @@ def _memory_group(known: spec.SupervisorSpec, held: MemoryGroup | None) -> Memor
     try:
         group = MemoryGroup(parent, known.job_memory_limit_mib, known.job_swap_limit_mib)
     except OSError as error:
-        # Standard error is the daemon's log.
-        sys.stderr.write(f"slurmstepd: error: step.uncontained label={known.label} directory={parent} ")
-        sys.stderr.write(f'error="{error}" detail="its memory limit is held by sampling"\n')
-        sys.stderr.flush()
+        note(
+            f"slurmstepd: error: step.uncontained label={known.label} directory={parent} "
+            f'error="{error}" detail="its memory limit is held by sampling"'
+        )
         return None
     if held is not None:
         held.remove()

@@ -8,6 +8,7 @@ from spritz.core.effects import RebootOn
 from spritz.core.machine import Machine
 from spritz.model.cluster import ClusterSettings, NodeSet
 from spritz.model.commands.cluster import AddNodes, Configure, DeleteNodes, RebootNodes, UpdateNode
+from spritz.model.ids import STEP_BATCH
 from spritz.model.node import NodeConfig
 from spritz.model.partition import Partition
 from spritz.model.plan import PlannedStart
@@ -197,6 +198,21 @@ def test_a_reboot_waits_for_the_job_and_ends_when_the_node_has_booted() -> None:
     here.register("n1", booted_at=here.now)
     after = here.state.nodes["n1"]
     assert (after.state, after.flags, after.reason, after.reboot_at) == (NodeState.IDLE, 0, "", 0.0)
+    here.check()
+
+
+def test_a_container_that_starts_again_under_the_same_kernel_has_booted() -> None:
+    here = world()
+    here.register("n1", boot_id="a")
+    here.register("n1", boot_id="a+1")  # the same life, as a later release reports it
+    assert here.state.nodes["n1"].boot_id == "a+1"
+    job_id = busy(here)
+    script = (job_id, 0, STEP_BATCH)
+    here.register("n1", boot_id="a+1", running=(script,), jobs=((job_id, 0),))
+    assert here.state.jobs[job_id].state is JobState.RUNNING
+    here.register("n1", boot_id="a+2", running=(script,), jobs=((job_id, 0),))
+    job = here.state.jobs[job_id]
+    assert (job.state, job.restart_count) == (JobState.PENDING, 1)
     here.check()
 
 

@@ -14,9 +14,12 @@ from msgspec.structs import replace
 
 from spritz.model import stored
 from spritz.model.errors import SpritzError
+from spritz.model.ids import STEP_BATCH
 from spritz.model.job import Job, JobSpec
 from spritz.model.reports import RunningStep, StepFinished
 from spritz.model.resources import Allocation, NodeAllocation
+from spritz.model.scarcity import UNWRITABLE
+from spritz.node import spool as spools
 from spritz.node import stored_job
 from spritz.node.leftovers import forget_all
 from spritz.node.main import _need_sockets
@@ -62,6 +65,11 @@ def test_a_spool_keeps_its_identity_until_it_is_lost_or_told_to_forget(tmp_path:
     assert Spool(str(tmp_path)).identity() not in ("", first)
 
 
+def key(number: int) -> RunningStep:
+    """A step of job `number`."""
+    return RunningStep(number, 0, 0)
+
+
 def known(number: int) -> spec.SupervisorSpec:
     """A step of job `number`."""
     task = spec.TaskSpec(0, ("true",))
@@ -73,12 +81,12 @@ def known(number: int) -> spec.SupervisorSpec:
 
 def test_a_directory_serves_one_step_after_another_and_nothing_of_the_first_is_left(tmp_path: Path) -> None:
     spool = Spool(str(tmp_path))
-    first, second = (spool.directory(RunningStep(number, 0, 0)) for number in (1, 2))
+    first, second = (spool.directory(key(number)) for number in (1, 2))
     spool.create(first, known(1))
     inode = Path(first).stat().st_ino
     for name in (spec.CONTROL, spec.SCRIPT):
         (Path(first) / name).write_text("old")
-    spool.recycle(first)
+    spool.recycle(key(1))
     assert not Path(first).exists()
     spool.create(second, known(2))
     assert Path(second).stat().st_ino == inode
@@ -91,10 +99,10 @@ def test_a_directory_serves_one_step_after_another_and_nothing_of_the_first_is_l
 
 def test_a_step_that_was_started_before_is_not_overwritten(tmp_path: Path) -> None:
     spool = Spool(str(tmp_path))
-    kept, other = (spool.directory(RunningStep(number, 0, 0)) for number in (1, 2))
+    kept, other = (spool.directory(key(number)) for number in (1, 2))
     spool.create(kept, known(1))
     spool.create(other, known(2))
-    spool.recycle(other)
+    spool.recycle(key(2))
     with pytest.raises(FileExistsError):
         spool.create(kept, known(3))
     found = read_record(kept)
@@ -105,11 +113,11 @@ def test_a_step_that_was_started_before_is_not_overwritten(tmp_path: Path) -> No
 
 def test_kept_directories_are_few_and_end_with_the_daemon(tmp_path: Path) -> None:
     spool = Spool(str(tmp_path))
-    names = [spool.directory(RunningStep(number, 0, 0)) for number in range(20)]
+    names = [spool.directory(key(number)) for number in range(20)]
     for number, name in enumerate(names):
         spool.create(name, known(number))
-    for name in names:
-        spool.recycle(name)
+    for number in range(20):
+        spool.recycle(key(number))
     left = list(tmp_path.iterdir())
     assert 0 < len(left) < 20
     assert not list(tmp_path.glob("job*"))
@@ -119,6 +127,7 @@ def test_kept_directories_are_few_and_end_with_the_daemon(tmp_path: Path) -> Non
 
 JOB = Job(id=7, spec=JobSpec(name="seven"))
 KEY = RunningStep(7, 0, 0)
+RESULT = StepFinished(node="n", job_id=7, restart_count=0, step_id=0, ended_at=5.0)
 
 
 def written(spool: Spool, job: bytes) -> Path:
@@ -187,9 +196,9 @@ def test_a_step_of_a_later_release_is_named_and_left_alone_until_it_is_to_be_for
 
 def test_a_spool_that_was_deleted_is_made_again(tmp_path: Path) -> None:
     spool = Spool(str(tmp_path / "spool"))
-    first, second = (spool.directory(RunningStep(number, 0, 0)) for number in (1, 2))
+    first, second = (spool.directory(key(number)) for number in (1, 2))
     spool.create(first, known(1))
-    spool.recycle(first)
+    spool.recycle(key(1))
     shutil.rmtree(tmp_path / "spool")
     spool.create(second, known(2))
     assert read_record(second) is not None
@@ -254,14 +263,115 @@ def test_the_steps_of_a_supervisor_share_a_socket(tmp_path: Path, monkeypatch: p
 
 def test_records_are_synced_but_for_those_of_steps_that_were_forgotten(tmp_path: Path) -> None:
     kept = written(Spool(str(tmp_path)), b"job")
-    with pytest.raises(NotADirectoryError):
-        sync([str(tmp_path / "forgotten"), str(kept), f"{kept}/{spec.RECORD}"])
+    damaged = f"{kept}/{spec.RECORD}"
+    failed = sync([str(tmp_path / "forgotten"), damaged, str(kept.parent)])
+    assert {directory: type(error) for directory, error in failed.items()} == {damaged: NotADirectoryError}
 
 
-def test_a_boot_is_noticed_once(tmp_path: Path) -> None:
+class Machine:
+    """Where reserves may be: directories that are on other disks than the spool, or forbid programs."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.forbids: set[str] = set()
+        self.same: set[str] = set()
+        self.places = tuple(str(root / name) for name in ("run", "shm"))
+        for place in self.places:
+            os.mkdir(place)
+        real = os.statvfs
+
+        def statvfs(path: str) -> os.statvfs_result:
+            found = real(path)
+            return os.statvfs_result((*found[:8], os.ST_NOEXEC if path in self.forbids else 0, found[9]))
+
+        monkeypatch.setattr(spools, "_RESERVES", self.places)
+        monkeypatch.setattr(spools, "_device", lambda path: self.places.index(path) + 1 if self._other(path) else 0)
+        monkeypatch.setattr(os, "statvfs", statvfs)
+
+    def _other(self, path: str) -> bool:
+        return path in self.places and path not in self.same
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(tmp_path, monkeypatch)
+
+
+def test_a_step_that_finds_the_spool_full_is_kept_elsewhere(machine: Machine, tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path / "spool"))
+    assert spool.divert(key(1))
+    directory = spool.directory(key(1))
+    assert os.path.dirname(os.path.dirname(directory)) == machine.places[0]
+    assert not spool.divert(key(1)), "there is no third place"
+    packed, _ = stored_job.pack(JOB)
+    spool.create(directory, replace(known(7), job=packed))
+    os.mkfifo(f"{directory}/{spec.CONTROL}")
+    assert spool.directory(key(2)) == f"{spool.path}/job00002.0.0"
+    spool.forget(key(1))
+    assert os.listdir(machine.places[0]) == []
+    assert spool.directory(key(1)) == f"{spool.path}/job00001.0.0"
+
+
+def test_a_later_daemon_finds_the_steps_in_the_reserve_and_forgets_them_there(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir()
+    earlier, later = (Spool(str(tmp_path / "spool")) for _ in range(2))
+    earlier.divert(KEY)
+    directory = earlier.directory(KEY)
+    packed, _ = stored_job.pack(JOB)
+    earlier.create(directory, replace(known(7), job=packed))
+    with Path(directory, spec.RECORD).open("ab") as file:
+        file.write(record.result_entry(RESULT))
+    Path(os.path.dirname(directory), f"{spec.SUPERVISOR}12").touch()
+    [found] = later.scan().found
+    assert (found.key, found.directory, later.directory(KEY)) == (KEY, directory, directory)
+    later.recycle(KEY)
+    assert os.listdir(machine.places[0]) == []
+
+
+def test_a_reserve_is_on_another_disk_and_lets_scripts_run(machine: Machine, tmp_path: Path) -> None:
+    script = RunningStep(1, 0, STEP_BATCH)
+    machine.forbids.add(machine.places[0])
+    spool = Spool(str(tmp_path / "spool"))
+    assert spool.divert(script)
+    assert spool.divert(key(2))
+    parents = [os.path.dirname(os.path.dirname(spool.directory(one))) for one in (script, key(2))]
+    assert parents == [*reversed(machine.places)]
+    machine.same.add(machine.places[1])
+    assert not Spool(str(tmp_path / "spool")).divert(script)
+    covered = Spool(str(tmp_path / "spool"), covered=machine.places)
+    assert not covered.divert(key(3)), "tasks would not see it"
+
+
+def test_a_reserve_of_another_user_is_not_used(machine: Machine, tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path / "spool"))
+    for path in spool._reserves:
+        os.symlink(tmp_path, path)
+    assert not spool.divert(key(1))
+
+
+@pytest.mark.parametrize("number", sorted(UNWRITABLE), ids=lambda number: errno.errorcode[number])
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_step_is_given_up_on_a_disk_that_takes_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, begun: bool
+) -> None:
+    (tmp_path / spec.RECORD).write_bytes(b"record")
+    monkeypatch.chdir(tmp_path)
+    if begun:
+        with socket.socket(socket.AF_UNIX) as supervisor:
+            supervisor.bind(spec.CONTROL)
+
+    def failing(path: str, flags: int, mode: int = 0o777) -> int:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", failing)
+        given_up = give_up(str(tmp_path))
+    assert given_up is not begun
+    assert (tmp_path / spec.RECORD).exists() is begun
+
+
+def test_the_boot_of_the_last_daemon_is_kept(tmp_path: Path) -> None:
     spool = Spool(str(tmp_path))
-    assert not spool.has_booted("first"), "nothing is known of before"
-    assert not spool.has_booted("first")
-    assert spool.has_booted("second")
-    assert not spool.has_booted("second")
-    assert not spool.has_booted(""), "the kernel has no id"
+    assert spool.last_boot() == ""
+    for boot in ("first", "second"):
+        spool.store_boot(boot)
+        assert Spool(str(tmp_path)).last_boot() == boot

@@ -10,12 +10,13 @@ import signal
 import socket
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spritz.stepd import namespaces, spawn, spec
+from spritz.stepd import namespaces, spawn, spec, start
 
 pytestmark = pytest.mark.skipif(spawn.quick is None, reason="installed without the compiled part")
 
@@ -73,7 +74,7 @@ def run(
         os.open(directory / "err", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600),
     )
     monkeypatch.chdir(directory)
-    pid = spawn.start_task(known, task, dict(variables), streams)
+    pid = spawn.start_task(known, task, dict(variables), streams, partial(start.say, descriptor=streams[2]))
     status = os.waitpid(pid, 0)[1]
     for descriptor in streams:
         os.close(descriptor)
@@ -183,7 +184,9 @@ def show_names(uid: int, hosts: Path, output: int) -> None:
     os.chdir("/")
     for way in (spawn.quick, None):
         spawn.quick = way
-        pid = spawn.start_task(known, task, {b"PATH": b"/usr/bin:/bin"}, (output, output, output))
+        pid = spawn.start_task(
+            known, task, {b"PATH": b"/usr/bin:/bin"}, (output, output, output), partial(start.say, descriptor=output)
+        )
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 4
         os.write(output, b"\0")
 

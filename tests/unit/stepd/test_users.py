@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from spritz.stepd import spec
 
-from .conftest import PATIENCE_SECONDS, Identity, TaskSpec, Zygote
+from .conftest import PATIENCE_SECONDS, Identity, TaskSpec, Zygote, wait_until
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="only root runs steps of others")]
 
@@ -36,13 +37,13 @@ def zygote() -> Iterator[Zygote]:
 
 def test_a_task_has_the_users_ids_and_groups_and_nothing_more(zygote: Zygote) -> None:
     work = zygote.spool.parent / "work"
-    script = "#!/bin/sh\nid -u; id -g; id -G; grep -h CapEff /proc/self/status; touch mine; test -O $0 && echo own\n"
+    script = "#!/bin/sh\nid -u; id -g; id -G; grep -h CapEff /proc/self/status; touch mine; head -c 9 $0; echo\n"
     result = zygote.batch(script, work / "sub" / "out", identity=STRANGER, work_dir=str(work)).result()
     assert result.tasks[0].status == 0
     lines = (work / "sub" / "out").read_text().split("\n")
     assert lines[:3] == ["64901", "64902", "64902 64903"]
     assert lines[3].split() == ["CapEff:", "0000000000000000"]
-    assert lines[4] == "own"
+    assert lines[4:5] == ["#!/bin/sh"]
     for path in (work / "mine", work / "sub", work / "sub" / "out"):
         assert (path.stat().st_uid, path.stat().st_gid) == (STRANGER.uid, STRANGER.gid)
 
@@ -104,3 +105,29 @@ def test_a_user_without_a_number_runs_nothing(zygote: Zygote) -> None:
     result = zygote.batch("#!/bin/sh\nid\n", work / "out", identity=Identity(1001, -1)).result()
     assert "not a user" in result.error
     assert not (work / "out").exists()
+
+
+def test_a_script_can_be_run_by_its_user_and_neither_changed_nor_read_by_others(zygote: Zygote) -> None:
+    """Else any user could fill SlurmdSpoolDir."""
+    work = zygote.spool.parent / "work"
+    script = (
+        "#!/bin/sh\ncat $0 | head -c 9; echo\n"
+        "for change in 'echo >>' 'chmod 700' 'rm -f' 'mv -t /tmp' ; do sh -c \"$change $0\" 2>&1; done\n"
+        "touch $(dirname $0)/mine 2>&1\nls -ln $0; while ! test -e go; do sleep 0.01; done\n"
+    )
+    running = zygote.batch(script, work / "out", identity=STRANGER, work_dir=str(work))
+    wait_until(lambda: (work / "out").exists() and "slurm_script\n" in (work / "out").read_text(), "it has tried all")
+    path = running.directory / spec.SCRIPT
+    others = ((STRANGER.uid + 1, STRANGER.gid), (STRANGER.uid + 1, 0))
+    seen = [
+        subprocess.run(["cat", path], user=uid, group=gid, extra_groups=[], capture_output=True) for uid, gid in others
+    ]
+    (work / "go").touch()
+    assert running.result().tasks[0].status == 0
+    assert [b"Permission denied" in one.stderr for one in seen] == [True, True]
+    said = (work / "out").read_text()
+    assert said.startswith("#!/bin/sh\n")
+    refused = said.count("Permission denied") + said.count("not permitted") + said.count("cannot")
+    assert refused >= 5, said
+    assert path.read_text() == script
+    assert path.stat().st_uid == 0

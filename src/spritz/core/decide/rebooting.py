@@ -17,6 +17,7 @@ from spritz.core.effects import RebootOn
 from spritz.core.power import is_away
 from spritz.model.commands.job import Done
 from spritz.model.events.cluster import NodesRebooting, NodeStateChanged
+from spritz.model.reports import is_same_boot
 from spritz.model.states import NodeFlag, NodeState
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def booted_since(node: Node, report: RegisterNode, moment: float) -> bool:
     # A clock that is wrong (a dead battery, before NTP has run) would make a restarted daemon look like a boot, and the
     # node's jobs would be failed for it.
     if node.boot_id and report.boot_id:
-        return node.boot_id != report.boot_id
+        return not is_same_boot(node.boot_id, report.boot_id)
     return report.booted_at > moment
 
 

@@ -1,0 +1,183 @@
+"""Writing to files that users name, without ever waiting for them: a supervisor that waits hears no order to end.
+
+A regular file of a local disk is written at once. Anything else may keep a writer for ever: a FIFO or terminal that is
+not read, a file of a server that does not answer. It is written by a process of its own, which gets the bytes through a
+pipe. That process is started with the first bytes, and killed when its time is over.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import stat
+from collections.abc import Callable
+
+from spritz.stepd import processes
+from spritz.stepd.notes import note
+from spritz.stepd.reactor import WRITABLE, Reactor, close_in_child, write_some
+
+#: Bytes that wait in memory above which `is_full` holds.
+_FULL_BYTES = 256 * 1024
+#: What ps shows of the process. Not a supervisor's name: one whose supervisor was killed is killed with the step.
+NAME = "slurmstepd-out"
+#: Magic numbers of file systems without a device that are local all the same: tmpfs, overlayfs, btrfs, zfs, ramfs,
+#: bcachefs. Source: statfs(2).
+_LOCAL = frozenset({0x01021994, 0x794C7630, 0x9123683E, 0x2FC12FC1, 0x858458F6, 0xCA451A4E})
+
+_libc = ctypes.CDLL(None)
+
+
+class Outlet:
+    """Writes to an open file. `label`: the step, for the log. `on_room(self)` is called when it is no longer full."""
+
+    def __init__(
+        self, reactor: Reactor, descriptor: int, label: str, on_room: Callable[[Outlet], None] = lambda outlet: None
+    ) -> None:
+        """Takes a duplicate of `descriptor`."""
+        self._reactor = reactor
+        self._descriptor = os.dup(descriptor)
+        self._label = label
+        self._on_room = on_room
+        self._is_local = is_local(descriptor)
+        self._pipe = -1
+        self._queued = bytearray()
+        self._closing = False
+        self._lost = False
+        #: the process that writes; 0: there is none
+        self.pid = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes bytes more quickly than it passes them on."""
+        return len(self._queued) > _FULL_BYTES
+
+    def write(self, data: bytes) -> None:
+        """Write now, or as soon as the file takes it. Errors are noted once, and end it."""
+        if self._lost or self._closing or not data:
+            return
+        try:
+            if self._is_local:
+                self._write(data)
+            else:
+                self._queued += data
+                if not self.pid:
+                    self._start()
+                self._flush()
+        except OSError as error:
+            self._lose(error)
+
+    def say(self, line: bytes) -> None:
+        """Write a line of the supervisor's own, unless too much waits already."""
+        if not self.is_full:
+            self.write(line)
+
+    def close(self) -> None:
+        """What waits is written yet, if the file takes it."""
+        if not self._closing:
+            self._closing = True
+            os.close(self._descriptor)
+            if not self._queued:
+                self._close_pipe()
+
+    def kill(self) -> None:
+        """Give up what waits."""
+        self.close()
+        self._close_pipe()
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def reaped(self) -> None:
+        """The process has ended."""
+        processes.spared.discard(self.pid)
+        self.pid = 0
+        self._lost = True
+        self._close_pipe()
+        self._on_room(self)
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._descriptor, view) :]
+
+    def _start(self) -> None:
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        try:
+            self.pid = os.fork()
+        except OSError:
+            os.close(reader)
+            os.close(writer)
+            raise
+        if not self.pid:
+            _pass_on(reader, self._descriptor, self._label)
+        processes.spared.add(self.pid)
+        os.close(reader)
+        os.set_blocking(writer, False)
+        self._pipe = writer
+
+    def _flush(self) -> None:
+        was_full = self.is_full
+        write_some(self._pipe, self._queued)
+        if self._queued:
+            self._reactor.watch(self._pipe, WRITABLE, self._ready)
+            return
+        self._reactor.forget(self._pipe)
+        if self._closing:
+            self._close_pipe()
+        elif was_full:
+            self._on_room(self)
+
+    def _ready(self, ready: int) -> None:
+        try:
+            self._flush()
+        except OSError as error:
+            self._lose(error)
+
+    def _lose(self, error: OSError) -> None:
+        if not self._lost and not isinstance(error, BrokenPipeError):  # else the process has said why
+            note(f'slurmstepd: error: output.lost label={self._label} error="{error.strerror}"')
+        self._lost = True
+        self._close_pipe()
+        self._on_room(self)
+
+    def _close_pipe(self) -> None:
+        self._queued.clear()
+        if self._pipe >= 0:
+            self._reactor.forget(self._pipe)
+            os.close(self._pipe)
+            self._pipe = -1
+
+
+def is_local(descriptor: int) -> bool:
+    """Whether it is a regular file of a local disk: a write to it comes back."""
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        return False
+    # File systems without a block device have a major number of 0.
+    return os.major(status.st_dev) != 0 or _file_system(descriptor) in _LOCAL
+
+
+def _file_system(descriptor: int) -> int:
+    """`f_type` of statfs(2); 0 if unknown."""
+    buffer = ctypes.create_string_buffer(512)
+    if _libc.fstatfs(descriptor, buffer):
+        return 0
+    return ctypes.c_ulong.from_buffer(buffer).value & 0xFFFFFFFF
+
+
+def _pass_on(reader: int, descriptor: int, label: str) -> None:
+    """In the forked child: all of its life. It keeps nothing of the supervisor's but the file."""
+    try:
+        close_in_child()
+        processes.name_process(NAME)
+        os.dup2(reader, 0)
+        os.dup2(descriptor, 1)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        while data := os.read(0, 65536):
+            view = memoryview(data)
+            while view:
+                view = view[os.write(1, view) :]
+    except OSError as error:
+        note(f'slurmstepd: error: output.lost label={label} error="{error.strerror}"')
+    finally:
+        os._exit(0)
