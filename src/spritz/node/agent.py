@@ -43,13 +43,13 @@ from spritz.node.gpu_detection import FoundGpus, with_gpus
 from spritz.node.launch.build import supervisor_spec
 from spritz.node.launch.hooks import hook_variables
 from spritz.node.launch.streams import batch_streams
-from spritz.node.leftovers import end_and_forget, end_containers, leftover_pids, orphans
+from spritz.node.leftovers import end, end_and_forget, end_containers, leftovers, orphans
 from spritz.node.machine import Machine
 from spritz.node.pool import Pool
 from spritz.node.reporter import Reporter
 from spritz.runtime.programs import Failure, run_programs
 from spritz.runtime.worker import Worker
-from spritz.stepd import control, processes
+from spritz.stepd import control
 
 if TYPE_CHECKING:
     from spritz.client.channel import Channel
@@ -579,12 +579,12 @@ class Agent:
         booted = key in here.before_boot or _is_of_an_earlier_boot(directory, self._clock.now())
         began = not spools.give_up(directory)
         deadline = self._clock.monotonic() + _LEFTOVER_SECONDS
-        # Process ids from before the boot may belong to other processes now.
+        # No process outlives a boot.
         while began and not booted:
-            left = [*leftover_pids(directory), *orphans(self._zygote.pid)]
+            left = [*leftovers(directory), *orphans(self._zygote.pid)]
             if not left or self._clock.monotonic() > deadline:
                 break
-            processes.send(left, 9)
+            end(left)
             await self._clock.sleep(0.02)
         if began and not booted:
             try:
