@@ -144,7 +144,7 @@ class Member:
         except SpritzError as error:
             log.error("certificate.not_renewed", error=error.message)
             return
-        self.membership.replace(renewed(joined, key, given))
+        await tls.reading.run(self.membership.replace, renewed(joined, key, given))
         log.info("certificate.renewed", host=joined.host)
 
 

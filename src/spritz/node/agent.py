@@ -581,7 +581,8 @@ class Agent:
         deadline = self._clock.monotonic() + _LEFTOVER_SECONDS
         # No process outlives a boot.
         while began and not booted:
-            left = [*leftovers(directory), *orphans(self._zygote.pid)]
+            # In a thread: another process's environment may have been swapped out.
+            left = [*await self._disk.run(leftovers, directory), *orphans(self._zygote.pid)]
             if not left or self._clock.monotonic() > deadline:
                 break
             end(left)

@@ -598,7 +598,7 @@ class Daemon:
             self._agent.renew_supervisors()
         await self._write_hosts()
         if self._certificate is not None:
-            self._certificate.renew()
+            await self._certificate.renew()
         self._log.info("config.read", path=settings.path)
 
     def _with_directories_kept(self, node: NodeSettings) -> NodeSettings:

@@ -1,9 +1,8 @@
 """A step's record in the spool: one file that grows. First the spec, then process ids, then the result.
 
 Each entry is `!I` length, one byte of kind, body. An incomplete entry, and everything after it, counts as not written:
-a killed writer leaves a record that ends earlier, never a wrong one. An entry of an unknown kind, of a later release, is
-skipped. Spec and result are stored values (`model.stored`): an entry of a later release is told apart from a damaged
-one.
+a killed writer leaves a record that ends earlier, never a wrong one. An entry of an unknown kind is of a later release,
+and skipped. Spec and result are stored values (`model.stored`): one of a later release is told apart from damage.
 """
 
 from __future__ import annotations
