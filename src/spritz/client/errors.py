@@ -62,8 +62,12 @@ def unreachable(hint: str = "") -> ClientError:
     return ClientError.of("SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR", hint)
 
 
+#: Ends the problem of a certificate that is refused for its time.
+CLOCK_QUESTION = "is the clock of this machine right?"
+
+
 def certificate_problem(error: OSError) -> str:
     """Why the peer's certificate was refused, and that a wrong clock may be the cause; "" for other errors."""
     message = str(getattr(error, "verify_message", ""))
-    clock = "; is the clock of this machine right?" if "not yet valid" in message or "expired" in message else ""
+    clock = f"; {CLOCK_QUESTION}" if "not yet valid" in message or "expired" in message else ""
     return message + clock
