@@ -22,6 +22,7 @@ from spritz.client.aio import Address, PersistentChannel, connect
 from spritz.client.errors import RemoteError
 from spritz.client.leader import must_lead, watch_leader
 from spritz.client.locate import controller_socket_name
+from spritz.client.membership import known_as
 from spritz.client.peers import Peers
 from spritz.client.server import Server
 from spritz.model.errors import SpritzError
@@ -346,7 +347,7 @@ class Daemon:
             version=SLURM_VERSION,
             operating_system=f"{platform.system()} {platform.release()} {platform.version()}",
             architecture=platform.machine(),
-            hostname=socket.gethostname(),
+            hostname=known_as(self._member.membership if self._member is not None else None),
             address=config.address,
             port=config.port,
             running=self._agent.running(name),
