@@ -33,11 +33,11 @@ def test_a_node_of_slurm_conf_is_found_by_the_name_that_its_machine_joined_under
     alpha.out("scontrol", "reconfigure")
     gamma = lan.machine("gamma")
     assert "as node seven:" in join(alpha, gamma, "seven")
-    assert alpha.out("srun", "-w", "n7", "sh", "-c", "hostname; echo $SLURMD_NODENAME") == "gamma\nn7\n"
+    assert alpha.out("srun", "--mem=10", "-w", "n7", "sh", "-c", "hostname; echo $SLURMD_NODENAME") == "gamma\nn7\n"
     alpha.out("scontrol", "reconfigure")
     gamma.out("spritz", "down")
     gamma.out("spritz", "join")
-    assert gamma.out("srun", "-w", "n7", "hostname") == "gamma\n"
+    assert gamma.out("srun", "--mem=10", "-w", "n7", "hostname") == "gamma\n"
 
 
 def test_a_login_host_with_another_name_runs_steps(lan: Lan, alpha: Machine) -> None:

@@ -15,11 +15,15 @@ class FetchAuthority(Struct, frozen=True, kw_only=True):
 
 
 class AuthorityCertificate(Struct, frozen=True, kw_only=True):
-    """PEM. It is trusted only if its SHA-256 is the one in the token (`proof`: with AuthType=auth/munge, munge's)."""
+    """PEM. It is trusted only if its SHA-256 is the one in the token (`proof`: with AuthType=auth/munge, munge's).
+
+    `authorities`: all that the cluster trusts, while its key is replaced; "" from a release before this one.
+    """
 
     cluster: str
     certificate: str
     proof: bytes = b""
+    authorities: str = ""
 
 
 class JoinCluster(Struct, frozen=True, kw_only=True):
@@ -102,13 +106,26 @@ class Token(Struct, frozen=True, kw_only=True):
 
 
 class JoinedMachine(Struct, frozen=True, kw_only=True):
-    """A machine that got a certificate with a token."""
+    """A machine that got a certificate with a token.
+
+    `keys` of the cluster at that moment, as fingerprints: the machine trusts all of them, and the first, the default
+    then, has signed its certificate; () if a release before this one signed it.
+    """
 
     host: str
     role: str
     joined_at: float
     certified_at: float
     token_id: str
+    keys: tuple[str, ...] = ()
+
+    def trusts(self, key: str) -> bool:
+        """Whether this key may become the default without cutting the machine off."""
+        return key in self.keys
+
+    def is_of(self, key: str) -> bool:
+        """Whether this key alone may be left without cutting the machine off."""
+        return self.keys[:1] == (key,)
 
 
 class ListTokens(Struct, frozen=True, kw_only=True):
@@ -116,10 +133,11 @@ class ListTokens(Struct, frozen=True, kw_only=True):
 
 
 class Tokens(Struct, frozen=True, kw_only=True):
-    """Tokens that can still be used, and the machines that have joined."""
+    """Tokens that can still be used, the machines that have joined, and the cluster's `keys`, the default first."""
 
     tokens: tuple[Token, ...]
     machines: tuple[JoinedMachine, ...]
+    keys: tuple[str, ...] = ()
 
 
 class RevokeToken(Struct, frozen=True, kw_only=True):

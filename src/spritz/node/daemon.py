@@ -248,6 +248,7 @@ class Daemon:
         certificate = self._certificate = tls.PortCertificate(
             lambda: member.membership.keys(member.cluster, tls.NODE, self._clock.now()), self._log
         )
+        member.port = certificate
         self._peers = Peers(member.cluster, member.secure(tls.NODE, tls.STREAMS), self._tasks, self._log)
         server.secure(certificate.context, self._peers)
         self._tasks.spawn(certificate.keep(self._clock), name="certificate.port")
