@@ -9,10 +9,12 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import ssl
 import sys
 import threading
 import time
 from types import FrameType
+from typing import Any
 
 #: What Python tells its audit hooks of files. (os.stat tells nothing.)
 EVENTS = {"open", "import", "os.listdir", "os.scandir", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate"}
@@ -46,6 +48,13 @@ def main() -> None:
             json.dump(opened, file)
         os.rename(f"{directory}/{module}.new", f"{directory}/{module}.json")
 
+    load = ssl.SSLContext.load_cert_chain
+
+    def load_cert_chain(context: ssl.SSLContext, *values: Any) -> None:
+        hook("open", ("a certificate's key by OpenSSL", *values))  # C, of which no hook is told
+        load(context, *values)
+
+    ssl.SSLContext.load_cert_chain = load_cert_chain  # type: ignore[method-assign]  # as above
     sys.addaudithook(hook)
     threading.Thread(target=watch, daemon=True).start()
     sys.argv[1:] = arguments
