@@ -54,7 +54,7 @@ def main() -> None:
         hook("open", ("a certificate's key by OpenSSL", *values))  # C, of which no hook is told
         load(context, *values)
 
-    ssl.SSLContext.load_cert_chain = load_cert_chain  # type: ignore[method-assign]  # as above
+    ssl.SSLContext.load_cert_chain = load_cert_chain  # type: ignore[assignment,method-assign]  # as above
     sys.addaudithook(hook)
     threading.Thread(target=watch, daemon=True).start()
     sys.argv[1:] = arguments
