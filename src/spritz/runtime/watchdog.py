@@ -57,7 +57,7 @@ LATE_SECONDS = 1.0
 
 class Threads(NamedTuple):
     """This process's threads at a look. `state`, as ps shows it, and page `faults` from a disk are of the loop's
-    thread; `others` are the states of the rest.
+    thread; `others` are the states of the rest, and of the processes that the loop's thread has started.
     """
 
     state: str
@@ -68,8 +68,9 @@ class Threads(NamedTuple):
 class Sleeper:
     """Counts the looks, since the loop's last turn, at which its thread slept and for no disk.
 
-    Another thread in a disk's wait may hold the interpreter's lock, for which the loop's thread then sleeps: such looks
-    do not count. A thread that is runnable and gets no processor does not sleep.
+    Another thread in a disk's wait may hold the interpreter's lock, for which the loop's thread then sleeps; a program
+    that is being started may be read from a disk, for which it waits, too. Such looks do not count. A thread that is
+    runnable and gets no processor does not sleep.
     """
 
     def __init__(self, interval_seconds: float, *, now: float) -> None:
@@ -166,20 +167,30 @@ class Watchdog:
         os._exit(EXIT_STATUS)
 
 
-def threads_of_this_process(watched: int, *, tasks: str = "/proc/self/task") -> Threads:
+def threads_of_this_process(watched: int, *, proc: str = "/proc") -> Threads:
     """Looked at by the watchdog's thread. Files of /proc are the kernel's memory: no disk is read."""
-    state, faults, others = "R", 0, ""
+    tasks, state, faults, others = f"{proc}/self/task", "R", 0, ""
     for name in os.listdir(tasks):
-        try:
-            with open(f"{tasks}/{name}/stat", encoding="ascii", errors="replace") as file:
-                fields = file.read().rpartition(")")[2].split()
-        except OSError:
-            continue  # it has ended
-        if int(name) == watched:
+        fields = _fields(f"{tasks}/{name}")
+        if fields and int(name) == watched:
             state, faults = fields[0], int(fields[9])
-        else:
+        elif fields:
             others += fields[0]
+    try:
+        with open(f"{tasks}/{watched}/children", encoding="ascii") as file:
+            others += "".join(fields[0] for pid in file.read().split() if (fields := _fields(f"{proc}/{pid}")))
+    except OSError:
+        pass  # a kernel without CONFIG_PROC_CHILDREN
     return Threads(state, faults, others)
+
+
+def _fields(directory: str) -> list[str]:
+    """Of a thread or process, from its state on; [] if it has ended."""
+    try:
+        with open(f"{directory}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 def _now() -> float:
