@@ -19,7 +19,10 @@ _PROC = "/proc"
 
 
 class Process(NamedTuple):
-    """`started`: clock ticks from the machine's boot; 0 is no process, as one that had ended before it was asked."""
+    """`started`: clock ticks from the machine's boot; negative for no process, as one that ended before it was asked.
+
+    A sandbox that emulates a kernel may have 0 for all: then a process is its number alone.
+    """
 
     pid: int
     started: int
@@ -47,21 +50,19 @@ def status_of(pid: int, *, proc: str = _PROC) -> Status | None:
 def identify(pid: int, *, proc: str = _PROC) -> Process:
     """The process that has this number now."""
     status = status_of(pid, proc=proc)
-    return Process(pid, 0 if status is None else status.started)
+    return Process(pid, -1 if status is None else status.started)
 
 
 def exists(process: Process, *, proc: str = _PROC) -> bool:
     """Whether the number is still this process's, which may have ended and not been waited for."""
     status = status_of(process.pid, proc=proc)
-    return status is not None and bool(process.started) and status.started == process.started
+    return status is not None and status.started == process.started
 
 
 def lives(process: Process, *, proc: str = _PROC) -> bool:
     """Whether this process runs; False for one that has ended and was not waited for."""
     status = status_of(process.pid, proc=proc)
-    if status is None or not process.started or status.started != process.started:
-        return False
-    return status.state not in ("Z", "X")
+    return status is not None and status.started == process.started and status.state not in ("Z", "X")
 
 
 def send(process: Process, number: int, *, proc: str = _PROC) -> bool:

@@ -53,9 +53,10 @@ def test_what_cannot_be_read_is_no_process(tmp_path: Path, content: str | None) 
         (tmp_path / "42").mkdir()
         (tmp_path / "42" / "stat").write_text(content)
     nothing = identify(42, proc=proc)
-    assert nothing == Process(42, 0)
+    assert nothing == Process(42, -1)
     assert not exists(nothing, proc=proc)
     stat(tmp_path, 42, started=0)
+    assert exists(Process(42, 0), proc=proc), "a sandbox that tells no starts"
     assert not exists(nothing, proc=proc), "a process that was not there when it was asked for is never found later"
 
 
