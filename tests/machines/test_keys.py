@@ -26,7 +26,7 @@ class Keys:
         self.directory = alpha.own / "lib/default/etc"
         self.old, self.new = (self.directory / "slurm.key").read_bytes(), os.urandom(64)
 
-    def use(self, default: bytes, *others: bytes) -> None:
+    def use(self, default: bytes, *others: bytes, force: bool = False) -> None:
         """Take a step: write the file, and start slurmctld and slurmd of alpha again."""
         keys = [
             {
@@ -42,7 +42,10 @@ class Keys:
         path.touch(0o600)
         path.write_text(json.dumps({"keys": keys}))
         self.alpha.out("spritz", "down", "--keep-jobs")
-        self.alpha.out("spritz", "up", "--quiet")
+        if force:
+            refused = self.alpha.run("spritz", "up", "--quiet").stderr
+            assert "these keys would cut off beta,delta,gamma" in refused
+        self.alpha.out("spritz", "up", "--quiet", *(("--force",) if force else ()))
 
     def listed(self) -> str:
         return self.alpha.out("spritz", "token", "list")
@@ -87,7 +90,7 @@ def test_machines_follow_each_step_and_the_list_says_when(lan: Lan, alpha: Machi
     assert "keys.early" not in (alpha.own / "lib/default/log/slurmctld.log").read_text()
 
     # A step that comes too early: nobody knows this key.
-    keys.use(os.urandom(64), keys.new)
+    keys.use(os.urandom(64), keys.new, force=True)
     assert "Cut off, since a step came too early: beta,delta,gamma" in keys.listed()
     assert "keys.early machines=beta,delta,gamma" in (alpha.own / "lib/default/log/slurmctld.log").read_text()
     keys.use(keys.new)

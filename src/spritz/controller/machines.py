@@ -50,12 +50,14 @@ from spritz.model.machines import (
     Token,
     TokenCreated,
     Tokens,
+    certified,
+    cut_off,
 )
 from spritz.model.rejection import Rejection
 from spritz.model.reports import REVOKED_REASON
 from spritz.notation import hostlist
 from spritz.runtime import tls
-from spritz.runtime.authority import CERTIFICATE_DAYS, fingerprint
+from spritz.runtime.authority import fingerprint
 from spritz.runtime.randomness import SystemRandomness
 from spritz.runtime.worker import Worker
 from spritz.stepd.protocol import address_at
@@ -169,21 +171,12 @@ class Machines:
         keys, now = self.membership.fingerprints, self._context.clock.now()
         if self.membership.site is not None:
             return
-        valid = [
-            machine
-            for machine in self._file.machines
-            if machine.keys and now < machine.certified_at + CERTIFICATE_DAYS * 86400
-        ]
-        for detail, machines in (
-            ("they do not trust the cluster's default key", [each for each in valid if not each.trusts(keys[0])]),
-            ("their certificates are of a key that is gone", [each for each in valid if each.keys[0] not in keys]),
-        ):
-            if machines:
-                self._context.log.error(
-                    "keys.early",
-                    machines=hostlist.compress(sorted(machine.host for machine in machines)),
-                    detail=f"{detail}: take the last change of slurm.jwks back, or let them join again",
-                )
+        if hosts := cut_off(certified(self._file.machines, now), keys):
+            self._context.log.error(
+                "keys.early",
+                machines=hostlist.compress(hosts),
+                detail="these keys cut them off: take the last change of slurm.jwks back, or let them join again",
+            )
 
     async def listen_streams(self) -> None:
         """Relay streams between supervisors of this machine and clients on other machines."""

@@ -5,7 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
+
+#: Validity of a machine's certificate. It is renewed after half of this time.
+CERTIFICATE_DAYS = 14
 
 
 class FetchAuthority(Struct, frozen=True, kw_only=True):
@@ -126,6 +131,22 @@ class JoinedMachine(Struct, frozen=True, kw_only=True):
     def is_of(self, key: str) -> bool:
         """Whether this key alone may be left without cutting the machine off."""
         return self.keys[:1] == (key,)
+
+
+def certified(machines: Iterable[JoinedMachine], now: float) -> list[JoinedMachine]:
+    """Those whose certificates have not ended: the others join again anyway."""
+    return [machine for machine in machines if now < machine.certified_at + CERTIFICATE_DAYS * 86400]
+
+
+def cut_off(machines: Iterable[JoinedMachine], keys: tuple[str, ...]) -> list[str]:
+    """Hosts that these keys of the cluster cut off: they do not trust the first, the default, or have a certificate by
+    a key that is gone.
+    """
+    return sorted(
+        machine.host
+        for machine in machines
+        if machine.keys and keys and not (machine.trusts(keys[0]) and machine.keys[0] in keys)
+    )
 
 
 class ListTokens(Struct, frozen=True, kw_only=True):

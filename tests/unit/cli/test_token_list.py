@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from spritz.cli.local.token import _readiness
-from spritz.model.machines import JoinedMachine, Tokens
+from spritz.model.machines import CERTIFICATE_DAYS, JoinedMachine, Tokens
 
+NOW = 1e9
 OLD, NEW, OTHER = "old" * 9, "new" * 9, "other" * 9
 YES = "yes, all machines are ready"
 
@@ -14,7 +15,7 @@ YES = "yes, all machines are ready"
 def machines(**keys: tuple[str, ...]) -> tuple[JoinedMachine, ...]:
     """Machines by name, with the keys of the cluster when each was certified."""
     return tuple(
-        JoinedMachine(host=host, role="node", joined_at=0.0, certified_at=0.0, token_id="0", keys=known)
+        JoinedMachine(host=host, role="node", joined_at=0.0, certified_at=NOW - 86400, token_id="0", keys=known)
         for host, known in keys.items()
     )
 
@@ -32,7 +33,7 @@ def machines(**keys: tuple[str, ...]) -> tuple[JoinedMachine, ...]:
 def test_each_step_names_the_machines_that_it_would_cut_off(
     keys: tuple[str, ...], joined: tuple[JoinedMachine, ...], default: str, alone: str
 ) -> None:
-    lines = _readiness(Tokens(tokens=(), machines=joined, keys=keys))
+    lines = _readiness(Tokens(tokens=(), machines=joined, keys=keys), NOW)
     assert lines[1] == f"The cluster has 2 keys. Default: {keys[0][:8]}"
     assert lines[2].startswith(f"  {keys[1][:8]} may become the default: ")
     assert lines[2].endswith(default)
@@ -54,6 +55,13 @@ def test_each_step_names_the_machines_that_it_would_cut_off(
 def test_machines_that_a_step_has_cut_off_are_named(
     keys: tuple[str, ...], joined: tuple[JoinedMachine, ...], named: str
 ) -> None:
-    text = "\n".join(_readiness(Tokens(tokens=(), machines=joined, keys=keys)))
+    text = "\n".join(_readiness(Tokens(tokens=(), machines=joined, keys=keys), NOW))
     assert ("Cut off, since a step came too early: " in text) == bool(named)
     assert named in text
+
+
+def test_a_machine_whose_certificate_has_ended_is_not_waited_for() -> None:
+    joined, later = machines(n1=(OLD,)), NOW + CERTIFICATE_DAYS * 86400
+    assert "NOT YET" in "".join(_readiness(Tokens(tokens=(), machines=joined, keys=(OLD, NEW)), NOW))
+    assert "NOT YET" not in "".join(_readiness(Tokens(tokens=(), machines=joined, keys=(OLD, NEW)), later))
+    assert _readiness(Tokens(tokens=(), machines=joined, keys=(NEW,)), later) == []

@@ -17,9 +17,10 @@ from spritz.client.locate import locate_controller
 from spritz.client.sync import connect_controller
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
-from spritz.model.machines import CreateToken, ListTokens, RevokeToken, TokenCreated, Tokens
+from spritz.model.machines import CreateToken, ListTokens, RevokeToken, TokenCreated, Tokens, certified, cut_off
 from spritz.notation import hostlist
 from spritz.notation.duration import parse_minutes
+from spritz.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -109,28 +110,26 @@ def _list(arguments: Namespace, controller: Connection, context: Context) -> int
         key = machine.keys[0][:_KEY_LETTERS] if machine.keys else "unknown"
         machines.append((machine.host, machine.role, *moments, machine.token_id, key))
     _table(machines, context)
-    context.out("".join(f"{line}\n" for line in _readiness(answer)))
+    context.out("".join(f"{line}\n" for line in _readiness(answer, SystemClock().now())))
     return 0
 
 
-def _readiness(answer: Tokens) -> list[str]:
+def _readiness(answer: Tokens, now: float) -> list[str]:
     """What may be done next while the cluster's key is being replaced, and which machines it would cut off."""
     default, *others = answer.keys or ("",)
-    cut_off = [each.host for each in answer.machines if each.keys and not each.trusts(default)]
-    cut_off += [each.host for each in answer.machines if each.keys and each.keys[0] not in answer.keys]
-    lines = []
-    if cut_off:
-        lines += ["", f"Cut off, since a step came too early: {_names(cut_off)}. Take the change of slurm.jwks"]
+    machines, lines = certified(answer.machines, now), list[str]()
+    if hosts := cut_off(machines, answer.keys):
+        lines += ["", f"Cut off, since a step came too early: {_names(hosts)}. Take the change of slurm.jwks"]
         lines += ["back, or let them join again: spritz token create --host NAME, and the line that it prints there."]
     if not others:
         return lines
     lines += ["", f"The cluster has {len(answer.keys)} keys. Default: {default[:_KEY_LETTERS]}"]
     for key in others:
-        waiting = [each.host for each in answer.machines if not each.trusts(key)]
+        waiting = [each.host for each in machines if not each.trusts(key)]
         lines.append(f"  {key[:_KEY_LETTERS]} may become the default: {_verdict(waiting)}")
-    waiting = [each.host for each in answer.machines if not each.is_of(default)]
+    waiting = [each.host for each in machines if not each.is_of(default)]
     lines.append(f"  {default[:_KEY_LETTERS]} may become the only key: {_verdict(waiting)}")
-    if waiting or any(not each.trusts(key) for each in answer.machines for key in others):
+    if waiting or any(not each.trusts(key) for each in machines for key in others):
         lines.append("Machines renew by themselves within minutes of slurmctld's restart; one that is off joins again:")
         lines.append("spritz token create --host NAME, and the line that it prints there.")
     return lines
