@@ -16,6 +16,7 @@ import signal
 from typing import NamedTuple
 
 _PROC = "/proc"
+_STAT_BYTES = 4096
 
 
 class Process(NamedTuple):
@@ -39,9 +40,13 @@ class Status(NamedTuple):
 def status_of(pid: int, *, proc: str = _PROC) -> Status | None:
     """None if there is no such process."""
     try:
-        with open(f"{proc}/{pid}/stat", "rb") as file:
+        # Not `open`, which takes twice as long: each step's supervisor asks for each task.
+        descriptor = os.open(f"{proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
             # The program's name, in brackets, may hold anything.
-            fields = file.read().rpartition(b")")[2].split()
+            fields = os.read(descriptor, _STAT_BYTES).rpartition(b")")[2].split(None, 20)
+        finally:
+            os.close(descriptor)
         return Status(fields[0].decode(), int(fields[1]), int(fields[19]))
     except (OSError, IndexError, ValueError):
         return None
