@@ -129,7 +129,7 @@ def test_a_loop_that_waits_for_ever_ends_the_daemon_and_says_where(start: Start,
 def test_a_loop_that_computes_for_ever_ends_the_daemon_and_says_where(start: Start, stuck: str) -> None:
     daemon = start("slurmctld", stuck)
     daemon.process.send_signal(signal.SIGUSR2)
-    assert daemon.process.wait(100) == -signal.SIGPROF
+    assert daemon.process.wait(100) == -signal.SIGVTALRM
     assert f"in {stuck}\n" in daemon.text()
 
 

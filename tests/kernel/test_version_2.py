@@ -79,7 +79,7 @@ def test_all_groups_of_a_step_are_one_and_an_adopted_process_is_below_it(cluster
     if not stranger:
         os.execv("/bin/sleep", ["sleep", "1000"])
     (step, known), *_ = steps_of(os.getuid(), str(cluster.spool()))
-    assert known == supervisor
+    assert known.pid == supervisor
     adopt(stranger, step, known)
     assert Path(f"/proc/{stranger}/cgroup").read_text().strip() == f"0::{place}/adopted"
     cluster.terminate(job, kill_wait_seconds=0)

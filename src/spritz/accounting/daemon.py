@@ -320,7 +320,7 @@ async def _reload(api: Api, reader: Worker, path: str, certificate: tls.PortCert
     for item in settings.warnings:
         log.warning("config.questionable", detail=item.text)
     if certificate is not None:
-        certificate.renew()
+        await certificate.renew()
     log.info("config.reread", path=path)
 
 

@@ -14,16 +14,20 @@ import os
 import signal
 import time
 
+from spritz.process_identity import Process, identify, send
+
 #: process id of the launcher; 0 where the command runs in the caller's own process
 _launcher = 0
+_launcher_process = Process(0, 0)
 #: between two looks whether the launcher has stopped, and whether it goes on
 _SOON_SECONDS, _AGAIN_SECONDS = 0.002, 0.1
 
 
 def set_launcher(pid: int) -> None:
     """This process is a child of the server that works for that launcher."""
-    global _launcher
+    global _launcher, _launcher_process
     _launcher = pid
+    _launcher_process = identify(pid) if pid else Process(0, 0)
 
 
 def in_foreground(descriptor: int) -> bool:
@@ -76,7 +80,8 @@ def _stop_launcher() -> bool:
         state, _, blocked, ignored = _status_of_launcher()
         if (blocked | ignored) >> number - 1 & 1:
             return False
-        os.kill(_launcher, number)
+        if not send(_launcher_process, number):
+            return False
         pending = 1 << number - 1
         while state != "T" and (pending >> number - 1 & 1 or state != "S"):
             time.sleep(_SOON_SECONDS)

@@ -24,6 +24,7 @@ from spritz.runtime.clock import Clock, SystemClock
 from spritz.runtime.randomness import Randomness, SystemRandomness, backoff
 from spritz.runtime.sockets import connect_tcp, connect_unix
 from spritz.runtime.tasks import Supervisor
+from spritz.runtime.worker import WorkerTimeout
 
 if TYPE_CHECKING:
     import ssl
@@ -49,7 +50,7 @@ class Secure(Struct, frozen=True):
     """TLS for daemons on other machines: their certificate must be for this cluster and role.
 
     `cluster` "": any cluster with the same authority. `context` is called for each connection, since certificates are
-    renewed.
+    renewed; in a thread, since it reads files.
     """
 
     context: Callable[[], ssl.SSLContext]
@@ -148,11 +149,21 @@ async def _open_tcp(host: str, port: int, timeout: float, secure: Secure | None)
             problem = RemoteHost.of_host(host if host == address[0] else f"{host} ({address[0]})")
             continue
         try:
-            tls = None if is_own or secure is None else secure.context()
+            tls = None if is_own or secure is None else await _context_of(secure, timeout)
             return await connect_tcp(str(address[0]), port, timeout=timeout, tls=tls)
         except OSError as error:
             problem = error
     raise problem
+
+
+async def _context_of(secure: Secure, timeout: float) -> ssl.SSLContext:
+    """Raises OSError (TimeoutError, too), SpritzError."""
+    from spritz.runtime.tls import reading  # commands do without `ssl`
+
+    try:
+        return await reading.run(secure.context, seconds=timeout)
+    except WorkerTimeout as error:
+        raise TimeoutError(error.message) from error
 
 
 def _worse(first: SpritzError | None, error: SpritzError | OSError) -> SpritzError:

@@ -69,8 +69,12 @@ def unreachable(hint: str = "") -> ClientError:
     return ClientError.of("SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR", hint)
 
 
+#: Ends the problem of a certificate that is refused for its time.
+CLOCK_QUESTION = "is the clock of this machine right?"
+
+
 def certificate_problem(error: OSError) -> str:
     """Why the peer's certificate was refused, and that a wrong clock may be the cause; "" for other errors."""
     message = str(getattr(error, "verify_message", ""))
-    clock = "; is the clock of this machine right?" if getattr(error, "verify_code", 0) in _WRONG_TIME else ""
+    clock = f"; {CLOCK_QUESTION}" if getattr(error, "verify_code", 0) in _WRONG_TIME else ""
     return message + clock

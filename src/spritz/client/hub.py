@@ -224,8 +224,7 @@ class Hub:
         except (ValidationError, DecodeError, UnicodeDecodeError) as error:
             self._not_understood(machine, stream, error)
         except BadCredential as error:
-            reason = f"{error.message} ({error.hint})" if error.hint else error.message
-            self._not_taken(machine, stream, reason, error.kind)
+            self._not_taken(machine, stream, error.between(machine.host, self._membership.host), error.kind)
         else:
             if request.target == DAEMON:
                 stream.set_protocol(RelayedPipe(user, self._on_pipe))

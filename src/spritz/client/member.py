@@ -17,7 +17,7 @@ from spritz.client.locate import controller_socket_name, database_relay_name, da
 from spritz.client.relay import DATABASE_UNREACHABLE, LEADER_SECONDS, PATIENCE_SECONDS, Relay
 from spritz.client.same_machine import is_here, plain_name
 from spritz.model.errors import SpritzError
-from spritz.model.machines import MachineJoined, RenewCertificate
+from spritz.model.machines import AuthorityCertificate, FetchAuthority, MachineJoined, RenewCertificate
 from spritz.runtime import tls
 from spritz.runtime.authority import new_key
 from spritz.runtime.randomness import SystemRandomness
@@ -36,8 +36,12 @@ if TYPE_CHECKING:
 #: Seconds in which a port of this machine accepts a connection, if it does.
 _PROBE_SECONDS = 1.0
 
-#: Seconds between checks of the certificate's age.
-_LOOK_SECONDS = 3600.0
+#: Seconds between checks of the certificate's age, and whether slurmctld has started again.
+_OLD_LOOK_SECONDS, _LOOK_SECONDS = 3600.0, 10.0
+
+#: Seconds over which machines spread their renewals when the cluster's keys have changed: slurmctld writes a file for
+#: each.
+SPREAD_SECONDS = 120.0
 
 
 class Member:
@@ -62,6 +66,8 @@ class Member:
         #: the connection to the leading controller, if there are standbys
         self.link: PersistentChannel | None = None
         self.cluster = cluster
+        #: of this daemon's port, where it has one
+        self.port: tls.PortCertificate | None = None
         #: set where AuthType=auth/munge
         self.munge: Munged | None = None
         self._role = role
@@ -170,11 +176,33 @@ class Member:
         return relay
 
     async def keep_certified(self, link: PersistentChannel, log: Logger) -> None:
-        """Runs for ever: renews the certificate after half its validity. Links are unaffected."""
+        """Runs for ever: renews the certificate after half its validity, and when the cluster's keys have changed.
+
+        Links are unaffected.
+        """
+        seen, renewed_at = 0, -_OLD_LOOK_SECONDS
         while True:
-            if self.membership.renewal_due(self._clock.now()):
-                await self.renew(link, log)
+            if link.connections != seen and link.is_connected:
+                seen = link.connections  # slurmctld reads its keys when it starts
+                if await self._has_other_keys(link):
+                    await self._clock.sleep(SystemRandomness().uniform(0.0, SPREAD_SECONDS))
+                    await self.renew(link, log)
+            elif self._clock.monotonic() - renewed_at >= _OLD_LOOK_SECONDS:
+                renewed_at = self._clock.monotonic()
+                if self.membership.renewal_due(self._clock.now()):
+                    await self.renew(link, log)
             await self._clock.sleep(_LOOK_SECONDS)
+
+    async def _has_other_keys(self, link: PersistentChannel) -> bool:
+        """Whether the cluster trusts other authorities than this machine, or in another order."""
+        joined = self.membership.joined
+        if joined is None or self.membership.site is not None:
+            return False
+        try:
+            given = await link.call(FetchAuthority(), AuthorityCertificate)
+        except SpritzError:
+            return False  # the connection has broken; the next one asks again
+        return given.authorities not in ("", joined.authorities)
 
     async def renew(self, link: PersistentChannel, log: Logger) -> None:
         """Get a certificate for a new key, and store both. A failure is logged; the old certificate stays in use."""
@@ -187,8 +215,10 @@ class Member:
         except SpritzError as error:
             log.error("certificate.not_renewed", error=error.message)
             return
-        self.membership.replace(renewed(joined, key, given))
+        await tls.reading.run(self.membership.replace, renewed(joined, key, given))
         log.info("certificate.renewed", host=joined.host)
+        if self.port is not None:
+            await self.port.renew()
 
 
 def member_of(

@@ -85,6 +85,14 @@ def host_name() -> str:
     return socket.gethostname().partition(".")[0].lower()
 
 
+def known_as(membership: Membership | None) -> str:
+    """The name of this machine in slurm.conf: its host name, which may have a domain, or another that it has joined
+    under (`spritz join --host`).
+    """
+    joined = membership.joined if membership is not None else None
+    return socket.gethostname() if joined is None or joined.host == host_name() else joined.host
+
+
 class SiteCertificates:
     """Certificates of the site's own authority, in files next to slurm.conf (TLSType=tls/s2n, TLSParameters).
 

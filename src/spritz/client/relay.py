@@ -19,7 +19,7 @@ from msgspec import DecodeError, ValidationError, structs
 from msgspec.msgpack import Decoder, encode
 
 from spritz.client.aio import EACH_SECONDS, Address, Secure, address_text, open_address
-from spritz.client.errors import ClientError, RemoteError
+from spritz.client.errors import CLOCK_QUESTION, ClientError, RemoteError
 from spritz.client.hub import ABSENT_CLIENT, CLIENT, DAEMON, ECHO, Open, connect_client, encode_open, open_for_client
 from spritz.client.log_throttle import LogThrottle
 from spritz.client.mux import Mux, MuxStream, Splice
@@ -106,6 +106,9 @@ class _Link:
             text = "; ".join(f"no answer from {address_text(address)}" for address in self._addresses())
         else:
             text = problem.hint if isinstance(problem, SpritzError) else str(problem)
+            if CLOCK_QUESTION in text:
+                # Commands print the message alone, and users cannot know that a certificate has a time.
+                return failure(BadCredential.CODE, f"{BadCredential.TEXT}: {text}")
         return structs.replace(self._unreachable, hint=text)
 
     async def mux(self, patience_seconds: float = PATIENCE_SECONDS) -> Mux:

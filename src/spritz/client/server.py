@@ -81,7 +81,7 @@ class Server:
     ) -> None:
         self._statistics = statistics
         self.channels: set[Channel] = set()
-        self._tls: ssl.SSLContext | None = None
+        self._tls: Callable[[], ssl.SSLContext] | None = None
         self._streams_protocol = ""
         self._hub: Hub | Peers | None = None
         self._handlers = Handlers(table, otherwise)
@@ -118,8 +118,11 @@ class Server:
             self._tasks.cancel_all()
             await self._tasks.__aexit__(kind, error, trace)
 
-    def secure(self, tls: ssl.SSLContext, hub: Hub | Peers | None) -> None:
-        """Let TCP ports opened from now on accept other machines by TLS; `hub` takes their streams."""
+    def secure(self, tls: Callable[[], ssl.SSLContext], hub: Hub | Peers | None) -> None:
+        """Let TCP ports opened from now on accept other machines by TLS; `hub` takes their streams.
+
+        `tls` gives the context of the next handshake.
+        """
         self._tls, self._hub, self._streams_protocol = tls, hub, STREAMS
 
     async def listen_unix(self, name: str, *, mode: int = 0o666) -> Listener:

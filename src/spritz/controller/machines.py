@@ -50,6 +50,8 @@ from spritz.model.machines import (
     Token,
     TokenCreated,
     Tokens,
+    certified,
+    cut_off,
 )
 from spritz.model.rejection import Rejection
 from spritz.model.reports import REVOKED_REASON
@@ -154,6 +156,7 @@ class Machines:
             self.hub.unseal = munged.unseal
         server.secure(self.certificate.context, self.hub)
         context.tasks.keep(self.certificate.keep(context.clock), name="certificate")
+        self._warn_of_keys()
         # As sackd does on login hosts, the controller relays users of this machine to a slurmdbd on another one.
         users = Member(membership, self.cluster, tls.LOGIN, (), context.configuration.ports[0], context.clock)
         self._users = users.relay_database(context.tasks, context.log, context.configuration.databases)
@@ -162,6 +165,18 @@ class Machines:
         """Users that daemons on other machines run as."""
         entry = self._context.configuration.slurmd_user_entry
         return {0, *((entry.uid,) if entry is not None else ())}
+
+    def _warn_of_keys(self) -> None:
+        """Log which machines are cut off because a step of replacing the cluster's key came too early for them."""
+        keys, now = self.membership.fingerprints, self._context.clock.now()
+        if self.membership.site is not None:
+            return
+        if hosts := cut_off(certified(self._file.machines, now), keys):
+            self._context.log.error(
+                "keys.early",
+                machines=hostlist.compress(hosts),
+                detail="these keys cut them off: take the last change of slurm.jwks back, or let them join again",
+            )
 
     async def listen_streams(self) -> None:
         """Relay streams between supervisors of this machine and clients on other machines."""
@@ -271,7 +286,7 @@ class Machines:
         self._need_admin(call)
         now = self._context.clock.now()
         usable = tuple(kept.token for kept in self._file.tokens if _is_usable(kept.token, now))
-        return Tokens(tokens=usable, machines=self._file.machines)
+        return Tokens(tokens=usable, machines=self._file.machines, keys=self.membership.fingerprints)
 
     async def revoke_token(self, request: RevokeToken, call: Call) -> Done:
         """Revoke a token or a machine. Raises SpritzError if there is none."""
@@ -305,7 +320,8 @@ class Machines:
 
     def fetch_authority(self, request: FetchAuthority, call: Call) -> AuthorityCertificate:
         """Public: the certificate is in every handshake."""
-        return AuthorityCertificate(cluster=self.cluster, certificate=self.membership.authorities[0].certificate)
+        authorities = [authority.certificate for authority in self.membership.authorities]
+        return AuthorityCertificate(cluster=self.cluster, certificate=authorities[0], authorities="".join(authorities))
 
     async def join(self, request: JoinCluster, call: Call) -> MachineJoined:
         """Issue a certificate for a token. Raises SpritzError with the reason."""
@@ -317,7 +333,14 @@ class Machines:
             raise
         now, host = self._context.clock.now(), request.host
         joined = self._certified(host, kept.token.role, request.public_key)
-        record = JoinedMachine(host=host, role=kept.token.role, joined_at=now, certified_at=now, token_id=kept.token.id)
+        record = JoinedMachine(
+            host=host,
+            role=kept.token.role,
+            joined_at=now,
+            certified_at=now,
+            token_id=kept.token.id,
+            keys=self.membership.fingerprints,
+        )
         file = self._file
         used = structs.replace(kept, token=structs.replace(kept.token, used=kept.token.used + 1))
         await self._keep(
@@ -342,7 +365,9 @@ class Machines:
             structs.replace(
                 file,
                 machines=tuple(
-                    structs.replace(other, certified_at=now) if other.host == machine.host else other
+                    structs.replace(other, certified_at=now, keys=self.membership.fingerprints)
+                    if other.host == machine.host
+                    else other
                     for other in file.machines
                 ),
             )

@@ -16,6 +16,7 @@ Source: slurm.conf(5) SlurmdTimeout, TreeWidth; `core.effects` for effects that 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -45,6 +46,7 @@ from spritz.model.reports import (
     StepFinished,
 )
 from spritz.model.states import NodeFlag, NodeState
+from spritz.wire.credential import SKEW_SECONDS
 
 if TYPE_CHECKING:
     from spritz.client.channel import Channel
@@ -89,6 +91,15 @@ IDS_LOST = 10_000
 ALONE_SECONDS = 600.0
 
 
+#: Reason of a drain because of a clock (`_difference`): such a node is resumed once its clock is right.
+_CLOCK_REASON = re.compile(r"the clock of \S+ is \d+ s (ahead of|behind) the controller's")
+
+
+def _difference(node: str, ahead_seconds: float) -> str:
+    way = "ahead of" if ahead_seconds > 0 else "behind"
+    return f"the clock of {node} is {abs(ahead_seconds):.0f} s {way} the controller's"
+
+
 class NodeLinks:
     def __init__(self, context: Context, messages: NodeMessages) -> None:
         self._context = context
@@ -103,6 +114,8 @@ class NodeLinks:
         self._silent_since: dict[str, float] = {}
         #: quiet daemons that were pinged and have not answered yet
         self._asked: set[Channel] = set()
+        #: daemons that were asked for their time and have not answered yet
+        self._clock_asked: set[Channel] = set()
         #: nodes that were reported lost to the core, until they register again
         self._declared: set[str] = set()
         #: node whose last registration was refused -> kind of refusal, and why
@@ -173,6 +186,9 @@ class NodeLinks:
         report = structs.replace(report, address=_origin(channel.pipe.peer_name) or report.address)
         if report.sample is not None:
             self.samples[report.name] = report.sample
+            # Before the node is up, when a job may be started on it at once.
+            if report.sample.sampled_at:
+                self._judge_clock(report.name, report.sample.sampled_at - context.clock.now(), channel)
         context.writer.handle(report, SYSTEM, registered)
 
     def _refuse(self, report: RegisterNode, call: Call, refusal: Rejection, kind: str) -> None:
@@ -231,10 +247,38 @@ class NodeLinks:
     def _skew(self, name: str, channel: Channel) -> str:
         """The difference between the node's clock and the controller's, as text; "" if it is small."""
         seconds = self._ahead.get(channel, 0.0)
-        if abs(seconds) < CLOCK_SECONDS_MAX:
-            return ""
-        way = "ahead of" if seconds > 0 else "behind"
-        return f"the clock of {name} is {abs(seconds):.0f} s {way} the controller's"
+        return "" if abs(seconds) < CLOCK_SECONDS_MAX else _difference(name, seconds)
+
+    def _judge_clock(self, name: str, ahead_seconds: float, channel: Channel) -> None:
+        """Drain a node that will refuse credentials because of its clock, and resume it when the clock is right.
+
+        A node on the controller's machine needs none.
+        """
+        node = self._context.machine.state.nodes.get(name)
+        if node is None or channel.pipe.machine is None:
+            return
+        drained = bool(node.flags & NodeFlag.DRAIN)
+        if abs(ahead_seconds) > SKEW_SECONDS and not drained:
+            self._drain(name, _difference(name, ahead_seconds))
+        elif abs(ahead_seconds) < CLOCK_SECONDS_MAX and drained and _CLOCK_REASON.fullmatch(node.reason):
+            self._context.log.info("node.resumed", node=name, was=node.reason)
+            self._context.writer.handle_own(UpdateNode(names=(name,), state="UNDRAIN"))
+
+    async def _ask_clock(self, channel: Channel) -> None:
+        """A heartbeat tells of another time: ask the daemon, since the heartbeat may have been on its way for long."""
+        began = self._context.clock.monotonic()
+        try:
+            answer = await channel.call(PingNode(term=self._context.journal.term), NodeSamples, timeout=ANSWER_SECONDS)
+        except (RemoteError, ConnectionLost, CallTimeout):
+            return  # the next heartbeat asks again
+        finally:
+            self._clock_asked.discard(channel)
+        if answer.samples and answer.samples[0].sampled_at:
+            ahead = answer.samples[0].sampled_at - self._context.clock.now()
+            if ahead < 0:  # by at most this long on its way
+                ahead = min(0.0, ahead + self._context.clock.monotonic() - began)
+            for name in tuple(self._names.get(channel, ())):
+                self._judge_clock(name, ahead, channel)
 
     def _link(self, name: str, channel: Channel) -> None:
         old = self._links.get(name)
@@ -285,6 +329,13 @@ class NodeLinks:
         self.heard(channel)
         if report.samples and channel in self._names:
             self._note_clock(report.samples[0], channel)
+            ahead = self._ahead.get(channel, 0.0)
+            if abs(ahead) <= SKEW_SECONDS:
+                for sample in report.samples:
+                    self._judge_clock(sample.name, ahead, channel)
+            elif channel.pipe.machine is not None and channel not in self._clock_asked:
+                self._clock_asked.add(channel)
+                self._context.tasks.spawn_contained(self._ask_clock(channel), name="node.clock")
         samples = self.samples
         for sample in report.samples:
             if self._links.get(sample.name) is channel:
@@ -565,8 +616,11 @@ class NodeLinks:
         node = self._context.machine.state.nodes.get(name)
         skew = self._skew(name, channel)
         if skew and node is not None and not node.flags & NodeFlag.DRAIN:
-            self._context.log.error("node.drained", node=name, reason=skew)
-            self._context.writer.handle_own(UpdateNode(names=(name,), state="DRAIN", reason=skew))
+            self._drain(name, skew)
+
+    def _drain(self, name: str, reason: str) -> None:
+        self._context.log.error("node.drained", node=name, reason=reason)
+        self._context.writer.handle_own(UpdateNode(names=(name,), state="DRAIN", reason=reason))
 
     def _refused(self, effect: Effect, error: str) -> bool:
         """Handle a refusal by the node. A refused launch has failed, and the core decides what follows.

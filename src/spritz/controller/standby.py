@@ -193,7 +193,7 @@ class Standby:
                             return led
                         led_users.follow(self._lease)
                         if self._clock.monotonic() > self._renew_at:
-                            self._renew()
+                            await self._renew()
                         if not serving:
                             serving = True
                             self._log.info("standby.began", host=self._host, leader=self._leader())
@@ -393,13 +393,13 @@ class Standby:
 
     def _hang_up(self) -> None:
         """SIGHUP: slurm.conf is compared with the leader's again; it comes into force when this controller leads."""
-        self._renew()
+        self._renew_at = 0.0
         self._read_at = 0
         self._log.info("standby.reloaded", leader=self._leader())
 
-    def _renew(self) -> None:
+    async def _renew(self) -> None:
         if self._certificate is not None:
-            self._certificate.renew()
+            await self._certificate.renew()
         self._renew_at = self._clock.monotonic() + tls.READ_SECONDS
 
     def _stop(self) -> None:

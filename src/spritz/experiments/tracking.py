@@ -24,6 +24,7 @@ from typing import Any
 
 from spritz.experiments import inside, slurm
 from spritz.experiments.errors import ExperimentError
+from spritz.process_identity import Process, send, status_of
 
 #: MLflow creates its tables at the first start, which takes seconds on a slow disk.
 _READY_SECONDS = 90.0
@@ -51,11 +52,8 @@ class Server:
 
 def process_start(pid: int) -> str:
     """Start of a process in the kernel's ticks, because pids are reused. "" if it has ended or does not exist."""
-    try:
-        words = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        return "" if words[0] in "ZX" else words[19]
-    except (OSError, IndexError):
-        return ""
+    status = status_of(pid)
+    return "" if status is None or status.state in "ZX" else str(status.started)
 
 
 def state_path(home: Path) -> Path:
@@ -162,7 +160,7 @@ def stop(home: Path) -> bool:
     state_path(home).unlink(missing_ok=True)
     deadline = time.monotonic() + 20.0
     if server.host == socket.gethostname() and server.kept():
-        os.kill(server.pid, signal.SIGTERM)
+        send(Process(server.pid, int(server.started)), signal.SIGTERM)
         while server.kept() and time.monotonic() < deadline:
             time.sleep(0.05)
     return True

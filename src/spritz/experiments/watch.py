@@ -94,13 +94,13 @@ class Processes:
         self._last: dict[str, float] = {}
         self._at = time.monotonic()
         self.terminals: set[str] = set()
-        #: pids of processes that lead a session on a terminal: shells
-        self.leaders: set[int] = set()
+        #: processes that lead a session on a terminal, shells: pid, and when it started, as a pid is given out again
+        self.leaders: dict[int, bytes] = {}
 
     def look(self, but: frozenset[int] = frozenset()) -> float:
         """CPUs in use since the last sample."""
         now, used, last = time.monotonic(), 0.0, {}
-        self.terminals, self.leaders = set(), set()
+        self.terminals, self.leaders = set(), {}
         for name in filter(str.isdigit, os.listdir("/proc")):
             try:
                 if os.stat(f"/proc/{name}").st_uid != os.getuid() or int(name) == os.getpid():
@@ -116,7 +116,7 @@ class Processes:
             if terminal >> 8 & 0xFFF in range(136, 144):
                 self.terminals.add(f"/dev/pts/{(terminal & 0xFF) | (terminal >> 12 & 0xFFF00)}")
                 if words[3] == name.encode():
-                    self.leaders.add(int(name))
+                    self.leaders[int(name)] = words[19]
             if int(name) in but:
                 continue
             key = f"{name}:{words[19].decode()}"
@@ -129,9 +129,12 @@ class Processes:
     def hang_up(self) -> None:
         """End the shells on terminals: they ignore the SIGTERM of Slurm, which would wait half a minute for them."""
         self.look()
-        for pid in sorted(self.leaders):
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGHUP)
+        for pid, started in sorted(self.leaders.items()):
+            with suppress(OSError):
+                with open(f"/proc/{pid}/stat", "rb") as file:
+                    same = file.read().rpartition(b")")[2].split()[19] == started
+                if same:
+                    os.kill(pid, signal.SIGHUP)
 
     def _ours(self, pid: str, head: bytes) -> bool:
         if head.endswith((b"(sshd", b"(sshd-session")):
@@ -401,6 +404,8 @@ def guard(directory: Path) -> None:
                 # A resumable run would start again from its checkpoint, so it is paused instead.
                 (directory / "pause").touch()
                 grace = 10 * _GRACE_SECONDS
+            if os.getppid() != parent:
+                return
             os.kill(parent, signal.SIGTERM)  # the script passes it to the command, which may save its state
             deadline = time.monotonic() + grace
             while os.getppid() == parent and time.monotonic() < deadline:

@@ -5,7 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
+
+#: Validity of a machine's certificate. It is renewed after half of this time.
+CERTIFICATE_DAYS = 14
 
 
 class FetchAuthority(Struct, frozen=True, kw_only=True):
@@ -15,11 +20,15 @@ class FetchAuthority(Struct, frozen=True, kw_only=True):
 
 
 class AuthorityCertificate(Struct, frozen=True, kw_only=True):
-    """PEM. It is trusted only if its SHA-256 is the one in the token (`proof`: with AuthType=auth/munge, munge's)."""
+    """PEM. It is trusted only if its SHA-256 is the one in the token (`proof`: with AuthType=auth/munge, munge's).
+
+    `authorities`: all that the cluster trusts, while its key is replaced; "" from a release before this one.
+    """
 
     cluster: str
     certificate: str
     proof: bytes = b""
+    authorities: str = ""
 
 
 class JoinCluster(Struct, frozen=True, kw_only=True):
@@ -102,13 +111,42 @@ class Token(Struct, frozen=True, kw_only=True):
 
 
 class JoinedMachine(Struct, frozen=True, kw_only=True):
-    """A machine that got a certificate with a token."""
+    """A machine that got a certificate with a token.
+
+    `keys` of the cluster at that moment, as fingerprints: the machine trusts all of them, and the first, the default
+    then, has signed its certificate; () if a release before this one signed it.
+    """
 
     host: str
     role: str
     joined_at: float
     certified_at: float
     token_id: str
+    keys: tuple[str, ...] = ()
+
+    def trusts(self, key: str) -> bool:
+        """Whether this key may become the default without cutting the machine off."""
+        return key in self.keys
+
+    def is_of(self, key: str) -> bool:
+        """Whether this key alone may be left without cutting the machine off."""
+        return self.keys[:1] == (key,)
+
+
+def certified(machines: Iterable[JoinedMachine], now: float) -> list[JoinedMachine]:
+    """Those whose certificates have not ended: the others join again anyway."""
+    return [machine for machine in machines if now < machine.certified_at + CERTIFICATE_DAYS * 86400]
+
+
+def cut_off(machines: Iterable[JoinedMachine], keys: tuple[str, ...]) -> list[str]:
+    """Hosts that these keys of the cluster cut off: they do not trust the first, the default, or have a certificate by
+    a key that is gone.
+    """
+    return sorted(
+        machine.host
+        for machine in machines
+        if machine.keys and keys and not (machine.trusts(keys[0]) and machine.keys[0] in keys)
+    )
 
 
 class ListTokens(Struct, frozen=True, kw_only=True):
@@ -116,10 +154,11 @@ class ListTokens(Struct, frozen=True, kw_only=True):
 
 
 class Tokens(Struct, frozen=True, kw_only=True):
-    """Tokens that can still be used, and the machines that have joined."""
+    """Tokens that can still be used, the machines that have joined, and the cluster's `keys`, the default first."""
 
     tokens: tuple[Token, ...]
     machines: tuple[JoinedMachine, ...]
+    keys: tuple[str, ...] = ()
 
 
 class RevokeToken(Struct, frozen=True, kw_only=True):

@@ -45,7 +45,7 @@ from spritz.node.hardware import uptime_seconds
 from spritz.node.launch.build import supervisor_spec
 from spritz.node.launch.hooks import hook_variables
 from spritz.node.launch.streams import batch_streams
-from spritz.node.leftovers import end_and_forget, end_containers, leftover_pids, orphans
+from spritz.node.leftovers import end, end_and_forget, end_containers, leftovers, orphans
 from spritz.node.machine import Machine
 from spritz.node.pool import Pool
 from spritz.node.reporter import Reporter
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from spritz.node.settings import Hooks, NodeSettings
     from spritz.node.supervisors import SupervisorLink
     from spritz.node.zygote import Zygote
+    from spritz.process_identity import Process
     from spritz.runtime.clock import Clock
     from spritz.runtime.log import Logger
     from spritz.runtime.tasks import Supervisor
@@ -571,7 +572,8 @@ class Agent:
 
     async def _take_over(self, here: _NodeHere, link: SupervisorLink, key: RunningStep, why: str) -> None:
         """Kill the supervisor; what it leaves is then ended as after any death of one."""
-        pid = await self._disk.run(kill_supervisor, link.directory)
+        killed = await self._disk.run(kill_supervisor, link.directory)
+        pid = 0 if killed is None else killed.pid
         self._log.error("supervisor.silent", job_id=key.job_id, step_id=key.step_id, node=link.node, pid=pid, why=why)
         deadline = self._clock.monotonic() + ENDING_SECONDS
         while self._is_ending(link, key) and self._clock.monotonic() < deadline:
@@ -757,16 +759,17 @@ class Agent:
         stuck = (here.machine.node, key) in self._stuck
         self._stuck.discard((here.machine.node, key))
         deadline = self._clock.monotonic() + max(here.setup.unkillable_seconds, 1)
-        left: list[int] = []
+        left: list[Process] = []
         wait = 0.02
-        # Process ids from before the boot may belong to other processes now.
+        # No process outlives a boot.
         while began and not booted:
-            left = [*leftover_pids(directory), *orphans(self._zygote.pid)]
-            if stuck and (pid := kill_supervisor(directory)):
-                left.append(pid)
+            # In a thread: another process's environment may have been swapped out.
+            left = [*await self._disk.run(leftovers, directory), *orphans(self._zygote.pid)]
+            if stuck and (supervisor := await self._disk.run(kill_supervisor, directory)) is not None:
+                left.append(supervisor)
             if not left or self._clock.monotonic() > deadline:
                 break
-            processes.send(left, 9)
+            end(left)
             await self._clock.sleep(wait)
             wait = min(1.0, wait * 2)
         if began and not booted:
@@ -789,14 +792,14 @@ class Agent:
         )
         self._carry_out(here, ended)
 
-    def _tell_unkillable(self, here: _NodeHere, key: RunningStep, left: list[int]) -> None:
+    def _tell_unkillable(self, here: _NodeHere, key: RunningStep, left: list[Process]) -> None:
         """As a supervisor does whose processes do not die. Source: slurm.conf(5) UnkillableStepProgram."""
         self._log.error(
             "step.unkillable",
             job_id=key.job_id,
             step_id=key.step_id,
             node=here.machine.node,
-            processes=", ".join(filter(None, map(processes.described, sorted(set(left))))),
+            processes=", ".join(filter(None, (processes.described(process.pid) for process in sorted(set(left))))),
         )
         program = here.setup.unkillable_program
         if program:

@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterator
 from zlib import crc32
 
-from spritz.stepd import devicefilter
+from spritz.process_identity import Process, identify
+from spritz.stepd import devicefilter, processes
 from spritz.stepd.confine import inherit_cpuset
 from spritz.stepd.tree import ADOPTED, TASKS
 from spritz.stepd.usage import JOB_GROUP, group_name
@@ -216,23 +217,29 @@ def _write(path: str, text: str) -> None:
         os.close(descriptor)
 
 
-def left_in(directory: str, supervisor_pid: int) -> list[int]:
+def left_in(directory: str, supervisor_pid: int) -> list[Process]:
     """Processes in the cgroup of a dead supervisor; an empty group is removed."""
     if not directory:
         return []
     path = f"{directory}/{group_name(supervisor_pid)}"
-    names = []
+    found: list[Process] = []
     for group in (f"{path}/{TASKS}", f"{path}/{ADOPTED}", path):
         try:
-            with open(f"{group}/cgroup.procs") as file:
-                inside = [int(word) for word in file.read().split()]
+            listed = [identify(pid) for pid in _inside(group)]
+            # Once more: a number that was given out between the two readings is that of a process outside.
+            inside = _inside(group)
         except OSError:
             continue
-        names += inside
-        if not names:
+        found += [process for process in listed if process.pid in inside]
+        if not found and not inside:
             with contextlib.suppress(OSError):
                 os.rmdir(group)
-    return names
+    return found
+
+
+def _inside(group: str) -> set[int]:
+    with open(f"{group}/cgroup.procs") as file:
+        return {int(word) for word in file.read().split()}
 
 
 def remove(directory: str) -> None:
@@ -269,9 +276,5 @@ def sweep(directory: str) -> None:
 
 
 def _is_alive(pid: str) -> bool:
-    """Whether it runs; False for a zombie. Source: proc_pid_stat(5)."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except (OSError, IndexError):
-        return False
+    """Whether it runs; False for a zombie. Another process with the number only delays the removal of a group."""
+    return pid.isdecimal() and processes.lives(int(pid))

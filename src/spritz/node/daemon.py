@@ -22,6 +22,7 @@ from spritz.client.aio import Address, PersistentChannel, connect
 from spritz.client.errors import RemoteError
 from spritz.client.leader import must_lead, watch_leader
 from spritz.client.locate import controller_socket_name
+from spritz.client.membership import known_as
 from spritz.client.peers import Peers
 from spritz.client.server import Server
 from spritz.model.errors import SpritzError
@@ -248,6 +249,7 @@ class Daemon:
         certificate = self._certificate = tls.PortCertificate(
             lambda: member.membership.keys(member.cluster, tls.NODE, self._clock.now()), self._log
         )
+        member.port = certificate
         self._peers = Peers(member.cluster, member.secure(tls.NODE, tls.STREAMS), self._tasks, self._log)
         server.secure(certificate.context, self._peers)
         self._tasks.keep(certificate.keep(self._clock), name="certificate.port")
@@ -348,7 +350,7 @@ class Daemon:
             version=SLURM_VERSION,
             operating_system=f"{platform.system()} {platform.release()} {platform.version()}",
             architecture=platform.machine(),
-            hostname=socket.gethostname(),
+            hostname=known_as(self._member.membership if self._member is not None else None),
             address=config.address,
             port=config.port,
             running=self._agent.running(name),
@@ -605,7 +607,7 @@ class Daemon:
             self._agent.renew_supervisors()
         await self._write_hosts()
         if self._certificate is not None:
-            self._certificate.renew()
+            await self._certificate.renew()
         self._log.info("config.read", path=settings.path)
 
     def _with_directories_kept(self, node: NodeSettings) -> NodeSettings:

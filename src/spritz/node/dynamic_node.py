@@ -7,7 +7,6 @@ Source: slurmd(8) -F, -Z, --conf; Slurm's guide to dynamic nodes.
 
 from __future__ import annotations
 
-import socket
 import sys
 from time import sleep
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 from spritz.client.blocking_tls import connect, member_context
 from spritz.client.errors import ClientError, RemoteError, RemoteHost
 from spritz.client.locate import locate_controller
+from spritz.client.membership import known_as
 from spritz.client.sync import connect_controller
 from spritz.config.load import load
 from spritz.model.errors import SpritzError
@@ -39,7 +39,7 @@ _PROCESSORS = frozenset({"boards", "cpus", "procs", "sockets", "socketsperboard"
 
 def introduce(path: str, options: Options, hardware: Hardware, membership: Membership | None = None) -> NodeConfig:
     """The node that this daemon is. Raises SpritzError if the controller has none for it, or is on another machine."""
-    hostname = socket.gethostname()
+    hostname = known_as(membership)
     request = IntroduceNode(
         hostname=hostname,
         capacity=_capacity(path, hardware),

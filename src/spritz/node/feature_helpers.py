@@ -6,9 +6,10 @@ Source: helpers.conf(5).
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from typing import TYPE_CHECKING
+
+from spritz.process_identity import identify, send_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,16 +67,17 @@ class FeatureHelpers:
             except OSError as error:
                 self._failed(words, error=error.strerror or "")
                 return None
+            leader = identify(process.pid)
             try:
                 async with asyncio.timeout(seconds):
                     output, _ = await process.communicate()
             except TimeoutError:
-                os.killpg(process.pid, signal.SIGKILL)
+                send_group(leader, signal.SIGKILL)
                 await process.wait()
                 self._failed(words, error=f"it took longer than ExecTime={seconds}")
                 return None
             except asyncio.CancelledError:
-                os.killpg(process.pid, signal.SIGKILL)
+                send_group(leader, signal.SIGKILL)
                 raise
         if process.returncode:
             self._failed(words, error=f"exit status {process.returncode}")

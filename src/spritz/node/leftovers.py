@@ -1,9 +1,17 @@
-"""Ends processes left by a dead supervisor, or before a daemon's clean start. Source: slurmd(8) -c."""
+"""Ends processes left by a dead supervisor, or before a daemon's clean start.
+
+A number alone names no process: it may be a stranger's by now. A process counts as a step's if it bears the step's
+mark, is in the step's cgroup, is in the session of a task that still exists (`stepd.record` has when that started), or
+has become the zygote's child. It is signalled as that process (`process_identity`).
+
+Source: slurmd(8) -c.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterable
@@ -11,21 +19,37 @@ from collections.abc import Iterable
 from spritz.node import cgroup
 from spritz.node import spool as spools
 from spritz.notation.octets import octets
+from spritz.process_identity import Process, exists, identify, send, status_of
 from spritz.stepd import control, epilogs, processes, spec
 
 _PATIENCE_SECONDS = 10.0
 
 
-def leftover_pids(directory: str) -> list[int]:
+def leftovers(directory: str) -> list[Process]:
     """Processes of the step with this spool directory: by their mark, the sessions of its tasks, and its cgroup."""
     record = spools.read_record(directory)
-    sessions = set(record.pids[1:]) if record is not None else set()
-    pids = {*processes.marked(spec.marker(directory)), *processes.in_sessions(sessions)}
+    found = set(processes.marked(spec.marker(directory)))
     if record is not None and record.pids:
-        known = record.spec
-        for group in {known.cgroup_memory, known.cgroup_devices, known.cgroup_cores, known.cgroup_tree}:
-            pids.update(cgroup.left_in(group, record.pids[0]))
-    return sorted(pids - {os.getpid()})
+        known = record.processes()
+        found.update(processes.in_sessions(known[1:]))
+        if not _is_replaced(record.pids[0], known):
+            step = record.spec
+            for group in {step.cgroup_memory, step.cgroup_devices, step.cgroup_cores, step.cgroup_tree}:
+                found.update(cgroup.left_in(group, record.pids[0]))
+    return sorted(process for process in found if process.pid != os.getpid())
+
+
+def end(left: Iterable[Process]) -> None:
+    """SIGKILL to each of them."""
+    for process in left:
+        send(process, signal.SIGKILL)
+
+
+def _is_replaced(pid: int, known: tuple[Process, ...]) -> bool:
+    """Whether a later supervisor has this number, and with it the cgroup of that name."""
+    if known and exists(known[0]):
+        return False
+    return processes.name_of(pid) == "slurmstepd"
 
 
 def end_containers(directory: str) -> list[str]:
@@ -38,13 +62,14 @@ def end_containers(directory: str) -> list[str]:
         return []
     known, problems = record.spec, []
     other = os.geteuid() == 0
-    for task, pid in zip(known.tasks, record.pids[1:], strict=False):
+    tasks = record.processes()[1:] or tuple(Process(0, 0) for _ in known.tasks)
+    for task, process in zip(known.tasks, tasks, strict=False):
         if not task.end:
             continue
         identity = known.identity
         try:
             subprocess.run(
-                [*map(octets, task.end), str(pid).encode()],
+                [*map(octets, task.end), b"%d" % (process.pid if exists(process) else 0)],
                 env=epilogs.end_environment(known, task),
                 cwd="/",
                 user=identity.uid if other else None,
@@ -65,23 +90,26 @@ def end_containers(directory: str) -> list[str]:
     return problems
 
 
-def orphans(zygote_pid: int) -> list[int]:
+def orphans(zygote_pid: int) -> list[Process]:
     """Processes whose supervisor was killed, even if they hide: they are the zygote's children now.
 
     All of its children are supervisors otherwise; they bear its name until they have taken theirs.
     """
-    pids = []
+    pids: list[int] = []
     for child in processes.children_of(zygote_pid) if zygote_pid else ():
         if not _is_supervisor(child):
             pids += [child, *processes.descendants(child)]
-    return pids
+    parents = {zygote_pid, *pids}
+    # The parent is asked for last: a number that was given out meanwhile has another one.
+    named = [(identify(pid), status_of(pid)) for pid in pids]
+    return [process for process, status in named if status is not None and status.parent in parents]
 
 
 def _is_supervisor(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/comm") as file:
-            name = file.read().strip()
-        return name in ("slurmstepd", "slurmd-zygote") and os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+        return processes.name_of(pid) in ("slurmstepd", "slurmd-zygote", "") and (
+            os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+        )
     except OSError:
         return True  # it is gone
 
@@ -105,9 +133,9 @@ def end_and_forget(spool: spools.Spool, directory: str) -> None:
     connection = spools.connect(directory)
     if connection is not None:  # a living supervisor can end everything itself
         connection.sendall(control.encode(control.Terminate("", 0.0)))
-    while leftover_pids(directory) and time.monotonic() < deadline:
+    while (left := leftovers(directory)) and time.monotonic() < deadline:
         if connection is None:
-            processes.send(leftover_pids(directory), 9)
+            end(left)
         time.sleep(0.02)
     if connection is None:
         end_containers(directory)

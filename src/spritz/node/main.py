@@ -18,6 +18,7 @@ from spritz.client.configless import configuration, refresh
 from spritz.client.configless import keep as keep_files
 from spritz.client.joining import parse_address
 from spritz.client.locate import locate_controller, read_keys
+from spritz.client.membership import known_as
 from spritz.client.munged import munged_of
 from spritz.client.same_machine import is_here, refuse_remote
 from spritz.config.load import load
@@ -76,11 +77,11 @@ def _start(options: Options) -> int:
     if options.dynamic or options.future:
         _need_place(path, options)
         own = introduce(path, options, hardware, membership)
-    settings = _read(path, options, hardware, own=own)
+    ours = _Ours(own, membership, fetched)
+    settings = _read(path, options, hardware, ours)
     if membership is None:
         refuse_remote((settings.controllers_key, address) for address in settings.controllers)
     _need_user(settings.slurmd_user)
-    ours = _Ours(own, membership, fetched)
     return serve_detached("slurmd", options, lambda startup: _run(options, settings, hardware, startup, ours))
 
 
@@ -89,15 +90,10 @@ def _is_unnamed(path: str, options: Options, membership: Membership | None) -> b
 
     What `spritz join` found when it wrote a unit need not hold at a later boot.
     """
-    import socket
-
-    from spritz.config.load import load
-    from spritz.node.settings import own_nodes
-
     if options.nodes or options.future or membership is None or membership.joined is None:
         return False
     try:
-        own_nodes(load(path), "", socket.gethostname())
+        own_nodes(load(path), "", known_as(membership))
     except SpritzError:
         return True
     return False
@@ -157,16 +153,14 @@ def _hardware(*, gpus: bool) -> Hardware:
     return detect(SystemClock().now(), gpus=gpus)
 
 
-def _read(
-    path: str, options: Options, hardware: Hardware, *, again: bool = False, own: NodeConfig | None = None
-) -> DaemonSettings:
-    """The configuration for our nodes; `again`: for those that are still in it, if any is. `own`: the one that the
-    controller has named.
+def _read(path: str, options: Options, hardware: Hardware, ours: _Ours, *, again: bool = False) -> DaemonSettings:
+    """The configuration for our nodes; `again`: for those that are still in it, if any is.
 
     Raises SpritzError with every fault in the files.
     """
     config = load(path)
-    nodes = [own] if own is not None else own_nodes(config, options.nodes, socket.gethostname(), some=again)
+    own, name = ours.node, known_as(ours.membership)
+    nodes = [own] if own is not None else own_nodes(config, options.nodes, name, some=again)
     plugin = str(config.cgroup["CgroupPlugin"])
     if reason := cgroup.missing(plugin, controllers_taken(config)):
         mounted = cgroup.version()
@@ -245,7 +239,7 @@ def _serve(
             settings,
             hardware,
             log.get_logger("slurmd"),
-            lambda: _read(settings.path, options, hardware, again=True, own=ours.node),
+            lambda: _read(settings.path, options, hardware, ours, again=True),
             _owners(settings.slurm_user),
             member,
             keep,

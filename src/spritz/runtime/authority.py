@@ -24,10 +24,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
+from spritz.model.machines import CERTIFICATE_DAYS as CERTIFICATE_DAYS
 from spritz.runtime.tls import LOGIN, NODE, Keys, Machine
-
-#: Validity of a machine's certificate, days; it is renewed after half of that.
-CERTIFICATE_DAYS = 14
 
 #: Tolerated difference between machines' clocks.
 _SKEW = timedelta(minutes=10)

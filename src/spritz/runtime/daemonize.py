@@ -16,6 +16,7 @@ import time
 from types import FrameType
 from typing import NoReturn
 
+from spritz.process_identity import Process, identify, send
 from spritz.runtime.log import flush, flush_standard_streams
 from spritz.runtime.systemd import ServiceManager
 
@@ -93,7 +94,7 @@ def daemonize(*, directory: str = "/") -> Startup:
     os.setsid()
     if os.fork() != 0:
         os._exit(0)
-    os.write(sending, b"%d\n" % os.getpid())
+    os.write(sending, b"%d %d\n" % identify(os.getpid()))
     os.chdir(directory)
     return Startup(sending)
 
@@ -150,18 +151,14 @@ def _wait_for_report(receiving: int, child: int, interrupts: _Interrupts) -> NoR
 
 def _end(receiving: int, said: bytes) -> None:
     """End a daemon that has not reported yet, and wait for the end of its pipe."""
-    while b"\n" not in said:  # interrupted before the daemon's pid was read, which comes first
+    while b"\n" not in said:  # interrupted before the daemon's identity was read, which comes first
         chunk = os.read(receiving, 64)
         if not chunk:
             return
         said += chunk
-    pid = int(said.partition(b"\n")[0])
+    daemon = Process(*map(int, said.partition(b"\n")[0].split()))
     for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.kill(pid, number)
-        except OSError:
-            return
-        if _ended(receiving):
+        if not send(daemon, number) or _ended(receiving):
             return
 
 

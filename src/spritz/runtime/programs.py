@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import glob
 import os
+import select
 import signal
 import subprocess
 from typing import TYPE_CHECKING, NamedTuple
@@ -84,12 +85,12 @@ async def _run(
         async with asyncio.timeout(timeout_seconds or None):
             await _until_quiet(output, exited, printed)
     except TimeoutError:
-        if process.poll() is None:
+        if not _has_ended(exited):
             _kill_group(process.pid)
             await _readable(exited)
             return Failure(f"{program}: not done in {timeout_seconds:g} seconds", _text(printed))
     finally:
-        _kill_group(process.pid)
+        _kill_group(process.pid)  # before it is waited for: then its number, and its group's, may be another's
         process.poll()
         os.close(exited)
         process.stdout.close()
@@ -144,6 +145,13 @@ async def _until_quiet(output: int, exited: int, printed: bytearray) -> None:
         printed += piece
         del printed[:-_KEPT_BYTES]
     await _readable(exited)
+
+
+def _has_ended(exited: int) -> bool:
+    """By its pidfd, without waiting for it."""
+    ended = select.poll()
+    ended.register(exited, select.POLLIN)
+    return bool(ended.poll(0))
 
 
 async def _readable(descriptor: int) -> bool:

@@ -159,7 +159,7 @@ class _Secured:
         self,
         bound: socket.socket,
         make_pipe: Callable[[], Pipe],
-        tls: ssl.SSLContext,
+        tls: Callable[[], ssl.SSLContext],
         on_refused: OnRefused,
         plain_too: Callable[[bytes], bool] | None,
     ) -> None:
@@ -252,7 +252,7 @@ class _Secured:
                 await loop.connect_accepted_socket(
                     self._make_pipe,
                     connection,
-                    ssl=self._tls,
+                    ssl=self._tls(),
                     ssl_handshake_timeout=self._rules.HANDSHAKE_SECONDS_MAX,
                     ssl_shutdown_timeout=1.0,
                 )
@@ -328,13 +328,14 @@ async def listen(
     bound: socket.socket,
     on_accept: OnAccept,
     *,
-    tls: ssl.SSLContext | None = None,
+    tls: Callable[[], ssl.SSLContext] | None = None,
     on_refused: OnRefused = lambda peer, reason: None,
     plain_too: Callable[[bytes], bool] | None = None,
 ) -> Listener:
     """Accept connections on a bound socket (from `unix_socket` or `tcp_socket`) until the Listener is closed.
 
-    With `tls`, peers on other machines must use it, unless `plain_too` accepts their first four bytes.
+    With `tls`, asked for the context of each handshake, peers on other machines must use it, unless `plain_too` accepts
+    their first four bytes.
     """
     loop = asyncio.get_running_loop()
 

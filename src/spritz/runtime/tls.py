@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from spritz.model.errors import SpritzError
+from spritz.runtime.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,6 +40,13 @@ HANDSHAKES_MAX, HANDSHAKES_PER_ADDRESS_MAX = 1024, 64
 
 #: Seconds between readings of a port's certificate: certificates of the cluster live for days.
 READ_SECONDS = 3600.0
+
+#: Where contexts are made: certificates are in files, and OpenSSL reads keys from files alone. The loop never waits for
+#: a disk, or for memory that was swapped out.
+reading = Worker("certificates", threads=2)
+
+#: Seconds for that.
+READING_SECONDS = 60.0
 
 CONTROLLER, DATABASE, NODE, LOGIN = "controller", "slurmdbd", "node", "login"
 
@@ -97,34 +105,38 @@ def stranger_context(authorities: str = "") -> ssl.SSLContext:
 class PortCertificate:
     """The certificate that a port shows, which is read again while the daemon serves.
 
-    `keys()` reads it; raises SpritzError or OSError.
+    `keys()` reads it; raises SpritzError or OSError. It runs in the loop's thread at the start alone.
     """
 
     def __init__(self, keys: Callable[[], Keys], log: Logger, *, streams: bool = True) -> None:
-        self.context = server_context(keys(), streams=streams)
+        self._context = server_context(keys(), streams=streams)
         self._keys = keys
+        self._streams = streams
         self._log = log
 
-    def renew(self) -> str:
-        """Read it now, for new handshakes; open connections are unaffected. What is wrong with it, which is also
-        logged: then the earlier certificate stays.
+    def context(self) -> ssl.SSLContext:
+        """For the next handshake."""
+        return self._context
+
+    async def renew(self) -> str:
+        """Read it now, for new handshakes; others are unaffected. What is wrong with it, which is also logged: then the
+        earlier certificate stays.
         """
         try:
-            keys = self._keys()
-            # In a context of its own first: a key that is not this certificate's must not spoil the port's.
-            server_context(keys)
-            _load(self.context, keys)
-            self.context.load_verify_locations(cadata=keys.authorities)
+            self._context = await reading.run(self._read, seconds=READING_SECONDS)
         except (SpritzError, OSError) as error:  # ssl.SSLError is an OSError
             self._log.error("certificate.not_renewed", error=error)
             return f"the certificate was not renewed: {error}"
         return ""
 
+    def _read(self) -> ssl.SSLContext:
+        return server_context(self._keys(), streams=self._streams)
+
     async def keep(self, clock: Clock) -> None:
         """Read it each hour."""
         while True:
             await clock.sleep(READ_SECONDS)
-            self.renew()
+            await self.renew()
 
 
 def machine_of(certificate: Mapping[str, Any] | None) -> Machine | None:

@@ -226,6 +226,7 @@ class Container:
     def _create_and_start(self) -> int:
         """The container's exit status where it is a process below this one, else that of RunTimeStart."""
         task = self._task
+        from spritz.process_identity import Process, identify, send
         from spritz.stepd import processes
 
         processes.become_subreaper("slurmstepd-oci")
@@ -233,11 +234,11 @@ class Container:
         state = self._until_created()
         pid = state.get("pid")
         below = isinstance(pid, int) and pid in processes.descendants(os.getpid())
+        container = identify(pid) if isinstance(pid, int) else Process(0, 0)
 
         def forward(number: int, frame: FrameType | None) -> None:
-            if below and isinstance(pid, int):
-                with contextlib.suppress(OSError):
-                    os.kill(pid, number)
+            if below:
+                send(container, number)
             else:
                 self._shell("RunTimeKill", task.kill)
 
@@ -320,10 +321,12 @@ class Container:
     def _shell(self, name: str, pattern: str) -> bytes:
         """Standard output of a command that may fail; b"" if it does."""
         if "%p" in pattern.replace("%%", ""):
-            from spritz.stepd import processes
+            from spritz.process_identity import status_of
 
-            if not processes.lives(self._pid):
-                return b""  # the number may be another process's by now
+            # The task is this process, or its supervisor's child as this process is: else the number is another's now.
+            status = status_of(self._pid)
+            if status is None or status.state == "Z" or status.parent != os.getppid():
+                return b""
         words = ["/bin/sh", "-c", self._filled(pattern)]
         ran = subprocess.Popen(
             words,

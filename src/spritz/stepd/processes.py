@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
+from collections.abc import Iterable
+
+from spritz.process_identity import Process, exists, identify, send_below, status_of
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_CHILD_SUBREAPER = 36
@@ -45,8 +49,10 @@ def children_of(pid: int) -> list[int]:
 
 def parent_of(pid: int) -> int:
     """Process id of its parent. Raises OSError if it is gone."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        return int(file.read().rpartition(b")")[2].split()[1])
+    status = status_of(pid)
+    if status is None:
+        raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+    return status.parent
 
 
 def descendants(pid: int) -> list[int]:
@@ -66,12 +72,8 @@ def descendants(pid: int) -> list[int]:
 
 
 def send(pids: list[int], number: int) -> None:
-    """Signal each process; those that are gone, or not permitted, are skipped."""
-    for pid in pids:
-        try:
-            os.kill(pid, number)
-        except OSError:
-            continue
+    """Signal each of these `descendants` of ours; those that are gone, or not permitted, are skipped."""
+    send_below(os.getpid(), pids, number)
 
 
 def minds(pid: int, number: int) -> bool:
@@ -92,19 +94,25 @@ def kill_descendants(pid: int) -> int:
     # after SIGSTOP the second list misses at most children of what was not in the first; callers repeat until none is
     # left.
     if len(pids) > 1:
-        send(pids, signal.SIGSTOP)
+        send_below(pid, pids, signal.SIGSTOP)
         pids = descendants(pid)
-    send(pids, signal.SIGKILL)
+    send_below(pid, pids, signal.SIGKILL)
     return len(pids)
 
 
 def lives(pid: int) -> bool:
-    """Whether it exists and is no zombie."""
+    """Whether a process with this number exists and is no zombie. It may be another than the one meant."""
+    status = status_of(pid)
+    return status is not None and status.state not in ("Z", "X")
+
+
+def name_of(pid: int) -> str:
+    """What ps shows of it; "" if it is gone."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except (OSError, IndexError):
-        return False
+        with open(f"/proc/{pid}/comm", encoding="ascii", errors="replace") as file:
+            return file.read().rstrip("\n")
+    except OSError:
+        return ""
 
 
 def described(pid: int) -> str:
@@ -118,35 +126,44 @@ def described(pid: int) -> str:
     return f"{pid} {name} {after.split()[0].decode()}"
 
 
-def marked(marker: bytes) -> list[int]:
+def marked(marker: bytes) -> list[Process]:
     """All processes that have `marker` (`NAME=value`) in the environment they were started with.
 
     Slow (reads all of /proc): only for cleaning up after a supervisor that was killed.
     """
-    pids = []
+    found = []
     for entry in os.listdir("/proc"):
         if not entry.isdecimal():
             continue
+        process = identify(
+            int(entry)
+        )  # before its environment: a number that is given out between them matches nothing
         try:
             with open(f"/proc/{entry}/environ", "rb") as file:
                 if marker in file.read().split(b"\0"):
-                    pids.append(int(entry))
+                    found.append(process)
         except OSError:
             continue
-    return pids
+    return found
 
 
-def in_sessions(sessions: set[int]) -> list[int]:
-    """All processes whose session is one of these: tasks lead sessions of their own."""
-    pids = []
-    for entry in os.listdir("/proc"):
+def in_sessions(leaders: Iterable[Process]) -> list[Process]:
+    """All processes in the sessions of these leaders: tasks lead sessions of their own.
+
+    Of a leader that is gone, none: once its session is empty the number may be another's, who makes a session with it.
+    """
+    sessions = {leader.pid: leader for leader in leaders if exists(leader)}
+    found: list[tuple[Process, int]] = []
+    for entry in os.listdir("/proc") if sessions else ():
         if entry.isdecimal():
+            process = identify(int(entry))
             try:
-                if os.getsid(int(entry)) in sessions:
-                    pids.append(int(entry))
+                if (session := os.getsid(process.pid)) in sessions:
+                    found.append((process, session))
             except OSError:
                 continue
-    return pids
+    # A leader that is still there was there all the time.
+    return [process for process, session in found if exists(sessions[session])]
 
 
 def memory_bytes(pid: int) -> tuple[int, int, int]:

@@ -1,36 +1,60 @@
 """A step's record in the spool: one file that grows. First the spec, then process ids, then the result.
 
 Each entry is `!I` length, one byte of kind, body. An incomplete entry, and everything after it, counts as not written:
-a killed writer leaves a record that ends earlier, never a wrong one. Spec and result are stored values
-(`model.stored`): an entry of a later release is told apart from a damaged one.
+a killed writer leaves a record that ends earlier, never a wrong one. An entry of an unknown kind is of a later release,
+and skipped. Spec and result are stored values (`model.stored`): one of a later release is told apart from damage.
 """
 
 from __future__ import annotations
 
 import os
+from functools import cache
 from struct import Struct as Layout
 
 import msgspec.msgpack
 
 from spritz.model import stored
 from spritz.model.reports import StepFinished
+from spritz.process_identity import Process, boot_id, identify
+from spritz.stepd.processes import name_of
 from spritz.stepd.spec import SupervisorSpec
 
 _HEADER = Layout("!Ic")
-_SPEC, _PIDS, _RESULT = b"S", b"P", b"R"
+_SPEC, _PIDS, _STARTED, _RESULT = b"S", b"P", b"I", b"R"
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_pids = msgspec.msgpack.Decoder(tuple[int, ...]).decode
+_decode_started = msgspec.msgpack.Decoder(tuple[str, tuple[int, ...]]).decode
+#: read once, by the zygote: no process outlives a boot
+this_boot = cache(boot_id)
 _spec_decoder = msgspec.msgpack.Decoder(SupervisorSpec)
 _result_decoder = msgspec.msgpack.Decoder(StepFinished)
 
 
 class SpooledStep(msgspec.Struct, frozen=True):
-    """The written part of a step's record. `pids`: the supervisor's, then its tasks'."""
+    """The written part of a step's record. `pids`: the supervisor's, then its tasks'.
+
+    `boot` and `started` make processes of the numbers (`Process`); a release before this one did not write them.
+    """
 
     spec: SupervisorSpec
     pids: tuple[int, ...] = ()
     result: StepFinished | None = None
+    boot: str = ""
+    started: tuple[int, ...] = ()
+
+    def processes(self) -> tuple[Process, ...]:
+        """As `pids`, as far as they can be this boot's processes: none if they are of an earlier boot, or unknown."""
+        if not self.boot or self.boot != boot_id():
+            return ()
+        return tuple(map(Process, self.pids, self.started))
+
+    def supervisor(self) -> Process:
+        """The supervisor. One of an earlier release is known by its number and its name alone."""
+        known = self.processes()
+        if known or self.boot or not self.pids or name_of(self.pids[0]) != "slurmstepd":
+            return known[0] if known else Process(0, 0)
+        return identify(self.pids[0])
 
 
 def spec_entry(spec: SupervisorSpec) -> bytes:
@@ -40,6 +64,11 @@ def spec_entry(spec: SupervisorSpec) -> bytes:
 def pids_entry(pids: tuple[int, ...]) -> bytes:
     """The supervisor's and the tasks' process ids; a later entry replaces an earlier one."""
     return _entry(_PIDS, _encode(pids))
+
+
+def processes_entry(pids: tuple[int, ...]) -> bytes:
+    """`pids_entry` of living processes, and when they started by the kernel's clock of this boot."""
+    return pids_entry(pids) + _entry(_STARTED, _encode((this_boot(), [identify(pid).started for pid in pids])))
 
 
 def result_entry(result: StepFinished) -> bytes:
@@ -54,6 +83,8 @@ def parse(data: bytes) -> SpooledStep | None:
     """The record as far as it was written; None if even the spec is missing. Raises UnsupportedFormat."""
     spec: SupervisorSpec | None = None
     pids: tuple[int, ...] = ()
+    boot = ""
+    started: tuple[int, ...] = ()
     result: StepFinished | None = None
     at = 0
     view = memoryview(data)  # a wide job's record takes 40 bytes a node, and would be copied for each of its nodes
@@ -69,11 +100,13 @@ def parse(data: bytes) -> SpooledStep | None:
                 spec = stored.decode(body, _spec_decoder)
             elif kind == _PIDS:
                 pids = _decode_pids(body)
+            elif kind == _STARTED:
+                boot, started = _decode_started(body)
             elif kind == _RESULT:
                 result = stored.decode(body, _result_decoder)
     except msgspec.DecodeError:
         pass  # as if cut short there
-    return None if spec is None else SpooledStep(spec, pids, result)
+    return None if spec is None else SpooledStep(spec, pids, result, boot, started)
 
 
 def read(path: str) -> SpooledStep | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from spritz.model.stored import UnsupportedFormat
+from spritz.process_identity import Process, lives
 from spritz.stepd import processes, record
 from spritz.stepd.spec import RECORD
 
@@ -23,8 +24,8 @@ class Siblings:
         self._spool, self._own = os.path.split(directory)
         #: what directories of this job's life begin with, such as `job00012.0.`
         self._prefix = f"{self._own.rpartition('.')[0]}."
-        #: by directory: the record's size when it was read, and the supervisor's process id (0: none runs)
-        self._known: dict[str, tuple[int, int]] = {}
+        #: by directory: the record's size when it was read, and its supervisor (None: none runs)
+        self._known: dict[str, tuple[int, Process | None]] = {}
         #: what the last look found, and when the next one is due
         self._memory: list[int] = []
         self._due = 0.0
@@ -50,16 +51,16 @@ class Siblings:
         except OSError:
             return []
         others = [name for name in names if name.startswith(self._prefix) and name != self._own]
-        return [pid for name in others if (pid := self._supervisor(name))]
+        return [process.pid for name in others if (process := self._supervisor(name)) is not None and lives(process)]
 
-    def _supervisor(self, name: str) -> int:
+    def _supervisor(self, name: str) -> Process | None:
         path = f"{self._spool}/{name}/{RECORD}"
         try:
             size = os.stat(path).st_size
             if (known := self._known.get(name)) is None or known[0] != size:
                 step = record.read(path)
                 running = step is not None and step.result is None and step.pids
-                known = self._known[name] = (size, running[0] if running else 0)
+                known = self._known[name] = (size, step.supervisor() if step is not None and running else None)
         except (OSError, UnsupportedFormat):
-            return 0
+            return None
         return known[1]

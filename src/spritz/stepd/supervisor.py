@@ -229,7 +229,7 @@ class Supervisor:
             raise ClientUnreachable("connect io: the client has gone")  # it would not end tasks that start now
         self._group.start(self._streams, self._mpi_server())
         self._started_at = time.time()
-        self._record.append(record.pids_entry((os.getpid(), *self._group.pids)))
+        self._record.append(record.processes_entry((os.getpid(), *self._group.pids)))
         self._clients.started()
         self._daemon.send(control.Started(self._started_at, self._group.pids))
         self._usage.begin()

@@ -42,6 +42,7 @@ def main(descriptor: int, *, user_namespace: bool) -> None:
     """Fork a supervisor for every request until the daemon is gone. `user_namespace`: tasks get names of their own."""
     if user_namespace:
         namespaces.enter_user_namespace()
+    record.this_boot()
     _freeze()
     processes.become_subreaper("slurmd-zygote")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -43,17 +43,33 @@ _KEY_BYTES_MIN = 32
 class BadCredential(SpritzError):
     """The credential is refused. `kind`: replayed, forged, expired, early, foreign, malformed, downgraded
     or missing.
+
+    `age_seconds`: of an expired or early one, from its issue by its issuer's clock to now by ours. Credentials are made
+    for their moment, so that is the difference of the two clocks.
     """
 
     CODE, TEXT = "SLURM_PROTOCOL_AUTHENTICATION_ERROR", "Protocol authentication error"
 
-    def __init__(self, kind: str, detail: str) -> None:
+    def __init__(self, kind: str, detail: str, age_seconds: float = 0.0) -> None:
         super().__init__(
             f"{self.TEXT}: {kind} credential: {detail}",
             code=self.CODE,
-            hint="are the clocks of the machines set?" if kind in ("expired", "early") else "",
+            hint=f"the clocks of the two machines differ by {abs(age_seconds):.0f} s: set them" if age_seconds else "",
         )
         self.kind = kind
+        self.age_seconds = age_seconds
+
+    def between(self, issuer: str, here: str) -> str:
+        """The message for the issuer's users: whose clock differs, by how much, and what to do."""
+        if not self.age_seconds:
+            return self.message
+        return f"{self.TEXT}: {self.kind} credential: {difference(issuer, -self.age_seconds, here)}: set it"
+
+
+def difference(host: str, ahead_seconds: float, other: str) -> str:
+    """`the clock of HOST is 150 s ahead of that of OTHER`."""
+    way = "ahead of" if ahead_seconds > 0 else "behind"
+    return f"the clock of {host} is {abs(ahead_seconds):.0f} s {way} that of {other}"
 
 
 class UserCredential(Struct, frozen=True, kw_only=True, array_like=True, gc=False):
@@ -202,10 +218,11 @@ class Taken:
             raise BadCredential("foreign", f"it is of cluster {credential.cluster[:60]!r}, and this is {cluster}")
         if len(credential.nonce) != 16 or credential.expires_at - credential.issued_at > LIFETIME_SECONDS:
             raise BadCredential("malformed", "it lives too long, or its nonce has another length")
+        age = now - credential.issued_at
         if now > credential.expires_at + SKEW_SECONDS:
-            raise BadCredential("expired", f"{now - credential.expires_at:.0f} s ago")
-        if now < credential.issued_at - SKEW_SECONDS:
-            raise BadCredential("early", f"it was issued {credential.issued_at - now:.0f} s from now")
+            raise BadCredential("expired", f"it was issued {age:.0f} s ago", age)
+        if age < -SKEW_SECONDS:
+            raise BadCredential("early", f"it was issued {-age:.0f} s from now", age)
         if credential.nonce in self._until:
             raise BadCredential("replayed", "it was taken before")
         if len(self._until) >= self._max:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from spritz.client.errors import ClientError
+from spritz.client.errors import ClientError, certificate_problem, unreachable
 from spritz.client.mux import MuxStream
 from spritz.client.relay import DATABASE_UNREACHABLE, Relay, _Caller, _Link
 from spritz.runtime.log import get_logger
@@ -53,6 +54,26 @@ def test_a_command_is_told_that_its_machine_was_put_out() -> None:
             return os.read(command.fileno(), 1000)
 
     assert b"machine n1 was revoked" in asyncio.run(run())
+
+
+def test_a_command_is_told_of_a_clock_that_no_certificate_fits() -> None:
+    link = _Link(
+        SimpleNamespace(),  # type: ignore[arg-type]  # a stand-in
+        lambda: [("head", 6819)],
+        secure=None,  # type: ignore[arg-type]  # not used
+        sealing=None,
+        patience_seconds=8.0,
+        silent_seconds=0.0,
+        unreachable=failure("SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR", "Unable to contact slurm controller"),
+    )
+    refused = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    refused.verify_message = "certificate is not yet valid"
+    link._problem = unreachable(f"head:6819: {certificate_problem(refused)}")
+    told = link.unreachable()
+    assert told.code == "SLURM_PROTOCOL_AUTHENTICATION_ERROR"
+    assert told.message == (
+        "Protocol authentication error: head:6819: certificate is not yet valid; is the clock of this machine right?"
+    )
 
 
 def test_a_command_is_told_which_address_did_not_answer() -> None:

@@ -28,10 +28,10 @@ from spritz.controller.node_messages import NodeMessages
 from spritz.controller.nodes import NodeLinks
 from spritz.core.effects import Effect, ReloadNode
 from spritz.model.cluster import SYSTEM
-from spritz.model.commands.cluster import ApplyPlan, Tick
+from spritz.model.commands.cluster import ApplyPlan, Tick, UpdateNode
 from spritz.model.commands.job import JobSubmitted, ResumeJob, SubmitJob, SuspendJob
 from spritz.model.job_filter import JobTarget
-from spritz.model.launch import Accepted, LaunchBatch, SuspendTasks
+from spritz.model.launch import Accepted, LaunchBatch, PingNode, SuspendTasks
 from spritz.model.launch import ReloadNode as Reload
 from spritz.model.node import NodeSample
 from spritz.model.plan import Plan, PlannedStart
@@ -42,6 +42,7 @@ from spritz.model.states import JobState, NodeFlag, NodeState
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 from spritz.runtime.tasks import Supervisor
+from spritz.runtime.tls import Machine
 from spritz.testing.builders import ALICE, World, job_spec, node_share
 from spritz.wire.envelope import Failure
 
@@ -291,6 +292,84 @@ def test_the_newest_sample_tells_the_clock(ahead: float) -> None:
             controller.start(job_id)
             await until(lambda: controller.machine.state.jobs[job_id].state is JobState.PENDING)
             assert bool(controller.machine.state.nodes["n1"].flags & NodeFlag.DRAIN) is bool(ahead)
+
+    asyncio.run(main())
+
+
+class OtherMachine(DaemonChannel):
+    """A slurmd on another machine, whose launches need credentials; its clock is `ahead` seconds ahead."""
+
+    def __init__(self, ahead: float) -> None:
+        super().__init__()
+        self.pipe.machine = Machine(cluster="c", role="node", host="n1")
+        self.ahead = ahead
+
+    def sample(self, late: float = 0.0) -> NodeSamples:
+        """A heartbeat that has been on its way for that long."""
+        at = SystemClock().now() + self.ahead - late
+        return NodeSamples(samples=(NodeSample(name="n1", cpu_load=0, free_memory_mib=1, sampled_at=at),))
+
+    async def call(self, message: Struct, reply: type, *, timeout: float) -> Struct:
+        self.received.append(message)
+        return self.sample() if isinstance(message, PingNode) else Accepted()
+
+
+@pytest.mark.parametrize("ahead", [150.0, -150.0])
+def test_a_node_whose_clock_differs_gets_no_job_until_it_is_right(ahead: float) -> None:
+    async def main() -> None:
+        async with a_controller() as controller:
+            channel: Any = OtherMachine(ahead)
+            nodes = controller.machine.state.nodes
+            await until(partial(list, controller.register(channel, ahead_seconds=ahead)))
+            assert nodes["n1"].flags & NodeFlag.DRAIN, "before any launch"
+            assert "150 s" in nodes["n1"].reason
+            channel.ahead = ahead / 5
+            controller.links.take_samples(channel.sample(), channel)
+            assert nodes["n1"].flags & NodeFlag.DRAIN, "not right yet"
+            channel.ahead = 0.5
+            controller.links.take_samples(channel.sample(), channel)
+            assert not nodes["n1"].flags & NodeFlag.DRAIN
+            assert nodes["n1"].reason == ""
+            channel.ahead = ahead
+            controller.links.take_samples(channel.sample(), channel)
+            await until(lambda: nodes["n1"].flags & NodeFlag.DRAIN)
+            assert [type(message) for message in channel.received] == [PingNode]
+
+    asyncio.run(main())
+
+
+def test_a_drain_by_an_administrator_is_not_ended_by_a_clock() -> None:
+    async def main() -> None:
+        async with a_controller() as controller:
+            channel: Any = OtherMachine(0.0)
+            await until(partial(list, controller.register(channel)))
+            controller.writer.handle_own(UpdateNode(names=("n1",), state="DRAIN", reason="the clock of n1 is broken"))
+            controller.links.take_samples(channel.sample(), channel)
+            assert controller.machine.state.nodes["n1"].reason == "the clock of n1 is broken"
+
+    asyncio.run(main())
+
+
+def test_a_heartbeat_that_was_long_on_its_way_is_no_wrong_clock() -> None:
+    async def main() -> None:
+        async with a_controller() as controller:
+            channel: Any = OtherMachine(0.0)
+            await until(partial(list, controller.register(channel)))
+            controller.links.take_samples(channel.sample(late=300.0), channel)
+            await until(lambda: channel.received)
+            controller.links.take_samples(channel.sample(late=300.0), channel)
+            await until(lambda: len(channel.received) == 2)
+            await asyncio.sleep(0)
+            assert not controller.machine.state.nodes["n1"].flags & NodeFlag.DRAIN
+
+    asyncio.run(main())
+
+
+def test_a_node_on_the_controllers_machine_needs_no_credentials() -> None:
+    async def main() -> None:
+        async with a_controller() as controller:
+            await until(partial(list, controller.register(DaemonChannel(), ahead_seconds=600.0)))
+            assert not controller.machine.state.nodes["n1"].flags & NodeFlag.DRAIN
 
     asyncio.run(main())
 

@@ -34,13 +34,14 @@ def test_a_handshake_has_a_while_though_others_need_its_place(monkeypatch: pytes
     monkeypatch.setattr(tls, "HANDSHAKE_SECONDS_LEAST", tls.HANDSHAKE_SECONDS_MAX)
     monkeypatch.setattr(tls, "HANDSHAKES_MAX", 10)
     keys = own_keys([Authority(bytes(32))], tls.Machine("c", tls.CONTROLLER, "h"), time.time())
+    context = tls.server_context(keys)
 
     async def main() -> None:
         refused = asyncio.Event()
         listener = await sockets.listen(
             sockets.tcp_socket("127.0.0.1", 0),
             lambda pipe: None,
-            tls=tls.server_context(keys),
+            tls=lambda: context,
             on_refused=lambda peer, reason: refused.set(),
         )
         assert isinstance(listener.name, tuple)
@@ -77,6 +78,7 @@ def another_is_served(silent_ones: list[bytes]) -> None:
     server, client = (
         own_keys([authority], tls.Machine("c", role, "h"), time.time()) for role in (tls.CONTROLLER, tls.NODE)
     )
+    context = tls.server_context(server)
     accepted: list[Pipe] = []
 
     async def main() -> None:
@@ -87,7 +89,7 @@ def another_is_served(silent_ones: list[bytes]) -> None:
             if pipe.machine is not None:
                 known.set()
 
-        listener = await sockets.listen(sockets.tcp_socket("127.0.0.1", 0), accept, tls=tls.server_context(server))
+        listener = await sockets.listen(sockets.tcp_socket("127.0.0.1", 0), accept, tls=lambda: context)
         assert isinstance(listener.name, tuple)
         with contextlib.ExitStack() as silent:
             for said in silent_ones:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from spritz.process_identity import identify
 from spritz.stepd import processes, record
 from spritz.stepd.siblings import Siblings
 from spritz.stepd.spec import RECORD
@@ -25,7 +27,9 @@ def test_the_steps_of_a_job_with_many_look_less_often(tmp_path: Path, monkeypatc
         looked.append(pid)
         return []
 
-    monkeypatch.setattr(record, "read", lambda _path: SimpleNamespace(result=None, pids=(1,)))
+    monkeypatch.setattr(
+        record, "read", lambda _path: SimpleNamespace(result=None, pids=(1,), supervisor=lambda: identify(os.getpid()))
+    )
     monkeypatch.setattr(processes, "descendants", descendants)
     own = Siblings(str(tmp_path / "job00012.0.0"))
     for tenth in range(20):

@@ -78,6 +78,21 @@ def test_a_bad_credential_is_refused(sealed: bytes, kind: str) -> None:
     assert refused(sealed) == kind
 
 
+@pytest.mark.parametrize(
+    ("ahead", "said"),
+    [
+        (150.0, "early credential: the clock of gamma is 150 s ahead of that of alpha: set it"),
+        (-150.0, "expired credential: the clock of gamma is 150 s behind that of alpha: set it"),
+    ],
+)
+def test_a_refusal_for_a_clock_says_whose_and_by_how_much(ahead: float, said: str) -> None:
+    made = credential(issued_at=NOW + ahead, expires_at=NOW + ahead + 60)
+    with pytest.raises(BadCredential) as refused:
+        Taken().check(made, cluster=made.cluster, now=NOW)
+    assert refused.value.between("gamma", "alpha") == f"Protocol authentication error: {said}"
+    assert refused.value.hint == "the clocks of the two machines differ by 150 s: set them"
+
+
 def test_every_altered_byte_is_noticed() -> None:
     sealed = seal(credential(), KEY)
     for at in range(len(sealed)):

@@ -26,6 +26,7 @@ class Command:
         self, argv: list[str], environment: dict[str, str], directory: str, on_end: Callable[[int], None]
     ) -> None:
         self._on_end = on_end
+        self._ended = False
         self._terminal = -1
         self._saved_group = os.getpgrp()
         self.pid = 0
@@ -79,7 +80,9 @@ class Command:
                 pass
 
     def send(self, number: int) -> None:
-        """Send a signal to the command's process group."""
+        """Send a signal to the command's process group, until the command has ended."""
+        if self._ended:
+            return  # it was waited for: the number may be another group's now
         try:
             os.killpg(self.pid, number)
         except OSError:
@@ -97,6 +100,7 @@ class Command:
             if os.WIFSTOPPED(status):
                 self._stopped()
                 continue
+            self._ended = True
             self.take_terminal()
             self._on_end(_exit_status(status))
             return

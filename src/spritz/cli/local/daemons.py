@@ -202,14 +202,17 @@ def _remove_pid_file(path: str, pid: int) -> None:
 
 
 def stop(pid: int, timeout_seconds: float = 10.0) -> bool:
-    """Send SIGTERM and wait; False if the process still runs afterwards."""
+    """Send SIGTERM to a process of ours and wait; False if it still runs afterwards."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
 
     try:
-        os.kill(pid, signal.SIGTERM)
+        # It may have ended, and its number be another's, since it was found.
+        if not any(word.startswith(b"spritz.") for word in _words(pid)):
+            return True
+        signal.pidfd_send_signal(handle, signal.SIGTERM)
         ready, _, _ = select.select([handle], [], [], timeout_seconds)
         return bool(ready)
     except ProcessLookupError:

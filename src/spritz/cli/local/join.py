@@ -176,8 +176,6 @@ def _become(arguments: Namespace, paths: ClusterPaths, context: Context) -> NoRe
     if arguments.conf is not None:
         joined = _kept(arguments, paths, membership, joined)
     words = [*_command(paths, joined), "-D"]
-    if joined.role == "node":
-        words += ["-N", joined.host]
     environ = {name: value for name, value in context.environ.items() if not name.startswith(("SLURM_", "SLURMD_"))}
     os.execve(words[0], words, environ)
 

@@ -17,14 +17,20 @@ from spritz.client.locate import locate_controller
 from spritz.client.sync import connect_controller
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
-from spritz.model.machines import CreateToken, ListTokens, RevokeToken, TokenCreated, Tokens
+from spritz.model.machines import CreateToken, ListTokens, RevokeToken, TokenCreated, Tokens, certified, cut_off
+from spritz.notation import hostlist
 from spritz.notation.duration import parse_minutes
+from spritz.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Sequence
 
     from spritz.client.sync import Connection
+
+
+#: of a key's fingerprint
+_KEY_LETTERS = 8
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -98,12 +104,43 @@ def _list(arguments: Namespace, controller: Connection, context: Context) -> int
         rows.append((token.id, token.role, used, _moment(token.expires_at), token.host or "any"))
     _table(rows, context)
     context.out("\n")
-    rows = [("MACHINE", "ROLE", "JOINED", "CERTIFIED", "TOKEN")]
+    machines = [("MACHINE", "ROLE", "JOINED", "CERTIFIED", "TOKEN", "KEY")]
     for machine in answer.machines:
         moments = (_moment(machine.joined_at), _moment(machine.certified_at))
-        rows.append((machine.host, machine.role, *moments, machine.token_id))
-    _table(rows, context)
+        key = machine.keys[0][:_KEY_LETTERS] if machine.keys else "unknown"
+        machines.append((machine.host, machine.role, *moments, machine.token_id, key))
+    _table(machines, context)
+    context.out("".join(f"{line}\n" for line in _readiness(answer, SystemClock().now())))
     return 0
+
+
+def _readiness(answer: Tokens, now: float) -> list[str]:
+    """What may be done next while the cluster's key is being replaced, and which machines it would cut off."""
+    default, *others = answer.keys or ("",)
+    machines, lines = certified(answer.machines, now), list[str]()
+    if hosts := cut_off(machines, answer.keys):
+        lines += ["", f"Cut off, since a step came too early: {_names(hosts)}. Take the change of slurm.jwks"]
+        lines += ["back, or let them join again: spritz token create --host NAME, and the line that it prints there."]
+    if not others:
+        return lines
+    lines += ["", f"The cluster has {len(answer.keys)} keys. Default: {default[:_KEY_LETTERS]}"]
+    for key in others:
+        waiting = [each.host for each in machines if not each.trusts(key)]
+        lines.append(f"  {key[:_KEY_LETTERS]} may become the default: {_verdict(waiting)}")
+    waiting = [each.host for each in machines if not each.is_of(default)]
+    lines.append(f"  {default[:_KEY_LETTERS]} may become the only key: {_verdict(waiting)}")
+    if waiting or any(not each.trusts(key) for each in machines for key in others):
+        lines.append("Machines renew by themselves within minutes of slurmctld's restart; one that is off joins again:")
+        lines.append("spritz token create --host NAME, and the line that it prints there.")
+    return lines
+
+
+def _verdict(waiting: Sequence[str]) -> str:
+    return f"NOT YET, it would cut off {_names(waiting)}" if waiting else "yes, all machines are ready"
+
+
+def _names(hosts: Sequence[str]) -> str:
+    return hostlist.compress(sorted(set(hosts)))
 
 
 def _revoke(arguments: Namespace, controller: Connection, context: Context) -> int:

@@ -16,6 +16,8 @@ from argparse import BooleanOptionalAction
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from msgspec import MsgspecError, Struct, json
+
 from spritz import installed
 from spritz.cli.context import Context
 from spritz.cli.local import daemons, dashboard, layout, network, rest, units
@@ -31,12 +33,13 @@ from spritz.client.sync import connect_controller
 from spritz.config.load import load
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
-from spritz.model.machines import CreateToken, TokenCreated
+from spritz.model.machines import CreateToken, JoinedMachine, TokenCreated, certified, cut_off
 from spritz.model.queries.daemons import Reconfigure
 from spritz.model.queries.events import Counters, Statistics
 from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.notation.hostlist import compress, expand
 from spritz.notation.memory import parse_mib
+from spritz.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -74,6 +77,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="also start the dashboard and print a link (default: if the output is a terminal and it is installed)",
     )
     units.add_arguments(parser, "slurmctld, slurmd and slurmdbd")
+    parser.add_argument(
+        "--force", action="store_true", help="start although a replaced key cuts off machines that have joined"
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="print only errors")
 
 
@@ -113,6 +119,8 @@ def run(arguments: Namespace, context: Context) -> int:
     if arguments.listen is not None:
         network.open_to_machines(paths, arguments.listen)
     environ = _daemon_environment(context)
+    if not arguments.force and (alive["slurmctld"] is None or arguments.systemd):
+        _need_ready_machines(paths)
     try:
         if arguments.systemd:
             _install_units(paths, list(alive), arguments.unit_directory)
@@ -139,6 +147,32 @@ def run(arguments: Namespace, context: Context) -> int:
     if with_dashboard:
         context.out(f"  {dashboard.link_of(paths, child)}    # the dashboard; `spritz dashboard` prints more links\n")
     return 0 if arguments.listen is None else _tell_join_line(paths, context)
+
+
+class _Known(Struct):
+    """What is needed of `machines.json`."""
+
+    machines: tuple[JoinedMachine, ...] = ()
+
+
+def _need_ready_machines(paths: ClusterPaths) -> None:
+    """Raises SpritzError if the cluster's keys were changed before all machines that have joined were ready for it."""
+    try:
+        with open(os.path.join(paths.state, "machines.json"), "rb") as file:
+            known = json.decode(file.read(), type=_Known)
+    except (OSError, MsgspecError):
+        return  # no machine has joined, or slurmctld says what is wrong with the file
+    from spritz.client.membership import find_membership  # imports ssl
+
+    membership = find_membership(paths.slurm_conf)
+    if membership is None:
+        return
+    if hosts := cut_off(certified(known.machines, SystemClock().now()), membership.fingerprints):
+        raise SpritzError(
+            f"{membership.path}: these keys would cut off {compress(hosts)}",
+            hint="go back to the keys before, and see `spritz token list` for when the machines are ready; "
+            "`spritz up --force` starts all the same, and those machines join again",
+        )
 
 
 def _extend(

@@ -162,7 +162,7 @@ class ClusterQueries:
         warnings = tuple(item.text for item in fresh.loaded.warnings)
         for text in warnings:
             context.log.warning("config.questionable", detail=text)
-        if context.machines is not None and (problem := context.machines.certificate.renew()):
+        if context.machines is not None and (problem := await context.machines.certificate.renew()):
             warnings += (problem,)
         context.log.info("config.reread", path=fresh.path, nodes=len(fresh.nodes), partitions=len(fresh.partitions))
         return warnings

@@ -59,7 +59,12 @@ class Reports:
         """Tell a daemon that slurm.conf does not name which node it is."""
         self._need_daemon(call)
         if call.machine is not None and report.hostname.partition(".")[0].lower() != call.machine.host:
-            raise SpritzError(Rejection(code="ESLURM_ACCESS_DENIED").text, code="ESLURM_ACCESS_DENIED")
+            denied = Rejection(code="ESLURM_ACCESS_DENIED").text
+            raise SpritzError(
+                f"{denied}: this slurmd says that its machine is {report.hostname}, and its certificate is that of "
+                f"{call.machine.host}",
+                code="ESLURM_ACCESS_DENIED",
+            )
         return DynamicNodes(self._context).introduce(report, call)
 
     def samples(self, report: NodeSamples, call: Call) -> Done:

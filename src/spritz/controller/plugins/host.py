@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from spritz.controller.plugins.messages import Ask, Done, Need, Ready, Setup, encode, from_child
 from spritz.plugins.answer import PluginAnswer, PluginError
+from spritz.process_identity import Process, identify, send_group
 from spritz.wire.frames import PREFIX_BYTES, FrameDecoder, frame
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class ScriptHost(asyncio.Protocol):
         self._sent: deque[tuple[Ask, Then, Gone]] = deque()
         self._closing = False
         self._starting = False
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Process | None = None
         self._transport: asyncio.Transport | None = None
         self._frames = FrameDecoder()
         self._ready: asyncio.Future[Ready] | None = None
@@ -63,8 +64,8 @@ class ScriptHost(asyncio.Protocol):
 
     async def start(self) -> None:
         """Raises PluginError if a script cannot be used."""
-        ours, self._process = await self._start_process()
-        process = self._process
+        ours, process = await self._start_process()
+        self._process = identify(process.pid)
         ours.setblocking(False)
         self._partitions, self._frames = (), FrameDecoder()
         self._ready = self._loop.create_future()
@@ -240,10 +241,7 @@ class ScriptHost(asyncio.Protocol):
             transport.abort()
         process, self._process = self._process, None
         if process is not None:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+            send_group(process, signal.SIGKILL)
 
     def _with_partitions(self, request: Ask) -> Ask:
         """The request with partitions, if they have changed."""

@@ -14,7 +14,6 @@ import signal
 import sys
 import time
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 
 from spritz.experiments import notify, record
@@ -22,6 +21,7 @@ from spritz.experiments.errors import ExperimentError
 from spritz.experiments.sweeps import sampler, space, stopping, trials
 from spritz.experiments.sweeps import sweep as sweeps
 from spritz.experiments.sweeps.sweep import Sweep
+from spritz.process_identity import Process, identify, lives, send
 
 _LOOK_SECONDS = 0.5
 #: Seconds until srun gets a second signal, and until it is killed.
@@ -94,7 +94,7 @@ def summary(sweep: Sweep) -> tuple[str, str]:
 
 def watch(sweep: Sweep, index: int, restart: int, process: int) -> None:
     """Watch the trial's reports until the policy stops it or its command ends."""
-    plan, parent = sweep.plan, os.getppid()
+    plan, parent, command = sweep.plan, os.getppid(), identify(process)
     trial_reports = trials.Reports(sweep.runs / trials.name_of(sweep.name, index) / "metrics.jsonl", plan.metric)
     # Reports from before the last restart were judged before it.
     judged = max(trial_reports.read(), default=-1) if restart else -1
@@ -103,7 +103,7 @@ def watch(sweep: Sweep, index: int, restart: int, process: int) -> None:
         for other in sweep.indices
         if other != index
     }
-    while os.getppid() == parent and _alive(process):
+    while os.getppid() == parent and lives(command):
         reports = trial_reports.read()
         if reports and max(reports) > judged:
             why = stopping.stop(
@@ -113,7 +113,7 @@ def watch(sweep: Sweep, index: int, restart: int, process: int) -> None:
             if why:
                 directory = sweep.runs / trials.name_of(sweep.name, index)
                 record.append(directory, "pruned", time.time(), restart=restart, step=judged, reason=why)
-                _end(process)
+                _end(command)
                 return
         time.sleep(_LOOK_SECONDS)
 
@@ -131,33 +131,19 @@ def _peers(sweep: Sweep, files: dict[int, trials.Reports]) -> list[stopping.Peer
     return peers
 
 
-def _end(process: int) -> None:
+def _end(process: Process) -> None:
     """End srun, which ends its tasks and frees their GPUs."""
     begin = asked_at = time.monotonic()
-    _send(process, signal.SIGTERM)
-    while _alive(process):
+    send(process, signal.SIGTERM)
+    while lives(process):
         now = time.monotonic()
         if now - begin > _KILL_SECONDS:
-            _send(process, signal.SIGKILL)
+            send(process, signal.SIGKILL)
             return
         if now - asked_at > _ASK_AGAIN_SECONDS:
             asked_at = now
-            _send(process, signal.SIGTERM)
+            send(process, signal.SIGTERM)
         time.sleep(0.1)
-
-
-def _send(process: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(process, number)
-
-
-def _alive(process: int) -> bool:
-    """Whether the process runs; a zombie does not."""
-    try:
-        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    return text.rpartition(")")[2].split()[0] != "Z"
 
 
 if __name__ == "__main__":
