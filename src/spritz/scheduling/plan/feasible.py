@@ -1,6 +1,7 @@
 """Whether a job could ever run, asked before it is accepted.
 
-The core refuses submissions by simple sums; this asks placement itself, and so is exact.
+The core refuses submissions by simple sums; this asks placement itself. A refusal is final: all sets of nodes were
+looked at. Where that would take too long (`placement.effort`), the job is accepted and may wait for ever.
 
 Source: wording as slurmctld's refusals.
 """
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.model.job import JobSpec
+from spritz.scheduling.placement.effort import Effort
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.plan.gangs import fits_empty
 from spritz.scheduling.view.findings import ANSWERS_MAX
@@ -145,7 +147,10 @@ def _refusal(request: Request, snapshot: Snapshot, fits: dict[Request, bool]) ->
     if request.refusal:
         return ("ESLURM_NOT_SUPPORTED", request.refusal)
     if request not in fits:
-        fits[request] = place(snapshot.ideal_table(), request, snapshot.eligibility) is not None
+        effort = Effort()
+        allocation = place(snapshot.ideal_table(), request, snapshot.eligibility, effort=effort)
+        # What was not found within the effort may exist: such a job waits.
+        fits[request] = allocation is not None or effort.unsure
     if fits[request]:
         return None
     return (_UNAVAILABLE, "")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spritz.scheduling.placement.earliest import earliest
+from spritz.scheduling.placement.effort import Effort
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.view.holders import holders_of
 from spritz.scheduling.view.profile import NEVER
@@ -116,7 +117,7 @@ def start_now(
     not count. `accept(index, placed)`: whether the component may have this in addition to those before it (None: the
     search begins again).
     """
-    trial = table
+    trial, effort = table, Effort()
     #: profiles over the trial's table, by the reservations that the requests see
     profiles: dict[tuple[str, int], Profile] = {}
 
@@ -136,7 +137,7 @@ def start_now(
                 profile = profiles[_sight(request)] = profile_of(request, trial)
             seen = profile.at(None, until, planned)
             within = None if not barred else _left(eligibility, request, barred)
-            allocation = place(seen, request, eligibility, within=within)
+            allocation = place(seen, request, eligibility, within=within, effort=effort)
             if allocation is None or not accept(index, (request, allocation)):
                 continue
             for node, holder in holders_of(allocation, request, _ALIAS - index, request.uid, trial, until):
@@ -297,6 +298,7 @@ class Views:
     def __init__(self, profile: Profile, reserved: Reserved) -> None:
         self._profile = profile
         self._reserved = reserved
+        self._effort = Effort()
         self._made: dict[tuple[str, int], Profile] = {("", -1): profile}
 
     def hold(self, future_start: FutureStart) -> None:
@@ -317,7 +319,8 @@ class Views:
         if view is None:
             view = self._made[_sight(request)] = view_of(self._profile, self._reserved, request)
         begins, ends = self._reserved.window(request)
-        return earliest(view, request, eligibility, max(since, begins), min(until, ends), nodes)
+        since, until = max(since, begins), min(until, ends)
+        return earliest(view, request, eligibility, since, until, nodes, self._effort)
 
 
 class Enough:
