@@ -33,6 +33,11 @@ def nodes_for_counts(
     return frozenset(taken)
 
 
+def has_nodes_for(pairs: CountedNodes) -> bool:
+    """Whether there are as many nodes as each pair says, and no node serves two pairs."""
+    return _matching(pairs, sorted(frozenset().union(*(members for members, _count in pairs)))) is not None
+
+
 def _matching(pairs: CountedNodes, order: Sequence[int]) -> set[int] | None:
     """A node for each place of each pair; None if there are too few."""
     pair_of: dict[int, int] = {}

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from spritz.model.job import JobSpec
 from spritz.scheduling.placement.effort import Effort
 from spritz.scheduling.placement.place import place
-from spritz.scheduling.plan.gangs import fits_empty
+from spritz.scheduling.plan.gangs import could_fit, fits_empty
 from spritz.scheduling.view.findings import ANSWERS_MAX
 from spritz.scheduling.view.parameters import parameters_of
 from spritz.scheduling.view.resolve import boots_of, resolve
@@ -106,7 +106,7 @@ def check_request(
 
 
 def check_whole(specs: Sequence[JobSpec], snapshot: Snapshot) -> Refusal | None:
-    """None if all components of a heterogeneous job could run at the same time; else why not."""
+    """None if all components of a heterogeneous job may run at the same time; else why they never can."""
     fits: dict[Request, bool] = {}
     for spec in specs:
         refusal = check_request(spec, snapshot, fits)
@@ -121,7 +121,8 @@ def check_whole(specs: Sequence[JobSpec], snapshot: Snapshot) -> Refusal | None:
         for spec in specs
     ]
     apart = parameters_of(snapshot.settings).components_apart
-    if fits_empty(snapshot.ideal_table(), choices, snapshot.eligibility, apart=apart):
+    table, eligibility = snapshot.ideal_table(), snapshot.eligibility
+    if fits_empty(table, choices, eligibility, apart=apart) or could_fit(table, choices, eligibility, apart=apart):
         return None
     return (_UNAVAILABLE, "its components do not fit together")
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from spritz.scheduling.placement.columns import capacity_columns
+from spritz.scheduling.placement.counted import has_nodes_for
 from spritz.scheduling.placement.earliest import earliest
 from spritz.scheduling.placement.effort import Effort
 from spritz.scheduling.placement.place import place
@@ -500,6 +502,34 @@ def _size(choices: Choices) -> tuple[int, int]:
     return max(
         ((request.nodes_min, (request.tasks or 1) * request.cpus_per_task) for request in choices), default=(0, 0)
     )
+
+
+def could_fit(table: NodeTable, choices: Sequence[Choices], eligibility: Eligibility, *, apart: bool) -> bool:
+    """Whether all components may fit on the table together if they had it alone: necessary conditions.
+
+    `fits_empty` places one component after another, so its "no" proves nothing.
+    """
+    needs: list[tuple[frozenset[int], int]] = []
+    for requests in choices:
+        nodes: set[int] = set()
+        fewest = []
+        for request in requests:
+            usable = eligibility.nodes(request)
+            tasks, _gpus = capacity_columns(table, request, usable)
+            sums = np.cumsum(np.sort(np.minimum(tasks, request.tasks or 1))[::-1])
+            fewest.append(max(request.nodes_min, 1 + int(np.searchsorted(sums, request.tasks or 1))))
+            named = eligibility.required(request) or frozenset()
+            nodes.update(named if len(named) >= fewest[-1] else usable[tasks > 0].tolist())
+        needs.append((frozenset(nodes), min(fewest, default=1)))
+    if apart:
+        return has_nodes_for(tuple(needs))
+    least = sum(
+        min((request.cpus_per_task * max(request.tasks or 1, request.nodes_min) for request in requests), default=0)
+        for requests in choices
+        if not any(request.share_rows or request.overcommit for request in requests)
+    )
+    every = sorted(frozenset().union(*(nodes for nodes, _count in needs)))
+    return least <= int(table.cpus[every].sum())
 
 
 def fits_empty(table: NodeTable, choices: Sequence[Choices], eligibility: Eligibility, *, apart: bool) -> bool:
