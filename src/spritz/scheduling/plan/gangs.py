@@ -534,7 +534,7 @@ def could_fit(table: NodeTable, choices: Sequence[Choices], eligibility: Eligibi
 
 def fits_empty(table: NodeTable, choices: Sequence[Choices], eligibility: Eligibility, *, apart: bool) -> bool:
     """Whether all components fit on the table together if they had it alone."""
-    trial = table
+    trial, effort = table, Effort()
 
     def begin() -> None:
         nonlocal trial
@@ -543,7 +543,7 @@ def fits_empty(table: NodeTable, choices: Sequence[Choices], eligibility: Eligib
     def put(index: int, barred: Collection[int]) -> Placed | None:
         for request in choices[index]:
             within = _left(eligibility, request, barred) if barred else None
-            allocation = place(trial, request, eligibility, within=within)
+            allocation = place(trial, request, eligibility, within=within, effort=effort)
             if allocation is not None:
                 for node, holder in holders_of(allocation, request, _ALIAS - index, request.uid, trial, NEVER):
                     trial.charge(node, holder)
