@@ -12,13 +12,13 @@ from spritz.model.topology import Block, Switch, Topology
 from spritz.scheduling.placement import effort as effort_module
 from spritz.scheduling.placement.effort import Effort
 from spritz.scheduling.placement.place import place
-from spritz.scheduling.plan import feasible, start_now
+from spritz.scheduling.plan import backfill, feasible, start_now, verdicts
 from spritz.scheduling.plan.feasible import check_request
 from spritz.scheduling.view.resolve import resolve
 from tests.unit.scheduling.site import SETTINGS, Site, cpu_ids, devices, gpus, node, partition, spec
 
 TWO_SOCKETS = [gpus(2, "", 0, "0-3"), gpus(2, "", 2, "4-7")]
-ENFORCED = {"gres_flags": ("enforce-binding",), "nodes": 1}
+ENFORCED: dict[str, Any] = {"gres_flags": ("enforce-binding",), "nodes": 1}
 
 
 def one_node() -> Site:
@@ -82,6 +82,13 @@ def test_tasks_per_socket_get_cores_on_each_socket(limit: int, tasks: int, cores
     assert len(used) == cores
     for first in (0, 3):
         assert sum(core - first in range(3) for core in used) * 2 >= tasks - limit
+
+
+def test_tasks_per_socket_get_whole_sockets_where_these_are_given_out() -> None:
+    site = Site([node("n0", 8, sockets=2)], settings=replace(SETTINGS, consumable="socket"))
+    job = site.submit(spec(2, 1, tasks_per_socket=1))
+    assert len(cpu_ids(site.cycle()[job])) == 8
+    assert not started(site, tasks=3, nodes=1, tasks_per_socket=1)
 
 
 # -- GPUs and tasks of several nodes
@@ -253,6 +260,12 @@ def test_nothing_is_refused_because_a_search_gave_up(monkeypatch: pytest.MonkeyP
     assert check_request(spec(nodes=2, gpus=both), site.projection.snapshot(site.now)) is None
     never = (GresRequest("gpu", "a", 9), GresRequest("gpu", "b", 5))
     assert check_request(spec(nodes=2, gpus=never), site.projection.snapshot(site.now)) is not None
+    for module in (start_now, backfill):
+        monkeypatch.setattr(module, "CYCLE_STEPS_MAX", 20)
+    monkeypatch.setattr(verdicts, "Effort", lambda: Effort(20, 20))
+    job = site.submit(spec(nodes=2, gpus=both))
+    assert not site.cycle()
+    assert site.reason(job) == f"Resources, {verdicts.NOT_FOUND}"
 
 
 def test_a_job_for_which_earlier_searches_left_no_effort_is_tried_in_the_next_cycle(
@@ -295,12 +308,18 @@ def test_a_search_that_gives_up_by_itself_is_not_repeated_while_nothing_is_freed
 def test_the_usual_choice_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither where it finds a place nor where sums show that there is none."""
     searched: list[int] = []
-    monkeypatch.setattr(Effort, "take", lambda self: searched.append(1) or 0)
+
+    def counted(_self: Effort) -> int:
+        searched.append(1)
+        return 0
+
+    monkeypatch.setattr(Effort, "take", counted)
     site = Site(
         [node(f"n{number}", 8, gres=[gpus(4)]) for number in range(4)],
         [partition("debug", ["n0", "n1", "n2", "n3"], default=True)],
     )
-    for fields in ({"tasks": 4}, {"gpus": 6}, {"nodes": 2, "gpus": 4, "tasks_per_gpu": 2}):
+    sizes: list[dict[str, Any]] = [{"tasks": 4}, {"gpus": 6}, {"nodes": 2, "gpus": 4, "tasks_per_gpu": 2}]
+    for fields in sizes:
         assert started(site, **fields)
     assert not started(site, gpus=9)
     assert not started(site, tasks=200)

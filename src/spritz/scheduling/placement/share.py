@@ -173,7 +173,7 @@ def _all_gres(row: NodeRow, chosen: list[GresAllocation]) -> list[GresAllocation
 
 
 def _exceeds_cpus(row: NodeRow, request: Request, cpus: int) -> bool:
-    """MaxCPUsPerNode, for the CPUs that --ntasks-per-socket adds."""
+    """Whether they are more than MaxCPUsPerNode leaves: --ntasks-per-socket may add CPUs to those that tasks need."""
     if not request.tasks_per_socket or request.max_cpus_per_node >= INFINITE:
         return False
     used = sum(holder.cpus.bit_count() for holder in row.holders.values() if holder.partition == request.partition)
@@ -395,7 +395,7 @@ def _choose_cpus(
     CPUs reserved for other GPUs come last.
     """
     if request.grain is Grain.SOCKET:
-        return _whole_sockets(hardware, usable, wanted, *order[:2])
+        return _whole_sockets(hardware, request, usable, wanted, tasks, order)
     if request.tasks_per_socket and not request.overcommit:
         return _by_socket(hardware, request, usable, wanted, tasks, order)
     return _in_turn(hardware, request, usable, wanted, order)
@@ -419,15 +419,21 @@ def _in_turn(hardware: Hardware, request: Request, usable: int, wanted: int, ord
     return cpus
 
 
-def _whole_sockets(hardware: Hardware, usable: int, wanted: int, near: int, prefer: int) -> int:
-    """As many whole sockets as hold `wanted` CPUs."""
-    cpus = 0
-    sockets = [usable & mask for mask in hardware.socket_masks if usable & mask]
-    for socket in sorted(sockets, key=lambda mask: (not mask & near, not mask & prefer, mask)):
-        if cpus.bit_count() >= wanted:
+def _whole_sockets(
+    hardware: Hardware, request: Request, usable: int, wanted: int, tasks: int, order: tuple[int, int, int]
+) -> int:
+    """As many whole sockets as hold `wanted` CPUs, and the tasks if --ntasks-per-socket limits them; 0 if there are too
+    few for these.
+    """
+    near, prefer, _kept = order
+    cpus, left = 0, tasks if request.tasks_per_socket and not request.overcommit else 0
+    sockets = [(most, mask) for most, mask in tasks_by_socket(usable, hardware, request) if mask]
+    for most, mask in sorted(sockets, key=lambda socket: (not socket[1] & near, not socket[1] & prefer, socket[1])):
+        if cpus.bit_count() >= wanted and left <= 0:
             break
-        cpus |= socket
-    return cpus
+        cpus |= mask
+        left -= most
+    return cpus if left <= 0 else 0
 
 
 def _by_socket(

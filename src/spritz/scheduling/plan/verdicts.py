@@ -107,7 +107,7 @@ def _beside(snapshot: Snapshot, met: list[Booking]) -> Ints:
 def _stuck(snapshot: Snapshot, request: Request) -> Verdict | None:
     if request.refusal:
         return Verdict(Reason.BAD_CONSTRAINTS)
-    if place(snapshot.empty_table(), request, snapshot.eligibility) is not None:
+    if place(snapshot.empty_table(), request, snapshot.eligibility, effort=Effort()) is not None:
         return None
     if request.boots_later and _stuck(snapshot, replace(request, boots_later=False)) is None:
         return Verdict(Reason.RESOURCES, BOOTS_LATER)

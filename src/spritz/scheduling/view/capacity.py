@@ -215,6 +215,8 @@ def _tasks_by_cpus(cpus: int, count: int, hardware: Hardware, request: Request) 
     tasks = tasks_in_cores(count // threads, threads, request)
     if request.tasks_per_socket:
         sockets = [most for most, _cpus in tasks_by_socket(cpus, hardware, request)]
+        if request.grain is Grain.SOCKET:
+            sockets = sorted(sockets)[max(0, len(sockets) - count // grain_cpus(hardware, request)) :]
         tasks = min(tasks, sum(sockets))
         while tasks and _socket_cores(sockets, tasks, threads, request) > count // threads:
             tasks -= 1
