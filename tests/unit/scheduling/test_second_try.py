@@ -65,6 +65,13 @@ def test_bound_gpus_of_two_types_are_chosen_together() -> None:
     assert {index // 2 for index in devices(site.cycle()[job])["n0"]} == {0, 1}
 
 
+def test_a_gpu_near_to_all_cpus_leaves_them_to_the_job() -> None:
+    """Whatever type the other GPUs of the job have."""
+    site = Site([node("n0", 8, sockets=2, gres=[gpus(1, "a", 0, "0-3"), gpus(1, "b", 1)])])
+    both = (GresRequest("gpu", "a", 1), GresRequest("gpu", "b", 1))
+    assert started(site, tasks=8, gpus_per_node=both, **ENFORCED) == {"n0": 2}
+
+
 def test_tasks_per_socket_hold_where_gpus_bind_the_cpus() -> None:
     """The node's only GPU leaves one socket to the job, and two tasks may not lie there."""
     site = Site([node("n0", 8, sockets=2, gres=[gpus(1, "", 0, "0-3")])])

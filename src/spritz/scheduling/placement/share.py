@@ -250,8 +250,10 @@ def _choose_gres(
         choose = linked_devices if pool.links else _near_devices
         mask = devices_of.get((name, kind), 0) or choose(pool, free, count, usable)
         taken[name] = taken.get(name, 0) | mask
-        near |= pool.near(mask)
         chosen += _by_type(pool, kind, mask)
+    # All devices of a name together: one that is near to all CPUs binds the job to none.
+    for name, mask in taken.items():
+        near |= row.hardware.pools[name].near(mask)
     return chosen, near
 
 
