@@ -4,6 +4,7 @@ either.
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -44,6 +45,11 @@ def node_configs(draw: st.DrawFn, name: str) -> NodeConfig:
             gres=gres,
         ),
     )
+
+
+def gpu(count: int) -> tuple[GresRequest, ...]:
+    """So many GPUs of any type."""
+    return (GresRequest("gpu", "", count),)
 
 
 def maybe(values: st.SearchStrategy[int]) -> st.SearchStrategy[int | None]:
@@ -119,3 +125,24 @@ def test_nothing_that_the_scheduler_could_start_is_refused(data: st.DataObject, 
         return  # most random requests fit nowhere; assuming them away would be most of the examples
     problem = misfit(machine.state, spec, partition)
     assert problem is None, f"refused ({problem!r}), and yet it could start: {plan.starts[0].allocation}"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        # -n 3 by --gpus=3 --gpus-per-task=1: two tasks a node at most, and one will do
+        JobSpec(tasks_per_node=2, gpus=gpu(3), gpus_per_task=gpu(1)),
+        # two tasks have the four GPUs of a node, whatever --ntasks-per-node allows
+        JobSpec(
+            tasks_per_node=9, gpus_per_node=gpu(1), gpus_per_task=gpu(1), nodes_min=2, nodes_max=2, nodes_given=True
+        ),
+    ],
+)
+def test_most_tasks_of_a_node_are_not_asked_of_each_node(spec: JobSpec) -> None:
+    """Nodes with one GPU each: these jobs were refused."""
+    capacity = NodeCapacity(cpus=4, cores_per_socket=4, gres=(GresCapacity(name="gpu", count=1),))
+    configs = tuple(NodeConfig(name=f"n{number}", capacity=capacity) for number in range(1, 4))
+    partition = Partition(name="debug", nodes=("n1", "n2", "n3"), default=True)
+    machine = Machine(SETTINGS)
+    machine.apply(ClusterConfigured(at=1.0, settings=SETTINGS, nodes=configs, partitions=(partition,)))
+    assert misfit(machine.state, spec, partition) is None

@@ -168,6 +168,12 @@ def counted(constraint: Constraint, count: int) -> Constraint:
 TERM = st.one_of(FEATURE, PLAIN_GROUP)
 COUNTED_TERM = st.builds(counted, TERM, st.integers(0, 9))
 ONE = st.builds(Group, st.just("one"), st.lists(TERM, min_size=2, max_size=3).map(tuple), st.just(0))
+APART = st.builds(
+    Group,
+    st.just("apart"),
+    st.lists(st.builds(counted, TERM, st.integers(1, 9)), min_size=2, max_size=3).map(tuple),
+    st.just(0),
+)
 CONSTRAINT = st.one_of(
     COUNTED_TERM,
     ONE,
@@ -175,6 +181,8 @@ CONSTRAINT = st.one_of(
         Group, st.just("and"), st.lists(st.one_of(COUNTED_TERM, ONE), min_size=2, max_size=4).map(tuple), st.just(0)
     ),
     st.builds(Group, st.just("or"), st.lists(TERM, min_size=2, max_size=4).map(tuple), st.just(0)),
+    APART,
+    st.builds(Group, st.just("and"), st.tuples(TERM, APART), st.just(0)),
 )
 
 

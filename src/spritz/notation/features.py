@@ -41,7 +41,8 @@ class Feature(Value):
 
 
 class Group(Value):
-    """Constraints joined by `kind`: `and`, `or`, or `one` for `[a|b]`, where all nodes of the job match the same part.
+    """Constraints joined by `kind`: `and`; `or`; `one` for `[a|b]`, where all nodes of the job match the same part;
+    `apart` for `[a*2&b*4]`, where each node counts for one part alone.
 
     `count` as in `Feature`: `[(a&b)*2&c*1]`.
     """
@@ -57,7 +58,7 @@ class Group(Value):
         """Whether one node fits; a group with a count fits every node, since the count concerns all nodes together."""
         if self.count:
             return True
-        if self.kind == "and":
+        if self.kind in ("and", "apart"):
             return all(part.matches(features) for part in self.parts)
         return any(part.matches(features) for part in self.parts)
 
@@ -130,6 +131,8 @@ class _Parser:
             raise self.fail("counts stand outside parentheses")
         if within == "[" and operator != "&":
             return Group("one", tuple(parts)) if len(parts) > 1 else parts[0]
+        if within == "[" and any(part.count for part in parts):
+            return Group("apart", tuple(parts))
         return Group("and" if operator == "&" else "or", tuple(parts)) if len(parts) > 1 else parts[0]
 
     def term(self, within: str) -> Constraint:
@@ -195,7 +198,7 @@ def alternatives(constraint: Constraint) -> list[Constraint]:
         if len(chosen) * len(options) > _PARTS_MAX:
             raise FeatureError(f"Invalid feature specification (more than {_PARTS_MAX} alternatives)")
         chosen = [(*before, option) for before in chosen for option in options]
-    return [Group("and", parts, constraint.count) if len(parts) > 1 else parts[0] for parts in chosen]
+    return [Group(constraint.kind, parts, constraint.count) if len(parts) > 1 else parts[0] for parts in chosen]
 
 
 def _has_one(constraint: Constraint) -> bool:
@@ -211,6 +214,30 @@ def counts(constraint: Constraint) -> list[tuple[Constraint, int]]:
     return [pair for part in constraint.parts for pair in counts(part)]
 
 
+def counted_sets(constraint: Constraint) -> list[list[tuple[Constraint, int]]]:
+    """The pairs of `counts` in sets. Within one set (`[a*2&b*4]`) each node counts for one pair alone, so that six
+    nodes are needed; in `a*2&b*4` a node with both features counts for both.
+    """
+    if isinstance(constraint, Feature) or constraint.count or constraint.kind == "apart":
+        pairs = counts(constraint)
+        return [pairs] if pairs else []
+    return [pairs for part in constraint.parts for pairs in counted_sets(part)]
+
+
+def nodes_counted(text: str) -> int:
+    """The number of nodes that the counts of a constraint need; 0 without counts, or if it is malformed."""
+    if "*" not in text:
+        return 0
+    try:
+        tree = parse(text)
+        ways = alternatives(tree) if tree is not None else []
+    except FeatureError:
+        return 0
+    return min(
+        (max((sum(count for _, count in pairs) for pairs in counted_sets(way)), default=0) for way in ways), default=0
+    )
+
+
 def format(constraint: Constraint | None) -> str:
     """Inverse of `parse`, with no more parentheses than needed."""
     if constraint is None:
@@ -220,10 +247,12 @@ def format(constraint: Constraint | None) -> str:
         return constraint.name + suffix
     if constraint.kind == "one":
         return f"[{'|'.join(_inside(part) for part in constraint.parts)}]{suffix}"
+    if constraint.kind == "apart":
+        return f"[{'&'.join(_inside(part) for part in constraint.parts)}]{suffix}"
     text = ("&" if constraint.kind == "and" else "|").join(_inside(part) for part in constraint.parts)
     return f"({text}){suffix}" if suffix else text
 
 
 def _inside(part: Constraint) -> str:
     text = format(part)
-    return f"({text})" if isinstance(part, Group) and part.kind != "one" and not part.count else text
+    return f"({text})" if isinstance(part, Group) and part.kind in ("and", "or") and not part.count else text

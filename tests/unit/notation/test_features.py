@@ -99,6 +99,32 @@ def test_counts_are_per_part_and_their_parts_test_single_nodes() -> None:
     assert features.counts(Feature("a")) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "sets", "nodes"),
+    [
+        ("a", [], 0),
+        ("a*2", [["a", 2]], 2),
+        ("a*2&b*4", [["a", 2], ["b", 4]], 4),
+        ("[a*2&b*4]", [["a", 2, "b", 4]], 6),
+        ("[(a&b)*2&c*1]&d", [["a&b", 2, "c", 1]], 3),
+        ("[a|b]&c*2", [["c", 2]], 2),
+        ("a*2&", [], 0),
+    ],
+)
+def test_nodes_count_for_one_feature_of_brackets_alone(text: str, sets: list[list[object]], nodes: int) -> None:
+    """Six nodes for `[a*2&b*4]`, four for `a*2&b*4`."""
+    assert features.nodes_counted(text) == nodes
+    if text.endswith("&"):
+        return
+    constraint = features.parse(text)
+    assert constraint is not None
+    way = features.alternatives(constraint)[0]
+    assert sets == [
+        [item for part, count in pairs for item in (features.format(part), count)]
+        for pairs in features.counted_sets(way)
+    ]
+
+
 def test_alternatives_do_not_multiply_without_bound() -> None:
     constraint = features.parse("&".join(["[a|b]"] * 20))
     assert constraint is not None
@@ -107,7 +133,8 @@ def test_alternatives_do_not_multiply_without_bound() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a", "a&b", "a|b", "(a|b)&c", "[a|b]&c", "a*2&b*4", "(a&b)*2&c*1", "[(a&b)|c]", "gpu_mem:16G"]
+    "text",
+    ["a", "a&b", "a|b", "(a|b)&c", "[a|b]&c", "a*2&b*4", "(a&b)*2&c*1", "[(a&b)*2&c*1]&d", "[(a&b)|c]", "gpu_mem:16G"],
 )
 def test_is_printed_as_written(text: str) -> None:
     assert features.format(features.parse(text)) == text

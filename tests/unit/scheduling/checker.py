@@ -118,7 +118,9 @@ def _check_size(spec: JobSpec, allocation: Allocation, partition: Partition) -> 
     assert len(allocation.tasks) == count
     assert min(allocation.tasks) >= 1
     if spec.tasks_given:
-        assert sum(allocation.tasks) == spec.tasks, f"{allocation.tasks} for {spec.tasks} tasks"
+        # Each node that the constraint counts has a task.
+        tasks = spec.tasks if spec.nodes_given else max(spec.tasks, features.nodes_counted(spec.features))
+        assert sum(allocation.tasks) == tasks, f"{allocation.tasks} for {tasks} tasks"
     elif not spec.gpus and not spec.tasks_per_gpu:
         assert set(allocation.tasks) == {spec.tasks_per_node or 1}
     if spec.tasks_per_node:
@@ -133,9 +135,17 @@ def _check_features(spec: JobSpec, nodes: list[NodeConfig]) -> None:
         return
     ways = [way for way in features.alternatives(tree) if all(way.matches(node.features) for node in nodes)]
     assert any(
-        all(sum(part.matches(node.features) for node in nodes) >= count for part, count in features.counts(way))
-        for way in ways
+        all(_each_has_nodes([part for part, count in pairs for _ in range(count)], nodes) for pairs in sets)
+        for sets in map(features.counted_sets, ways)
     ), f"{spec.features} on {[node.features for node in nodes]}"
+
+
+def _each_has_nodes(parts: list[features.Constraint], nodes: list[NodeConfig]) -> bool:
+    """Whether each of these gets a node of its own."""
+    return not parts or any(
+        parts[0].matches(node.features) and _each_has_nodes(parts[1:], [other for other in nodes if other is not node])
+        for node in nodes
+    )
 
 
 def _check_part(
@@ -160,11 +170,16 @@ def _check_part(
         assert len(cpus) == len(cores) * threads, "half a core was given"
         if spec.tasks_per_core and not spec.overcommit:
             assert len(cores) * spec.tasks_per_core >= tasks
+        if spec.tasks_per_socket and not spec.overcommit:
+            sockets = Counter(core // capacity.cores_per_socket for core in cores)
+            most = [count * threads // (spec.cpus_per_task or 1) for count in sockets.values()]
+            assert sum(min(spec.tasks_per_socket, count) for count in most) >= tasks, "too many tasks on a socket"
     wanted = tasks * (spec.cpus_per_task or 1)
     wanted = max(wanted, spec.cpus_per_node_min or 0, (spec.cpus_per_gpu or 0) * devices)
     if spec.gpus_per_task and spec.cpus_per_gpu:
         wanted = max(wanted, tasks * spec.cpus_per_gpu * sum(item.count for item in spec.gpus_per_task))
-    if not whole and not spec.overcommit and not spec.tasks_per_core and settings.consumable != "socket":
+    spread = spec.tasks_per_core or spec.tasks_per_socket
+    if not whole and not spec.overcommit and not spread and settings.consumable != "socket":
         assert len(cpus) <= -(-wanted // threads) * threads, f"{len(cpus)} CPUs where {wanted} were asked for"
     _check_part_memory(spec, part, len(cpus), devices, node, whole, settings)
     _check_part_gres(spec, part, tasks, whole)

@@ -59,6 +59,18 @@ def test_components_are_on_nodes_of_their_own() -> None:
     assert check_whole([spec(1)] * 3, site.projection.snapshot(site.now)) is not None
 
 
+def test_components_are_not_refused_because_no_place_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are placed one after another, which proves nothing; too few nodes do, and too few CPUs."""
+    monkeypatch.setattr(gangs, "together", lambda *_args, **_options: None)
+    snapshot = Site([node("n1"), node("n2")]).projection.snapshot(0.0)
+    assert check_whole([spec(1), spec(8)], snapshot) is None
+    assert check_whole([spec(1), spec(9)], snapshot) is not None
+    assert check_whole([spec(1, node_list=("n1",)), spec(1, exclude=("n2",))], snapshot) is not None
+    shared = Site([node("n1")], settings=SHARING).projection.snapshot(0.0)
+    assert check_whole([spec(4), spec(4)], shared) is None
+    assert check_whole([spec(4), spec(5)], shared) is not None
+
+
 def test_components_take_the_nodes_that_only_they_can_use_last_of_all() -> None:
     """The second one has n1 alone, so the first goes elsewhere."""
     site = Site([node("n1"), node("n2")])

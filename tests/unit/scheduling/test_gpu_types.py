@@ -74,15 +74,18 @@ def test_cpus_come_with_the_gpus_of_each_node() -> None:
         assert part.cpu_count >= 2 * sum(gres.count for gres in part.gres)
 
 
-def test_no_node_is_taken_for_its_feature_without_a_task_for_it_or_beyond_the_most_nodes() -> None:
+def test_no_node_is_taken_for_its_feature_beyond_the_most_nodes() -> None:
+    """A job that gives no number of nodes gets a node, and a task, for each feature."""
     nodes = [node("n1", 4, features=("x",), gres=[gpus(2, "a")]), node("n2", 4, features=("y",), gres=[gpus(1, "b")])]
     site = Site(nodes)
     both = (GresRequest("gpu", "a", 2), GresRequest("gpu", "b", 1))
-    one = site.submit(spec(1, gpus=both, features="[x*1&y*1]"))
     alone = site.submit(spec(nodes=1, gpus=both, features="[x*1&y*1]"))
+    one = site.submit(spec(1, gpus=both, features="[x*1&y*1]"))
+    assert site.cycle()[one].tasks == (1, 1)
+    assert site.jobs[alone].state is JobState.PENDING
+    site.end(one)
     two = site.submit(spec(2, gpus=both, features="[x*1&y*1]"))
     assert list(site.cycle()) == [two]
-    assert site.jobs[one].state is site.jobs[alone].state is JobState.PENDING
 
 
 def test_nodes_that_are_alike_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:

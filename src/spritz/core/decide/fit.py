@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.rules.job_size import counted_once
 from spritz.model.rules.node_shape import cpu_mask, usable_memory_mib
 from spritz.notation import features
 
@@ -65,6 +66,7 @@ def node_groups_of(state: State, partition: Partition) -> list[NodeGroup]:
 
 def misfit(state: State, spec: JobSpec, partition: Partition) -> str | None:
     """None if the job could run there; else one line that says what is too much ("" if no single thing is)."""
+    spec = counted_once(spec)
     tree = features.parse(spec.features) if spec.features and not _any_constraint(state) else None
     excluded = set(spec.exclude)
     required = set(spec.node_list)
@@ -96,8 +98,8 @@ def _any_constraint(state: State) -> bool:
 def _node_complaint(spec: JobSpec, group: NodeGroup) -> str | None:
     """What every node that could serve lacks, whatever its number."""
     capacity = group.capacity
-    # With --ntasks, --ntasks-per-node is a maximum.
-    per_node = 1 if spec.tasks_given else max(1, spec.tasks_per_node or 1)
+    # Where another option gives the number of tasks, --ntasks-per-node is a maximum.
+    per_node = 1 if spec.tasks_given or spec.gpus else max(1, spec.tasks_per_node or 1)
     if spec.overcommit:
         cpus = 1
     else:

@@ -22,6 +22,7 @@ from spritz.scheduling.explain.account_limits import limit_holders
 from spritz.scheduling.explain.nodes import starts_together
 from spritz.scheduling.explain.wording import count, gres_noun, listed, memory
 from spritz.scheduling.placement.earliest import earliest
+from spritz.scheduling.placement.effort import Effort
 from spritz.scheduling.placement.exact import clash
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.view.profile import Profile
@@ -51,6 +52,8 @@ class NodeBlockers:
         self._view = view
         self._request = request
         self._within: Ints | None = None
+        #: for second tries, however many sets of jobs are tried
+        self._effort = Effort()
         self.numbers: list[int] = []
         self.start_at = view.now
         if self._fits(_with_mates(view, request)) or (planned is not None and self._clear_planned(planned)):
@@ -86,7 +89,8 @@ class NodeBlockers:
         self.numbers = self._fewest(numbers) if len(numbers) <= MINIMISE_MAX else numbers
 
     def _fits(self, table: NodeTable) -> bool:
-        return place(table, self._request, self._view.snapshot.eligibility, within=self._within) is not None
+        eligibility = self._view.snapshot.eligibility
+        return place(table, self._request, eligibility, within=self._within, effort=self._effort) is not None
 
     def _ends(self) -> dict[int, float]:
         """When each job on a node that could serve releases what it holds there."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.scheduling.placement.effort import Effort
 from spritz.scheduling.placement.openings import searches
 from spritz.scheduling.placement.place import assign_all, place
 from spritz.scheduling.placement.scheme import choose, scheme_for
@@ -31,9 +32,11 @@ def earliest(
     since: float,
     until: float = NEVER,
     nodes: Ints | None = None,
+    effort: Effort | None = None,
 ) -> tuple[float, Allocation] | None:
     """First time in [since, until] at which the request fits for its whole duration, and where; None if there is none.
-    `nodes`: the only nodes to use (None: any that may serve).
+    `nodes`: the only nodes to use (None: any that may serve). `effort`: for second tries at all these times (None: as
+    much as for one).
     """
     if nodes is None:
         start, final = _by_counts(profile, request, eligibility, since, until)
@@ -43,7 +46,7 @@ def earliest(
     target = target_of(request)
     if len(nodes) < target.nodes_min:
         return None
-    tried = 0
+    tried, effort = 0, effort or Effort()
     for horizon, openings in searches(profile, request, nodes, since):
         # `first` is a lower bound, found without placing anything: before that time fewer than nodes_min nodes are open
         # at all. From there on go from one opening to the next; between two openings nothing becomes possible that was
@@ -56,7 +59,7 @@ def earliest(
                 # Whether a leaf is free of other jobs shows only if all of its nodes are looked at.
                 cells = None if request.segment_alone else within
                 table = profile.at(at, at + request.seconds, within=cells)
-                allocation = place(table, request, eligibility, profile.table, within.node)
+                allocation = place(table, request, eligibility, profile.table, within.node, effort)
                 if allocation is not None:
                     return at, allocation
             at = openings.after(at)

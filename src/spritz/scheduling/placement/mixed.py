@@ -114,7 +114,7 @@ def _dealt(
         if not any(share) or sum(share) > devices or any(map(int.__gt__, share, have[candidate.index])):
             return None
         left = _minus(left, tuple(share))
-        node_request = _of_node(request, tuple(share))
+        node_request = request_of_node(request, tuple(share))
         tasks, _gpus = capacity(table.rows[candidate.index], node_request)
         parts.append((Candidate(candidate.index, tasks, sum(share)), node_request))
     if any(left) or not all(candidate.tasks for candidate, _own in parts):
@@ -130,8 +130,8 @@ def _dealt(
     )
 
 
-def _of_node(request: Request, share: Counts) -> Request:
-    """The request with this node's devices as what the node must give."""
+def request_of_node(request: Request, share: Counts) -> Request:
+    """The request with this node's devices (of each of its types) as what the node must give."""
     needs = dict(request.node_needs)
     for need, count in zip(request.gpu_types, share, strict=True):
         if count:

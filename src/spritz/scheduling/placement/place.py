@@ -20,12 +20,15 @@ from msgspec.structs import replace
 
 from spritz.model.resources import Allocation, NodeAllocation
 from spritz.scheduling.placement.columns import capacity_columns, counts_suffice, needed
+from spritz.scheduling.placement.counted import nodes_for_counts
 from spritz.scheduling.placement.counts import by_jobs_per_cpu, node_counts
+from spritz.scheduling.placement.effort import Effort
 from spritz.scheduling.placement.fragment import ranks, workload_of
 from spritz.scheduling.placement.leaves import LeafCapacity, leaf_sets
 from spritz.scheduling.placement.mixed import mixed_portions
 from spritz.scheduling.placement.runs import plain, select_columns
 from spritz.scheduling.placement.scheme import choose, scheme_for
+from spritz.scheduling.placement.search import could_find, search
 from spritz.scheduling.placement.select import Candidate, Portion, select, target_of
 from spritz.scheduling.placement.share import assign, depends_on_free
 from spritz.scheduling.view.capacity import capacity, open_to
@@ -33,7 +36,7 @@ from spritz.scheduling.view.eligibility import Choice
 from spritz.scheduling.view.fabric import empty_leaves, keeping
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from spritz.scheduling.placement.scheme import Scheme
     from spritz.scheduling.view.eligibility import Eligibility
@@ -59,34 +62,114 @@ def place(
     eligibility: Eligibility,
     prefer: NodeTable | None = None,
     within: Ints | None = None,
+    effort: Effort | None = None,
 ) -> Allocation | None:
     """An allocation for one job of this request on `table` as it is, or None.
 
     `prefer`: take nodes and CPUs that are busy on that table before others (for planned starts). `within`: the only
-    nodes to look at, if the caller knows that others cannot serve.
+    nodes to look at, if the caller knows that others cannot serve. `effort`: bounds the second try (None: an effort of
+    its own); where it says that a search gave up, None only means that no place was found.
     """
+    missed: list[_Missed] = []
     if request.node_counts:
-        return _place_some(table, request, eligibility, prefer, within)
+        allocation = _place_some(table, request, eligibility, prefer, within, missed)
+    else:
+        allocation = _first_try(table, request, eligibility, prefer, within, missed)
+    return allocation or _second_try(table, missed, eligibility, prefer, effort or Effort())
+
+
+def _first_try(
+    table: NodeTable,
+    request: Request,
+    eligibility: Eligibility,
+    prefer: NodeTable | None,
+    within: Ints | None,
+    missed: list[_Missed] | None,
+) -> Allocation | None:
+    """Try one number of nodes. `missed` gets the nodes on which there may be a place all the same."""
     for narrowed in by_jobs_per_cpu(table, request, eligibility):
-        allocation = _place_as_asked(table, narrowed, eligibility, prefer, within)
+        allocation = _place_as_asked(table, narrowed, eligibility, prefer, within, missed)
         if allocation is not None:
             return allocation
     return None
 
 
 def _place_some(
-    table: NodeTable, request: Request, eligibility: Eligibility, prefer: NodeTable | None, within: Ints | None
+    table: NodeTable,
+    request: Request,
+    eligibility: Eligibility,
+    prefer: NodeTable | None,
+    within: Ints | None,
+    missed: list[_Missed],
 ) -> Allocation | None:
     """Try each permitted number of nodes."""
 
     def at(narrowed: Request) -> Allocation | None:
-        return place(table, narrowed, eligibility, prefer, within)
+        return _first_try(table, narrowed, eligibility, prefer, within, None)
 
     for count in node_counts(request, len(table.up), lambda narrowed: at(narrowed) is not None):
         allocation = at(replace(request, nodes_min=count, nodes_max=count, node_counts=()))
         if allocation is not None:
             return allocation
+    # The search takes all numbers together.
+    required = eligibility.required(request)
+    if required is not None and not request.refusal:
+        fabric = None if request.flat else eligibility.fabrics.get(request.partition)
+        for choice in _choices(table, request, eligibility, within):
+            choice = _narrowed(table, request, choice, eligibility)
+            _note_missed(missed, request, choice, required, fabric, *capacity_columns(table, request, choice.nodes))
     return None
+
+
+class _Missed(Struct, frozen=True):
+    """Nodes on which the usual choice found no place, though there may be one."""
+
+    request: Request
+    choice: Choice
+    required: frozenset[int]
+    fabric: Fabric | None
+
+
+def _note_missed(
+    missed: list[_Missed],
+    request: Request,
+    choice: Choice,
+    required: frozenset[int],
+    fabric: Fabric | None,
+    tasks: Ints,
+    gpus: Ints,
+) -> None:
+    if could_find(request, choice, fabric, tasks, gpus):
+        missed.append(_Missed(request, choice.only(tasks > 0), required, fabric))
+
+
+def _second_try(
+    table: NodeTable,
+    missed: list[_Missed],
+    eligibility: Eligibility,
+    prefer: NodeTable | None,
+    effort: Effort,
+) -> Allocation | None:
+    """Look through all sets of nodes, as far as the effort goes."""
+    for case in missed:
+        request = case.request
+        portions = search(table, request, case.choice, case.required, case.fabric, effort)
+        if portions is not None:
+            allocation = _assigned(table, request, portions, prefer)
+            if allocation is not None:
+                return _kept_apart(table, request, allocation, eligibility)
+            effort.unsure = True
+    return None
+
+
+def _choices(table: NodeTable, request: Request, eligibility: Eligibility, within: Ints | None) -> Iterator[Choice]:
+    """The request's choices, restricted to nodes of `within`."""
+    able = None
+    if within is not None:
+        able = np.zeros(len(table.up), np.bool_)
+        able[within] = True
+    for choice in eligibility.choices(request):
+        yield choice if able is None else choice.only(able[choice.nodes])
 
 
 def _place_as_asked(
@@ -95,25 +178,25 @@ def _place_as_asked(
     eligibility: Eligibility,
     prefer: NodeTable | None,
     within: Ints | None,
+    missed: list[_Missed] | None,
 ) -> Allocation | None:
     """Try one number of nodes, with as many jobs per CPU as the request allows."""
     required = eligibility.required(request)
     if required is None or request.refusal:
         return None
     fabric = None if request.flat else eligibility.fabrics.get(request.partition)
-    able = None
-    if within is not None:
-        able = np.zeros(len(table.up), np.bool_)
-        able[within] = True
-    for choice in eligibility.choices(request):
-        if able is not None:
-            choice = choice.only(able[choice.nodes])
-        allocation = _place_on(table, request, choice, required, prefer, fabric, eligibility)
+    for choice in _choices(table, request, eligibility, within):
+        allocation = _place_on(table, request, choice, required, prefer, fabric, eligibility, missed)
         if allocation is not None:
-            if request.segment_alone:
-                return keeping(table, allocation, eligibility.fabrics.get(request.partition))
-            return allocation
+            return _kept_apart(table, request, allocation, eligibility)
     return None
+
+
+def _kept_apart(table: NodeTable, request: Request, allocation: Allocation, eligibility: Eligibility) -> Allocation:
+    """The allocation, with the other nodes of its leaves kept free if the request wants that."""
+    if request.segment_alone:
+        return keeping(table, allocation, eligibility.fabrics.get(request.partition))
+    return allocation
 
 
 def _place_on(
@@ -124,6 +207,7 @@ def _place_on(
     prefer: NodeTable | None,
     fabric: Fabric | None,
     eligibility: Eligibility,
+    missed: list[_Missed] | None,
 ) -> Allocation | None:
     # Three ways to choose nodes, quickest first, each for fewer kinds of requests than the next: compiled code over
     # counts (`scheme`), arrays (`select_columns`), rows (`_place_grouped`). Where two of them apply they give the same
@@ -144,6 +228,8 @@ def _place_on(
     exact = counts_suffice(table, request)
     if exact and (exclusive := table.exclusive):
         tasks, gpus = _let_in(table, request, choice.nodes, exclusive, tasks, gpus)
+    if missed is not None:
+        _note_missed(missed, request, choice, required, fabric, tasks, gpus)
     if fabric is not None:
         return _place_near(table, request, _UsableNodes(choice, tasks, gpus, exact), required, prefer, fabric)
     weights = _weights(table, choice)
@@ -226,6 +312,8 @@ def _on_best(
     target = target_of(request)
     if target.nodes_min > 1 or target.nodes_max != 1:
         return None
+    if target.tasks_per_gpu and target.gpus and (target.tasks or 0) > target.gpus * target.tasks_per_gpu:
+        return None
     able = (tasks >= max(1, target.tasks_per_node if target.tasks is None else target.tasks)) & (gpus >= target.gpus)
     if not able.any():
         return None
@@ -246,7 +334,8 @@ def _place_grouped(
     if not choice.groups:
         return _place_among(table, request, candidates, required, prefer)
     for order in _GROUP_ORDERS:
-        grouped = _group_nodes(sorted(candidates, key=order), choice, required)
+        ordered = [candidate.index for candidate in sorted(candidates, key=order)]
+        grouped = nodes_for_counts(choice.groups, ordered, required)
         if grouped is not None:
             allocation = _place_among(table, request, candidates, grouped, prefer)
             if allocation is not None:
@@ -439,9 +528,18 @@ def _place_mixed(
 ) -> Allocation | None:
     """Place GPUs of several types: ask each node for its own devices."""
     portions = mixed_portions(table, request, candidates, required)
-    parts = [assign_all(table.rows, node_request, [portion], prefer)[0] for portion, node_request in portions or ()]
+    return None if portions is None else _assigned(table, request, portions, prefer)
+
+
+def _assigned(
+    table: NodeTable, request: Request, portions: list[tuple[Portion, Request]], prefer: NodeTable | None
+) -> Allocation | None:
+    """The allocation, where each node has a request of its own; None if some portion does not fit."""
+    if all(node_request is request for _portion, node_request in portions):
+        return assign_all(table.rows, request, [portion for portion, _request in portions], prefer)[0]
+    parts = [assign_all(table.rows, node_request, [portion], prefer)[0] for portion, node_request in portions]
     nodes = tuple(node for part in parts if part is not None for node in part.nodes)
-    if portions is None or len(nodes) < len(portions):
+    if len(nodes) < len(portions):
         return None
     tasks = tuple(portion.tasks for portion, _own in portions)
     return Allocation(
@@ -503,20 +601,6 @@ def _most_gpus(candidate: Candidate) -> tuple[int, ...]:
 
 #: orders in which nodes are tried for `[a*2&b*4]`; the later ones in case the first leaves too little room
 _GROUP_ORDERS = (_in_order, _most_tasks, _most_gpus)
-
-
-def _group_nodes(candidates: list[Candidate], choice: Choice, required: frozenset[int]) -> frozenset[int] | None:
-    """Required nodes, and the first `count` of each feature; None if there are too few."""
-    taken = set(required)
-    for members, count in sorted(choice.groups, key=lambda group: len(group[0])):
-        able = [
-            candidate.index for candidate in candidates if candidate.index in members and candidate.index not in taken
-        ]
-        missing = max(0, count - len(members & required))
-        if missing > len(able):
-            return None
-        taken.update(able[:missing])
-    return frozenset(taken)
 
 
 def assign_all(

@@ -243,10 +243,13 @@ def portions_of(chosen: list[Candidate], target: Target) -> list[Portion] | None
     chosen = sorted(chosen, key=lambda candidate: candidate.index)
     left = len(chosen)
     tasks, gpus = target.tasks, target.gpus
+    dealt = _gpus_for_tasks(chosen, target)
     portions = []
-    for candidate in chosen:
+    for position, candidate in enumerate(chosen):
         left -= 1
         devices = min(candidate.gpus, gpus - left) if gpus else 0
+        if dealt is not None:
+            devices = dealt[position]
         gpus -= devices
         node_tasks = target.tasks_per_node
         if tasks is not None:
@@ -257,3 +260,35 @@ def portions_of(chosen: list[Candidate], target: Target) -> list[Portion] | None
                 return None
         portions.append(Portion(candidate.index, node_tasks, devices))
     return None if tasks else portions
+
+
+def _gpus_for_tasks(chosen: Sequence[Candidate], target: Target) -> list[int] | None:
+    """With --ntasks-per-gpu, GPUs of each node so that most tasks have one; None where the number of tasks does not
+    depend on it, or if there are too few or too many GPUs.
+    """
+    each = target.tasks_per_gpu
+    if not each or not target.gpus or target.tasks is None:
+        return None
+    left = target.gpus - len(chosen)
+    if left < 0 or sum(candidate.gpus for candidate in chosen) < target.gpus:
+        return None
+    # Each further GPU of a node serves no more tasks than the one before. So it is best to give each GPU where it
+    # serves most tasks: first those that are used to the full, then the largest rest of a node, then any.
+    dealt = [1] * len(chosen)
+    for position, candidate in enumerate(chosen):
+        more = min(left, max(0, min(candidate.gpus, candidate.tasks // each) - 1))
+        dealt[position] += more
+        left -= more
+
+    def served(position: int) -> int:
+        return max(0, chosen[position].tasks - dealt[position] * each)
+
+    for position in sorted(range(len(chosen)), key=lambda position: (-served(position), position)):
+        more = min(left, chosen[position].gpus - dealt[position], 1)
+        dealt[position] += more
+        left -= more
+    for position, candidate in enumerate(chosen):
+        more = min(left, candidate.gpus - dealt[position])
+        dealt[position] += more
+        left -= more
+    return dealt

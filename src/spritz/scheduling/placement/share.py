@@ -9,6 +9,8 @@ Source: slurm.conf(5) SelectTypeParameters (CR_CORE_DEFAULT_DIST_BLOCK); gres.co
 
 from __future__ import annotations
 
+from itertools import combinations, islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE
@@ -20,15 +22,22 @@ from spritz.scheduling.view.capacity import (
     grain_cpus,
     memory_free,
     tasks_by_socket,
+    tasks_of_sockets,
     unit_threads,
     usable_cpus,
 )
 from spritz.scheduling.view.request import Grain
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from spritz.scheduling.view.hardware import GresPool, Hardware
     from spritz.scheduling.view.nodes import NodeRow
     from spritz.scheduling.view.request import Request
+
+#: sets of devices tried on one node with --gres-flags=enforce-binding
+WIDER_MAX = 256
+_ANY_DEVICES: Mapping[tuple[str, str], int] = MappingProxyType({})
 
 
 def assign(row: NodeRow, request: Request, tasks: int, gpus: int, prefer: int = 0) -> NodeAllocation | None:
@@ -62,8 +71,28 @@ def _assign_from(
     prefer: int,
 ) -> NodeAllocation | None:
     """`assign` with these CPUs. `counts`: tasks, GPUs and CPUs."""
+    share = _assign_near(row, request, needs, usable, counts, prefer)
+    if share is None and request.enforce_binding and not request.whole:
+        # The devices decide which CPUs may be used, and other devices may be next to more of them.
+        for wide in _wider(row, needs, usable):
+            share = _assign_near(row, request, needs, usable, counts, prefer, wide)
+            if share is not None:
+                break
+    return share
+
+
+def _assign_near(
+    row: NodeRow,
+    request: Request,
+    needs: dict[tuple[str, str], int],
+    usable: int,
+    counts: tuple[int, int, int],
+    prefer: int,
+    devices_of: Mapping[tuple[str, str], int] = _ANY_DEVICES,
+) -> NodeAllocation | None:
+    """`_assign_from` with the usual devices, or those of `devices_of`: (name, type) -> mask."""
     tasks, devices, wanted = counts
-    gres, near = _choose_gres(row, request, needs, usable)
+    gres, near = _choose_gres(row, request, needs, usable, devices_of)
     if gres is None:
         return None
     if request.whole:
@@ -81,7 +110,9 @@ def _assign_from(
             reserved_cpus = _kept_for(row.hardware, gres)
             prefer, kept = prefer | reserved_cpus, row.hardware.gpu_cores & ~reserved_cpus
         cpus = _choose_cpus(row.hardware, request, usable, wanted, tasks, (near, prefer, kept))
-    if cpus.bit_count() < wanted:
+    if not cpus or cpus.bit_count() < wanted:
+        return None
+    if not request.whole and _exceeds_cpus(row, request, cpus):
         return None
     memory = _memory(row, request, cpus.bit_count(), devices)
     if memory > memory_free(row, request):
@@ -141,8 +172,62 @@ def _all_gres(row: NodeRow, chosen: list[GresAllocation]) -> list[GresAllocation
     return everything
 
 
+def _exceeds_cpus(row: NodeRow, request: Request, cpus: int) -> bool:
+    """Whether they are more than MaxCPUsPerNode leaves: --ntasks-per-socket may add CPUs to those that tasks need."""
+    if not request.tasks_per_socket or request.max_cpus_per_node >= INFINITE:
+        return False
+    used = sum(holder.cpus.bit_count() for holder in row.holders.values() if holder.partition == request.partition)
+    return used + cpus.bit_count() > request.max_cpus_per_node
+
+
+def _wider(row: NodeRow, needs: dict[tuple[str, str], int], usable: int) -> Iterator[dict[tuple[str, str], int]]:
+    """Devices for `needs` next to other CPUs than the usual ones: from few localities first, and of as many localities
+    those next to most usable CPUs.
+    """
+    indexed = {
+        key: count
+        for key, count in sorted(needs.items(), key=lambda item: (item[0][0], not item[0][1], item[0][1]))
+        if count and key[0] in row.hardware.pools and row.hardware.pools[key[0]].indexed
+    }
+
+    def ways(left: list[tuple[tuple[str, str], int]], taken: dict[str, int]) -> Iterator[dict[tuple[str, str], int]]:
+        if not left:
+            yield {}
+            return
+        (name, kind), count = left[0]
+        free = row.devices_free(name, kind) & ~taken.get(name, 0)
+        for mask in _by_localities(row.hardware.pools[name], free, count, usable):
+            for others in ways(left[1:], {**taken, name: taken.get(name, 0) | mask}):
+                yield {(name, kind): mask, **others}
+
+    yield from islice(ways(list(indexed.items()), {}), WIDER_MAX)
+
+
+def _by_localities(pool: GresPool, free: int, count: int, usable: int) -> Iterator[int]:
+    """Sets of `count` of the free devices, one for each set of localities that they can lie in."""
+    groups: dict[int, int] = {}
+    for device in mask_ids(free):
+        local = pool.local.get(device, 0)
+        groups[local] = groups.get(local, 0) | 1 << device
+    # A device near to all CPUs (0) leaves all of them to the job.
+    order = sorted(groups, key=lambda local: (-((local & usable) if local else usable).bit_count(), local))
+    for size in range(1, min(count, len(order)) + 1):
+        for localities in combinations(order, size):
+            parts = [groups[local] for local in localities]
+            if sum(part.bit_count() for part in parts) < count:
+                continue
+            mask = sum(part & -part for part in parts)
+            for part in parts:
+                mask |= lowest_bits(part & ~mask, count - mask.bit_count())
+            yield mask
+
+
 def _choose_gres(
-    row: NodeRow, request: Request, needs: dict[tuple[str, str], int], usable: int
+    row: NodeRow,
+    request: Request,
+    needs: dict[tuple[str, str], int],
+    usable: int,
+    devices_of: Mapping[tuple[str, str], int],
 ) -> tuple[list[GresAllocation] | None, int]:
     """Devices for `needs`, and the CPUs near them (0: no preference). None if they are not free."""
     chosen: list[GresAllocation] = []
@@ -163,10 +248,12 @@ def _choose_gres(
         if free.bit_count() < count:
             return None, 0
         choose = linked_devices if pool.links else _near_devices
-        mask = choose(pool, free, count, usable)
+        mask = devices_of.get((name, kind), 0) or choose(pool, free, count, usable)
         taken[name] = taken.get(name, 0) | mask
-        near |= pool.near(mask)
         chosen += _by_type(pool, kind, mask)
+    # All devices of a name together: one that is near to all CPUs binds the job to none.
+    for name, mask in taken.items():
+        near |= row.hardware.pools[name].near(mask)
     return chosen, near
 
 
@@ -309,11 +396,16 @@ def _choose_cpus(
     """`wanted` of the usable CPUs, in whole cores. `order`: CPUs near the devices, preferred CPUs, then the others;
     CPUs reserved for other GPUs come last.
     """
-    near, prefer, kept = order
     if request.grain is Grain.SOCKET:
-        return _whole_sockets(hardware, usable, wanted, near, prefer)
-    if request.tasks_per_socket:
-        usable = _limit_sockets(hardware, request, usable, tasks, wanted)
+        return _whole_sockets(hardware, request, usable, wanted, tasks, order)
+    if request.tasks_per_socket and not request.overcommit:
+        return _by_socket(hardware, request, usable, wanted, tasks, order)
+    return _in_turn(hardware, request, usable, wanted, order)
+
+
+def _in_turn(hardware: Hardware, request: Request, usable: int, wanted: int, order: tuple[int, int, int]) -> int:
+    """As `_choose_cpus`, wherever the tasks lie."""
+    near, prefer, kept = order
     if not near and not prefer and not kept:
         return _spread(hardware, request, usable, wanted) if wanted > 0 else 0
     cpus = 0
@@ -329,27 +421,39 @@ def _choose_cpus(
     return cpus
 
 
-def _whole_sockets(hardware: Hardware, usable: int, wanted: int, near: int, prefer: int) -> int:
-    """As many whole sockets as hold `wanted` CPUs."""
-    cpus = 0
-    sockets = [usable & mask for mask in hardware.socket_masks if usable & mask]
-    for socket in sorted(sockets, key=lambda mask: (not mask & near, not mask & prefer, mask)):
-        if cpus.bit_count() >= wanted:
+def _whole_sockets(
+    hardware: Hardware, request: Request, usable: int, wanted: int, tasks: int, order: tuple[int, int, int]
+) -> int:
+    """As many whole sockets as hold `wanted` CPUs, and the tasks if --ntasks-per-socket limits them; 0 if there are too
+    few for these.
+    """
+    near, prefer, _kept = order
+    cpus, left = 0, tasks if request.tasks_per_socket and not request.overcommit else 0
+    sockets = [(most, mask) for most, mask in tasks_by_socket(usable, hardware, request) if mask]
+    for most, mask in sorted(sockets, key=lambda socket: (not socket[1] & near, not socket[1] & prefer, socket[1])):
+        if cpus.bit_count() >= wanted and left <= 0:
             break
-        cpus |= socket
-    return cpus
+        cpus |= mask
+        left -= most
+    return cpus if left <= 0 else 0
 
 
-def _limit_sockets(hardware: Hardware, request: Request, usable: int, tasks: int, wanted: int) -> int:
-    """The CPUs that `tasks` tasks take if each socket holds at most --ntasks-per-socket of them."""
+def _by_socket(
+    hardware: Hardware, request: Request, usable: int, wanted: int, tasks: int, order: tuple[int, int, int]
+) -> int:
+    """At least `wanted` CPUs, with those on each socket for as many of the tasks as --ntasks-per-socket lets lie there.
+    0 if the sockets have no room for all tasks.
+    """
+    near, _prefer, _kept = order
     threads = unit_threads(hardware, request)
-    kept = 0
-    for most, cpus in tasks_by_socket(usable, hardware, request):
-        socket_tasks = min(most, tasks)
-        tasks -= socket_tasks
-        kept |= lowest_bits(cpus, cores_for_tasks(socket_tasks, threads, request) * threads)
-    missing = wanted - kept.bit_count()
-    return kept | lowest_bits(usable & ~kept, missing) if missing > 0 else kept
+    sockets = sorted(tasks_by_socket(usable, hardware, request), key=lambda socket: not socket[1] & near)
+    counts = tasks_of_sockets([most for most, _cpus in sockets], tasks, threads, request)
+    if counts is None:
+        return 0
+    cpus = 0
+    for count, (_most, part) in zip(counts, sockets, strict=True):
+        cpus |= _in_turn(hardware, request, part, cores_for_tasks(count, threads, request) * threads, order)
+    return cpus | _in_turn(hardware, request, usable & ~cpus, wanted - cpus.bit_count(), order)
 
 
 def _spread(hardware: Hardware, request: Request, cpus: int, wanted: int) -> int:

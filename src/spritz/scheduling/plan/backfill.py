@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from spritz.model.limits.flags import NO_RESERVE
 from spritz.scheduling.placement.earliest import earliest
+from spritz.scheduling.placement.effort import CYCLE_STEPS_MAX, QUICK_STEPS_MAX, Effort
 from spritz.scheduling.placement.exact import all_free
 from spritz.scheduling.plan.backfill_limits import BackfillLimits
 from spritz.scheduling.plan.gangs import on_planned_nodes, start_later
@@ -60,6 +61,8 @@ class Backfill:
         self._table = table
         self._parameters = parameters
         self._full = full
+        #: for all second tries of the cycle
+        self._effort = Effort(CYCLE_STEPS_MAX if full else QUICK_STEPS_MAX)
         self.planned = planned
         planned.before_reading = self._make_deferred
         #: by `Shape.order`: how many jobs (or array tasks) of the shape have been found to wait
@@ -190,7 +193,7 @@ class Backfill:
         begins, ends = self.planned.reserved.window(request)
         since, until = max(since, begins), min(now + window_seconds, ends)
         view, eligibility = self.planned.view(request), self._snapshot.eligibility
-        start = earliest(view, request, eligibility, since, until)
+        start = earliest(view, request, eligibility, since, until, effort=self._effort)
         # Licenses (and reservations that the job may run into) can demand a later time than the nodes do. The nodes may
         # be in use at that time, so search until both agree. Each round starts later, so the loop ends.
         while start is not None and (request.licenses or request.soft_minutes):
@@ -198,7 +201,9 @@ class Backfill:
             at = crossed(self.planned.reserved, request, start[1], start[0]) or at
             if at == start[0]:
                 break
-            start = None if at is None or at > until else earliest(view, request, eligibility, at, until)
+            if at is None or at > until:
+                return None
+            start = earliest(view, request, eligibility, at, until, effort=self._effort)
         return start
 
     def _improved(self, future_start: FutureStart) -> FutureStart:

@@ -205,6 +205,7 @@ class Cycle:
             self.planned,
             self.blocked_queues,
             self.open_guarantees,
+            quick=budget is not None,
         )
         self._array_starts: dict[int, int] = {}
         self._gates: dict[int, Verdict | None] = {}

@@ -1,6 +1,7 @@
 """Whether a job could ever run, asked before it is accepted.
 
-The core refuses submissions by simple sums; this asks placement itself, and so is exact.
+The core refuses submissions by simple sums; this asks placement itself. A refusal is final: all sets of nodes were
+looked at. Where that would take too long (`placement.effort`), the job is accepted and may wait for ever.
 
 Source: wording as slurmctld's refusals.
 """
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.model.job import JobSpec
+from spritz.scheduling.placement.effort import Effort
 from spritz.scheduling.placement.place import place
-from spritz.scheduling.plan.gangs import fits_empty
+from spritz.scheduling.plan.gangs import could_fit, fits_empty
 from spritz.scheduling.view.findings import ANSWERS_MAX
 from spritz.scheduling.view.parameters import parameters_of
 from spritz.scheduling.view.resolve import boots_of, resolve
@@ -104,7 +106,7 @@ def check_request(
 
 
 def check_whole(specs: Sequence[JobSpec], snapshot: Snapshot) -> Refusal | None:
-    """None if all components of a heterogeneous job could run at the same time; else why not."""
+    """None if all components of a heterogeneous job may run at the same time; else why they never can."""
     fits: dict[Request, bool] = {}
     for spec in specs:
         refusal = check_request(spec, snapshot, fits)
@@ -119,7 +121,8 @@ def check_whole(specs: Sequence[JobSpec], snapshot: Snapshot) -> Refusal | None:
         for spec in specs
     ]
     apart = parameters_of(snapshot.settings).components_apart
-    if fits_empty(snapshot.ideal_table(), choices, snapshot.eligibility, apart=apart):
+    table, eligibility = snapshot.ideal_table(), snapshot.eligibility
+    if fits_empty(table, choices, eligibility, apart=apart) or could_fit(table, choices, eligibility, apart=apart):
         return None
     return (_UNAVAILABLE, "its components do not fit together")
 
@@ -145,7 +148,10 @@ def _refusal(request: Request, snapshot: Snapshot, fits: dict[Request, bool]) ->
     if request.refusal:
         return ("ESLURM_NOT_SUPPORTED", request.refusal)
     if request not in fits:
-        fits[request] = place(snapshot.ideal_table(), request, snapshot.eligibility) is not None
+        effort = Effort()
+        allocation = place(snapshot.ideal_table(), request, snapshot.eligibility, effort=effort)
+        # What was not found within the effort may exist: such a job waits.
+        fits[request] = allocation is not None or effort.unsure
     if fits[request]:
         return None
     return (_UNAVAILABLE, "")

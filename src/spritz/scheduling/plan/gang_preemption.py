@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from spritz.model.job_tres import allocated_pairs
 from spritz.model.plan import PlannedPreemption
+from spritz.scheduling.placement.effort import Effort
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.plan.preemption import active_victims, all_fits, are_suspended
 from spritz.scheduling.plan.victims import remove
@@ -122,6 +123,7 @@ class _Attempt:
         self._choices = choices
         self.preemptor = cycle.preemptor.trial(cycle.table)
         self._table = cycle.table.fork()
+        self._effort = Effort()
         self._limits, self._licenses = cycle.limits.fork(), cycle.licenses.pool.copy()
         self.claimant: dict[int, int] = {}
         self.victims: list[Victim] = []
@@ -156,7 +158,7 @@ class _Attempt:
         return False
 
     def _free(self, index: int, request: Request) -> Allocation | None:
-        allocation = place(self._table, request, self._cycle.snapshot.eligibility)
+        allocation = place(self._table, request, self._cycle.snapshot.eligibility, effort=self._effort)
         return allocation if allocation is not None and self._permits(index, request, allocation, ()) else None
 
     def _room(self, index: int, request: Request) -> Allocation | None:

@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from spritz.scheduling.placement.columns import capacity_columns
+from spritz.scheduling.placement.counted import has_nodes_for
 from spritz.scheduling.placement.earliest import earliest
+from spritz.scheduling.placement.effort import Effort
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.view.holders import holders_of
 from spritz.scheduling.view.profile import NEVER
@@ -116,7 +119,7 @@ def start_now(
     not count. `accept(index, placed)`: whether the component may have this in addition to those before it (None: the
     search begins again).
     """
-    trial = table
+    trial, effort = table, Effort()
     #: profiles over the trial's table, by the reservations that the requests see
     profiles: dict[tuple[str, int], Profile] = {}
 
@@ -136,7 +139,7 @@ def start_now(
                 profile = profiles[_sight(request)] = profile_of(request, trial)
             seen = profile.at(None, until, planned)
             within = None if not barred else _left(eligibility, request, barred)
-            allocation = place(seen, request, eligibility, within=within)
+            allocation = place(seen, request, eligibility, within=within, effort=effort)
             if allocation is None or not accept(index, (request, allocation)):
                 continue
             for node, holder in holders_of(allocation, request, _ALIAS - index, request.uid, trial, until):
@@ -297,6 +300,7 @@ class Views:
     def __init__(self, profile: Profile, reserved: Reserved) -> None:
         self._profile = profile
         self._reserved = reserved
+        self._effort = Effort()
         self._made: dict[tuple[str, int], Profile] = {("", -1): profile}
 
     def hold(self, future_start: FutureStart) -> None:
@@ -317,7 +321,8 @@ class Views:
         if view is None:
             view = self._made[_sight(request)] = view_of(self._profile, self._reserved, request)
         begins, ends = self._reserved.window(request)
-        return earliest(view, request, eligibility, max(since, begins), min(until, ends), nodes)
+        since, until = max(since, begins), min(until, ends)
+        return earliest(view, request, eligibility, since, until, nodes, self._effort)
 
 
 class Enough:
@@ -499,9 +504,37 @@ def _size(choices: Choices) -> tuple[int, int]:
     )
 
 
+def could_fit(table: NodeTable, choices: Sequence[Choices], eligibility: Eligibility, *, apart: bool) -> bool:
+    """Whether all components may fit on the table together if they had it alone: necessary conditions.
+
+    `fits_empty` places one component after another, so its "no" proves nothing.
+    """
+    needs: list[tuple[frozenset[int], int]] = []
+    for requests in choices:
+        nodes: set[int] = set()
+        fewest = []
+        for request in requests:
+            usable = eligibility.nodes(request)
+            tasks, _gpus = capacity_columns(table, request, usable)
+            sums = np.cumsum(np.sort(np.minimum(tasks, request.tasks or 1))[::-1])
+            fewest.append(max(request.nodes_min, 1 + int(np.searchsorted(sums, request.tasks or 1))))
+            named = eligibility.required(request) or frozenset()
+            nodes.update(named if len(named) >= fewest[-1] else usable[tasks > 0].tolist())
+        needs.append((frozenset(nodes), min(fewest, default=1)))
+    if apart:
+        return has_nodes_for(tuple(needs))
+    least = sum(
+        min((request.cpus_per_task * max(request.tasks or 1, request.nodes_min) for request in requests), default=0)
+        for requests in choices
+        if not any(request.share_rows or request.overcommit for request in requests)
+    )
+    every = sorted(frozenset().union(*(nodes for nodes, _count in needs)))
+    return least <= int(table.cpus[every].sum())
+
+
 def fits_empty(table: NodeTable, choices: Sequence[Choices], eligibility: Eligibility, *, apart: bool) -> bool:
     """Whether all components fit on the table together if they had it alone."""
-    trial = table
+    trial, effort = table, Effort()
 
     def begin() -> None:
         nonlocal trial
@@ -510,7 +543,7 @@ def fits_empty(table: NodeTable, choices: Sequence[Choices], eligibility: Eligib
     def put(index: int, barred: Collection[int]) -> Placed | None:
         for request in choices[index]:
             within = _left(eligibility, request, barred) if barred else None
-            allocation = place(trial, request, eligibility, within=within)
+            allocation = place(trial, request, eligibility, within=within, effort=effort)
             if allocation is not None:
                 for node, holder in holders_of(allocation, request, _ALIAS - index, request.uid, trial, NEVER):
                     trial.charge(node, holder)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from spritz.scheduling.placement.effort import CYCLE_STEPS_MAX, QUICK_STEPS_MAX, Effort
 from spritz.scheduling.placement.exact import spares
 from spritz.scheduling.placement.place import could_serve, place
 from spritz.scheduling.placement.runs import plain
@@ -51,6 +52,8 @@ class StartSearch:
         planned: PlannedStarts,
         blocked_queues: set[tuple[str, str]],
         guarantees: Callable[[JobRecord, Request], tuple[Guarantee, ...]],
+        *,
+        quick: bool,
     ) -> None:
         self._snapshot = snapshot
         self._findings = findings
@@ -61,12 +64,14 @@ class StartSearch:
         self._open_guarantees = guarantees
         #: placements tried
         self.examined = 0
+        #: for all second tries of the cycle
+        self._effort = Effort(QUICK_STEPS_MAX if quick else CYCLE_STEPS_MAX)
         #: jobs started behind the first blocked job of their partition
         self.backfilled = 0
         #: nodes freed since a given value of the projection's counter of freed nodes
         self._changed: dict[int, list[int]] = {}
-        #: requests, without their time limit, for which there was no room
-        self._no_place: set[Request] = set()
+        #: requests, without their time limit, for which there was no room, and what is to be remembered of that
+        self._no_place: dict[Request, Failure | None] = {}
         self._freed_rooms: dict[int, list[tuple[int, int]]] = {}
 
     # -- one job
@@ -98,20 +103,21 @@ class StartSearch:
         # look.
         fit = shape.fit
         if fit in self._no_place:
-            failures[shape] = Failure(freed)
+            failures[shape] = self._no_place[fit]
             return None
         within = self._within(shape)
         self.examined += 1
-        allocation = place(self._table, request, eligibility, within=within)
+        self._effort.begin()
+        allocation = place(self._table, request, eligibility, within=within, effort=self._effort)
         if allocation is None:
-            self._no_place.add(fit)
-            failures[shape] = Failure(freed)
+            # What other jobs left too little effort for is looked for in the next cycle, when their failures are known.
+            failures[shape] = self._no_place[fit] = None if self._effort.cut else Failure(freed)
             return None
         # The search first ignores planned starts, since most jobs fit with them in place and the plain table is quick;
         # `_around_planned` then checks the result, and searches the rest of the profile only if it clashes.
         early = self._early_first(self._table, request, self._snapshot.now + request.seconds)
         if early is not None:
-            allocation = place(early, request, eligibility, within=within) or allocation
+            allocation = place(early, request, eligibility, within=within, effort=self._effort) or allocation
         start = self._around_planned(allocation, request, within)
         if start is None:
             ahead = bool(self._open_guarantees(record, request))
@@ -187,7 +193,8 @@ class StartSearch:
             return None
         table = leftover.table(within)
         early = self._early_first(table, request, ends_at)
-        return place(table if early is None else early, request, self._snapshot.eligibility, within=within)
+        eligibility = self._snapshot.eligibility
+        return place(table if early is None else early, request, eligibility, within=within, effort=self._effort)
 
     def _still_fails(self, shape: Shape, failure: Failure, freed: int) -> bool:
         """Whether no node freed since the request failed can carry any part of it."""

@@ -15,6 +15,7 @@ from spritz.model.reasons import Reason
 from spritz.model.rules.availability import starts_jobs
 from spritz.model.states import PartitionState
 from spritz.notation.hostlist import compress
+from spritz.scheduling.placement.effort import Effort
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.view.records import Verdict
 from spritz.scheduling.view.reservations import MAINTENANCE, OTHERS
@@ -33,6 +34,7 @@ BEYOND_GUARANTEE = Verdict(
 )
 
 NODES_DOWN = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+NOT_FOUND = "No nodes were found for it; not all sets of nodes were tried"
 BOOTS_LATER = "No node has the features now, and none is rebooted for them yet (--delay-boot)"
 
 
@@ -105,7 +107,7 @@ def _beside(snapshot: Snapshot, met: list[Booking]) -> Ints:
 def _stuck(snapshot: Snapshot, request: Request) -> Verdict | None:
     if request.refusal:
         return Verdict(Reason.BAD_CONSTRAINTS)
-    if place(snapshot.empty_table(), request, snapshot.eligibility) is not None:
+    if place(snapshot.empty_table(), request, snapshot.eligibility, effort=Effort()) is not None:
         return None
     if request.boots_later and _stuck(snapshot, replace(request, boots_later=False)) is None:
         return Verdict(Reason.RESOURCES, BOOTS_LATER)
@@ -119,7 +121,10 @@ def _stuck(snapshot: Snapshot, request: Request) -> Verdict | None:
     if request.extra and _stuck(snapshot, replace(request, extra="")) is None:
         # Nodes may report other values (--extra) at any time.
         return Verdict(Reason.CONSTRAINTS)
-    if place(snapshot.ideal_table(), request, snapshot.eligibility) is None:
+    effort = Effort()
+    if place(snapshot.ideal_table(), request, snapshot.eligibility, effort=effort) is None:
+        if effort.unsure:
+            return Verdict(Reason.RESOURCES, NOT_FOUND)
         return Verdict(Reason.BAD_CONSTRAINTS if request.features else Reason.PARTITION_CONFIG)
     index_of = snapshot.table.index_of
     away = [name for name in request.node_list if name in index_of and not snapshot.table.rows[index_of[name]].up]

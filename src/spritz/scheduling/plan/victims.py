@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from spritz.model.preemption import PreemptMode
 from spritz.scheduling.placement.columns import capacity_columns
+from spritz.scheduling.placement.effort import Effort
 from spritz.scheduling.placement.place import place
 from spritz.scheduling.placement.select import target_of
 from spritz.scheduling.view.capacity import capacity
@@ -124,6 +125,7 @@ class VictimSearch:
         self.licenses = licenses
         self.reclaim = policy.reclaim_licenses
         self.placements = self.trials = 0
+        self._effort = Effort()
         self.trials_left = trials_left
         self.placements_left = PLACEMENTS * policy.reorder_count
         self.pool = POOL * policy.reorder_count
@@ -146,7 +148,7 @@ class VictimSearch:
 
     def _place(self, table: NodeTable, within: Ints | None = None) -> Allocation | None:
         self.placements += 1
-        return place(table, self.request, self.eligibility, within=within)
+        return place(table, self.request, self.eligibility, within=within, effort=self._effort)
 
     def licensed(self, victims: Iterable[Victim]) -> bool:
         """Whether there are licenses for the job once these victims are gone."""

@@ -8,6 +8,7 @@ Source: sbatch(1) size options; slurm.conf(5) SelectTypeParameters, MaxCPUsPerNo
 
 from __future__ import annotations
 
+from math import gcd
 from typing import TYPE_CHECKING
 
 from spritz.model.ids import INFINITE
@@ -17,6 +18,8 @@ from spritz.model.rules.sharing import crowded_cpus, may_meet
 from spritz.scheduling.view.request import Grain
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from spritz.scheduling.view.hardware import Hardware
     from spritz.scheduling.view.nodes import NodeRow
     from spritz.scheduling.view.request import Request
@@ -211,8 +214,45 @@ def _tasks_by_cpus(cpus: int, count: int, hardware: Hardware, request: Request) 
     threads = unit_threads(hardware, request)
     tasks = tasks_in_cores(count // threads, threads, request)
     if request.tasks_per_socket:
-        tasks = min(tasks, sum(tasks for tasks, _cpus in tasks_by_socket(cpus, hardware, request)))
+        sockets = [most for most, _cpus in tasks_by_socket(cpus, hardware, request)]
+        if request.grain is Grain.SOCKET:
+            sockets = sorted(sockets)[max(0, len(sockets) - count // grain_cpus(hardware, request)) :]
+        tasks = min(tasks, sum(sockets))
+        while tasks and _socket_cores(sockets, tasks, threads, request) > count // threads:
+            tasks -= 1
     return tasks
+
+
+def _socket_cores(most: Sequence[int], tasks: int, threads: int, request: Request) -> int:
+    """Fewest whole cores for these tasks if each socket takes at most so many of them."""
+    counts = tasks_of_sockets(most, tasks, threads, request)
+    assert counts is not None
+    return sum(cores_for_tasks(count, threads, request) for count in counts)
+
+
+def tasks_of_sockets(most: Sequence[int], tasks: int, threads: int, request: Request) -> list[int] | None:
+    """How many of the tasks lie on each socket, so that they take the fewest cores; of equal ones, as many as possible
+    on the first sockets. None if the sockets do not hold all. `most`: tasks that each can take.
+    """
+    if sum(most) < tasks:
+        return None
+    # Tasks that share cores leave part of a core unused where their number does not come out even. So each socket first
+    # takes numbers that do, and then one socket takes what is left, if it has room for it.
+    threads = min(threads, request.threads_used or threads)
+    even = max(1, tasks_in_cores(1, threads, request)) if request.tasks_per_core else threads
+    even //= 1 if request.tasks_per_core else gcd(request.cpus_per_task, threads)
+    counts, left = [], tasks
+    for limit in most:
+        counts.append(min(left, limit) // even * even)
+        left -= counts[-1]
+    rooms = [limit - count for limit, count in zip(most, counts, strict=True)]
+    for socket in sorted(
+        range(len(most)), key=lambda at: (rooms[at] < left, rooms[at] if rooms[at] >= left else -rooms[at], at)
+    ):
+        count = min(left, rooms[socket])
+        counts[socket] += count
+        left -= count
+    return counts if not left else None
 
 
 def tasks_by_socket(cpus: int, hardware: Hardware, request: Request) -> list[tuple[int, int]]:

@@ -47,13 +47,17 @@ class WorkloadSample:
 CAPACITIES_MAX = 4096
 
 
+#: (nodes, how many of them must be taken), ...; a node counts for one pair alone
+CountedNodes = tuple[tuple[frozenset[int], int], ...]
+
+
 class Choice(Struct, frozen=True):
-    """One way to satisfy the constraints: nodes of `nodes` (ascending indexes) may serve, and at least `count` nodes of
-    each of `groups` must be taken.
+    """One way to satisfy the constraints: nodes of `nodes` (ascending indexes) may serve, and of each set of `groups`
+    as many must be taken as it says. A node counts in every set.
     """
 
     nodes: Ints
-    groups: tuple[tuple[frozenset[int], int], ...] = ()
+    groups: tuple[CountedNodes, ...] = ()
     #: bool[len(nodes)]: nodes that must be rebooted first, and so must be empty (None: none)
     boots: Bools | None = None
 
@@ -220,7 +224,7 @@ class Eligibility:
                 preferred.append(inside)
                 if request.nodes_max != 1:
                     group = (frozenset(inside.nodes.tolist()), 1)
-                    preferred.append(Choice(choice.nodes, (*choice.groups, group), choice.boots))
+                    preferred.append(Choice(choice.nodes, (*choice.groups, (group,)), choice.boots))
             preferred.append(choice)
         return preferred
 
@@ -246,8 +250,11 @@ class Eligibility:
     def _choice(self, nodes: Ints, constraint: Constraint) -> Choice:
         serving = [index for index in nodes.tolist() if constraint.matches(self._features[index])]
         groups = tuple(
-            (frozenset(index for index in serving if part.matches(self._features[index])), count)
-            for part, count in features.counts(constraint)
+            tuple(
+                (frozenset(index for index in serving if part.matches(self._features[index])), count)
+                for part, count in pairs
+            )
+            for pairs in features.counted_sets(constraint)
         )
         return Choice(np.array(serving, np.int64), groups)
 
