@@ -29,6 +29,7 @@ from spritz.controller.configuration import Configuration, read_configuration
 from spritz.controller.context import Context
 from spritz.controller.debug_flags import DebugFlags
 from spritz.controller.diagnostics import Counting
+from spritz.controller.forked import FORKS
 from spritz.controller.images import ImageKeeper
 from spritz.controller.jobcomp.listener import begin_job_completion
 from spritz.controller.journal import Journal, JournalError
@@ -282,6 +283,7 @@ class _Daemon:
             on_broken=self._core_failed,
         )
         context.counters.append(lambda: {f"failure.{where}": float(count) for where, count in writer.failures.items()})
+        context.counters.append(FORKS.counters)
         context.counters.append(lambda: {"failure.task": float(self._tasks_failed)})
         writer.listeners.add("counting", context.counting.listen, Loss.IGNORE)
         context.debug_flags = DebugFlags(context)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.msgpack import Decoder, Encoder
 
-from spritz.controller.forked import Child
+from spritz.controller.forked import Child, ForkRefused
 from spritz.model.job import Hold
 from spritz.model.limits.reasons import LIMIT_REASONS
 from spritz.model.plan import Forecast
@@ -32,6 +32,9 @@ KEPT_SECONDS = 10.0
 
 #: Longest wait of a listing; starts that are unknown by then are shown as unknown.
 WAIT_SECONDS = 5.0
+
+#: Seconds for a child; the listing that asked has gone long before.
+CHILD_SECONDS = 300.0
 
 #: Reasons of jobs for which no scheduling pass computes a start.
 HELD_BACK = LIMIT_REASONS | {Reason.DEPENDENCY, Reason.BEGIN_TIME, Reason.LICENSES, Reason.ARRAY_TASK_LIMIT}
@@ -93,8 +96,7 @@ class Estimates:
         # after a failed request, too, the next attempt waits
         self._asked_at, self._jobs_below = now, context.machine.state.next_job_id
         try:
-            Child("estimates", work, done, context.log, nice=0)
-        except OSError as error:
-            context.log.error("estimates.failed", error=repr(error))
-            return
+            Child("estimates", work, done, context.log, nice=0, seconds=CHILD_SECONDS)
+        except ForkRefused:
+            return  # logged and counted
         self._ended = ended

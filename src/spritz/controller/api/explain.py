@@ -46,6 +46,9 @@ _decode = Decoder(Explanations).decode
 #: Explanations in progress at once; further callers are told to retry.
 CHILDREN_MAX = 4
 
+#: Seconds for one of them.
+CHILD_SECONDS = 120.0
+
 #: Records of an array that are explained.
 RECORDS_MAX = 20
 
@@ -91,7 +94,7 @@ class ExplainQueries:
                 call, _decode(result) if result else Rejection(code="ESLURM_INTERNAL", hint="see the log of slurmctld")
             )
 
-        child = Child("explain", work, done, context.log, nice=0)
+        child = Child("explain", work, done, context.log, nice=0, seconds=CHILD_SECONDS)
         self._running.add(child)
         return DEFERRED
 

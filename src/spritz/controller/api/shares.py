@@ -26,6 +26,9 @@ _decode = Decoder(Shares).decode
 #: Children in progress at once; further callers are told to retry.
 CHILDREN_MAX = 4
 
+#: Seconds for one of them.
+CHILD_SECONDS = 120.0
+
 
 class ShareQueries:
     """Answers ListShares: guarantees of accounts, and their use."""
@@ -52,6 +55,6 @@ class ShareQueries:
             answer = _decode(result) if result else Rejection(code="ESLURM_INTERNAL", hint="see the log of slurmctld")
             context.writer.when_durable(lambda: call.reply(answer))
 
-        child = Child("shares", work, done, context.log, nice=0)
+        child = Child("shares", work, done, context.log, nice=0, seconds=CHILD_SECONDS)
         self._running.add(child)
         return DEFERRED

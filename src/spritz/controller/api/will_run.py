@@ -50,6 +50,9 @@ _decode = Decoder(Estimate).decode
 #: Estimates in progress at once; further callers are told to retry.
 CHILDREN_MAX = 4
 
+#: Seconds for one of them.
+CHILD_SECONDS = 120.0
+
 
 class Estimates:
     """Answers SubmitJob with `test_only` from a child process."""
@@ -80,7 +83,7 @@ class Estimates:
             answer: Struct = estimate.start or nothing
             context.writer.when_durable(lambda: send(answer))
 
-        child = Child("will-run", work, done, context.log, nice=0)
+        child = Child("will-run", work, done, context.log, nice=0, seconds=CHILD_SECONDS)
         self._running.add(child)
 
 
