@@ -187,6 +187,9 @@ class _Daemon:
         table = handlers(context, cluster)
         server = Server(table, role="slurmctld", log=self._log, trusted=trusted, statistics=counting.calls)
         counting.server = server
+        context.counters.append(
+            lambda: {"requests.waited_count": float(server.turns.waited if server.turns is not None else 0)}
+        )
         begin_http(context, server)
         if context.machines is not None:
             context.machines.begin(server)

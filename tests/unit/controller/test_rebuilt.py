@@ -73,7 +73,7 @@ def test_programs_of_reservations_that_began_and_ended_unheard_run() -> None:
 def test_the_stream_of_events_goes_on_with_the_right_numbers() -> None:
     site = Site()
     stream = EventStream(site.context)
-    stream._watchers = 1
+    stream._watchers.take(0, 1)
     site.context.writer.last_sequence = 10  # three were missed
     site.heard.lose()
     site.heard.inform([JobsPurged(at=1.0, job_ids=(1,))])
