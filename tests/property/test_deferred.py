@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -375,5 +376,22 @@ def test_an_end_in_an_awaited_array_looks_at_no_other_task() -> None:
             await controller.turns()
         assert asked.call.settled
         assert len(reads) < 6
+
+    asyncio.run(story())
+
+
+def test_answers_to_many_requests_for_one_job_are_sent_a_few_in_a_turn() -> None:
+    async def story() -> None:
+        controller = Controller()
+        reply: Any = controller.heard_of(controller.world.submit_outcome()).reply
+        asked = [controller.ask(AwaitEnd(job_id=reply.job_id)) for _ in range(3 * deferred.ANSWERS_MAX + 7)]
+        controller.heard_of(controller.world.cancel(reply.job_id))
+        await controller.turns()
+        answered: list[int] = []
+        while not answered or answered[-1] < len(asked):
+            answered.append(sum(asked.call.answered for asked in asked))
+            await asyncio.sleep(0)
+        assert answered[0] <= 2 * deferred.ANSWERS_MAX  # `turns` has let the loop turn once
+        assert max(later - before for before, later in pairwise(answered)) <= deferred.ANSWERS_MAX
 
     asyncio.run(story())

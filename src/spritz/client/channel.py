@@ -617,6 +617,12 @@ class Channel:
         if request.id != 0:
             if request.id in self._serving:
                 raise FrameError(f"request id {request.id} is in use")
+            if self._quota is not None:
+                reason = self._quota.begin_request(len(self._serving))
+                if reason:
+                    self.complain("request.over_quota", kind=request.kind[:60], reason=reason)
+                    call.fail(failure("ESLURM_MAX_JOB_COUNT", f"Resource temporarily unavailable: {reason}"))
+                    return
             self._serving[request.id] = call
             if len(self._serving) >= IN_FLIGHT_MAX:
                 self._regulate()
@@ -647,6 +653,8 @@ class Channel:
         call = self._serving.pop(request_id, None)
         if call is None:
             return
+        if self._quota is not None:
+            self._quota.end_request(len(self._serving))
         if call.bytes:
             self._served_bytes -= call.bytes
             self._take_later()  # there is room again

@@ -25,8 +25,8 @@ Source: salloc(1), srun(1), sbatch(1) --wait; slurm.conf(5) InactiveLimit.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -70,6 +70,9 @@ RETURN_SECONDS = 30.0
 #: Parked steps of a job that are tried in one turn of the loop; the next ones follow in the next turn.
 RETRIES_MAX = 16
 
+#: Answers to parked requests that are sent in one turn of the loop; thousands may wait for one job.
+ANSWERS_MAX = 100
+
 #: A request for a step, as it is parked.
 _StepRequest = CreateStep | CreateHetStep
 
@@ -90,6 +93,8 @@ class DeferredRequests:
         self._steps: dict[int, dict[Call, _StepRequest]] = {}
         #: jobs whose first request for a step waits for ports, which steps of other jobs may hold
         self._ports_wanted: dict[int, None] = {}
+        #: answers that are due, each to be sent by a call
+        self._answers: deque[Callable[[], None]] = deque()
         #: jobs whose requests are looked at again at the end of this turn
         self._touched: dict[int, None] = {}
         #: interactive job -> clients that got its grant
@@ -212,12 +217,25 @@ class DeferredRequests:
         tasks = [state.jobs[number] for number in state.arrays.get(job_id, {}).values() if number in state.jobs]
         worst = max((job, *tasks), key=_exit_code)
         reply = JobEndedReply(job_id=job_id, state=worst.state.value, exit_status=worst.exit_status)
+        self._answer(partial(call.reply, reply) for call in calls)
 
-        def send() -> None:
-            for call in calls:
-                call.reply(reply)
+    def _answer(self, answers: Iterable[Callable[[], None]]) -> None:
+        """Send answers when what they reveal is durable, a few in each turn of the loop."""
+        self._context.writer.when_durable(partial(self._begin_answers, answers))
 
-        self._context.writer.when_durable(send)
+    def _begin_answers(self, answers: Iterable[Callable[[], None]]) -> None:
+        is_first = not self._answers
+        self._answers.extend(answers)
+        if is_first:
+            self._send_answers()
+
+    def _send_answers(self) -> None:
+        try:
+            for _ in range(min(ANSWERS_MAX, len(self._answers))):
+                self._answers.popleft()()
+        finally:
+            if self._answers:
+                asyncio.get_running_loop().call_soon(self._send_answers)
 
     # Clients of interactive jobs
 
@@ -428,10 +446,11 @@ class DeferredRequests:
         touched, self._touched = self._touched, {}
         for job_id in touched:
             if job_id in self._allocations and self._is_settled(job_id):
-                for call, timeout in self._allocations.pop(job_id).items():
+                settled = self._allocations.pop(job_id)
+                for timeout in settled.values():
                     if timeout is not None:
                         timeout.cancel()
-                    self._context.writer.when_durable(partial(self._grant, job_id, call))
+                self._answer([partial(self._grant, job_id, call) for call in settled])
             if job_id in self._ends and self._has_ended(job_id):
                 self._answer_ends(job_id, tuple(self._ends.pop(job_id)))
             if job_id in self._steps:
