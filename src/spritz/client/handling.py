@@ -243,7 +243,11 @@ def answer(call: Call, handler: Handler, request: Struct) -> None:
 async def _send_result(call: Call, result: Awaitable[Answer]) -> None:
     try:
         if asyncio.iscoroutine(result):  # which begins only now
-            await call.channel.turn()
+            try:
+                await call.channel.turn()
+            except asyncio.CancelledError:
+                result.close()  # it never began
+                raise
         call.reply(await result)
     except SpritzError as error:
         call.fail(error)

@@ -21,8 +21,9 @@ from spritz.client.channel import Channel
 from spritz.client.handling import Call, Handler
 from spritz.client.server import Server
 from spritz.client.turns import OwnPlaces, Places, Rotation, Turns
+from spritz.controller.api.listings import in_own_place
 from spritz.runtime import tasks
-from tests.unit.client.conversation import LOG, Answer, Ask, Count, Number, abstract_name
+from tests.unit.client.conversation import LOG, Answer, Ask, Count, Number, Who, abstract_name
 
 ALICE, BOB = 1001, 1002
 
@@ -186,6 +187,38 @@ def test_daemons_of_the_cluster_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> 
             assert served.count("bob") < 50, "they waited for as many of his"
             assert waited(site) - before < 50
 
+    run(main)
+
+
+def test_a_server_that_closes_gives_up_what_waits_for_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that have not begun, of all kinds; a coroutine that never ran would be a warning."""
+    begun = Counter[str]()
+
+    async def slowly(ask: Ask, call: Call) -> Answer:
+        begun["requests"] += 1
+        await asyncio.Event().wait()
+        return Answer()
+
+    async def count(request: Count, call: Call) -> AsyncIterator[Number]:
+        begun["streams"] += 1
+        yield Number(value=1)
+        await asyncio.Event().wait()
+
+    listings = in_own_place(OwnPlaces(1), slowly)
+
+    async def main() -> None:
+        async with site_of({Ask: slowly, Count: count, Who: listings}, monkeypatch) as site:
+            link = await site.connect(BOB)
+            asked: list[asyncio.Future[Any]] = [asyncio.ensure_future(link.call(Ask(), Answer)) for _ in range(100)]
+            asked += [asyncio.ensure_future(link.call(Who(), Answer)) for _ in range(100)]
+            streams = [link.stream(Count(upto=1), Number) for _ in range(100)]
+            for stream in streams:
+                asked.append(asyncio.ensure_future(anext(stream)))
+            await until(lambda: begun["requests"] > 5 and waited(site) > 50)
+        await asyncio.gather(*asked, return_exceptions=True)
+        assert begun["requests"] < 200
+
+    monkeypatch.setattr(server_module, "CLOSE_SECONDS_MAX", 0.05)
     run(main)
 
 

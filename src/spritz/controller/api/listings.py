@@ -6,11 +6,12 @@ asking for listings and not reading them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from msgspec import Struct
 
@@ -25,18 +26,21 @@ LISTINGS_MAX = 32
 def in_own_place(places: OwnPlaces, handler: Callable[[Any, Call], Any]) -> Callable[[Any, Call], Any]:
     """The handler of a listing, which begins when the caller's user has a place for it."""
 
-    async def pieces(listing: AsyncIterator[Struct], call: Call) -> AsyncIterator[Struct]:
-        async with places.place(call.channel.account):
+    async def pieces(listing: AsyncGenerator[Struct, None], call: Call) -> AsyncIterator[Struct]:
+        async with aclosing(listing), places.place(call.channel.account):
             async for piece in listing:
                 yield piece
 
-    async def whole(listing: Awaitable[Struct], call: Call) -> Struct:
-        async with places.place(call.channel.account):
-            return await listing
+    async def whole(listing: Coroutine[Any, Any, Struct], call: Call) -> Struct:
+        try:
+            async with places.place(call.channel.account):
+                return await listing
+        finally:
+            listing.close()  # cancelled before its turn, it never began
 
     def begin(request: Struct, call: Call) -> AsyncIterator[Struct] | Awaitable[Struct]:
         listing = handler(request, call)
-        return pieces(listing, call) if isinstance(listing, AsyncIterator) else whole(listing, call)
+        return pieces(listing, call) if isinstance(listing, AsyncGenerator) else whole(listing, call)
 
     return begin
 
