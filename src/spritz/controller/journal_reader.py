@@ -66,6 +66,10 @@ class JournalReader:
         """
         return await self._worker.run(self._events, after, count)
 
+    def forget(self) -> None:
+        """Drop the decoded events: no subscriber is left."""
+        self._worker.put(self._decoded.clear, 0)
+
     async def blob(self, key: str, *, seconds: float | None = None) -> bytes | None:
         """The blob of that key, or None. Raises JournalError, and WorkerTimeout after `seconds`."""
         return await self._worker.run(self._journal.blob, key, seconds=seconds)

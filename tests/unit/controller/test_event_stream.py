@@ -171,6 +171,7 @@ def test_subscribers_that_do_not_read_hold_little_and_others_are_answered(monkey
             for connection in slow:
                 connection.close()
             await until(lambda: site.stream._watchers.used == 0)
+            await until(lambda: not site.reader._decoded)
 
     run(main)
 

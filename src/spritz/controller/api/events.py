@@ -140,6 +140,7 @@ class EventStream:
             if not watchers.used:
                 self._recent.clear()
                 self._shaped.clear()
+                self._context.reader.forget()
 
     def _shape_for_all(self, shaper: Shaper, number: int, event: Event) -> Change | None:
         """The change that every caller sees, made once for all of them."""
