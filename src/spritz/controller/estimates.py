@@ -56,7 +56,14 @@ class Estimates:
 
     async def prepare(self, jobs: Iterable[Job]) -> None:
         """Have estimates for those of the jobs that are held back, waiting a bounded time."""
-        last = max((job.id for job in jobs if self._is_wanted(job)), default=None)
+        pending, is_planned = JobState.PENDING, self._context.forecasts.is_planned
+        # In one expression, without a call for each job: a listing may have 100,000.
+        wanted = (
+            job.id
+            for job in jobs
+            if job.state is pending and job.hold is Hold.NONE and job.reason in HELD_BACK and not is_planned(job)
+        )
+        last = max(wanted, default=None)
         if last is None:
             return
         now = self._context.clock.monotonic()
@@ -67,14 +74,6 @@ class Estimates:
                 await asyncio.wait_for(self._ended.wait(), WAIT_SECONDS)
             except TimeoutError:
                 self._context.log.info("estimates.late", seconds=WAIT_SECONDS)
-
-    def _is_wanted(self, job: Job) -> bool:
-        return (
-            job.state is JobState.PENDING
-            and job.hold is Hold.NONE
-            and job.reason in HELD_BACK
-            and not self._context.forecasts.is_planned(job)
-        )
 
     def _ask(self, now: float) -> None:
         context = self._context

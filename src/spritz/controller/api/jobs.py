@@ -77,6 +77,7 @@ class JobQueries:
         if asked & EXPECTED:
             waiting = matching_jobs(state, request.filter)
             if not isinstance(waiting, Rejection):
+                await call.channel.turn()  # each of these steps looks at all jobs
                 await self._estimates.prepare(waiting)
                 await call.channel.turn()  # all that waited for the estimates would go on in one turn
         now, version = context.clock.now(), state.version << VERSION_BITS
