@@ -161,6 +161,23 @@ def test_steps_of_a_job_wait_for_each_others_processors_unless_they_overlap(clus
     assert said[1].startswith("srun: Step created for job ")
 
 
+def test_a_step_behind_one_that_was_given_up_begins_at_once(cluster: Cluster) -> None:
+    """Two of four CPUs are in use. The step that wants three is given up; the one behind it wants one, and got it only
+    when another step ended.
+    """
+    script = """
+        until_() { while ! "$@"; do sleep 0.1; done; }
+        srun --exact -n2 sh -c 'touch begun-4; while ! test -e end-4; do sleep 0.1; done' & until_ test -e begun-4
+        srun --exact -n3 echo large 2> said-large & large=$!; until_ grep -q busy said-large
+        srun --exact -n1 echo small 2> said-small & small=$!; until_ grep -q busy said-small
+        kill -TERM $large; wait $small
+        srun --exact --immediate -n1 echo at once
+        touch end-4; wait
+    """
+    done = run(cluster, "salloc", "-Q", "-N1", "-n4", "sh", "-c", script)
+    assert (lines(done.stdout), done.stderr) == (["small", "at once"], b"")
+
+
 def test_steps_side_by_side_with_exact(cluster: Cluster) -> None:
     script = "for i in 1 2 3 4; do srun --exact -N1 -n1 -c1 sh -c 'sleep 0.5; echo $SLURM_CPUS_ON_NODE' & done; wait"
     done = run(cluster, "salloc", "-Q", "-N1", "-n4", "sh", "-c", script)

@@ -35,6 +35,7 @@ Daemons (asyncio)
             controller; `peers`: directly from node to node
 `channel`   `Channel`, one connection: `call`, `stream`, `notify`, `on_close`; both sides may send requests
 `admission` limits of each peer: connections, memory, time (`Limits`); `quota` keeps a server's accounts
+`turns`     shares the time of the daemon's loop among users; places for work outside of it
 `log_throttle`  one log line for each peer and minute
 `aio`       `connect(addresses, …) -> Channel`; `PersistentChannel`, which reconnects
 

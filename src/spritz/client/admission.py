@@ -54,6 +54,10 @@ class Limits(Struct, frozen=True, kw_only=True, gc=False):
     receiving_bytes: int = 320 * MIB
     #: parts of messages that wait for room for the rest
     waiting_bytes: int = 80 * MIB
+    #: requests that are not answered yet, such as those that wait for a job's end
+    requests: int = 200_000
+    #: such requests of each connection that are not counted
+    uncounted_requests: int = 16
     #: answers not yet read by their peers
     unread_bytes: int = 320 * MIB
 

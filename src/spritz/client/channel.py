@@ -6,7 +6,8 @@ hello, ids, timeouts, streams, cancelling. Handlers know the meaning of requests
 Limits: the channel stops reading from a peer with `IN_FLIGHT_MAX` unanswered requests, or one that does not read its
 answers, until that changes. A stream whose items are not consumed stops the whole channel's reading at
 `STREAM_ITEMS_MAX` items: a slow reader needs a connection of its own. With a `Quota` of a server, the channel also
-waits for room before it reads the rest of a long message, and accepts no requests while its user has much unread.
+waits for room before it reads the rest of a long message, and accepts no requests while its user has much unread. With
+the `Turns` of a server, requests wait while the loop's turn is used up.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from msgspec import DecodeError, Struct
 from msgspec.msgpack import Decoder
 
+from spritz.client.admission import Rank
 from spritz.client.errors import CallTimeout, ClientError, ConnectionLost, RemoteError
 from spritz.client.handling import Call, Handlers, answer
 from spritz.client.log_throttle import LogThrottle
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from spritz.client.admission import Limits, Peer
     from spritz.client.quota import Quota
     from spritz.client.statistics import CallStatistics
+    from spritz.client.turns import Turns
     from spritz.runtime.credentials import PeerCredentials
     from spritz.runtime.log import Logger
     from spritz.runtime.pipe import Pipe
@@ -139,6 +142,7 @@ class Channel:
         statistics: CallStatistics | None = None,
         complaints: LogThrottle | None = None,
         quota: Quota | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.pipe = pipe
         #: counts requests to this side
@@ -151,6 +155,9 @@ class Channel:
         self._accepted = accepted
         self._complaints = complaints or LogThrottle(log)
         self._quota = quota
+        self._turns = turns
+        #: whether its next request waits for a turn
+        self._turn_awaited = False
         self._frames = FrameDecoder(first_bytes_max=None if not accepted else HELLO_BYTES_MAX)
         #: frames received, waiting until requests are accepted again
         self._untaken: deque[bytes] = deque()
@@ -270,15 +277,38 @@ class Channel:
 
         Yields to the loop now and then, so that a producer that never waits does not block the other tasks.
         """
-        while self.is_open:
+        while not self.is_writable:
             if self.pipe.unsent_bytes >= _TURN_BYTES:
                 await asyncio.sleep(0)
-            elif self.pipe.writable and (self._quota is None or not self._quota.must_wait_for_readers()):
-                return
             else:
                 waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._writable_waiters.append(waiter)
                 await waiter
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether `wait_writable` returns at once."""
+        if not self.is_open:
+            return True
+        if self.pipe.unsent_bytes >= _TURN_BYTES or not self.pipe.writable:
+            return False
+        return self._quota is None or not self._quota.must_wait_for_readers()
+
+    async def turn(self) -> None:
+        """Return when the peer's next slice of a long answer may be made; it ends with the caller's next `await`."""
+        if self._turns is None or not self._takes_turns:
+            await asyncio.sleep(0)
+        else:
+            await self._turns.turn(self.account)
+
+    @property
+    def account(self) -> Peer:
+        """Whose share of the daemon this connection uses: a user, or an address."""
+        return peer_of(self.pipe) if self._quota is None else self._quota.peer
+
+    @property
+    def _takes_turns(self) -> bool:
+        return self._quota is None or self._quota.rank is not Rank.DAEMON
 
     @property
     def is_idle(self) -> bool:
@@ -350,8 +380,12 @@ class Channel:
             frames = self._frames.feed(data)
             if quota is not None and not self._paused and quota.must_wait_for_readers():
                 self._regulate()
-            if len(frames) == 1 and not self._paused and not self._untaken:
-                self._take(decode_envelope(frames[0]))
+            turns = self._turns
+            if len(frames) == 1 and not self._paused and not self._untaken and (turns is None or turns.is_free):
+                if turns is None:
+                    self._take(decode_envelope(frames[0]))
+                else:
+                    turns.run(lambda: self._take(decode_envelope(frames[0])))
             elif frames:
                 self._untaken.extend(frames)
                 self._untaken_bytes += sum(map(len, frames))
@@ -363,14 +397,46 @@ class Channel:
 
     def _take_untaken(self) -> None:
         """Process frames in order, until requests must wait."""
-        untaken = self._untaken
+        untaken, turns = self._untaken, self._turns if self._takes_turns else None
         while untaken and not self._paused and self.is_open:
             if self.pipe.unsent_bytes >= _ANSWERS_BYTES:
                 self._take_later()
                 break
-            payload = untaken.popleft()
-            self._untaken_bytes -= len(payload)
-            self._take(decode_envelope(payload))
+            if turns is None:
+                self._take_next()
+            elif turns.is_free:
+                turns.run(self._take_next)
+            else:
+                self._await_turn(turns)
+                break
+
+    def _take_next(self) -> None:
+        payload = self._untaken.popleft()
+        self._untaken_bytes -= len(payload)
+        self._take(decode_envelope(payload))
+
+    def _await_turn(self, turns: Turns) -> None:
+        """Take one request when the turn of the peer's user has come. Reads nothing meanwhile."""
+        if not self._turn_awaited:
+            self._turn_awaited = True
+            turns.wait(self.account, self._take_in_turn)
+            self._regulate()
+
+    def _take_in_turn(self) -> None:
+        self._turn_awaited = False
+        if not self.is_open:
+            return
+        try:
+            if self._untaken and not self._paused:
+                self._take_next()
+            if self._untaken and not self._paused and self._turns is not None:
+                self._await_turn(self._turns)
+            else:
+                self._regulate()
+            if self._quota is not None:
+                self._ask_for_room(self._quota)
+        except Exception as error:
+            self._failed(error)
 
     def _take_later(self) -> None:
         """Continue at the loop's next turn: there may be room, or the peer may have read."""
@@ -443,8 +509,9 @@ class Channel:
     def complain(self, event: str, *, exception: Exception | None = None, sort: str = "", **fields: Any) -> None:
         """Log a fault of the peer: one line for each peer, sort and minute."""
         now = asyncio.get_running_loop().time()
-        peer = peer_of(self.pipe) if self._quota is None else self._quota.peer
-        self._complaints.write(event, peer, now, exception=exception, sort=sort, peer=self.pipe.peer_name, **fields)
+        self._complaints.write(
+            event, self.account, now, exception=exception, sort=sort, peer=self.pipe.peer_name, **fields
+        )
 
     def look(self, limits: Limits, now: float) -> None:
         """Called periodically: end the connection if it is idle, or in the middle of a message or unread
@@ -578,6 +645,12 @@ class Channel:
         if request.id != 0:
             if request.id in self._serving:
                 raise FrameError(f"request id {request.id} is in use")
+            if self._quota is not None:
+                reason = self._quota.begin_request(len(self._serving))
+                if reason:
+                    self.complain("request.over_quota", kind=request.kind[:60], reason=reason)
+                    call.fail(failure("ESLURM_MAX_JOB_COUNT", f"Resource temporarily unavailable: {reason}"))
+                    return
             self._serving[request.id] = call
             if len(self._serving) >= IN_FLIGHT_MAX:
                 self._regulate()
@@ -608,6 +681,8 @@ class Channel:
         call = self._serving.pop(request_id, None)
         if call is None:
             return
+        if self._quota is not None:
+            self._quota.end_request(len(self._serving))
         if call.bytes:
             self._served_bytes -= call.bytes
             self._take_later()  # there is room again
@@ -632,7 +707,7 @@ class Channel:
             or self._full_streams > 0
             or (self._quota is not None and self._quota.must_wait_for_readers())
         )
-        if self._paused or self._short:
+        if self._paused or self._short or self._turn_awaited:
             self.pipe.pause_reading()
         elif self._untaken:
             self._take_later()

@@ -4,7 +4,8 @@ A handler is `handler(request, call)` and returns one of
 
 - a Struct: the answer, sent at once; a `Rejection` is sent as a failure; None is an answer without a body
 - an awaitable of these: awaited in an asyncio task of its own
-- an async iterator of Structs: a stream, sent item by item as fast as the peer reads
+- an async iterator of Structs: a stream, sent item by item as fast as the peer reads; each item is made in a turn of
+  the peer's user (`client.turns`), so it should take no more than a few milliseconds
 - `DEFERRED`: the handler has kept `call`, and will `call.reply(…)` or `call.fail(…)` later, from the loop's thread;
   this costs no asyncio task and suits answers that wait for a group commit
 
@@ -241,6 +242,12 @@ def answer(call: Call, handler: Handler, request: Struct) -> None:
 
 async def _send_result(call: Call, result: Awaitable[Answer]) -> None:
     try:
+        if asyncio.iscoroutine(result):  # which begins only now
+            try:
+                await call.channel.turn()
+            except asyncio.CancelledError:
+                result.close()  # it never began
+                raise
         call.reply(await result)
     except SpritzError as error:
         call.fail(error)
@@ -249,11 +256,14 @@ async def _send_result(call: Call, result: Awaitable[Answer]) -> None:
 
 
 async def _send_items(call: Call, items: AsyncIterator[Struct]) -> None:
+    channel = call.channel
     try:
-        await call.channel.wait_writable()
+        await channel.wait_writable()
+        await channel.turn()
         async for body in items:
             call.item(body)
-            await call.channel.wait_writable()
+            await channel.wait_writable()
+            await channel.turn()
         call.reply()
     except SpritzError as error:
         call.fail(error)

@@ -33,6 +33,7 @@ class Quotas:
         self.receiving = Pool(limits.receiving_bytes, limits.receiving_bytes // 5)
         self.waiting = Pool(limits.waiting_bytes, limits.waiting_bytes // 5)
         self.unread = Pool(limits.unread_bytes, limits.unread_bytes // 5)
+        self.requests = Pool(limits.requests, limits.requests // 5)
         #: connections that wait for room -> additional bytes wanted
         self._short: dict[Peer, dict[Quota, int]] = {}
         #: connections that wait until their user has less unread
@@ -116,7 +117,7 @@ class Quota:
     `resume()`: retry the waiting work; `cut(reason)`: end now.
     """
 
-    __slots__ = ("_quotas", "_received", "_waits", "cut", "peer", "rank", "resume", "unread")
+    __slots__ = ("_quotas", "_received", "_requests", "_waits", "cut", "peer", "rank", "resume", "unread")
 
     def __init__(self, quotas: Quotas, peer: Peer, rank: Rank) -> None:
         self._quotas = quotas
@@ -125,6 +126,7 @@ class Quota:
         #: bytes of answers that the peer has not read
         self.unread = 0
         self._received = 0
+        self._requests = 0
         self._waits = 0
         self.resume: Callable[[], None] = _nothing
         self.cut: Callable[[str], None] = _ignored
@@ -167,7 +169,7 @@ class Quota:
 
     @property
     def is_free(self) -> bool:
-        """Whether no memory is accounted to it."""
+        """Whether no memory of messages is accounted to it."""
         return self._received == 0 and self._waits == 0
 
     def send(self, unread: int) -> None:
@@ -189,9 +191,31 @@ class Quota:
         """Whether connections of its user wait until less is unread."""
         return self._quotas.is_waited_for(self.peer)
 
+    def begin_request(self, in_progress: int) -> str:
+        """Count a further request of a connection with this many in progress. Returns why it is refused; "" if it is
+        not.
+        """
+        quotas = self._quotas
+        if in_progress < quotas.limits.uncounted_requests:
+            return ""
+        pool = quotas.requests
+        if self.rank is not Rank.DAEMON and not pool.fits(self.peer, self.rank, 1):
+            return f"{name_of(self.peer)} has {pool.held(self.peer)} requests in progress; its share is full"
+        pool.take(self.peer, 1)
+        self._requests += 1
+        return ""
+
+    def end_request(self, in_progress: int) -> None:
+        """A request was answered, or given up; `in_progress` are left."""
+        if in_progress >= self._quotas.limits.uncounted_requests:
+            self._quotas.requests.take(self.peer, -1)
+            self._requests -= 1
+
     def close(self) -> None:
         """The connection has ended: release everything."""
         quotas = self._quotas
+        quotas.requests.take(self.peer, -self._requests)
+        self._requests = 0
         quotas.forget(self)
         self.resume, self.cut = _nothing, _ignored
         quotas.admission.leave(self.peer, self.rank)

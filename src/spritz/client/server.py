@@ -27,6 +27,7 @@ from spritz.client.handling import Handler, Handlers
 from spritz.client.log_throttle import LogThrottle
 from spritz.client.quota import OverQuota, Quotas
 from spritz.client.statistics import CallStatistics
+from spritz.client.turns import Turns
 from spritz.runtime.sockets import Listener, listen, tcp_socket, unix_socket
 from spritz.runtime.tasks import Supervisor
 from spritz.runtime.tls import STREAMS
@@ -103,8 +104,11 @@ class Server:
         self._refused: set[Pipe] = set()
         self._next_look: asyncio.TimerHandle | None = None
         self._tasks = Supervisor(self._contained_failure)
+        #: the loop's time, shared among users; None until the server runs
+        self.turns: Turns | None = None
 
     async def __aenter__(self) -> Server:
+        self.turns = Turns()
         await self._tasks.__aenter__()
         self._look()
         return self
@@ -183,6 +187,7 @@ class Server:
             statistics=self._statistics,
             complaints=self.complaints,
             quota=quota,
+            turns=self.turns,
         )
         channel.on_first_bytes = self.otherwise_spoken
         self.channels.add(channel)

@@ -30,6 +30,7 @@ from spritz.controller.configuration import Configuration, read_configuration
 from spritz.controller.context import Context
 from spritz.controller.debug_flags import DebugFlags
 from spritz.controller.diagnostics import Counting
+from spritz.controller.forked import FORKS
 from spritz.controller.images import ImageKeeper
 from spritz.controller.jobcomp.listener import begin_job_completion
 from spritz.controller.journal import Journal, JournalCorrupt, JournalError, JournalNewer
@@ -216,6 +217,9 @@ class _Daemon:
         table = handlers(context, cluster)
         server = Server(table, role="slurmctld", log=self._log, trusted=trusted, statistics=counting.calls)
         counting.server = server
+        context.counters.append(
+            lambda: {"requests.waited_count": float(server.turns.waited if server.turns is not None else 0)}
+        )
         begin_http(context, server)
         if context.machines is not None:
             context.machines.begin(server)
@@ -322,6 +326,7 @@ class _Daemon:
             rebuild=partial(self._restore, context, recovered.machine),
         )
         context.counters.append(lambda: {f"failure.{where}": float(count) for where, count in writer.failures.items()})
+        context.counters.append(FORKS.counters)
         context.counters.append(lambda: {"failure.task": float(self._tasks_failed)})
         writer.listeners.add("counting", context.counting.listen, Loss.IGNORE)
         context.debug_flags = DebugFlags(context)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.msgpack import Decoder, Encoder
 
-from spritz.controller.forked import Child
+from spritz.controller.forked import Child, ForkRefused
 from spritz.model.job import Hold
 from spritz.model.limits.reasons import LIMIT_REASONS
 from spritz.model.plan import Forecast
@@ -32,6 +32,9 @@ KEPT_SECONDS = 10.0
 
 #: Longest wait of a listing; starts that are unknown by then are shown as unknown.
 WAIT_SECONDS = 5.0
+
+#: Seconds for a child; the listing that asked has gone long before.
+CHILD_SECONDS = 300.0
 
 #: Reasons of jobs for which no scheduling pass computes a start.
 HELD_BACK = LIMIT_REASONS | {Reason.DEPENDENCY, Reason.BEGIN_TIME, Reason.LICENSES, Reason.ARRAY_TASK_LIMIT}
@@ -53,7 +56,14 @@ class Estimates:
 
     async def prepare(self, jobs: Iterable[Job]) -> None:
         """Have estimates for those of the jobs that are held back, waiting a bounded time."""
-        last = max((job.id for job in jobs if self._is_wanted(job)), default=None)
+        pending, is_planned = JobState.PENDING, self._context.forecasts.is_planned
+        # In one expression, without a call for each job: a listing may have 100,000.
+        wanted = (
+            job.id
+            for job in jobs
+            if job.state is pending and job.hold is Hold.NONE and job.reason in HELD_BACK and not is_planned(job)
+        )
+        last = max(wanted, default=None)
         if last is None:
             return
         now = self._context.clock.monotonic()
@@ -65,14 +75,6 @@ class Estimates:
                     await self._ended.wait()
             except TimeoutError:
                 self._context.log.info("estimates.late", seconds=WAIT_SECONDS)
-
-    def _is_wanted(self, job: Job) -> bool:
-        return (
-            job.state is JobState.PENDING
-            and job.hold is Hold.NONE
-            and job.reason in HELD_BACK
-            and not self._context.forecasts.is_planned(job)
-        )
 
     def _ask(self, now: float) -> None:
         context = self._context
@@ -94,8 +96,7 @@ class Estimates:
         # after a failed request, too, the next attempt waits
         self._asked_at, self._jobs_below = now, context.machine.state.next_job_id
         try:
-            Child("estimates", work, done, context.log, nice=0)
-        except OSError as error:
-            context.log.error("estimates.failed", error=repr(error))
-            return
+            Child("estimates", work, done, context.log, nice=0, seconds=CHILD_SECONDS)
+        except ForkRefused:
+            return  # logged and counted
         self._ended = ended

@@ -7,9 +7,10 @@ is durable: the child waits for the parent's signal.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from spritz.controller.forked import Child, wait_for_go
+from spritz.controller.forked import Child, ForkRefused, wait_for_go
 from spritz.controller.journal import Image
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ EVENTS_BETWEEN = 5_000
 
 #: Events that stay readable for watchers after an image made them superfluous for restarts.
 EVENTS_KEPT = 100_000
+
+#: Seconds for an image: it waits for a slow disk, and for the journal.
+IMAGE_SECONDS = 1800.0
 
 
 class ImageKeeper:
@@ -40,7 +44,10 @@ class ImageKeeper:
         context = self._context
         grown = context.writer.last_sequence - self._last
         if self._child is None and grown >= max(EVENTS_BETWEEN, self._jobs_in_last // 2):
-            self._begin()
+            try:
+                self._begin()
+            except ForkRefused:
+                pass  # logged and counted; a later turn tries again
 
     def write_now(self) -> None:
         """Write an image of the state and wait for it: for a clean stop, when everything is durable."""
@@ -71,10 +78,10 @@ class ImageKeeper:
             journal.write_image(image)
             return b"%d" % len(image.payload)
 
-        self._jobs_in_last = len(machine.state.jobs)
         before = context.clock.monotonic()
-        child = Child("image", work, lambda result: self._written_by_child(sequence, result), context.log, nice=5)
-        self._child = child
+        done = partial(self._written_by_child, sequence)
+        child = Child("image", work, done, context.log, nice=5, seconds=IMAGE_SECONDS)
+        self._child, self._jobs_in_last = child, len(machine.state.jobs)
         context.log.verbose("image.begun", sequence=sequence, fork_seconds=context.clock.monotonic() - before)
         context.writer.when_durable(child.go)
 

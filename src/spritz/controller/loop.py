@@ -290,9 +290,14 @@ class SingleWriter:
         """Whether no group is open, being written or waiting to be released."""
         return not self._unreleased and not self._gathering.events and not self._turn_due
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether everything in memory now is on disk."""
+        return not self._gathering.events and not self._syncing
+
     async def durable(self) -> None:
         """Return when everything in memory now is on disk; without yielding if it already is."""
-        if self._gathering.events or self._syncing:
+        if not self.is_durable:
             reached: asyncio.Future[None] = self._loop.create_future()
             self.when_durable(lambda: None if reached.done() else reached.set_result(None))
             await reached

@@ -3,8 +3,9 @@
 `pacing` decides when a pass runs, `scheduling.plan.cycle` makes the plan, and the core decides which of its items are
 carried out. This module owns the projection. A quick pass runs at the end of a turn of the loop, so that a start joins
 the group of the submission that made it possible. A full pass runs in a forked child, on the child's copy of the
-projection. Plans are applied in slices (`plan_slices`), one a turn, so that requests are answered meanwhile. No other
-pass begins until the last slice is applied; the core drops items that have become stale by then.
+projection; while the system refuses forks, it runs in the loop, for a short time. Plans are applied in slices
+(`plan_slices`), one a turn, so that requests are answered meanwhile. No other pass begins until the last slice is
+applied; the core drops items that have become stale by then.
 
 Source: slurm.conf(5) SchedulerParameters; docs/decisions/0158.
 """
@@ -22,7 +23,7 @@ from msgspec.msgpack import Decoder, Encoder
 from msgspec.structs import replace
 
 from spritz.controller.forecasts import Forecasts
-from spritz.controller.forked import Child
+from spritz.controller.forked import Child, ForkRefused
 from spritz.controller.listeners import Loss
 from spritz.controller.pacing import (
     NEVER,
@@ -65,6 +66,12 @@ if TYPE_CHECKING:
 
 #: Placements that a quick pass tries, unless default_queue_depth sets another number.
 QUICK_PLACEMENTS = 64
+
+#: Seconds for a full pass: a child that takes longer is taken to be stuck.
+FULL_SECONDS = 600.0
+
+#: Seconds of the loop that a full pass may take while no child can be forked; it then leaves jobs out.
+INLINE_FULL_SECONDS = 0.1
 
 #: Waiting jobs, with priorities that changed over time, that one quick pass re-sorts.
 REORDERED_MAX = 500
@@ -163,6 +170,7 @@ class SchedulerDriver:
         self.counts = {
             "cycle.quick_count": 0.0,
             "cycle.full_count": 0.0,
+            "cycle.inline_count": 0.0,
             "cycle.quick_seconds": 0.0,
             "cycle.stale_count": 0.0,
         }
@@ -392,10 +400,24 @@ class SchedulerDriver:
             # Before the fork, so that not every child has to repeat it; the child computes the remaining nodes itself.
             self._settle_some()
             ended = partial(self._full_planned, began, self._projection.table)
-            self._child = Child("cycle", work, ended, context.log, nice=0)
+            try:
+                self._child = Child("cycle", work, ended, context.log, nice=0, seconds=FULL_SECONDS)
+            except ForkRefused:
+                self._full_pass_inline(began, at)
         except Exception as error:
             context.log.error("cycle.failed", exception=error, error=repr(error))
             self._note(FullEnded(Outcome.FAILED))
+
+    def _full_pass_inline(self, began: float, at: float) -> None:
+        """A full pass in the loop, for as long as the loop may be held up: without one, no planned start is renewed and
+        no job starts ahead of a larger one that waits.
+        """
+        self.counts["cycle.inline_count"] += 1
+        clock = self._context.clock.monotonic
+        until = clock() + INLINE_FULL_SECONDS
+        plan = cycle.run(self._projection.snapshot(at), expect=True, stop=lambda: clock() > until).plan
+        self._apply(plan, self._full_ended, self._projection.table, seconds=clock() - began)
+        self._note_full(plan, began)
 
     def _full_planned(self, began: float, table: NodeTable, result: bytes | None) -> None:
         """`began`: when the pass began, and for which nodes; `result`: the plan (None: the child failed)."""
@@ -414,6 +436,11 @@ class SchedulerDriver:
         if plan is None:
             self._note(FullEnded(Outcome.FAILED))
             return
+        self._note_full(plan, began)
+
+    def _note_full(self, plan: Plan, began: float) -> None:
+        """The plan is made, and will be applied."""
+        context = self._context
         self._note(FullPlanned())
         took, queue = context.clock.monotonic() - began, len(context.machine.state.pending)
         context.counting.full.note(

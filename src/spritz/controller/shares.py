@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import msgpack
 
-from spritz.controller.forked import Child
+from spritz.controller.forked import Child, ForkRefused
 from spritz.controller.listeners import Loss
 from spritz.model.events import cluster as cluster_events
 from spritz.model.limits.records import ResetUsage
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 #: This many associations take about 10 ms; more are computed in a child.
 INLINE_MAX = 800
+
+#: Seconds for that child.
+CHILD_SECONDS = 300.0
 
 #: Greatest age, seconds, of fair share in displayed priorities. Recomputing it makes the scheduler re-sort all jobs.
 SHOWN_SECONDS = 5.0
@@ -121,9 +124,17 @@ class Shares:
         if len(state.rules.policy.associations) <= INLINE_MAX:
             self._take(self._work())
         elif self._child is None:
-            self._child = Child(
-                "shares", lambda: _encode(list(self._work().values())), self._child_done, self._context.log, nice=0
-            )
+            try:
+                self._child = Child(
+                    "shares",
+                    lambda: _encode(list(self._work().values())),
+                    self._child_done,
+                    self._context.log,
+                    nice=0,
+                    seconds=CHILD_SECONDS,
+                )
+            except ForkRefused:
+                pass  # logged and counted; the next period tries again
         else:
             self._again = True
 

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spritz.client.handling import DEFERRED, Deferred
+from spritz.controller.api.listings import durable
 from spritz.controller.listeners import Loss
 from spritz.model.events import cluster as cluster_events
 from spritz.model.events import job as job_events
@@ -81,8 +82,8 @@ class TriggerRequests:
 
     async def list(self, request: ListTriggers, call: Call) -> Triggers:
         """Triggers that have not fired, and permanent ones."""
-        del request, call
-        await self._context.writer.durable()
+        del request
+        await durable(self._context, call)
         waiting = (
             trigger
             for trigger in self._context.machine.state.triggers.values()

@@ -222,6 +222,7 @@ _DERIVED = (
     "pending",
     "running",
     "completing",
+    "powered_count",
     "live_by_user",
     "live_by_name",
     "arrays",

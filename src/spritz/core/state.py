@@ -31,7 +31,7 @@ from spritz.model.limits.rules import Rules
 from spritz.model.networks import networks_of, units_of
 from spritz.model.node import Node
 from spritz.model.partition import Partition
-from spritz.model.power import AWAY
+from spritz.model.power import AWAY, is_powered
 from spritz.model.predict import Predictor
 from spritz.model.reservation import Reservation
 from spritz.model.resources import Allocation, NodeAllocation, mask_of
@@ -79,6 +79,7 @@ class State:
         "federated",
         "job_count",
         "jobs",
+        "lacking",
         "ledger",
         "licenses_taken",
         "live_by_name",
@@ -97,6 +98,7 @@ class State:
         "nodes",
         "partitions",
         "pending",
+        "powered_count",
         "reservation_jobs",
         "reservations",
         "reserved",
@@ -138,6 +140,8 @@ class State:
         self.ended_steps: dict[str, Step] = {}
         self.nodes: dict[str, Node] = {}
         self.uses: dict[str, NodeUse] = {}
+        #: nodes that are up, powering up, or waiting to be powered up, for max_powered_nodes
+        self.powered_count = 0
         self.partitions: dict[str, Partition] = {}
         #: accounting's policy, as last received from slurmdbd
         self.rules = Rules(Policy())
@@ -165,6 +169,9 @@ class State:
         # -- indexes
         #: node -> names of reservations that hold it or a part of it
         self.reserved: dict[str, tuple[str, ...]] = {}
+        #: cache of `decide.replenish`: reservations that lacked nodes when all nodes were last tried for them -> that
+        #: time; None: unknown for all
+        self.lacking: dict[str, float] | None = None
         #: reservation -> jobs that have not ended and name it or run in it
         self.reservation_jobs: dict[str, dict[int, None]] = {}
         #: resources in use by every association and QOS, and the charge of each job
@@ -412,9 +419,15 @@ class State:
         self.nodes[name] = node
         if old is None:
             self.uses[name] = NodeUse()
+        if old is None or old.flags != node.flags or old.state is not node.state:
+            self._count_powered(old, node)
         if old is None or old.config is not node.config or _seen(old) != _seen(node):
             self._nodes_changed()
         self.refresh_node_deadline(name)
+
+    def _count_powered(self, old: Node | None, new: Node | None) -> None:
+        self.powered_count += new is not None and is_powered(new.state, new.flags)
+        self.powered_count -= old is not None and is_powered(old.state, old.flags)
 
     def refresh_node_deadline(self, name: str) -> None:
         """The node's record, or whether jobs are on it, has changed: compute its deadline again."""
@@ -463,7 +476,7 @@ class State:
 
     def drop_node(self, name: str) -> None:
         """Remove a node that holds nothing."""
-        self.nodes.pop(name, None)
+        self._count_powered(self.nodes.pop(name, None), None)
         self.uses.pop(name, None)
         self.node_deadlines.set(name, NEVER)
         self._nodes_changed()

@@ -531,3 +531,37 @@ def test_connections_leave_files_to_the_daemon(monkeypatch: pytest.MonkeyPatch) 
             assert statistics.connections()["connections_max"] == 896
 
     run(main)
+
+
+def test_requests_in_progress_are_shares_and_one_too_many_is_refused_in_words() -> None:
+    """Requests that wait for an event would otherwise fill the daemon's memory. A user may have no more than is left
+    for the others; a few of each connection are not counted, so that a command is never refused.
+    """
+    kept: list[Call] = []
+
+    def keep(ask: Ask, call: Call) -> Deferred:
+        kept.append(call)
+        return DEFERRED
+
+    async def main() -> None:
+        limits = Limits(requests=25, uncounted_requests=2)  # 20 for users, so 10 for this one
+        async with server_at({Ask: keep, Silence: lambda silence, call: Answer()}, limits=limits, trusted=NO_ONE) as (
+            server,
+            name,
+        ):
+            link = await to(name)
+            waiting = [asyncio.ensure_future(link.call(Ask(), Answer)) for _ in range(12)]
+            await until(lambda: len(kept) == 12, "ten requests and two that are not counted")
+            with pytest.raises(RemoteError, match="10 requests in progress; its share is full"):
+                await link.call(Ask(), Answer)
+            other = await to(name)
+            await other.call(Silence(), Answer)  # its first requests are not counted
+            kept[0].reply(Answer())
+            await waiting[0]
+            waiting[0] = asyncio.ensure_future(link.call(Ask(), Answer))
+            await until(lambda: len(kept) == 13, "another one in its place")
+            link.close()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            await until(lambda: server._quotas.requests.used == 0, "nothing is counted of a closed connection")
+
+    run(main)

@@ -13,7 +13,7 @@ from spritz.controller import estimates
 from spritz.controller.context import Context
 from spritz.controller.estimates import KEPT_SECONDS, Estimates
 from spritz.controller.forecasts import Forecasts
-from spritz.controller.forked import Child
+from spritz.controller.forked import Child, ForkRefused
 from spritz.runtime.log import get_logger
 from spritz.scheduling.forecast import full_cycle
 from tests.unit.scheduling.play import Play, depends
@@ -95,7 +95,7 @@ def test_what_cannot_be_had_soon_is_told_as_unknown(monkeypatch: pytest.MonkeyPa
     asked = AccessAttributes(monkeypatch)
 
     def refuse(*_words: object, **_fields: object) -> None:
-        raise BlockingIOError("Resource temporarily unavailable")
+        raise ForkRefused("Resource temporarily unavailable", code="ESLURM_INTERNAL")
 
     monkeypatch.setattr(estimates, "Child", refuse)
     asked.ask([asked.depends])

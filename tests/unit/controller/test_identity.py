@@ -7,6 +7,7 @@ import os
 import pwd
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -39,7 +40,7 @@ class FakeCall:
         self.kind = "Ask"
         self.counted = 1.0
         self.abandoned = False
-        self.channel = SimpleNamespace(statistics=None)
+        self.channel = SimpleNamespace(statistics=None, turn=partial(asyncio.sleep, 0))
         self.answers: list[object] = []
         self.answered = asyncio.Event()
 

@@ -25,6 +25,9 @@ class Parked:
         self.crashes = 0
         self.replies: list[Struct | None] = []
 
+    def on_abandon(self, callback: Any) -> None:
+        """This caller never goes away."""
+
     def crashed(self, error: Exception) -> None:
         self.crashes += 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 from spritz.controller.api.deferred import DeferredRequests
 from spritz.controller.api.events import EventStream
@@ -13,6 +14,7 @@ from spritz.controller.site_programs import SitePrograms
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.reservation import CreateReservation, DeleteReservation, ReservationRequest
 from spritz.model.events.job import JobsPurged
+from spritz.model.queries.jobs import AwaitEnd
 from spritz.testing.builders import World
 from tests.unit.controller.heard import Heard
 
@@ -26,6 +28,7 @@ class Site:
         self.heard = Heard()
         self.context: Any = SimpleNamespace(
             machine=self.world.machine,
+            identity=SimpleNamespace(caller=lambda call: None),
             configuration=SimpleNamespace(
                 loaded=SimpleNamespace(settings=SimpleNamespace(text=lambda key: f"/{key}")),
                 settings=SimpleNamespace(inactive_limit_seconds=0),
@@ -70,7 +73,7 @@ def test_programs_of_reservations_that_began_and_ended_unheard_run() -> None:
 def test_the_stream_of_events_goes_on_with_the_right_numbers() -> None:
     site = Site()
     stream = EventStream(site.context)
-    stream._watchers = 1
+    stream._watchers.take(0, 1)
     site.context.writer.last_sequence = 10  # three were missed
     site.heard.lose()
     site.heard.inform([JobsPurged(at=1.0, job_ids=(1,))])
@@ -80,14 +83,13 @@ def test_the_stream_of_events_goes_on_with_the_right_numbers() -> None:
 def test_requests_that_wait_for_a_job_are_looked_at_again() -> None:
     site = Site()
     waiting = DeferredRequests(site.context)
-    looked: list[int] = []
-
-    def look_at(job_id: int) -> bool:
-        looked.append(job_id)
-        return False
-
-    waiting._park(5, lambda: look_at(5))
+    replies: list[Any] = []
+    job_id = site.world.submit()
+    call: Any = Mock(reply=replies.append)
+    waiting.await_end(AwaitEnd(job_id=job_id), call)
+    site.world.cancel(job_id)
     site.heard.lose()
     (look,) = site.context.writer.hooks
     look()
-    assert looked == [5]
+    (reply,) = replies
+    assert reply.job_id == job_id

@@ -19,6 +19,7 @@ from spritz.controller.blobs import BlobStore
 from spritz.controller.commit import InlineCommitter
 from spritz.controller.context import Context
 from spritz.controller.diagnostics import Counting
+from spritz.controller.forked import ForkRefused
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
 from spritz.controller.listeners import Loss
 from spritz.controller.loop import SingleWriter
@@ -65,7 +66,7 @@ class InstantChild:
     def __init__(self, name: str, work: Callable[[], bytes], done: Callable[[bytes | None], None], *_: Any, **__: Any):
         if InstantChild.refusals:
             InstantChild.refusals -= 1
-            raise BlockingIOError("Resource temporarily unavailable")
+            raise ForkRefused("Resource temporarily unavailable", code="ESLURM_INTERNAL")
         if InstantChild.failures:
             InstantChild.failures -= 1
             result = None
@@ -240,10 +241,22 @@ async def test_a_full_pass_that_fails_is_made_again() -> None:
     bench = Bench(cpus=1, parameters=(("bf_interval", "-1"),))
     bench.submit()
     await bench.settle()
-    InstantChild.failures = InstantChild.refusals = 1
+    InstantChild.failures = 1
     planned = bench.planned()
     bench.submit()
     assert await bench.until(planned) < 15
+
+
+@story
+async def test_full_passes_run_in_the_loop_while_no_process_can_be_forked() -> None:
+    bench = Bench(cpus=1, parameters=(("bf_interval", "5"),))
+    bench.submit()
+    await bench.settle()
+    InstantChild.refusals = 10**6
+    planned = bench.planned()
+    bench.submit()
+    await bench.until(planned)
+    assert bench.count("inline") == 1
 
 
 @story

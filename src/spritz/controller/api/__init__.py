@@ -9,6 +9,7 @@ groups, the time, the key of a script. Policy is the core's, and is not decided 
 `submit`     SubmitJob: stores script and environment; `owner` resolves the job's user
 `plugin_requests`   submissions and updates on their way through JobSubmitPlugins
 `jobs`, `steps`, `nodes`, `partitions`, `cluster`, `events`   the queries of `model.queries`, one file per noun
+`listings`, `children`   how many listings, and how many answers of forked children, a user may have in progress
 `changes`    events as subscribers see them: public fields, and PrivateData
 `shares`, `fairshare`, `priorities`, `reservations`   more queries; `explain`, `will_run` work on a forked copy
 `rows`, `row_cache`   rows of listings, cached in encoded form; `private` what PrivateData hides

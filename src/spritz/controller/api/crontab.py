@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.controller.api.listings import durable
 from spritz.core.rights import operates
 from spritz.model.queries.crontabs import CrontabText
 from spritz.model.rejection import Rejection
@@ -31,5 +32,5 @@ class Crontabs:
         if uid != caller.uid and not operates(state, caller):
             return Rejection(code="ESLURM_ACCESS_DENIED")
         crontab = state.crontabs.get(uid)
-        await context.writer.durable()
+        await durable(context, call)
         return CrontabText() if crontab is None else CrontabText(text=crontab.text, disabled=crontab.disabled)

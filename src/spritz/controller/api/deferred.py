@@ -14,16 +14,22 @@ core again.
 - An interactive job without a client, because the client died right after the submission or while the controller was
   away, is cancelled too. Running steps prove that their client lives, since they end with it.
 - `AwaitEnd`: answered when the job, or every task of the array, has ended.
-- `CreateStep(wait=True)`: asked again, first come first served, whenever a step of that job ends.
+- `CreateStep(wait=True)`: asked again, first come first served, whenever a step of that job ends, or the request before
+  it is abandoned.
+
+A request leaves its queue when its caller goes away. An event costs the same however many requests wait for its job.
 
 Source: salloc(1), srun(1), sbatch(1) --wait; slurm.conf(5) InactiveLimit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,6 +38,7 @@ from spritz.client.handling import DEFERRED, Deferred
 from spritz.controller.listeners import Loss
 from spritz.controller.node_messages import components_of
 from spritz.core import het
+from spritz.core.decide.steps import step_made_by
 from spritz.model.cluster import SYSTEM
 from spritz.model.commands.job import CancelJobs
 from spritz.model.commands.step import STEP_WAITS, CreateHetStep, CreateStep
@@ -60,8 +67,16 @@ _SOON_SECONDS = 0.02
 #: Seconds for clients to come back after a restart, unless InactiveLimit is set; clients retry every few seconds.
 RETURN_SECONDS = 30.0
 
-#: Parked steps of a job that are tried whenever one of its steps ends.
+#: Parked steps of a job that are tried in one turn of the loop; the next ones follow in the next turn.
 RETRIES_MAX = 16
+
+#: Answers to parked requests that are sent in one turn of the loop; thousands may wait for one job.
+ANSWERS_MAX = 100
+
+#: A request for a step, as it is parked.
+_StepRequest = CreateStep | CreateHetStep
+
+_Value = TypeVar("_Value")
 
 
 class DeferredRequests:
@@ -69,9 +84,18 @@ class DeferredRequests:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        #: job number -> what to call on an event about it; it returns True when finished
-        self._parked: dict[int, list[Callable[[], bool]]] = {}
-        self._steps: dict[int, list[tuple[CreateStep | CreateHetStep, Call]]] = {}
+        #: job number -> AwaitAllocation requests, each with the task that ends its wait
+        self._allocations: dict[int, dict[Call, asyncio.Task[None] | None]] = {}
+        #: job number -> AwaitEnd requests
+        self._ends: dict[int, dict[Call, None]] = {}
+        #: job number -> requests for steps, in the order of their arrival. Ordered dictionaries: removing the first of
+        #: a plain one over and over takes time that is quadratic in their number.
+        self._steps: dict[int, dict[Call, _StepRequest]] = {}
+        #: jobs whose first request for a step waits for ports, which steps of other jobs may hold
+        self._ports_wanted: dict[int, None] = {}
+        #: answers that are due, each to be sent by a call
+        self._answers: deque[Callable[[], None]] = deque()
+        #: jobs whose requests are looked at again at the end of this turn
         self._touched: dict[int, None] = {}
         #: interactive job -> clients that got its grant
         self._holders: dict[int, list[_Holder]] = {}
@@ -82,7 +106,12 @@ class DeferredRequests:
         for job in context.machine.state.jobs.values():
             if _needs_client(job):
                 self._expect(job.id, self._return_seconds())
-        context.counters.append(lambda: {"waiting.requests_count": float(sum(map(len, self._parked.values())))})
+        context.counters.append(lambda: {"waiting.requests_count": float(self.waiting)})
+
+    @property
+    def waiting(self) -> int:
+        """Number of parked requests."""
+        return sum(len(queue) for queues in (self._allocations, self._ends, self._steps) for queue in queues.values())
 
     # Jobs
 
@@ -95,35 +124,57 @@ class DeferredRequests:
             return Rejection(code="ESLURM_INVALID_JOB_ID")
         if not caller.admin and caller.uid != job.spec.uid:
             return Rejection(code="ESLURM_ACCESS_DENIED")
-        if self._answer_allocation(job.id, call):
+        if self._is_settled(job.id):
+            context.writer.when_durable(lambda: self._grant(job.id, call))
             return DEFERRED
-        if job.spec.interactive:
-            call.on_abandon(lambda: self._cancel(job.id, "its client went away while it was waiting"))
-        self._park(job.id, lambda: self._answer_allocation(job.id, call))
+        timeout = None
         if request.timeout_seconds is not None:
-            context.tasks.spawn_contained(
+            timeout = context.tasks.spawn_contained(
                 self._give_up(job.id, call, request.timeout_seconds), name="await-allocation.timeout"
             )
+        self._allocations.setdefault(job.id, {})[call] = timeout
+        call.on_abandon(lambda: self._allocation_abandoned(job.id, call))
         return DEFERRED
 
     def await_end(self, request: AwaitEnd, call: Call) -> Struct | Deferred:
         """Park until the job, or the whole array, has ended."""
         self._context.identity.caller(call)
-        if request.job_id not in self._context.machine.state.jobs:
+        job_id = request.job_id
+        if job_id not in self._context.machine.state.jobs:
             return Rejection(code="ESLURM_INVALID_JOB_ID")
-        if not self._answer_end(request.job_id, call):
-            self._park(request.job_id, lambda: self._answer_end(request.job_id, call))
+        if self._has_ended(job_id):
+            self._answer_ends(job_id, (call,))
+        else:
+            self._ends.setdefault(job_id, {})[call] = None
+            call.on_abandon(lambda: _remove(self._ends, job_id, call))
         return DEFERRED
 
-    def _answer_allocation(self, job_id: int, call: Call) -> bool:
-        if call.abandoned or call.answered:
-            return True
+    def _allocation_abandoned(self, job_id: int, call: Call) -> None:
+        timeout = _remove(self._allocations, job_id, call)
+        if timeout is not None:
+            timeout.cancel()
+        if job_id in self._allocations:
+            return  # another client waits for it
         job = self._context.machine.state.jobs.get(job_id)
-        waits = job is not None and job.state is JobState.PENDING and not _runs_elsewhere(job)
-        if waits or (job is not None and het.configuring(self._context.machine.state, job)):
-            return False
-        self._context.writer.when_durable(lambda: self._grant(job_id, call))
-        return True
+        if job is not None and job.spec.interactive:
+            self._cancel(job_id, "its client went away while it was waiting")
+
+    def _is_settled(self, job_id: int) -> bool:
+        """Whether the job is no longer pending, or gone."""
+        state = self._context.machine.state
+        job = state.jobs.get(job_id)
+        if job is None:
+            return True
+        waits = job.state is JobState.PENDING and not _runs_elsewhere(job)
+        return not waits and not het.configuring(state, job)
+
+    def _has_ended(self, job_id: int) -> bool:
+        """Whether the job, and every task of the array, has ended, or is gone."""
+        state = self._context.machine.state
+        job = state.jobs.get(job_id)
+        if job is None:
+            return True
+        return job.state.ended and not (job.array_job_id == job_id and state.arrays_live.get(job_id))
 
     def _grant(self, job_id: int, call: Call) -> None:
         """The job as it is now: it may have changed while its events went to disk."""
@@ -150,24 +201,41 @@ class DeferredRequests:
 
     async def _give_up(self, job_id: int, call: Call, seconds: float) -> None:
         await self._context.clock.sleep(seconds)
-        if not call.answered and not call.abandoned:
-            self._grant(job_id, call)
+        _remove(self._allocations, job_id, call)
+        self._grant(job_id, call)
+        job = self._context.machine.state.jobs.get(job_id)
+        if job is not None and _needs_client(job):
+            self._expect(job_id, self._grace())  # its client is to ask again
 
-    def _answer_end(self, job_id: int, call: Call) -> bool:
-        if call.abandoned:
-            return True
+    def _answer_ends(self, job_id: int, calls: Sequence[Call]) -> None:
         state = self._context.machine.state
         job = state.jobs.get(job_id)
         if job is None:
-            call.fail(Rejection(code="ESLURM_INVALID_JOB_ID"))
-            return True
+            for call in calls:
+                call.fail(Rejection(code="ESLURM_INVALID_JOB_ID"))
+            return
         tasks = [state.jobs[number] for number in state.arrays.get(job_id, {}).values() if number in state.jobs]
-        if not job.state.ended or (job.array_job_id == job_id and state.arrays_live.get(job_id)):
-            return False
         worst = max((job, *tasks), key=_exit_code)
         reply = JobEndedReply(job_id=job_id, state=worst.state.value, exit_status=worst.exit_status)
-        self._context.writer.when_durable(lambda: call.reply(reply))
-        return True
+        self._answer(partial(call.reply, reply) for call in calls)
+
+    def _answer(self, answers: Iterable[Callable[[], None]]) -> None:
+        """Send answers when what they reveal is durable, a few in each turn of the loop."""
+        self._context.writer.when_durable(partial(self._begin_answers, answers))
+
+    def _begin_answers(self, answers: Iterable[Callable[[], None]]) -> None:
+        is_first = not self._answers
+        self._answers.extend(answers)
+        if is_first:
+            self._send_answers()
+
+    def _send_answers(self) -> None:
+        try:
+            for _ in range(min(ANSWERS_MAX, len(self._answers))):
+                self._answers.popleft()()
+        finally:
+            if self._answers:
+                asyncio.get_running_loop().call_soon(self._send_answers)
 
     # Clients of interactive jobs
 
@@ -224,7 +292,7 @@ class DeferredRequests:
                     self._holders.pop(job_id, None)
                     return
                 holders = self._holders.get(job_id, [])
-                awaited = job.state is JobState.PENDING and job_id in self._parked
+                awaited = job.state is JobState.PENDING and job_id in self._allocations
                 if awaited or any(holder.is_connected for holder in holders):
                     return
                 if not self._has_steps(job) and not any(holder.is_there() for holder in holders):
@@ -245,63 +313,102 @@ class DeferredRequests:
 
     # Steps
 
-    def create_step(self, command: CreateStep | CreateHetStep, call: Call) -> Deferred:
+    def create_step(self, command: _StepRequest, call: Call) -> Deferred:
         """Lay the step out now; with `wait`, park it while other steps hold the resources."""
         machines = self._context.machines
         if machines is not None:
             command = machines.reachable(command, call)
-        parked = self._steps.get(command.job_id)
-        if not parked:
-            self._try_step(command, call)
+        job_id = command.job_id
+        # First come, first served. A repeated request whose step exists takes nothing from the others; behind them it
+        # would wait for itself: they wait for the end of its step, which its client does not know of.
+        if self._first_step(job_id) is None or self._is_made(command):
+            if not self._try_step(command, call):
+                self._park_step(command, call)
         elif command.wait:
-            parked.append((command, call))
+            self._park_step(command, call)
         else:
-            call.reply(Rejection(code="ESLURM_NODES_BUSY"))  # first come, first served
+            call.reply(Rejection(code="ESLURM_NODES_BUSY"))
         return DEFERRED
 
-    def _try_step(self, command: CreateStep | CreateHetStep, call: Call) -> bool:
-        """Try a step. Returns whether the request is finished, granted or refused."""
+    def _is_made(self, command: _StepRequest) -> bool:
+        """Whether an earlier request of the same client has created the step."""
+        if not command.again:
+            return False
+        job_id, spec = command.job_id, None
+        if isinstance(command, CreateStep):
+            spec = command.spec
+        elif command.parts:
+            component, spec = command.parts[0]
+            job_id += component
+        return spec is not None and step_made_by(self._context.machine.state, job_id, spec.io_key) is not None
+
+    def _try_step(self, command: _StepRequest, call: Call) -> bool:
+        """Try a step. Returns whether the request is finished, granted or refused; if not, it must be parked."""
         context = self._context
         caller = context.identity.caller(call)
         held: list[Struct | None] = []
         reply = context.writer.handle(command, caller, lambda reply: None if held else call.reply(reply))
         if command.wait and isinstance(reply, Rejection) and reply.code in STEP_WAITS:
             held.append(reply)
-            self._park_step(command, call)
             return False
         return True
 
-    def _park_step(self, command: CreateStep | CreateHetStep, call: Call) -> None:
-        self._steps.setdefault(command.job_id, []).append((command, call))
+    def _park_step(self, command: _StepRequest, call: Call) -> None:
+        job_id = command.job_id
+        self._steps.setdefault(job_id, OrderedDict())[call] = command
+        self._note_first(job_id)
+        call.on_abandon(lambda: self._step_abandoned(job_id, call))
+
+    def _step_abandoned(self, job_id: int, call: Call) -> None:
+        """The next one may fit: try it at the end of this turn."""
+        _remove(self._steps, job_id, call)
+        self._note_first(job_id)
+        if job_id in self._steps:
+            self._touched[job_id] = None
+            self._context.writer.turn()
+
+    def _first_step(self, job_id: int) -> tuple[Call, _StepRequest] | None:
+        """The first request for a step of the job that is still wanted; those before it are dropped."""
+        while queue := self._steps.get(job_id):
+            call, command = next(iter(queue.items()))
+            if not call.abandoned:
+                return call, command
+            _remove(self._steps, job_id, call)
+        return None
+
+    def _note_first(self, job_id: int) -> None:
+        """Note whether the first request for a step of the job waits for ports."""
+        first = self._first_step(job_id)
+        if first is not None and isinstance(first[1], CreateStep) and first[1].spec.ports is not None:
+            self._ports_wanted[job_id] = None
+        else:
+            self._ports_wanted.pop(job_id, None)
 
     def _retry_steps(self, job_id: int) -> None:
-        parked = self._steps.pop(job_id, [])
-        for place, (command, call) in enumerate(parked[:RETRIES_MAX]):
-            if call.abandoned:
-                continue
+        """Try the requests for steps in their order, up to the first that must wait."""
+        for _ in range(RETRIES_MAX):
+            first = self._first_step(job_id)
+            if first is None:
+                return
+            call, command = first
             try:
-                is_settled = self._try_step(command, call)
+                is_finished = self._try_step(command, call)
             except Exception as error:
                 call.crashed(error)  # a fault of the core must not affect the requests behind this one
-                continue
-            if not is_settled:
-                # First come, first served: later requests wait too, and this one goes back to the front.
-                remaining = parked[place + 1 :]
-                self._steps[job_id] += remaining
+                is_finished = True
+            if not is_finished:
                 return
-        remaining = parked[RETRIES_MAX:]
-        if remaining:
-            self._steps[job_id] = remaining
+            _remove(self._steps, job_id, call)
+            self._note_first(job_id)
+        if job_id in self._steps:
             self._touched[job_id] = None
+            asyncio.get_running_loop().call_soon(self._context.writer.turn)  # a turn during the hooks is this one
 
     # Events
 
-    def _park(self, job_id: int, check: Callable[[], bool]) -> None:
-        self._parked.setdefault(job_id, []).append(check)
-
     def _rebuild(self) -> None:
         """Check every parked request again, and interactive jobs that need a client."""
-        self._touched.update(dict.fromkeys((*self._parked, *self._steps)))
+        self._touched.update(dict.fromkeys((*self._allocations, *self._ends, *self._steps)))
         for job in self._context.machine.state.jobs.values():
             if _needs_client(job):
                 self._expect(job.id, self._grace())
@@ -316,22 +423,21 @@ class DeferredRequests:
                 job = jobs.get(event.job_id)
                 if job is not None and _is_copy(job) and _needs_client(job):
                     self._expect(job.id, self._return_seconds())  # its origin tells its client
-        if not self._parked and not self._steps:
+        allocations, ends, steps = self._allocations, self._ends, self._steps
+        if not allocations and not ends and not steps:
             return
-        if self._steps and any(type(event) is StepEnded for event in events):
+        if self._ports_wanted and any(type(event) is StepEnded for event in events):
             # A step's ports become free for steps of other jobs too.
-            self._touched.update(dict.fromkeys(job_id for job_id, parked in self._steps.items() if _ask_ports(parked)))
+            self._touched.update(self._ports_wanted)
         for event in events:
             job_id = event.job.id if type(event) is JobUpdated else getattr(event, "job_id", None)
             if job_id is None:
                 continue
-            if job_id in self._parked or job_id in self._steps:
-                self._touched[job_id] = None
             job = jobs.get(job_id)
-            if job is not None and job.array_job_id in self._parked:
-                self._touched[job.array_job_id] = None
-            if job is not None and (job.het_job_id in self._parked or job.het_job_id in self._steps):
-                self._touched[job.het_job_id] = None
+            numbers = (job_id,) if job is None else (job_id, job.array_job_id, job.het_job_id)
+            for number in numbers:
+                if number in allocations or number in ends or number in steps:
+                    self._touched[number] = None
 
     def _look(self) -> None:
         """At the end of a turn: answer the requests that can be answered now."""
@@ -339,13 +445,27 @@ class DeferredRequests:
             return
         touched, self._touched = self._touched, {}
         for job_id in touched:
-            checks = self._parked.pop(job_id, None)
-            if checks:
-                left = [check for check in checks if not check()]
-                if left:
-                    self._parked[job_id] = left
+            if job_id in self._allocations and self._is_settled(job_id):
+                settled = self._allocations.pop(job_id)
+                for timeout in settled.values():
+                    if timeout is not None:
+                        timeout.cancel()
+                self._answer([partial(self._grant, job_id, call) for call in settled])
+            if job_id in self._ends and self._has_ended(job_id):
+                self._answer_ends(job_id, tuple(self._ends.pop(job_id)))
             if job_id in self._steps:
                 self._retry_steps(job_id)
+
+
+def _remove(queues: dict[int, dict[Call, _Value]], job_id: int, call: Call) -> _Value | None:
+    """Remove a request from a job's queue, and an empty queue. Returns its entry; None if it was not there."""
+    queue = queues.get(job_id)
+    if queue is None:
+        return None
+    value = queue.pop(call, None)
+    if not queue:
+        del queues[job_id]
+    return value
 
 
 def _needs_client(job: Job) -> bool:
@@ -363,10 +483,6 @@ def _is_copy(job: Job) -> bool:
 
 def _runs_elsewhere(job: Job) -> bool:
     return job.federation is not None and bool(job.federation.runs_on)
-
-
-def _ask_ports(parked: list[tuple[CreateStep | CreateHetStep, Call]]) -> bool:
-    return any(isinstance(command, CreateStep) and command.spec.ports is not None for command, _call in parked)
 
 
 class _Holder:

@@ -13,10 +13,10 @@ from msgspec import structs
 from msgspec.msgpack import Decoder, Encoder
 
 from spritz.client.handling import DEFERRED, Deferred
+from spritz.controller.api.children import Children
 from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.jobs import visible_jobs
 from spritz.controller.api.private import hides_jobs
-from spritz.controller.forked import Child
 from spritz.core.rights import operates
 from spritz.model.commands.job import SubmitJob
 from spritz.model.job_filter import JobFilter
@@ -43,19 +43,16 @@ if TYPE_CHECKING:
 _encode = Encoder().encode
 _decode = Decoder(Explanations).decode
 
-#: Explanations in progress at once; further callers are told to retry.
-CHILDREN_MAX = 4
-
 #: Records of an array that are explained.
 RECORDS_MAX = 20
 
 
 class ExplainQueries:
-    """Answers ExplainJob from a child process; at most `CHILDREN_MAX` at once."""
+    """Answers ExplainJob from a child process."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._running: set[Child] = set()
+        self._children = Children("explain", "explanations", context.log)
 
     def lookups(self, request: ExplainJob, caller: Caller) -> list[Question]:
         """The job's user, on whose behalf other requests are tried."""
@@ -76,8 +73,9 @@ class ExplainQueries:
         if not any(job.state is JobState.PENDING for job in jobs):
             self._reply(call, Explanations(now=now, explanations=[past(job) for job in jobs]))
             return DEFERRED
-        if len(self._running) >= CHILDREN_MAX:
-            return Rejection(code="ESLURM_MAX_JOB_COUNT", hint="too many explanations at once; try again")
+        refusal = self._children.refusal(caller)
+        if refusal is not None:
+            return refusal
         # Looked up here, since the child cannot.
         owner = context.identity.caller_of(jobs[0].spec.uid)
         viewer = caller.user if hides_jobs(context.machine.state, caller) else None
@@ -86,13 +84,11 @@ class ExplainQueries:
             return _encode(explanations(context, jobs, now, owner if request.others else None, viewer))
 
         def done(result: bytes | None) -> None:
-            self._running.discard(child)
             self._reply(
                 call, _decode(result) if result else Rejection(code="ESLURM_INTERNAL", hint="see the log of slurmctld")
             )
 
-        child = Child("explain", work, done, context.log, nice=0)
-        self._running.add(child)
+        self._children.start(caller, work, done)
         return DEFERRED
 
     def _reply(self, call: Call, answer: Struct) -> None:

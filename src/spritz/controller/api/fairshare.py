@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.client.errors import ClientError
+from spritz.controller.api.listings import durable
 from spritz.controller.api.private import own_associations
 from spritz.core.rights import operates
 from spritz.model.fairshare import FairShareRow, FairShares, ListFairShares
@@ -50,7 +51,7 @@ class FairShareQueries:
         """Open to all users; with PrivateData=usage only for the caller's own associations."""
         context = self._context
         caller = context.identity.caller(call)
-        await context.writer.durable()
+        await durable(context, call)
         state, now = context.machine.state, context.clock.now()
         figures = context.shares.current()
         running = _running(state, now)

@@ -204,6 +204,7 @@ class _IdentifiedHandler:
         except SpritzError as error:
             call.fail(error)
             return
+        await call.channel.turn()  # all that waited for the same answer would go on in one turn of the loop
         if not call.abandoned:
             answer(call, self._handler, request)
 

@@ -1,7 +1,7 @@
 """Lists jobs, and returns a job's script.
 
-A listing is consistent: the matching records (frozen) are collected at once. Rows are made of them in slices, with a
-turn of the loop in between, so that ten thousand jobs delay no other request.
+A listing is consistent: the matching records (frozen) are collected at once. Rows are made of them in slices, each in a
+turn of the caller (`client.turns`), so that ten thousand jobs delay no other request.
 
 Source: squeue(1), scontrol(1) show job, write batch_script.
 """
@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from spritz.controller.api.filters import matching_jobs
+from spritz.controller.api.listings import durable
 from spritz.controller.api.private import hides_jobs, may_see
 from spritz.controller.api.row_cache import CachedListings
 from spritz.controller.api.rows import row_of
@@ -77,7 +78,9 @@ class JobQueries:
         if asked & EXPECTED:
             waiting = matching_jobs(state, request.filter)
             if not isinstance(waiting, Rejection):
+                await call.channel.turn()  # each of these steps looks at all jobs
                 await self._estimates.prepare(waiting)
+                await call.channel.turn()  # all that waited for the estimates would go on in one turn
         now, version = context.clock.now(), state.version << VERSION_BITS
         if asked:
             # Expected starts change without an event.
@@ -92,7 +95,7 @@ class JobQueries:
             jobs = shown_jobs(state, request.filter, jobs, caller)
         if state.federated and not request.all and not request.filter.targets:
             jobs = [job for job in jobs if not job.flags & JobFlag.REVOKED]  # another cluster has it
-        await context.writer.durable()
+        await durable(context, call)
         size = ROWS_PER_SLICE if row is not None else RECORDS_PER_SLICE
         # Rows with expected starts change with every pass; few jobs are not worth caching.
         kept = None
@@ -114,7 +117,6 @@ class JobQueries:
                 else:
                     exempt, by_qos = exempt_times(state, piece)
                     yield Jobs(now=now, version=version, jobs=piece, exempt_seconds=exempt, exempt_by_qos=by_qos)
-            await context.clock.sleep(0)
 
     async def get_script(self, request: GetScript, call: Call) -> Script:
         """The batch script, for its owner and operators."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.controller.api.fairshare import counted_tres, in_order
+from spritz.controller.api.listings import durable
 from spritz.controller.api.private import own_associations
 from spritz.core.rights import operates
 from spritz.model.ids import INFINITE
@@ -43,7 +44,7 @@ class LimitUsageQueries:
         """Open to all users, like sshare; with PrivateData=usage or users only for the caller's own associations."""
         context = self._context
         caller = context.identity.caller(call)
-        await context.writer.durable()
+        await durable(context, call)
         report = standings(
             context.machine.state, context.shares.current(), request, context.clock.now(), counted_tres(context)
         )

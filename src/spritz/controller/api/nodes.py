@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.controller.api.listings import durable
 from spritz.controller.api.private import need_open
 from spritz.model.errors import SpritzError
 from spritz.model.job import Sharing
@@ -67,7 +68,7 @@ class NodeQueries:
         piece.
         """
         pieces = self._pieces(request, call)
-        return pieces if request.pieces else _joined(pieces)
+        return pieces if request.pieces else _joined(pieces, call)
 
     async def _pieces(self, request: ListNodes, call: Call) -> AsyncIterator[Nodes]:
         context = self._context
@@ -86,9 +87,8 @@ class NodeQueries:
         for start in range(0, len(names) or 1, NODES_PER_SLICE):
             present = [state.nodes[name] for name in names[start : start + NODES_PER_SLICE] if name in state.nodes]
             views = [self._view(state, node, now) for node in present]
-            await context.writer.durable()
+            await durable(context, call)
             yield Nodes(now=now, nodes=views)
-            await context.clock.sleep(0)
 
     def _view(self, state: State, node: Node, now: float) -> NodeView:
         use = state.uses[node.name]
@@ -122,8 +122,12 @@ class NodeQueries:
         )
 
 
-async def _joined(pieces: AsyncIterator[Nodes]) -> Nodes:
-    rows = [piece async for piece in pieces]
+async def _joined(pieces: AsyncIterator[Nodes], call: Call) -> Nodes:
+    rows = []
+    await call.channel.turn()
+    async for piece in pieces:
+        rows.append(piece)
+        await call.channel.turn()
     return Nodes(now=rows[0].now, nodes=[view for piece in rows for view in piece.nodes])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.controller.api.listings import durable
 from spritz.controller.api.private import need_open
 from spritz.core.rights import operates
 from spritz.model.errors import SpritzError
@@ -44,7 +45,7 @@ class PartitionQueries:
             if (not request.names or partition.name in request.names) and (show_all or is_visible(partition, caller))
         ]
         now = context.clock.now()
-        await context.writer.durable()
+        await durable(context, call)
         return Partitions(now=now, partitions=partitions)
 
 

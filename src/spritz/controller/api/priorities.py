@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.jobs import visible_jobs
+from spritz.controller.api.listings import durable
 from spritz.core.rights import operates
 from spritz.model.queries.priorities import ListPriorities, Priorities
 from spritz.model.rejection import Rejection
@@ -39,10 +40,9 @@ class PriorityQueries:
             jobs = visible_jobs(context.machine.state, jobs, caller)
         context.shares.refresh()
         now, weights = context.clock.now(), context.forecasts.weights
-        await context.writer.durable()
+        await durable(context, call)
         for start in range(0, len(jobs) or 1, JOBS_PER_SLICE):
             rows = [
                 item for job in jobs[start : start + JOBS_PER_SLICE] for item in context.forecasts.factors(job, now)
             ]
             yield Priorities(now=now, weights=weights, rows=rows)
-            await context.clock.sleep(0)

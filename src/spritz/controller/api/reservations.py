@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from spritz.client.handling import DEFERRED, Deferred
+from spritz.controller.api.listings import durable
 from spritz.controller.api.private import usable
 from spritz.core.rights import operates
 from spritz.model.commands.reservation import CreateReservation, ReservationRequest, UpdateReservation
@@ -103,5 +104,5 @@ class ReservationApi:
         reservations = [item for name, item in known.items() if not request.names or name in request.names]
         reservations = usable(context.machine.state, reservations, caller)
         now = context.clock.now()
-        await context.writer.durable()
+        await durable(context, call)
         return Reservations(now=now, reservations=sorted(reservations, key=lambda item: item.id))

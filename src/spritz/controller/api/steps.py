@@ -9,6 +9,7 @@ from msgspec import structs
 
 from spritz.controller.api.filters import matching_jobs
 from spritz.controller.api.jobs import shown_jobs
+from spritz.controller.api.listings import durable
 from spritz.controller.listeners import Loss
 from spritz.core.rights import operates
 from spritz.model.errors import SpritzError
@@ -62,7 +63,7 @@ class StepQueries:
     def list_steps(self, request: ListSteps, call: Call) -> AsyncIterator[Steps] | Awaitable[Steps]:
         """Running steps of the matching jobs; targets may name single steps."""
         pieces = self._pieces(request, call)
-        return pieces if request.pieces else _joined(pieces)
+        return pieces if request.pieces else _joined(pieces, call)
 
     async def _pieces(self, request: ListSteps, call: Call) -> AsyncIterator[Steps]:
         context = self._context
@@ -86,11 +87,10 @@ class StepQueries:
         named = {job.id for job in jobs} if matches is not None else set()
         errors = [error for key in matches or () if key[0] in named for error in self._launch_errors.get(key, ())]
         now = context.clock.now()
-        await context.writer.durable()
+        await durable(context, call)
         for start in range(0, len(views) or 1, STEPS_PER_SLICE):
             steps = [_view(job, step) for job, step in views[start : start + STEPS_PER_SLICE]]
             yield Steps(now=now, steps=steps, launch_errors=() if start else tuple(errors))
-            await context.clock.sleep(0)
 
     async def measure(self, request: MeasureSteps, call: Call) -> StepUsage:
         """Ask every node of the step at the same time."""
@@ -121,8 +121,12 @@ class StepQueries:
         return NodeUsage(node=measured.node, usage=measured.usage, pids=measured.pids)
 
 
-async def _joined(pieces: AsyncIterator[Steps]) -> Steps:
-    rows = [piece async for piece in pieces]
+async def _joined(pieces: AsyncIterator[Steps], call: Call) -> Steps:
+    rows = []
+    await call.channel.turn()
+    async for piece in pieces:
+        rows.append(piece)
+        await call.channel.turn()
     steps = [view for piece in rows for view in piece.steps]
     return Steps(now=rows[0].now, steps=steps, launch_errors=rows[0].launch_errors)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from spritz.client.turns import OwnPlaces
 from spritz.controller.api.cluster import ClusterQueries
 from spritz.controller.api.commands import PLAIN_COMMANDS, Commands
 from spritz.controller.api.crontab import Crontabs
@@ -15,6 +17,7 @@ from spritz.controller.api.fairshare import FairShareQueries
 from spritz.controller.api.identity import identified
 from spritz.controller.api.jobs import JobQueries
 from spritz.controller.api.limit_usage import LimitUsageQueries
+from spritz.controller.api.listings import LISTINGS_MAX, in_own_place
 from spritz.controller.api.nodes import NodeQueries
 from spritz.controller.api.partitions import PartitionQueries
 from spritz.controller.api.priorities import PriorityQueries
@@ -136,20 +139,21 @@ def _queries(context: Context, cluster: ClusterQueries, waiting: DeferredRequest
     jobs.follow()
     steps.follow()
     fairshare, events = FairShareQueries(context), EventStream(context)
+    bounded = partial(in_own_place, OwnPlaces(LISTINGS_MAX))
     return {
         ListReservations: (ReservationApi(context).list_reservations, None),
-        ListJobs: (jobs.list_jobs, None),
+        ListJobs: (bounded(jobs.list_jobs), None),
         GetScript: (jobs.get_script, None),
         ListTriggers: (TriggerRequests(context).list, None),
         GetCrontab: (Crontabs(context).get, None),
-        ListPriorities: (PriorityQueries(context).list_priorities, None),
+        ListPriorities: (bounded(PriorityQueries(context).list_priorities), None),
         ListShares: (ShareQueries(context).list_shares, None),
         ListFairShares: (fairshare.list_shares, None),
         ListStandings: (LimitUsageQueries(context).list_standings, None),
         CompareUsage: (fairshare.compare_usage, None),
-        ListSteps: (steps.list_steps, None),
+        ListSteps: (bounded(steps.list_steps), None),
         MeasureSteps: (steps.measure, None),
-        ListNodes: (NodeQueries(context).list_nodes, None),
+        ListNodes: (bounded(NodeQueries(context).list_nodes), None),
         ListPartitions: (PartitionQueries(context).list_partitions, None),
         AwaitAllocation: (waiting.await_allocation, None),
         AwaitEnd: (waiting.await_end, None),

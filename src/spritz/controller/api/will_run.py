@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 from msgspec.msgpack import Decoder, Encoder
 
-from spritz.controller.forked import Child
+from spritz.controller.api.children import Children
 from spritz.model.commands.job import SubmitHetJob, SubmitJob, WillRun
 from spritz.model.events.job import JobQueued
 from spritz.model.rejection import Rejection
@@ -47,16 +47,13 @@ class Estimate(Struct, frozen=True):
 _encode = Encoder().encode
 _decode = Decoder(Estimate).decode
 
-#: Estimates in progress at once; further callers are told to retry.
-CHILDREN_MAX = 4
-
 
 class Estimates:
     """Answers SubmitJob with `test_only` from a child process."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._running: set[Child] = set()
+        self._children = Children("will-run", "--test-only requests", context.log)
 
     def answer(self, command: SubmitJob | SubmitHetJob, caller: Caller, send: Callable[[Struct | None], None]) -> None:
         """Refuse what the core would refuse; else compute in a child when and where the job would start."""
@@ -65,8 +62,9 @@ class Estimates:
         if isinstance(reply, Rejection):
             context.writer.when_durable(lambda: send(reply))
             return
-        if len(self._running) >= CHILDREN_MAX:
-            send(Rejection(code="ESLURM_MAX_JOB_COUNT", hint="too many --test-only requests at once"))
+        refusal = self._children.refusal(caller)
+        if refusal is not None:
+            send(refusal)
             return
         now = context.clock.now()
 
@@ -74,14 +72,12 @@ class Estimates:
             return _encode(estimate(context, command, caller, now))
 
         def done(result: bytes | None) -> None:
-            self._running.discard(child)
             estimate = _decode(result) if result else Estimate()
             nothing = Rejection(code="ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE", hint=estimate.why)
             answer: Struct = estimate.start or nothing
             context.writer.when_durable(lambda: send(answer))
 
-        child = Child("will-run", work, done, context.log, nice=0)
-        self._running.add(child)
+        self._children.start(caller, work, done)
 
 
 def _for_good(command: SubmitJob) -> SubmitJob:

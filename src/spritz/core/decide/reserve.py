@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spritz.core.state import State
     from spritz.model.node import Node
     from spritz.model.reservation import Reservation
+    from spritz.model.resources import NodeCapacity
 
 #: occurrences of recurring reservations that are compared with each other
 OCCURRENCES = 8
@@ -69,16 +70,26 @@ def with_nodes(state: State, draft: Reservation, wanted: WantedResources, now: f
 def counted(state: State, reservation: Reservation) -> Reservation:
     """The reservation with its number of cores and CPUs."""
     cores = cpus = 0
+    #: of whole nodes, by hardware, of which a cluster has few sorts
+    whole: dict[NodeCapacity, tuple[int, int]] = {}
     for name in reservation.nodes:
         node = state.nodes.get(name)
         if node is None:
             continue
-        mask = reservation.mask_on(name)
-        if mask is None:
-            mask = cpu_mask(node.config.capacity)
-        cpus += mask.bit_count()
-        cores += sum(1 for core in core_masks(node.config.capacity) if mask & core)
+        capacity, mask = node.config.capacity, reservation.mask_on(name)
+        if mask is not None:
+            of_node = _counts(capacity, mask)
+        else:
+            of_node = whole.get(capacity) or _counts(capacity, cpu_mask(capacity))
+            whole[capacity] = of_node
+        cores += of_node[0]
+        cpus += of_node[1]
     return replace(reservation, core_count=cores, cpu_count=cpus)
+
+
+def _counts(capacity: NodeCapacity, mask: int) -> tuple[int, int]:
+    """Cores and CPUs in a mask of CPUs."""
+    return sum(1 for core in core_masks(capacity) if mask & core), mask.bit_count()
 
 
 def check_named(state: State, draft: Reservation, names: tuple[str, ...], now: float, *, whole: bool) -> None:
@@ -105,16 +116,26 @@ def candidates(state: State, draft: Reservation, now: float, *, whole: bool) -> 
         node = state.nodes.get(name)
         if node is None:
             continue
-        if constraint is not None and not any(
-            alternative.matches(frozenset(node.active)) for alternative in notation.alternatives(constraint)
-        ):
-            continue
-        if whole and (overlapping(state, draft, name, named=False) is not None or busy(state, draft, name, now)):
-            continue
-        usable.append(node)
+        if may_have(state, draft, constraint, node, now, whole=whole):
+            usable.append(node)
     # Sorting is stable: equal nodes stay in the order of the configuration.
     resumes = state.settings.power.resumes
     return sorted(usable, key=lambda node: (not takes_jobs(node, resumes=resumes), node.config.weight))
+
+
+def may_have(
+    state: State, draft: Reservation, constraint: notation.Constraint | None, node: Node, now: float, *, whole: bool
+) -> bool:
+    """Whether the node has the features, and with `whole` is free at the times of the reservation. `constraint`: its
+    features, parsed.
+    """
+    if constraint is not None and not any(
+        alternative.matches(frozenset(node.active)) for alternative in notation.alternatives(constraint)
+    ):
+        return False
+    if not whole:
+        return True
+    return overlapping(state, draft, node.name, named=False) is None and not busy(state, draft, node.name, now)
 
 
 def overlapping(

@@ -115,8 +115,9 @@ def power_refusal(state: State, names: Collection[str]) -> str:
     most = state.settings.power.powered_max
     if most is None:
         return ""
-    powered = {node.name for node in state.nodes.values() if is_powered(node.state, node.flags)}
-    return "" if powered.issuperset(names) or len(powered.union(names)) <= most else "too many nodes powered up"
+    nodes = (state.nodes[name] for name in names)
+    more = sum(not is_powered(node.state, node.flags) for node in nodes)
+    return "too many nodes powered up" if more and state.powered_count + more > most else ""
 
 
 def _reservation_refusal(state: State, job: Job, start: PlannedStart, now: float, seconds: float) -> str:

@@ -31,6 +31,7 @@ from spritz.notation.errors import NotationError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from spritz.core.state import State
     from spritz.model.commands.job import NotifyJob
     from spritz.model.commands.step import AttachStep, CreateHetStep, SignalStep
     from spritz.model.job import Job
@@ -185,16 +186,21 @@ def _created(step: Step, *others: Step) -> StepCreated:
 
 def _made_before(context: DecisionContext, command: CreateStep) -> Step | None:
     """The step that an earlier, equal request of the client created, live or ended."""
-    key = command.spec.io_key
-    live = context.state.steps.get(command.job_id, {}).values()
-    step = next(
-        (step_made for step_made in live if step_made.spec.io_key == key), None
-    ) or context.state.ended_steps.get(key)
-    if step is None or step.job_id != command.job_id:
+    step = step_made_by(context.state, command.job_id, command.spec.io_key)
+    if step is None:
         return None
     if not context.caller.admin and context.caller.uid != step.uid:
         raise Refused("ESLURM_ACCESS_DENIED")
     return step
+
+
+def step_made_by(state: State, job_id: int, io_key: str) -> Step | None:
+    """The step of the job that a client with this I/O key created, live or ended a short time ago."""
+    if not io_key:
+        return None
+    live = state.steps.get(job_id, {}).values()
+    step = next((step for step in live if step.spec.io_key == io_key), None) or state.ended_steps.get(io_key)
+    return step if step is not None and step.job_id == job_id else None
 
 
 def _laid_out(context: DecisionContext, job: Job, spec: StepSpec, live: tuple[Step, ...]) -> tuple[StepNode, ...]:
