@@ -179,22 +179,24 @@ def picture_routes(daemons: Daemons, allowed: tuple[str, ...], log: Logger) -> S
 
     def listing(ask: Callable[[Daemon, dict[str, str], str], Awaitable[Answer]]) -> Any:
         async def answer(request: Request, caller: Caller) -> Answer:
-            controller = Daemon(daemons, CONTROLLER, caller)
+            controller = Daemon(daemons, CONTROLLER, caller, reading=True)
             return await ask(controller, dict(request.query_params), request.headers.get("if-none-match", ""))
 
         return answer
 
     async def explain(request: Request, caller: Caller) -> Answer:
         asked = ExplainJob(target=JobTarget(_job_of(request)), others=request.query_params.get("others") != "no")
-        answer = await Daemon(daemons, CONTROLLER, caller).call(asked, Explanations, timeout=_EXPLAIN_SECONDS)
+        controller = Daemon(daemons, CONTROLLER, caller, reading=True)
+        answer = await controller.call(asked, Explanations, timeout=_EXPLAIN_SECONDS)
         return to_builtins(answer), ""
 
     async def history(request: Request, caller: Caller) -> Answer:
         asked = AskHistory(clusters=(daemons.cluster,), picks=(JobPick(job_id=_job_of(request)),))
-        return to_builtins(await Daemon(daemons, DATABASE, caller).call(asked, Histories)), ""
+        return to_builtins(await Daemon(daemons, DATABASE, caller, reading=True).call(asked, Histories)), ""
 
     async def script(request: Request, caller: Caller) -> Answer:
-        answer = await Daemon(daemons, CONTROLLER, caller).call(GetScript(job_id=_job_of(request)), Script)
+        controller = Daemon(daemons, CONTROLLER, caller, reading=True)
+        answer = await controller.call(GetScript(job_id=_job_of(request)), Script)
         return {"job_id": answer.job_id, "script": answer.script.decode("utf-8", "replace")}, ""
 
     return [
