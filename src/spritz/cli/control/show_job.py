@@ -16,6 +16,8 @@ from spritz.notation.jobid import JobReference
 from spritz.presentation.job_record import record_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from spritz.cli.control.session import Session
     from spritz.model.job import Job
 
@@ -33,7 +35,7 @@ def run(session: Session, words: list[str]) -> int:
             session.say("scontrol_print_job error: Invalid job id specified")
             return 1
     try:
-        now, jobs, exempt = fetch(session, reference)
+        now, jobs, exempt_of = fetch(session, reference)
     except RemoteError as error:
         if session.quiet:
             return 1
@@ -45,7 +47,7 @@ def run(session: Session, words: list[str]) -> int:
     if session.json is not None:
         from spritz.presentation.json.jobs import show_records
 
-        show_records(session.context, session.json, now, jobs)
+        show_records(session.context, session.json, now, jobs, exempt_of)
         return 0
     if not jobs:
         if word:
@@ -55,12 +57,12 @@ def run(session: Session, words: list[str]) -> int:
         return 0
 
     session.tell_age(now, len(jobs))
-    session.out("".join([record_text(job, now, session.oneliner, session.details, exempt) for job in jobs]))
+    session.out("".join([record_text(job, now, session.oneliner, session.details, exempt_of(job)) for job in jobs]))
     return 0
 
 
-def fetch(session: Session, reference: object) -> tuple[float, list[Job], int | None]:
-    """The records; single tasks of an array's rest as records of their own. And for how long none is preempted."""
+def fetch(session: Session, reference: object) -> tuple[float, list[Job], Callable[[Job], int | None]]:
+    """The records; single tasks of an array's rest as records of their own. And for how long each is not preempted."""
     job_filter = JobFilter()
     tasks: int | None = None
     if isinstance(reference, JobReference):
@@ -68,13 +70,17 @@ def fetch(session: Session, reference: object) -> tuple[float, list[Job], int | 
         mask = "" if tasks is None else format(tasks, "x")
         job_filter = JobFilter(targets=(JobTarget(reference.job_id, mask, component=reference.component),))
     controller = session.controller()
-    now, jobs, exempt = 0.0, [], None
+    now = 0.0
+    jobs: list[Job] = []
+    exempt: dict[tuple[str, str], int | None] = {}
     # A job that is named is shown, also in a hidden partition.
     asked = ListJobs(filter=job_filter, all=session.all or reference is not None)
     for piece in controller.stream(asked, Jobs, timeout=controller.timeout_seconds):
-        now, exempt = piece.now, piece.exempt_seconds
+        now = piece.now
+        exempt |= {(job.partition, job.spec.qos): piece.exempt_of(job) for job in piece.jobs}
         jobs += piece.jobs
-    return now, [part for job in jobs for part in _parts(job, tasks)], exempt
+    parts = [part for job in jobs for part in _parts(job, tasks)]
+    return now, parts, lambda job: exempt[job.partition, job.spec.qos]
 
 
 def _parts(job: Job, tasks: int | None) -> list[Job]:

@@ -9,10 +9,16 @@ from spritz.model.job import Job
 
 class Jobs(Struct, frozen=True, kw_only=True):
     """Whole records. `exempt_seconds`: how long a started job is exempt from preemption (None: jobs are never
-    preempted).
+    preempted); `exempt_by_qos`: the same for jobs of these (partition, QOS), whose QOS say otherwise.
     """
 
     now: float
     version: int
     jobs: list[Job]
     exempt_seconds: int | None = None
+    exempt_by_qos: tuple[tuple[str, str, int], ...] = ()
+
+    def exempt_of(self, job: Job) -> int | None:
+        """How long this job is exempt from preemption after its start."""
+        own = (job.partition, job.spec.qos)
+        return next((seconds for *where, seconds in self.exempt_by_qos if tuple(where) == own), self.exempt_seconds)
