@@ -267,7 +267,7 @@ async def _pieces(listing: Listing, other_fields: Json) -> AsyncIterator[bytes]:
 async def _read_body(request: Request) -> bytes | None:
     """The body; None if it is too long. Raises TimeoutError if it does not arrive in time."""
     length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length) > BODY_BYTES_MAX:
+    if length.isdecimal() and (len(length) > 18 or int(length) > BODY_BYTES_MAX):
         return None
     pieces, size = [], 0
     async with asyncio.timeout(BODY_SECONDS):

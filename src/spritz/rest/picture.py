@@ -37,6 +37,7 @@ from spritz.presentation.live_rows import EXPECTED, JOB_COLUMNS, node_row
 from spritz.rest.answers import Fault, encoded, fault_of, headers_of, matches, status_of
 from spritz.rest.callers import NotAuthenticated, caller_of_request
 from spritz.rest.daemons import CONTROLLER, DATABASE, Daemon
+from spritz.rest.external import job_number
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -147,10 +148,7 @@ async def shares(controller: Daemon, query: dict[str, str], unless: str) -> Answ
 
 
 def _job_of(request: Request) -> int:
-    text = request.path_params["job"]
-    if not (text.isascii() and text.isdigit() and len(text) < 11):
-        raise SpritzError("Invalid job id specified", code="ESLURM_INVALID_JOB_ID")
-    return int(text)
+    return job_number(request.path_params["job"])
 
 
 def picture_routes(daemons: Daemons, allowed: tuple[str, ...], log: Logger) -> Sequence[BaseRoute]:

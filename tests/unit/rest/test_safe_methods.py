@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 from collections.abc import AsyncGenerator
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote_from_bytes, unquote
 
 import pytest
 from msgspec import Struct
@@ -90,12 +92,14 @@ class Served:
         settings = Settings(authentication=_AUTHENTICATION)
         self.app: Starlette = application(self.daemons, settings, clock, log, routes=self.own_routes)
 
-    async def ask(self, method: str, path: str) -> int:
+    async def ask(
+        self, method: str, path: str, *headers: tuple[bytes, bytes], query: bytes = b"", body: bytes = b""
+    ) -> int:
         """The status of a request of slurmrestd's own user."""
         status = 0
 
         async def receive() -> dict[str, object]:
-            return {"type": "http.request", "body": b"", "more_body": False}
+            return {"type": "http.request", "body": body, "more_body": False}
 
         async def send(message: dict[str, Any]) -> None:
             nonlocal status
@@ -103,9 +107,9 @@ class Served:
 
         peer = SimpleNamespace(uid=os.geteuid(), pid=1)
         scope = {
-            "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"",
-            "headers": [], "client": ("h", 1), "server": ("h", 80), "scheme": "http", "http_version": "1.1",
-            "root_path": "", "state": {"peer": peer},
+            "type": "http", "method": method, "path": unquote(path), "raw_path": path.encode(),
+            "query_string": query, "headers": list(headers), "client": ("h", 1), "server": ("h", 80), "scheme": "http",
+            "http_version": "1.1", "root_path": "", "state": {"peer": peer},
         }  # fmt: skip
         await self.app(scope, receive, send)  # type: ignore[arg-type]
         return status
@@ -178,7 +182,7 @@ def test_the_own_routes_that_answer_get_and_head_change_nothing(
             assert isinstance(route, Route)
             assert "GET" not in (route.methods or ()) or route.methods == {"GET", "HEAD"}, "no GET beside a change"
             for method in ("GET", "HEAD"):
-                await served.ask(method, filled(route.path).replace(":int}", ""))
+                await served.ask(method, filled(route.path))
         assert served.daemons.sent
         assert all(map(daemons.only_reads, served.daemons.sent)), served.daemons.sent
         assert len(opened) == 1, "a HEAD opens no stream"
@@ -199,3 +203,50 @@ def test_a_get_that_would_send_a_change_is_stopped(served: Served, monkeypatch: 
     asyncio.run(ask())
     assert [type(request).__name__ for request in served.daemons.sent] == ["Reconfigure"], "the one that may"
     assert [type(error) for error in served.log.errors] == [daemons.Changes]
+
+
+_ODD = (
+    b"\xe9", b"\xff\xfe", b"\x00", b"a\x00b", b"\n", "\u0663".encode(), b"\xed\xa0\x80", b"%", b"%zz", b"9" * 25,
+    b"9" * 5000, b"-1", b"1e9", b"..", b"[", b"[1-", b"7_[", b"7_[0-99999999999]", b",", b"{", b"W/\"zz\"", b"a" * 3000,
+)  # fmt: skip
+
+_HEADERS = (
+    b"x-slurm-user-token", b"x-slurm-user-name", b"authorization", b"if-none-match", b"idempotency-key", b"accept",
+    b"content-type", b"content-length", b"last-event-id", b"cookie",
+)  # fmt: skip
+
+_QUERIES = (
+    b"ids", b"fields", b"states", b"names", b"since", b"types", b"job_id", b"heartbeat", b"others", b"update_time",
+    b"start_time", b"users", b"step", b"node", b"account", b"flags",
+)  # fmt: skip
+
+
+def test_no_bytes_are_an_internal_error(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a header, a query, a path or a body; which of them get which is drawn anew each time."""
+    chance = random.Random()
+
+    async def no_feed(self: Events, caller: object) -> Any:
+        raise SpritzError("none answers", code="ESLURM_INVALID_JOB_ID")
+
+    monkeypatch.setattr(Events, "open", no_feed)
+    paths = [(operation.method, operation.path) for version in VERSIONS for operation in operations_of(version)]
+    paths += [(method, route.path) for route in served.own_routes for method in route.methods if method != "HEAD"]
+
+    async def ask() -> None:
+        for method, path in paths:
+            there, odd = filled(path), chance.choice(_ODD)
+            in_path = "/".join(
+                quote_from_bytes(odd, safe="") if word.startswith("{") else word for word in path.split("/")
+            )
+            name, value = chance.choice(_HEADERS), chance.choice(_ODD).replace(b"\n", b"")
+            query = chance.choice(_QUERIES) + b"=" + quote_from_bytes(chance.choice(_ODD)).encode()
+            for status in (
+                await served.ask(method, there, (name, value)),
+                await served.ask(method, there, query=query),
+                await served.ask(method, in_path),
+                await served.ask(method, there, body=chance.choice(_ODD)),
+            ):
+                assert status, (method, path, odd, name, value, query)
+            assert not served.log.errors, (method, path, odd, name, value, query, served.log.errors)
+
+    asyncio.run(ask())
