@@ -256,12 +256,12 @@ async def _or_none(view: View, path: str) -> Any:
 
 async def job_page(view: View) -> Response:
     number = view.request.path_params["job"]
-    detail = await detail_of(view, number)
-    job = view.picture.jobs.get(number) or _from_accounting(detail)
-    history, script = await asyncio.gather(
+    detail, history, script = await asyncio.gather(
+        detail_of(view, number),
         _or_none(view, f"/spritz/v1/history/{number}"),
         _or_none(view, f"/spritz/v1/script/{number}"),
     )
+    job = view.picture.jobs.get(number) or _from_accounting(detail)
     explained = await _or_none(view, f"/spritz/v1/explain/{number}?others=no") if job.is_pending else None
     run = await run_pages.run_of_job(view, detail)
     lives = history["lives"] if history else []
