@@ -136,6 +136,7 @@ class Dashboard:
             monkeypatch.setattr(login, "token", _no_token)
             monkeypatch.setattr(login, "check", _by_name)
         monkeypatch.setattr(commands, "run", self._command)
+        monkeypatch.setattr(commands, "path_of", lambda name: f"/nowhere/{name}")
         monkeypatch.setattr(users, "account", _nobody)
         monkeypatch.setattr(app, "Recorder", _Recorder)
         monkeypatch.setattr(picture, "AGAIN_SECONDS", 0.0)
