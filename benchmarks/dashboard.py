@@ -170,7 +170,7 @@ async def watch(cluster: Cluster, viewers: int, seconds: float) -> dict[str, flo
                 events += line.startswith("event: change")
 
     async with httpx.AsyncClient(base_url=base, limits=httpx.Limits(max_connections=None), timeout=60) as client:
-        await client.get(link)
+        await client.post("/login", data={"link": link.partition("link=")[2]})
         async with asyncio.TaskGroup() as tasks:
             looking = [tasks.create_task(look(client)) for _ in range(viewers)]
             await asyncio.sleep(3)

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
@@ -53,6 +53,14 @@ class Dashboard:
         parts = urlsplit(self.link)
         self.client = httpx.Client(base_url=f"{parts.scheme}://{parts.netloc}", timeout=30)
 
+    @staticmethod
+    def enter(client: httpx.Client, link: str) -> int:
+        """Log in by a link, as a person does who opens it and presses its button; returns the status."""
+        shown = client.get(link)
+        assert "set-cookie" not in shown.headers, "to look at a link changes nothing"
+        word = parse_qs(urlsplit(link).query)["link"][0]
+        return client.post(link.partition("?")[0], data={"link": word}).status_code
+
     def stop(self) -> None:
         self.client.close()
         self.run("spritz", "down", "--quiet", "--dir", str(self.cluster))
@@ -84,8 +92,7 @@ def dashboard() -> Iterator[Dashboard]:
     found = Dashboard()
     try:
         found.start()
-        with_link = found.client.get(found.link)
-        assert with_link.status_code == 303
+        assert found.enter(found.client, found.link) == 303
         yield found
     finally:
         found.stop()
@@ -93,7 +100,7 @@ def dashboard() -> Iterator[Dashboard]:
 
 def test_a_link_logs_in_once_and_nothing_is_shown_without_a_session(dashboard: Dashboard) -> None:
     with httpx.Client(base_url=dashboard.client.base_url) as stranger:
-        assert stranger.get(dashboard.link).status_code == 403, "it has been used"
+        assert dashboard.enter(stranger, dashboard.link) == 403, "it has been used"
         answer = stranger.get("/queue?state=pending", headers={"accept": "text/html"})
         assert answer.headers["location"] == "/login?next=%2Fqueue%3Fstate%3Dpending"
         assert stranger.get("/grid.json").status_code == 401
@@ -103,7 +110,7 @@ def test_a_link_logs_in_once_and_nothing_is_shown_without_a_session(dashboard: D
     assert dashboard.client.get("/", headers={"host": "evil.example"}).status_code == 421
     printed = dashboard.run("spritz", "dashboard", "--dir", str(dashboard.cluster)).strip()
     with httpx.Client() as other:
-        assert other.get(printed).status_code == 303
+        assert dashboard.enter(other, printed) == 303
 
 
 def test_every_page_has_its_security_headers_and_loads_nothing_from_outside(dashboard: Dashboard) -> None:
@@ -169,20 +176,20 @@ def test_forms_need_the_token_of_their_session_and_links_to_share_only_look(dash
     assert dashboard.client.post("/jobs/act", data={**fields, "form_token": "x"}).status_code == 403
     elsewhere = {"Sec-Fetch-Site": "cross-site", "X-Form-Token": dashboard.form_token}
     assert dashboard.client.post("/jobs/act", data=fields, headers=elsewhere).status_code == 403
-    shared = dashboard.client.post(
-        "/share", data={"path": f"/jobs/{job}"}, headers={"X-Form-Token": dashboard.form_token}
-    )
-    match = re.search(r"http://\S+/shared/[\w.\-]+", shared.text)
+    shared = dashboard.client.post(f"/jobs/{job}/share", headers={"X-Form-Token": dashboard.form_token})
+    match = re.search(r"http://\S+/shared/[\w\-]+", shared.text)
     assert match, shared.text[-500:]
     with httpx.Client(base_url=dashboard.client.base_url) as guest:
-        assert guest.get(match[0]).headers["location"] == f"/jobs/{job}"
-        page = guest.get(f"/jobs/{job}")
+        page = guest.get(match[0])
         assert page.status_code == 200
         assert "Cancel" not in page.text
-        token = re.search(r'X-Form-Token": "(\w+)"', page.text)
-        assert token
-        assert guest.get("/queue").status_code == 403
-        assert guest.post("/jobs/act", data=fields, headers={"X-Form-Token": token[1]}).status_code == 403
+        assert not guest.cookies
+        assert guest.get(f"{match[0]}/log").status_code == 200
+        assert guest.get(f"/jobs/{job}").status_code == 401
+        assert guest.get("/queue").status_code == 401
+        assert guest.post("/jobs/act", data=fields).status_code == 401
+        dashboard.client.post("/links/revoke", data={"all": "yes"}, headers={"X-Form-Token": dashboard.form_token})
+        assert guest.get(match[0]).status_code == 404
     assert dashboard.act("/jobs/act", verb="release", job=str(job))["kind"] == "good"
     until(lambda: "Completed" in dashboard.page(f"/jobs/{job}"), "it ran")
     refused = dashboard.act("/jobs/act", verb="cancel", job="99999")
@@ -237,3 +244,26 @@ def test_runs_are_listed_compared_and_shown_with_their_curves(dashboard: Dashboa
     both = dashboard.client.get("/runs/compare.json?run=shown-1&run=shown-2").json()["figures"]
     assert [(figure["names"], figure["data"][0]) for figure in both] == [(["shown-1", "shown-2"], [1.0, 2.0, 4.0])]
     assert dashboard.page("/runs/nothing", status=404)
+
+
+def test_sessions_and_log_outs_outlive_a_restart(dashboard: Dashboard) -> None:
+    address = str(dashboard.client.base_url)
+    with httpx.Client(base_url=address) as stays, httpx.Client(base_url=address) as leaves:
+        for client in (stays, leaves):
+            link = dashboard.run("spritz", "dashboard", "--dir", str(dashboard.cluster)).strip()
+            assert dashboard.enter(client, link) == 303
+        cookies = dict(leaves.cookies)
+        match = re.search(r'X-Form-Token": "(\w+)"', leaves.get("/queue").text)
+        assert match
+        assert leaves.post("/logout", data={"form_token": match[1]}).status_code == 303
+        dashboard.run("spritz", "dashboard", "--stop", "--dir", str(dashboard.cluster))
+        again = dashboard.run("spritz", "dashboard", "--dir", str(dashboard.cluster)).strip()
+        parts = urlsplit(again)
+        address = f"{parts.scheme}://{parts.netloc}"
+        with httpx.Client(base_url=address, cookies=dict(stays.cookies), timeout=30) as client:
+            assert client.get("/queue").status_code == 200
+        with httpx.Client(base_url=address, cookies=cookies, timeout=30) as client:
+            assert client.get("/queue").status_code == 401
+    kept = dict(dashboard.client.cookies)
+    dashboard.client.close()
+    dashboard.client = httpx.Client(base_url=address, cookies=kept, timeout=30)

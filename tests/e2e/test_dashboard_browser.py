@@ -43,6 +43,7 @@ PAGES = {
     "reservations": "/reservations",
     "usage": "/usage",
     "health": "/health",
+    "links": "/links",
     "submit": "/submit",
     "runs": "/runs",
     "sweeps": "/sweeps",
@@ -75,7 +76,7 @@ def cookies(dashboard: Dashboard, browser: Any) -> Any:
     context = browser.new_context()
     page = context.new_page()
     page.goto(dashboard.link)
-    assert page.title().startswith("Overview")
+    playwright.expect(page).to_have_title(re.compile("^Overview"))
     found = context.cookies()
     context.close()
     return found
@@ -343,6 +344,7 @@ def test_a_session_that_ends_in_one_tab_ends_in_the_other(dashboard: Dashboard, 
     context = browser.new_context(base_url=str(dashboard.client.base_url))
     first = context.new_page()
     first.goto(dashboard.run("spritz", "dashboard", "--dir", str(dashboard.cluster)).strip())
+    playwright.expect(first).to_have_title(re.compile("^Overview"))
     second = context.new_page()
     second.goto("/queue")
     playwright.expect(second.locator("#live-state")).to_have_text("Live")
@@ -353,6 +355,42 @@ def test_a_session_that_ends_in_one_tab_ends_in_the_other(dashboard: Dashboard, 
     playwright.expect(second.get_by_text("spritz dashboard")).to_be_visible()
     context.close()
     dashboard.run("scancel", str(job))
+
+
+def test_a_job_is_shared_looked_at_and_revoked(dashboard: Dashboard, page: Any, browser: Any) -> None:
+    """Another person opens the link in a browser of its own, with a session of its own, and keeps that."""
+    job = submit(dashboard, "-J", "shown-to-others", script="echo seen by others; sleep 600")
+    page.goto(f"/jobs/{job}")
+    playwright.expect(page.locator("#log-text")).to_contain_text("seen by others")
+    page.get_by_role("button", name="Share").click()
+    there = page.locator("#share-link").inner_text()
+    _shot(page, "share-made")
+    context = browser.new_context(base_url=str(dashboard.client.base_url), viewport={"width": 1380, "height": 900})
+    guest = context.new_page()
+    guest.goto(dashboard.run("spritz", "dashboard", "--dir", str(dashboard.cluster)).strip())
+    playwright.expect(guest).to_have_title(re.compile("^Overview"))
+    guest.goto(there)
+    playwright.expect(guest.locator("#log-text")).to_contain_text("seen by others")
+    playwright.expect(guest.locator("#live-state")).to_have_text("Live")
+    assert guest.locator("nav.side, #page button.danger, form[action], form[hx-post]").count() == 0
+    _shot(guest, "shared-job")
+    dashboard.run("scancel", str(job))
+    playwright.expect(guest.locator("h1 .pill")).to_have_text("Cancelled")
+    page.goto("/links")
+    page.get_by_role("button", name=f"Revoke the link to job {job}").click()
+    playwright.expect(page.get_by_text("No link works.")).to_be_visible()
+    playwright.expect(guest.get_by_text("This link has expired, or was revoked.")).to_be_visible()
+    _shot(guest, "link-revoked")
+    guest.goto("/queue")
+    playwright.expect(guest.locator("#live-state")).to_have_text("Live")
+    context.close()
+
+
+def _shot(tab: Any, name: str) -> None:
+    if "SPRITZ_SHOTS" in os.environ:
+        shots = Path(os.environ["SPRITZ_SHOTS"])
+        shots.mkdir(parents=True, exist_ok=True)
+        tab.screenshot(path=str(shots / f"{name}.png"), full_page=True)
 
 
 def test_two_tabs_act_on_one_job(dashboard: Dashboard, page: Any) -> None:
@@ -371,6 +409,7 @@ def test_an_ended_session_leads_to_the_login(dashboard: Dashboard, browser: Any)
     context = browser.new_context(base_url=str(dashboard.client.base_url))
     tab = context.new_page()
     tab.goto(dashboard.run("spritz", "dashboard", "--dir", str(dashboard.cluster)).strip())
+    playwright.expect(tab).to_have_title(re.compile("^Overview"))
     tab.get_by_role("button", name="Log out").click()
     tab.wait_for_url("**/login*")
     tab.goto("/queue")
@@ -416,3 +455,19 @@ def test_every_page_passes_axe_and_fits_its_window(dashboard: Dashboard, browser
     dashboard.run("scontrol", "update", "nodename=node2", "state=resume")
     dashboard.run("scancel", *map(str, jobs))
     assert not found, "\n".join(found)
+
+
+def test_log_out_everywhere_ends_the_other_browser_too(dashboard: Dashboard, browser: Any) -> None:
+    """The last test: the session of the tests before ends too."""
+    contexts = [browser.new_context(base_url=str(dashboard.client.base_url)) for _ in range(2)]
+    tabs = [context.new_page() for context in contexts]
+    for tab in tabs:
+        tab.goto(dashboard.run("spritz", "dashboard", "--dir", str(dashboard.cluster)).strip())
+        playwright.expect(tab).to_have_title(re.compile("^Overview"))
+    tabs[0].goto("/links")
+    tabs[0].get_by_role("button", name="Log out everywhere").click()
+    for tab in tabs:
+        tab.wait_for_url("**/login*")
+    _shot(tabs[0], "logged-out")
+    for context in contexts:
+        context.close()

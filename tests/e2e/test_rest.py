@@ -354,7 +354,8 @@ def test_tls_is_served_by_file(site: Site) -> None:
     words += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(["openssl", "req", *words], check=True, capture_output=True, timeout=60)
     port = free_port()
-    command = [sys.executable, "-m", "spritz.rest.main", f"127.0.0.1:{port}"]
+    path = str(site.root / "beside-tls.socket")
+    command = [sys.executable, "-m", "spritz.rest.main", f"127.0.0.1:{port}", f"unix:{path}"]
     broken = [*command, "--tls-cert", str(key), "--tls-key", str(key)]
     assert subprocess.run(broken, env=site.env, capture_output=True, timeout=60).returncode == 1
     with subprocess.Popen([*command, "--tls-cert", str(certificate), "--tls-key", str(key)], env=site.env) as process:
@@ -369,6 +370,9 @@ def test_tls_is_served_by_file(site: Site) -> None:
             headers = {"X-SLURM-USER-TOKEN": token()}
             with httpx.Client(verify=trusted, base_url=f"https://127.0.0.1:{port}", headers=headers) as client:
                 assert client.get("/slurm/v0.0.45/ping").json()["pings"][0]["responding"] is True
+            with httpx.Client(transport=httpx.HTTPTransport(uds=path), base_url="http://rest") as client:
+                answer = client.get("/slurm/v0.0.45/ping").json()
+                assert answer["pings"][0]["responding"] is True, "the kernel says who asks, without TLS and token"
         finally:
             process.terminate()
 

@@ -1,5 +1,8 @@
 """Follows slurmctld's changes in a thread, and queries the jobs and nodes that changed.
 
+Whatever happens to a connection, and a message that cannot be read, ends in a new connection; the picture says so
+meanwhile. An error of this program is delivered too, and ends the feed: the application raises it.
+
 Sends no queries while nothing changes, and a single query for changes close together. After a slow answer the next
 query waits longer, so that a viewer of a busy cluster costs slurmctld only a small share of a core.
 """
@@ -7,10 +10,11 @@ query waits longer, so that a viewer of a busy cluster costs slurmctld only a sm
 from __future__ import annotations
 
 import threading
+from random import uniform
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from msgspec import json
+from msgspec import DecodeError, json
 
 from spritz.client.errors import CallTimeout, ClientError, RemoteError
 from spritz.client.locate import locate_controller, read_keys
@@ -18,6 +22,7 @@ from spritz.client.sync import Connection, connect_controller, decoder_of
 from spritz.live.jobs import PATHS, jobs_of
 from spritz.live.nodes import node_of
 from spritz.live.picture import Update
+from spritz.model.errors import SpritzError
 from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.queries.daemons import Ping, Pong
 from spritz.model.queries.events import ChangeBatch, WatchChanges
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
     from spritz.live.jobs import Job
     from spritz.live.nodes import Node
     from spritz.model.queries.events import Change
+    from spritz.wire.envelope import Response
 
 #: Seconds in which changes are collected: after a quiet time, and after an answer.
 GATHER_SECONDS, GATHER_BUSY_SECONDS = 0.05, 0.4
@@ -37,8 +43,9 @@ GATHER_SECONDS, GATHER_BUSY_SECONDS = 0.05, 0.4
 _PAUSE = 10.0
 #: Seconds without changes after which the feed pings slurmctld.
 _QUIET_SECONDS = 30.0
-#: Seconds between attempts to reach a slurmctld that does not answer.
-_AGAIN_SECONDS = 1.0
+#: Seconds before the second attempt to reach a slurmctld that does not answer, and the most between later ones: each
+#: wait is twice the one before, less a random part.
+_AGAIN_SECONDS, _AGAIN_SECONDS_MAX = 1.0, 15.0
 #: If more jobs (or nodes) than this changed, the feed queries all.
 _FEW = 500
 #: Seconds between queries of the nodes' samples (their load), while a view shows them.
@@ -55,6 +62,8 @@ def _jobs(controller: Connection, job_filter: JobFilter) -> tuple[float, tuple[J
     now, jobs = 0.0, []
     for piece in controller.stream(ListJobs(filter=job_filter, fields=PATHS, all=True), JobRows, timeout=60.0):
         now = piece.now
+        if any(len(row) != len(PATHS) for row in piece.rows):
+            raise DecodeError("rows of jobs have other fields than were asked for")
         jobs += jobs_of(piece.rows)
     return now, tuple(jobs)
 
@@ -79,6 +88,7 @@ class Feed:
         #: whether a view shows the nodes' samples
         self.samples = False
         self._placed: dict[int, list[str]] = {}
+        self._waits = _AGAIN_SECONDS
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
 
     def start(self) -> None:
@@ -92,10 +102,18 @@ class Feed:
         while not self._stopped.is_set():
             try:
                 self._follow()
-            except ClientError as error:
-                text = error.message + (f" ({error.hint})" if error.hint else "")
-                self._deliver(Update(problem=text))
-            self._stopped.wait(_AGAIN_SECONDS)
+            except SpritzError as error:
+                text = error.message or type(error).__name__
+                self._deliver(Update(problem=text + (f" ({error.hint})" if error.hint else "")))
+            except OSError as error:
+                self._deliver(Update(problem=error.strerror or str(error) or type(error).__name__))
+            except DecodeError as error:
+                self._deliver(Update(problem=f"a message of slurmctld cannot be read: {error}"))
+            except BaseException as error:
+                self._deliver(Update(problem=f"internal error: {type(error).__name__}: {error}", failure=error))
+                raise
+            self._stopped.wait(uniform(self._waits / 2, self._waits))
+            self._waits = min(2 * self._waits, _AGAIN_SECONDS_MAX)
 
     def _follow(self) -> None:
         """Deliver updates until the connection ends."""
@@ -103,7 +121,7 @@ class Feed:
         with connect_controller(config, wait_seconds=0.0) as changes:
             # Subscribe before the first query, so that changes during the query are reported and queried again.
             changes.send(WatchChanges())
-            changes.receive()
+            _changes_of(changes.receive())
             with connect_controller(config, wait_seconds=0.0) as controller:
                 self._tell(whole(controller, cluster=cluster_name(self._conf)))
             last, took = monotonic(), 0.0
@@ -145,6 +163,7 @@ class Feed:
         for number in update.touched:
             self._placed.pop(number, None)
         self._placed.update((job.id, job.node_names) for job in update.jobs if job.allocation)
+        self._waits = _AGAIN_SECONDS
         self._deliver(update)
 
     def _touched(self, controller: Connection, changes: list[Change]) -> Update:
@@ -183,10 +202,9 @@ class Feed:
         for change in changes:
             if change.type == "node":
                 body = json.decode(change.data)
-                if isinstance(body.get("node"), str):
-                    names.add(body["node"])
-                else:
+                if not isinstance(body, dict) or not isinstance(body.get("node"), str):
                     return names, True
+                names.add(body["node"])
             elif change.type in ("cluster", "partition", "reservation"):
                 return names, True
         return names, False
@@ -198,6 +216,11 @@ def _batch(changes: Connection, seconds: float) -> ChangeBatch | None:
         response = changes.receive(timeout=seconds)
     except CallTimeout:
         return None
+    return _changes_of(response)
+
+
+def _changes_of(response: Response) -> ChangeBatch:
+    """The changes in an answer. Raises ClientError if slurmctld refuses, or ends, the stream."""
     if response.error is not None:
         raise RemoteError(response.error)
     if not response.more:

@@ -21,7 +21,8 @@ class Update(Struct, frozen=True, kw_only=True):
     """slurmctld's answer to a query, at the time `now` of its clock.
 
     `whole`: `jobs` are all jobs. Otherwise they are the jobs of `touched` that still exist. `nodes_whole`: `nodes` are
-    all nodes. `problem`: why slurmctld does not answer; the other fields are unset then.
+    all nodes. `problem`: why slurmctld does not answer; the other fields are unset then. `failure`: an error of this
+    program, after which no updates come.
     """
 
     now: float = 0.0
@@ -32,6 +33,7 @@ class Update(Struct, frozen=True, kw_only=True):
     nodes: tuple[Node, ...] = ()
     nodes_whole: bool = False
     problem: str = ""
+    failure: BaseException | None = None
 
 
 class Sums(Struct, frozen=True, kw_only=True):

@@ -134,10 +134,8 @@ def _times(job: Job, now: float, exempt_seconds: int | None) -> list[str]:
     suspended, before = suspension(job)
     by = "Backfill" if job.scheduler == "Backfill" else "Main"
     preempted = []
-    if job.preempted_at and not pending:
-        preempted.append(f"PreemptEligibleTime={moment(job.started_at)} PreemptTime={moment(job.preempted_at)}")
-    elif exempt_seconds is not None and start and not pending:
-        preempted.append(f"PreemptEligibleTime={moment(start + exempt_seconds)} PreemptTime=None")
+    if eligible := job_text.preemptable_at(job, start, exempt_seconds):
+        preempted.append(f"PreemptEligibleTime={moment(eligible)} PreemptTime={moment(job.preempted_at, 'None')}")
     return [
         f"RunTime={format_duration(used)} TimeLimit={format_minutes(limit_minutes(job))} TimeMin={minimum}",
         f"SubmitTime={moment(job.submitted_at)} EligibleTime={moment(job.eligible_at or spec.begin_at)}",

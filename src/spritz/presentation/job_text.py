@@ -5,7 +5,12 @@ Source: squeue(1); texts as 22.05 prints them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spritz.model.states import JOB_FLAG_COMPACT, JOB_STATE_COMPACT, JobState
+
+if TYPE_CHECKING:
+    from spritz.model.job import Job
 
 _FLAG_NAMES = tuple((int(flag), flag.name or "", JOB_FLAG_COMPACT.get(flag, "")) for flag in JOB_FLAG_COMPACT)
 
@@ -88,3 +93,15 @@ def used_seconds(now: float, state: str, started: float, ended: float, suspended
 def least_cpus(per_node: int | None, tasks_per_node: int | None, per_task: int | None) -> int:
     """CPUs that each node must have for the job."""
     return per_node or (tasks_per_node or 1) * (per_task or 1)
+
+
+def preemptable_at(job: Job, start: float, exempt_seconds: int | None) -> float:
+    """When a started job may be preempted; 0 for a pending job, or if jobs are never preempted. `start`: its start.
+
+    `exempt_seconds`: `model.queries.job_records.Jobs.exempt_of`.
+    """
+    if job.state.value == "PENDING":
+        return 0.0
+    if job.preempted_at:
+        return job.started_at
+    return start + exempt_seconds if exempt_seconds is not None and start else 0.0

@@ -28,7 +28,7 @@ from spritz.rest.answers import Answer, Fault
 from spritz.rest.callers import Caller, NotAuthenticated, caller_of_request
 from spritz.rest.daemons import CONTROLLER, DATABASE, Daemon
 from spritz.rest.intake import Intake, Problems
-from spritz.rest.operations import Ask, Listing, Refused, Unchanged
+from spritz.rest.operations import CHANGING_GETS, Ask, Listing, Refused, Unchanged
 from spritz.rest.routing import Router
 from spritz.rest.site import site_routes
 from spritz.rest.yaml import NotYaml, from_yaml, to_yaml
@@ -107,9 +107,9 @@ class Endpoint:
         if matched is None:
             return _reject(404, _NOT_FOUND)
         methods, parameters = matched
-        method = "GET" if request.method == "HEAD" else request.method
-        operation = methods.get(method)
-        if operation is None:
+        is_head = request.method == "HEAD"
+        operation = methods.get("GET" if is_head else request.method)
+        if operation is None or (is_head and operation.key in CHANGING_GETS):
             return _reject(405, _METHOD, {"Allow": ", ".join(sorted(methods))})
         try:
             caller = caller_of_request(request, self._settings.authentication)
@@ -191,12 +191,13 @@ class Endpoint:
             body = compiled.body(decoded, "#", problems)
             if problems.errors:
                 return self._faulty(request, compiled, caller, problems, "ESLURM_REST_FAIL_PARSING")
+        reading = operation.method == "GET" and operation.key not in CHANGING_GETS
         return Ask(
             operation=operation,
             caller=caller,
             daemons=self._daemons,
-            controller=Daemon(self._daemons, CONTROLLER, caller),
-            database=Daemon(self._daemons, DATABASE, caller),
+            controller=Daemon(self._daemons, CONTROLLER, caller, reading=reading),
+            database=Daemon(self._daemons, DATABASE, caller, reading=reading),
             path=parameters,
             query={name: value for name, value in query.items() if value is not None},
             body=body,
@@ -266,7 +267,7 @@ async def _pieces(listing: Listing, other_fields: Json) -> AsyncIterator[bytes]:
 async def _read_body(request: Request) -> bytes | None:
     """The body; None if it is too long. Raises TimeoutError if it does not arrive in time."""
     length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length) > BODY_BYTES_MAX:
+    if length.isdecimal() and (len(length) > 18 or int(length) > BODY_BYTES_MAX):
         return None
     pieces, size = [], 0
     async with asyncio.timeout(BODY_SECONDS):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
@@ -121,13 +121,27 @@ class Daemons:
         return list(database.addresses), database.owners(), database.message_timeout_seconds
 
 
-class Daemon:
-    """A daemon, queried with a caller's identity."""
+#: First words of the names of requests that change nothing.
+_READING = ("Ask", "Explain", "Get", "List", "Ping", "Select", "Show", "Watch")
 
-    def __init__(self, daemons: Daemons, name: str, caller: Caller) -> None:
+
+class Changes(Exception):
+    """An error of this program: a request that only reads would send one that changes something."""
+
+
+def only_reads(request: Struct) -> bool:
+    """Whether this request to a daemon changes nothing."""
+    return type(request).__name__.startswith(_READING)
+
+
+class Daemon:
+    """A daemon, queried with a caller's identity. `reading`: for a GET or HEAD, which must not change anything."""
+
+    def __init__(self, daemons: Daemons, name: str, caller: Caller, *, reading: bool = False) -> None:
         self._daemons = daemons
         self._name = name
         self._caller = caller
+        self._reading = reading
 
     async def check(self) -> None:
         """Authenticate the caller without sending a request. Raises NotAuthenticated, ClientError."""
@@ -135,6 +149,7 @@ class Daemon:
 
     async def call(self, request: Struct, reply: type[T], *, timeout: float = 30.0) -> T:
         """Send a request and return its answer. Raises RemoteError for a refusal, else ClientError."""
+        self._check_kind(request)
         channel = await self._daemons.channel(self._name, self._caller)
         try:
             return await channel.call(request, reply, timeout=timeout)
@@ -146,6 +161,7 @@ class Daemon:
 
     async def stream(self, request: Struct, item: type[T]) -> AsyncGenerator[T, None]:
         """Items of a listing, on a connection of its own."""
+        self._check_kind(request)
         channel = await self._daemons.connect(self._name, self._caller)
         try:
             async with aclosing(channel.stream(request, item)) as items:
@@ -154,14 +170,9 @@ class Daemon:
         finally:
             channel.close()
 
-    @asynccontextmanager
-    async def own(self) -> AsyncIterator[Channel]:
-        """A connection that only this request uses."""
-        channel = await self._daemons.connect(self._name, self._caller)
-        try:
-            yield channel
-        finally:
-            channel.close()
+    def _check_kind(self, request: Struct) -> None:
+        if self._reading and not only_reads(request):
+            raise Changes(f"{type(request).__name__} for a request that only reads")
 
 
 def fingerprint(caller: Caller) -> str:

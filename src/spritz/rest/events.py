@@ -271,7 +271,7 @@ class Events:
     """Feeds and readers of one slurmrestd."""
 
     def __init__(self, daemons: Daemons, clock: Clock, log: Logger, tasks: Supervisor) -> None:
-        self._daemons = daemons
+        self.daemons = daemons
         self._clock = clock
         self._log = log
         self._tasks = tasks
@@ -304,13 +304,15 @@ class Events:
         if self._checked.get(key, float("-inf")) + TOKEN_SECONDS <= now:
             for old in [known for known, at in self._checked.items() if at + TOKEN_SECONDS <= now]:
                 del self._checked[old]
-            await Daemon(self._daemons, CONTROLLER, caller).call(Ping(), Pong)
+            await Daemon(self.daemons, CONTROLLER, caller, reading=True).call(Ping(), Pong)
             self._checked[key] = now
 
     async def _feed(self, key: str, caller: Caller) -> Feed:
         feed = self._feeds.get(key)
         if feed is None or feed.error is not None:
-            feed = self._feeds[key] = Feed(Daemon(self._daemons, CONTROLLER, caller), self._clock, self._log)
+            feed = self._feeds[key] = Feed(
+                Daemon(self.daemons, CONTROLLER, caller, reading=True), self._clock, self._log
+            )
             feed.task = self._tasks.spawn_contained(feed.run(), name="events.feed")
             self._end_unread(key, feed)
         async with asyncio.timeout(_BEGIN_SECONDS):
@@ -383,7 +385,7 @@ class Events:
         Reads a whole piece before it is sent, so that a slow reader does not keep the journal open.
         """
         pieces, read = [], 0
-        source = Daemon(self._daemons, CONTROLLER, caller)
+        source = Daemon(self.daemons, CONTROLLER, caller, reading=True)
         async with self._histories:
             async with aclosing(source.stream(WatchChanges(since=at, follow=False), ChangeBatch)) as batches:
                 async for batch in batches:
@@ -398,12 +400,17 @@ class Events:
 
 
 def event_routes(events: Events, allowed: tuple[str, ...]) -> Sequence[BaseRoute]:
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
     async def serve(request: Request) -> Response:
         try:
             caller = caller_of_request(request, allowed)
             wanted = wanted_of(
                 request.scope.get("query_string", b"").decode("latin-1"), request.headers.get("last-event-id", "")
             )
+            if request.method == "HEAD":
+                await Daemon(events.daemons, CONTROLLER, caller, reading=True).check()
+                return Response(headers=headers, media_type="text/event-stream")
             feed = await events.open(caller)
         except NotAuthenticated as error:
             return Response(error.message, 401, {"Connection": "close"}, media_type="text/plain")
@@ -411,7 +418,6 @@ def event_routes(events: Events, allowed: tuple[str, ...]) -> Sequence[BaseRoute
             return _refusal(fault_of(error, PATH), status_of(error.code))
         except TimeoutError:
             return _refusal(Fault(code="SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT", source=PATH), 504)
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(events.read(feed, caller, wanted), 200, headers, media_type="text/event-stream")
 
     return [Route(PATH, serve, methods=["GET"])]

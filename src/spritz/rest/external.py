@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from spritz.rest.daemons import Daemons
 
-PATH = "/spritz/v1/job/{job_id:int}/complete"
+PATH = "/spritz/v1/job/{job_id}/complete"
 
 _BODY_BYTES_MAX = 4096
 
@@ -44,7 +44,7 @@ def external_routes(daemons: Daemons, allowed: tuple[str, ...]) -> Sequence[Base
     async def complete(request: Request) -> Response:
         try:
             caller = caller_of_request(request, allowed)
-            job_id = request.path_params["job_id"]
+            job_id = job_number(request.path_params["job_id"])
             ended = _ended(await body_of(request))
             order = FinishAllocation(job_id=job_id, exit_status=ended.exit_code << 8 | ended.signal)
             try:
@@ -61,6 +61,13 @@ def external_routes(daemons: Daemons, allowed: tuple[str, ...]) -> Sequence[Base
         return answer_of(None, 200)
 
     return [Route(PATH, complete, methods=["POST"])]
+
+
+def job_number(text: str) -> int:
+    """The number of a job in a path. Raises SpritzError for any other text."""
+    if not (text.isascii() and text.isdigit() and len(text) < 11):
+        raise SpritzError("Invalid job id specified", code="ESLURM_INVALID_JOB_ID")
+    return int(text)
 
 
 async def body_of(request: Request) -> bytes:

@@ -50,10 +50,11 @@ def _start(options: Options) -> int:
         raise SpritzError(
             f"slurmrestd needs {error.name}, which is not installed", hint="pip install 'spritz[rest]'"
         ) from error
-    check_tls(options.tls_cert, options.tls_key)
     sockets = bind(options.addresses)
     _become(options)
     _check_user(slurm_user)
+    _check_readable()
+    check_tls(options.tls_cert, options.tls_key)  # as the user who reads them
 
     open_log("slurmrestd", options, key="", path="", level="info", syslog_level="quiet", time_format="")
     allow_many_files()
@@ -83,6 +84,23 @@ def _become(options: Options) -> None:
         raise SpritzError(
             f"cannot become user {options.user or '-'}, group {options.group or '-'}: {error.strerror}"
         ) from error
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _check_readable() -> None:
+    """Raises SpritzError if the process, as the user that it became, cannot read Python's files or Spritz's."""
+    for directory in (os.path.dirname(os.__file__), os.path.dirname(__file__)):
+        if not os.access(directory, os.R_OK | os.X_OK):
+            raise SpritzError(
+                f"slurmrestd cannot read {directory} as user {_name(os.geteuid())}",
+                hint="install Python and Spritz where every user can read them, such as below /opt",
+            )
 
 
 def _number(word: str, find: Callable[[str], int], kind: str) -> int:

@@ -37,6 +37,7 @@ from spritz.presentation.live_rows import EXPECTED, JOB_COLUMNS, node_row
 from spritz.rest.answers import Fault, encoded, fault_of, headers_of, matches, status_of
 from spritz.rest.callers import NotAuthenticated, caller_of_request
 from spritz.rest.daemons import CONTROLLER, DATABASE, Daemon
+from spritz.rest.external import job_number
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -147,10 +148,7 @@ async def shares(controller: Daemon, query: dict[str, str], unless: str) -> Answ
 
 
 def _job_of(request: Request) -> int:
-    text = request.path_params["job"]
-    if not (text.isascii() and text.isdigit() and len(text) < 11):
-        raise SpritzError("Invalid job id specified", code="ESLURM_INVALID_JOB_ID")
-    return int(text)
+    return job_number(request.path_params["job"])
 
 
 def picture_routes(daemons: Daemons, allowed: tuple[str, ...], log: Logger) -> Sequence[BaseRoute]:
@@ -179,22 +177,24 @@ def picture_routes(daemons: Daemons, allowed: tuple[str, ...], log: Logger) -> S
 
     def listing(ask: Callable[[Daemon, dict[str, str], str], Awaitable[Answer]]) -> Any:
         async def answer(request: Request, caller: Caller) -> Answer:
-            controller = Daemon(daemons, CONTROLLER, caller)
+            controller = Daemon(daemons, CONTROLLER, caller, reading=True)
             return await ask(controller, dict(request.query_params), request.headers.get("if-none-match", ""))
 
         return answer
 
     async def explain(request: Request, caller: Caller) -> Answer:
         asked = ExplainJob(target=JobTarget(_job_of(request)), others=request.query_params.get("others") != "no")
-        answer = await Daemon(daemons, CONTROLLER, caller).call(asked, Explanations, timeout=_EXPLAIN_SECONDS)
+        controller = Daemon(daemons, CONTROLLER, caller, reading=True)
+        answer = await controller.call(asked, Explanations, timeout=_EXPLAIN_SECONDS)
         return to_builtins(answer), ""
 
     async def history(request: Request, caller: Caller) -> Answer:
         asked = AskHistory(clusters=(daemons.cluster,), picks=(JobPick(job_id=_job_of(request)),))
-        return to_builtins(await Daemon(daemons, DATABASE, caller).call(asked, Histories)), ""
+        return to_builtins(await Daemon(daemons, DATABASE, caller, reading=True).call(asked, Histories)), ""
 
     async def script(request: Request, caller: Caller) -> Answer:
-        answer = await Daemon(daemons, CONTROLLER, caller).call(GetScript(job_id=_job_of(request)), Script)
+        controller = Daemon(daemons, CONTROLLER, caller, reading=True)
+        answer = await controller.call(GetScript(job_id=_job_of(request)), Script)
         return {"job_id": answer.job_id, "script": answer.script.decode("utf-8", "replace")}, ""
 
     return [

@@ -36,14 +36,21 @@ _BACKLOG = 1024
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, without its signal handlers."""
+    """uvicorn's server, without its signal handlers. TLS is for addresses of the network; Unix sockets do without."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=sockets)
+        servers, tls = [], self.config.ssl
+        for is_unix in (False, True):
+            group = [opened for opened in sockets or () if (opened.family == socket.AF_UNIX) is is_unix]
+            if group:
+                self.config.ssl = None if is_unix else tls
+                await super().startup(sockets=group)
+                servers += self.servers
+        self.servers = servers
         self._ready()
 
 
@@ -100,6 +107,12 @@ def _tcp(address: str) -> list[socket.socket]:
     return sockets
 
 
+def _leaves_machine(address: str) -> bool:
+    """Whether connections to this address may come over a network."""
+    host = address.rpartition(":")[0].strip("[]")
+    return not address.startswith("unix:") and host not in ("localhost", "::1") and not host.startswith("127.")
+
+
 def check_tls(certificate: str, key: str) -> None:
     """Raises SpritzError unless the files are a certificate and its key."""
     if not certificate and not key:
@@ -144,6 +157,13 @@ async def serve(options: Options, path: str, sockets: list[socket.socket], log: 
             ssl_keyfile=options.tls_key or None,
         )
         server = _Server(config, lambda: log.info("daemon.started", addresses=",".join(options.addresses)))
+        if open_addresses := [] if options.tls_cert else [name for name in options.addresses if _leaves_machine(name)]:
+            log.warning(
+                "tokens.unencrypted",
+                addresses=",".join(open_addresses),
+                hint="others on the network can read tokens: give --tls-cert and --tls-key, or a proxy with HTTPS and "
+                "an address of this machine alone",
+            )
         loop = asyncio.get_running_loop()
 
         def stop() -> None:

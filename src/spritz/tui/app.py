@@ -167,6 +167,8 @@ class Top(App[int]):
         if not updates:
             return
         for update in updates:
+            if update.failure is not None:
+                raise update.failure  # a picture that no longer moves would look like a quiet cluster
             self.picture.apply(update)
             if update.now:
                 self._ahead = update.now - self._clock.now()
@@ -307,7 +309,7 @@ class Top(App[int]):
         async def work() -> None:
             then(await asyncio.to_thread(commands.run, words, conf=self._conf, columns=columns))
 
-        self.run_worker(work(), exit_on_error=False)
+        self.run_worker(work())
 
     # -- keys --------------------------------------------------------------------------------------------------------
 

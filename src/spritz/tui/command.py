@@ -119,10 +119,11 @@ def _live(context: Context, conf: str | None, choice: Choice, order: str) -> int
         for update in waiting:
             mail.put(update)
         box.append(mail)
-    status = Top(feed, mail, conf, filter_text=choice.text, order=order).run()
+    top = Top(feed, mail, conf, filter_text=choice.text, order=order)
+    status = top.run()
     feed.stop()
     sys.stdout.flush()
-    return status or 0
+    return status or top.return_code or 0
 
 
 def paint_first_frame(context: Context, update: Update, choice: Choice, order: str) -> bool:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from spritz.client.errors import ClientError
+from msgspec import DecodeError
+
 from spritz.client.locate import locate_controller
 from spritz.client.sync import connect_controller
 from spritz.live.logs import Tail, output_path, plain
 from spritz.live.picture import indexes
+from spritz.model.errors import SpritzError
 from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import ListJobs
@@ -160,7 +162,7 @@ class Details:
             page.show(["no output: it has not started", "", f"it waits: {plain(job.why)}" if job.why else "",
                        "w explains why, and shows the expected start"], words="dim")  # fmt: skip
             return
-        self._top.run_worker(work(), exit_on_error=False)
+        self._top.run_worker(work())
 
     def _open_past_log(self, past: Past) -> None:
         self._tail_job = None
@@ -194,7 +196,7 @@ class Details:
             if tail is self._tail and (changed or first):
                 self._show_log(tail)
 
-        self._top.run_worker(work(), exit_on_error=False)
+        self._top.run_worker(work())
 
     def _show_log(self, tail: Tail) -> None:
         page = self._top.page
@@ -218,6 +220,8 @@ def _path_of(conf: str | None, job_id: int) -> tuple[str, str]:
                     if job.id == job_id:
                         path = output_path(job)
                         return path, "" if path else "its output goes to the terminal of its srun or salloc"
-    except ClientError as error:
+    except SpritzError as error:
         return "", error.message
+    except (OSError, DecodeError) as error:
+        return "", f"slurmctld's answer cannot be read: {error}"
     return "", "the job does not exist any more"

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -37,16 +37,21 @@ def routes(site: Site) -> list[Route]:
         route(path, site.page(page, acts=True), *methods)
         for path, page, methods in (
             ("/jobs/act", act_on_jobs, ("POST",)),
-            ("/jobs/{job:int}/update", update_job, ("POST",)),
+            ("/jobs/{job:number}/update", update_job, ("POST",)),
             ("/nodes/act", act_on_nodes, ("POST",)),
             ("/reservations/create", create_reservation, ("POST",)),
             ("/reservations/change", change_reservation, ("POST",)),
             ("/reservations/delete", delete_reservation, ("POST",)),
             ("/submit", submit_page, ("GET",)),
             ("/submit", submit, ("POST",)),
-            ("/jobs/{job:int}/resubmit", resubmit, ("GET",)),
+            ("/jobs/{job:number}/resubmit", resubmit, ("GET",)),
         )
     ]
+
+
+def is_number(text: str) -> bool:
+    """Whether the text is a number of a job."""
+    return text.isascii() and text.isdecimal() and len(text) <= 10
 
 
 def _first(form: Form, name: str) -> str:
@@ -64,7 +69,12 @@ def notice(view: View, kind: str, text: str, *, there: str = "", status: int = 2
 
 
 def _own_referer(view: View) -> str:
-    return view.request.headers.get("referer", "/")
+    """The page of this dashboard on which the form was."""
+    try:
+        address = urlsplit(view.request.headers.get("referer", ""))
+    except ValueError:
+        return "/"
+    return (address.path + (f"?{address.query}" if address.query else "")) if address.path.startswith("/") else "/"
 
 
 async def _each(numbers: list[str], act: Callable[[str], Awaitable[None]]) -> tuple[int, list[str]]:
@@ -94,7 +104,7 @@ def _report(view: View, verb: str, noun: str, done: int, refused: list[str]) -> 
 async def act_on_jobs(view: View) -> Response:
     """Apply the form's `verb` to each job in its field `job`."""
     form = await form_of(view)
-    verb, numbers = _first(form, "verb"), [word for word in form.get("job", []) if word.isdecimal()]
+    verb, numbers = _first(form, "verb"), [word for word in form.get("job", []) if is_number(word)]
     if verb not in _DONE:
         return notice(view, "bad", f"No such action: {verb[:40]}")
     token = await view.site.login.token(view.session.user)
@@ -222,7 +232,7 @@ def _reservation(form: Form) -> dict[str, Any] | str:
     if text := _first(form, "start_time"):
         try:
             body["start_time"] = _number(datetime.fromisoformat(text).timestamp())
-        except ValueError:
+        except (ValueError, OverflowError, OSError):
             return f"Begins: {text[:40]!r} is not a time such as 2026-11-24T10:00."
     return body
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import hmac
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import jinja2
 from msgspec import Struct
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
@@ -26,11 +27,12 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from spritz.web import users, words
+from spritz.web.attempts import Attempts, Network, Rates, address_of
 from spritz.web.picture import Picture
 from spritz.web.recorder import Recorder
 from spritz.web.rest import Rest, RestError
 from spritz.web.samples import Samples
-from spritz.web.sessions import COOKIE, SESSION_SECONDS, SHARE_SECONDS, Rates, Secret, Session
+from spritz.web.sessions import SESSION_SECONDS, SHARE_SECONDS, Secret, Session, Sessions
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -41,6 +43,9 @@ _log = logging.getLogger("spritz.web")
 
 #: Longest body of a form, in bytes: a batch script of 4 MiB, slurmctld's maximum, after URL encoding.
 FORM_BYTES_MAX = 12 * 1024 * 1024
+
+#: Most fields of a form: more than the rows of any page.
+FORM_FIELDS_MAX = 10_000
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -55,8 +60,11 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 
-#: What was used over time.
-SAMPLES_FILE = "samples.db"
+#: What was used over time, and who is logged in.
+SAMPLES_FILE, SESSIONS_FILE = "samples.db", "sessions.json"
+
+#: The header Host (and the part of Origin that it must equal): a name or address, and maybe a port.
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?\Z")
 
 _HERE = Path(__file__).parent
 
@@ -68,6 +76,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     hosts: frozenset[str] = frozenset({"127.0.0.1", "localhost", "[::1]"})
     #: send cookies only over HTTPS
     secure: bool = False
+    #: proxies in front, whose X-Forwarded-For names the client
+    proxies: tuple[Network, ...] = ()
+    #: lifetime of shared links; 0: there are none
+    share_seconds: float = SHARE_SECONDS
     #: the viewer is the user as which the process runs
     own_files: bool = True
     #: the cluster's name, for titles
@@ -85,6 +97,8 @@ class View:
         #: requests to slurmrestd with the viewer's privileges
         self.rest = rest
         self.query = dict(request.query_params)
+        #: address of this page, below which its parts are: its output, for example
+        self.here = request.url.path
         headers = request.headers
         self.is_partial = headers.get("hx-request") == "true" and "hx-history-restore-request" not in headers
 
@@ -100,8 +114,8 @@ class View:
             picture=self.picture,
             now=self.now,
             query=self.query,
-            path=self.request.url.path,
-            form_token=self.site.secret.form_token(self.session),
+            path=self.here,
+            form_token=self.site.secret.form_token(self.session) if self.session.may_act else "",
             layout="part.html" if self.is_partial else "base.html",
             **values,
         )
@@ -111,7 +125,7 @@ class View:
         """This page's address with changed query parameters; None or "" removes a parameter."""
         query = {**self.query, **changes}
         kept = {name: value for name, value in query.items() if value not in (None, "")}
-        return self.request.url.path + ("?" + urlencode(kept) if kept else "")
+        return self.here + ("?" + urlencode(kept) if kept else "")
 
 
 Page = Callable[[View], Awaitable[Response]]
@@ -125,7 +139,10 @@ class Site:
         self.settings = settings
         self.secret = secret
         self.login = login
+        self.sessions = Sessions(directory / SESSIONS_FILE, login.kind)
+        self.cookie = secret.cookie_name("session", secure=settings.secure)
         self.rates = Rates()
+        self.attempts = Attempts()
         self.readers = users.Readers()
         self.samples = Samples(directory / SAMPLES_FILE)
         self.recorder = Recorder(self)
@@ -135,6 +152,10 @@ class Site:
         self._pictures: dict[str, tuple[Picture, asyncio.Task[None]]] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self.stopping = asyncio.Event()
+        #: stops the process; set by it
+        self.stop: Callable[[], object] = self.stopping.set
+        #: whether an internal error stopped the dashboard
+        self.failed = False
         environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(_HERE / "templates"),
             autoescape=True,
@@ -175,15 +196,25 @@ class Site:
         """The application's lifespan: runs background tasks, and closes connections at the end."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            recording = tasks.create_task(self.recorder.run())
+            background = [tasks.create_task(self._lasting(work)) for work in (self.recorder.run, self.sessions.run)]
             yield
-            recording.cancel()
+            for task in background:
+                task.cancel()
             for _picture, task in self._pictures.values():
                 task.cancel()
         await self.readers.end()
         self.samples.close()
         for _token, rest in self._rests.values():
             await rest.close()
+
+    async def _lasting(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run what must not end while the dashboard serves; if it fails, the dashboard stops, and says why."""
+        try:
+            await work()
+        except Exception:
+            _log.exception("task.failed the dashboard stops")
+            self.failed = True
+            self.stop()
 
     def page(self, page: Page, *, acts: bool = False) -> Callable[[Request], Awaitable[Response]]:
         """An endpoint for logged-in viewers; others are sent to the login page. `acts`: the page changes something."""
@@ -193,25 +224,59 @@ class Site:
             session: Session | None = request.state.session
             if session is None:
                 return self._to_login(request)
-            if session.only and not any(_is_below(request.url.path, path) for path in (*session.only, "/live")):
-                return PlainTextResponse("This link shows a single page, and not this one.", 403)
             if acts and not session.may_act:
                 return PlainTextResponse("This link is read-only; log in to make changes.", 403)
-            try:
-                picture = await self.picture(session)
-                rest = await self.rest(session)
-            except RestError as error:
-                return PlainTextResponse(error.message, 502)
-            view = View(self, request, session, picture, rest)
-            picture.looked_at = asyncio.get_running_loop().time()
-            await picture.wait_ready()
-            try:
-                return await page(view)
-            except RestError as error:
-                status = 404 if error.status in (404,) else 502 if not error.status else 400
-                return view.render("error.html", status, title="Not there" if status == 404 else "Refused", error=error)
+            return await self._shown(page, request, session)
 
         return serve
+
+    def shared_page(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+        """An endpoint that shows the job of a shared link, with the rights of the user who shares it.
+
+        The link is in the address, and the viewer's own session does not matter here, nor is it touched.
+        """
+
+        @functools.wraps(page)
+        async def serve(request: Request) -> Response:
+            word = request.path_params["word"]
+            session = self.sessions.open(word)
+            if session is None or session.share is None:
+                return self.alone("This link has expired, or was revoked.", 404)
+            request.scope["path_params"] = {"job": session.share.job}
+            return await self._shown(page, request, session, below=f"/shared/{word}")
+
+        return serve
+
+    async def _shown(self, page: Page, request: Request, session: Session, *, below: str = "") -> Response:
+        try:
+            picture = await self.picture(session)
+            rest = await self.rest(session)
+        except RestError as error:
+            return PlainTextResponse(error.message, 502)
+        view = View(self, request, session, picture, rest)
+        view.here = below or view.here
+        picture.looked_at = asyncio.get_running_loop().time()
+        await picture.wait_ready()
+        try:
+            return await page(view)
+        except RestError as error:
+            status = 404 if error.status in (404,) else 502 if not error.status else 400
+            return view.render("error.html", status, title="Not there" if status == 404 else "Refused", error=error)
+
+    def wake_viewers(self) -> None:
+        """Let each event stream see whether its session still exists."""
+        for picture, _ in self._pictures.values():
+            for viewer in picture.viewers:
+                viewer.moved.set()
+
+    def alone(self, text: str, status: int) -> Response:
+        """A page with one sentence, for someone without a session."""
+        page = self.templates.get_template("alone.html").render(text=text)
+        return HTMLResponse(page, status, headers={"Cache-Control": "no-store"})
+
+    def address(self, request: Request) -> str:
+        """The client's address, for rate limits."""
+        return address_of(request, self.settings.proxies)
 
     def _to_login(self, request: Request) -> Response:
         if request.headers.get("hx-request") == "true" or request.method != "GET":
@@ -220,10 +285,6 @@ class Site:
             there = request.url.path + (f"?{request.url.query}" if request.url.query else "")
             return RedirectResponse("/login?" + urlencode({"next": there}), 303)
         return PlainTextResponse("Log in first.", 401)
-
-
-def _is_below(path: str, top: str) -> bool:
-    return path == top or path.startswith(top.rstrip("/") + "/")
 
 
 class Guard:
@@ -238,7 +299,6 @@ class Guard:
             await self._app(scope, receive, send)
             return
         request = Request(scope, receive)
-        renewed: list[str] = []
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -247,34 +307,25 @@ class Guard:
                 for name, value in HEADERS.items():
                     if name.lower().encode() not in present:
                         headers.append((name.lower().encode(), value.encode()))
-                headers += [(b"set-cookie", cookie.encode()) for cookie in renewed]
             await send(message)
 
         refusal = self._refusal(request)
-        if refusal is None:
-            session: Session | None = scope["state"]["session"]
-            if session is not None and (more := self._site.secret.renewed(session)) is not None:
-                renewed.append(cookie_header(self._site, more))
-            await self._app(scope, receive, guarded)
-        else:
-            await refusal(scope, receive, guarded)
+        await (self._app if refusal is None else refusal)(scope, receive, guarded)
 
     def _refusal(self, request: Request) -> Response | None:
         site = self._site
-        host = request.headers.get("host", "")
-        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-        if name not in site.settings.hosts and "*" not in site.settings.hosts:
+        if not self._is_ours(request.headers.get("host", "")):
             return PlainTextResponse("This dashboard has another host name.", 421)
-        session = site.login.session(request) or site.secret.session(request.cookies.get(COOKIE, ""))
+        session = site.login.session(request) or site.sessions.find(request.cookies.get(site.cookie, ""))
         request.scope.setdefault("state", {})["session"] = session
-        caller = session.id if session is not None else request.client.host if request.client is not None else ""
+        caller = session.id if session is not None else site.address(request)
         if not request.url.path.startswith("/static/") and not site.rates.allow(caller):
             return PlainTextResponse("Too many requests; wait a moment.", 429, {"Retry-After": "2"})
         if request.method in ("GET", "HEAD"):
             return None
         if request.method != "POST":
             return PlainTextResponse("Method Not Allowed", 405)
-        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        if not self._is_own_form(request):
             return PlainTextResponse("Forms of other sites are refused.", 403)
         if request.url.path == "/login":
             return None
@@ -284,19 +335,34 @@ class Guard:
             request.scope["state"]["token_is_owed"] = True
         return None
 
+    def _is_own_form(self, request: Request) -> bool:
+        """Whether a page of this dashboard sent the form, as far as the browser says."""
+        host, origin = request.headers["host"], _host_of(request.headers.get("origin", ""))
+        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            return False
+        return not origin or origin == host or ("*" not in self._site.settings.hosts and self._is_ours(origin))
 
-def cookie_header(site: Site, session: Session) -> str:
-    """The value of Set-Cookie for a session."""
-    response = Response()
+    def _is_ours(self, host: str) -> bool:
+        match, hosts = _HOST.match(host.lower()), self._site.settings.hosts
+        return match is not None and (match[1] in hosts or "*" in hosts)
+
+
+def _host_of(origin: str) -> str:
+    """Host and port of the header Origin; "" without the header, "null" if it names none."""
+    if not origin:
+        return ""
+    try:
+        return urlsplit(origin).netloc or "null"
+    except ValueError:
+        return "null"
+
+
+def log_in(site: Site, response: Response, word: str) -> Response:
+    """Give the browser the cookie of a new session."""
     response.set_cookie(
-        COOKIE,
-        site.secret.cookie(session),
-        max_age=SHARE_SECONDS if session.only else SESSION_SECONDS,
-        httponly=True,
-        samesite="lax",
-        secure=site.settings.secure,
+        site.cookie, word, max_age=SESSION_SECONDS, httponly=True, samesite="lax", secure=site.settings.secure
     )
-    return response.headers["set-cookie"]
+    return response
 
 
 class Forged(HTTPException):
@@ -314,12 +380,17 @@ async def form_of(view: View) -> dict[str, list[str]]:
         if size > FORM_BYTES_MAX:
             raise HTTPException(413, "The form is too long.")
         pieces.append(piece)
+    text = b"".join(pieces).decode("utf-8", "replace")
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX)
+    except ValueError as error:
+        raise HTTPException(413, "The form has too many fields.") from error
     fields: dict[str, list[str]] = {}
-    for name, value in parse_qsl(b"".join(pieces).decode("utf-8", "replace"), keep_blank_values=True):
+    for name, value in pairs:
         fields.setdefault(name, []).append(value)
     if getattr(view.request.state, "token_is_owed", False):
         token = fields.pop("form_token", [""])[0]
-        if not hmac.compare_digest(view.site.secret.form_token(view.session).encode(), token.encode()):
+        if not view.site.secret.is_form_token(view.session, token):
             raise Forged
     fields.pop("form_token", None)
     return fields
@@ -344,6 +415,21 @@ def application(site: Site, pages: Sequence[Route]) -> ASGIApp:
         routes=routes, lifespan=site.running, exception_handlers={HTTPException: missing, Exception: broken}
     )
     return Guard(app, site)
+
+
+class _Number(Convertor[int]):
+    """The number of a job in a path. Starlette's `int` takes any number of digits, which Python refuses to convert."""
+
+    regex = "[0-9]{1,10}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("number", _Number())
 
 
 def route(path: str, endpoint: Callable[[Request], Awaitable[Response]], *methods: str) -> Route:

@@ -57,11 +57,11 @@ async def run(
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             limit=OUTPUT_BYTES, start_new_session=True, **(user.process if user is not None else {}),
         )  # fmt: skip
-    except OSError as error:
-        raise RestError(f"{name} cannot be run: {error.strerror}") from error
+    except (OSError, ValueError) as error:  # ValueError: an argument has a NUL character
+        raise RestError(f"{name} cannot be run: {getattr(error, 'strerror', None) or error}", 400) from error
     try:
         async with asyncio.timeout(seconds):
-            out, err = await process.communicate(given.encode())
+            out, err = await process.communicate(given.encode("utf-8", "replace"))
     except TimeoutError as error:
         process.kill()
         await process.wait()

@@ -1,41 +1,54 @@
-"""Log-in and log-out, links to share, and the stream that reports changes to pages."""
+"""Log-in and log-out, shared links, and the stream that reports changes to pages."""
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
-from spritz.web.app import HEADERS, Site, View, cookie_header, form_of, route
+from spritz.web import pages
+from spritz.web.actions import notice
+from spritz.web.app import HEADERS, Site, View, form_of, log_in, route
 from spritz.web.login import OIDC_SECONDS, OidcLogin
-from spritz.web.picture import Viewer
+from spritz.web.picture import EVERY_JOB, Change, Viewer
 from spritz.web.rest import RestError
-from spritz.web.sessions import COOKIE, SHARE_SECONDS, Session
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import Route
 
-#: Cookie of a browser during its visit to the identity provider.
-_OIDC = "spritz-login"
+_log = logging.getLogger("spritz.web")
 
 #: Seconds between heartbeats in the stream.
 HEARTBEAT_SECONDS = 10.0
+
+#: Hosts to which no network leads.
+_LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 def routes(site: Site) -> list[Route]:
     entrance = _Entrance(site)
     provider = [route("/login/oidc", entrance.to_provider), route("/login/back", entrance.from_provider)]
+    shared = (
+        ("/shared/{word}", pages.job_page),
+        ("/shared/{word}/log", pages.job_log),
+        ("/shared/{word}/log/find", pages.job_log_find),
+        ("/shared/{word}/series.json", pages.job_series),
+        ("/shared/{word}/live", _live),
+    )
     return [
         *(provider if isinstance(site.login, OidcLogin) else []),
         route("/login", entrance.begin),
         route("/login", entrance.check, "POST"),
         route("/logout", site.page(_leave), "POST"),
-        route("/share", site.page(_share, acts=True), "POST"),
-        route("/shared/{word}", entrance.shared),
+        route("/links", site.page(_links)),
+        route("/links/revoke", site.page(_revoke, acts=True), "POST"),
+        route("/jobs/{job:number}/share", site.page(_share, acts=True), "POST"),
+        *(route(path, site.shared_page(page)) for path, page in shared),
         route("/live", site.page(_live)),
         route("/healthz", _alive),
     ]
@@ -46,46 +59,62 @@ class _Entrance:
 
     def __init__(self, site: Site) -> None:
         self._site = site
+        #: cookie of a browser during its visit to the identity provider
+        self._oidc = site.secret.cookie_name("login", secure=site.settings.secure)
 
-    def _page(self, status: int = 200, problem: str = "", there: str = "/") -> Response:
-        text = self._site.templates.get_template("login.html").render(problem=problem, there=there)
+    def _page(
+        self, request: Request, status: int = 200, problem: str = "", there: str = "/", link: str = ""
+    ) -> Response:
+        site = self._site
+        is_open = request.url.scheme != "https" and not site.settings.secure and request.url.hostname not in _LOCAL
+        # A link that another site names must not log its visitor in: a person presses the button.
+        presses_itself = bool(link) and request.headers.get("sec-fetch-site", "none") == "none"
+        text = site.templates.get_template("login.html").render(
+            problem=problem, there=there, link=link, is_open=is_open, presses_itself=presses_itself
+        )
         return Response(text, status, {"Cache-Control": "no-store"}, media_type="text/html")
 
-    def _may_try(self, request: Request) -> bool:
-        """Whether another attempt from this address is within the rate limit."""
-        return self._site.rates.allow_login(request.client.host if request.client is not None else "")
-
     async def begin(self, request: Request) -> Response:
-        """The log-in form; with `link`, the log-in by a link that `spritz dashboard` printed."""
+        """The log-in form; with `link`, that of a link that `spritz dashboard` printed.
+
+        It changes nothing: programs that look at links, such as those of chats, would use the link up.
+        """
         there = _own(request.query_params.get("next", "/"))
-        if word := request.query_params.get("link", ""):
-            if not self._may_try(request):
-                return self._page(429, "Too many attempts; wait a minute.")
-            if self._site.login.kind != "local" or not self._site.secret.use_link(word):
-                return self._page(
-                    403, "This link was used already, or has expired. `spritz dashboard` prints a new link."
-                )
-            return _logged_in(self._site, self._site.secret.begin(), there)
-        session = self._site.login.session(request) or self._site.secret.session(request.cookies.get(COOKIE, ""))
-        if session is not None:
+        if request.state.session is not None:
             return RedirectResponse(there, 303)
-        return self._page(there=there)
+        return self._page(request, there=there, link=request.query_params.get("link", "")[:200])
 
     async def check(self, request: Request) -> Response:
-        """Log in by name and password."""
-        if not self._may_try(request):
-            return self._page(429, "Too many attempts; wait a minute.")
+        """Log in by a link, or by name and password."""
         body = b""
         async for piece in request.stream():
             body += piece
             if len(body) > 8192:
-                return self._page(413, "Name or password is too long.")
+                return self._page(request, 413, "Name or password is too long.")
         form = dict(parse_qsl(body.decode("utf-8", "replace")))
         there = _own(form.get("next", "/"))
-        user = await self._site.login.check(form.get("user", ""), form.get("password", ""))
-        if not user:
-            return self._page(403, "Name or password is wrong.", there)
-        return _logged_in(self._site, self._site.secret.begin(user), there)
+        if "link" in form:
+            return await self._by_link(request, form["link"], there)
+        site, user, address = self._site, form.get("user", ""), self._site.address(request)
+        if not site.attempts.begin(user[:200], address):
+            return self._page(request, 429, "Too many wrong passwords; wait a minute.", there)
+        if not await site.login.check(user, form.get("password", "")):
+            _log.warning("login.refused user=%r from=%s", user[:64], address)
+            return self._page(request, 403, "Name or password is wrong.", there)
+        site.attempts.succeeded(user[:200], address)
+        return await self._logged_in(request, user, there)
+
+    async def _by_link(self, request: Request, link: str, there: str) -> Response:
+        ends_at = self._site.secret.link_end(link) if self._site.login.kind == "local" else None
+        if ends_at is None or not await self._site.sessions.use_once(link, ends_at):
+            text = "This link was used already, or has expired. `spritz dashboard` prints a new link."
+            return self._page(request, 403, text)
+        return await self._logged_in(request, "", there)
+
+    async def _logged_in(self, request: Request, user: str, there: str) -> Response:
+        site = self._site
+        _log.info("login.accepted user=%s from=%s", user or "-", site.address(request))
+        return log_in(site, RedirectResponse(there, 303), await site.sessions.begin(user))
 
     async def to_provider(self, request: Request) -> Response:
         """Send the browser to the identity provider."""
@@ -94,55 +123,88 @@ class _Entrance:
         try:
             there, word = await self._site.login.begin(_own(request.query_params.get("next", "/")), back)
         except RestError as error:
-            return self._page(502, error.message)
+            return self._page(request, 502, error.message)
         response = RedirectResponse(there, 303)
         secure = self._site.settings.secure
-        response.set_cookie(_OIDC, word, max_age=OIDC_SECONDS, httponly=True, samesite="lax", secure=secure)
+        response.set_cookie(self._oidc, word, max_age=OIDC_SECONDS, httponly=True, samesite="lax", secure=secure)
         return response
 
     async def from_provider(self, request: Request) -> Response:
-        """Log in the user that the identity provider names."""
+        """Log in the user that the identity provider names.
+
+        The protocol makes this a GET with an effect: `state` and the cookie say that this browser began it, and the
+        code of the provider is good once.
+        """
         assert isinstance(self._site.login, OidcLogin)
-        if not self._may_try(request):
-            return self._page(429, "Too many attempts; wait a minute.")
+        if request.method == "HEAD":
+            return Response()
         query = request.query_params
         try:
             user, there = await self._site.login.finish(
-                request.cookies.get(_OIDC, ""), query.get("state", ""), query.get("code", "")
+                request.cookies.get(self._oidc, ""), query.get("state", ""), query.get("code", "")
             )
         except RestError as error:
-            return self._page(error.status or 502, error.message)
-        response = _logged_in(self._site, self._site.secret.begin(user), _own(there))
-        response.delete_cookie(_OIDC)
+            _log.warning("login.refused from=%s: %s", self._site.address(request), error.message)
+            return self._page(request, error.status or 502, error.message)
+        response = await self._logged_in(request, user, _own(there))
+        response.delete_cookie(self._oidc, secure=self._site.settings.secure)
         return response
-
-    async def shared(self, request: Request) -> Response:
-        """Open a link that a user shares."""
-        values = self._site.secret.open("share", request.path_params["word"])
-        if values is None:
-            return self._page(403, "This link has expired.")
-        session = self._site.secret.begin(values["user"], (values["path"],), SHARE_SECONDS)
-        return _logged_in(self._site, session, values["path"])
 
 
 async def _leave(view: View) -> Response:
-    await form_of(view)
-    view.site.secret.end(view.session)
-    response = RedirectResponse("/login", 303)
-    response.delete_cookie(COOKIE)
+    """Log out; with the field `everywhere`, in all browsers of this user."""
+    form = await form_of(view)
+    problem = await view.site.sessions.end(view.session, everywhere="everywhere" in form)
+    view.site.wake_viewers()
+    _log.info("session.ended user=%s", view.session.user or "-")
+    response = view.site.alone(f"You are logged out. {problem}", 500) if problem else RedirectResponse("/login", 303)
+    response.delete_cookie(view.site.cookie, secure=view.site.settings.secure)
     return response
 
 
+async def _links(view: View) -> Response:
+    return _links_page(view)
+
+
+def _links_page(view: View, link: str = "") -> Response:
+    """The viewer's shared links; `link`: one that was made just now, which is shown this once."""
+    view.here = "/links"
+    return view.render(
+        "links.html", title="Shared links", link=link, shares=view.site.sessions.shares_of(view.session.user)
+    )
+
+
 async def _share(view: View) -> Response:
+    """Make a link to the job."""
+    await form_of(view)
+    seconds, number = view.site.settings.share_seconds, view.request.path_params["job"]
+    if not seconds:
+        raise RestError("Shared links are turned off here.", 400)
+    job = await pages.job_of(view, number)
+    word = await view.site.sessions.share(
+        view.session.user, number, owner=job.user, submitted_at=job.submitted_at, seconds=seconds
+    )
+    if word is None:
+        raise RestError("You have too many shared links; revoke some first.", 400)
+    return _links_page(view, str(view.request.url.replace(path=f"/shared/{word}", query="")))
+
+
+async def _revoke(view: View) -> Response:
+    """Revoke the link in the form's field `id`; with the field `all`, all links of this viewer."""
     form = await form_of(view)
-    path = _own(form.get("path", ["/"])[0]).partition("?")[0]
-    word = view.site.secret.share(path, view.session.user)
-    link = str(view.request.url.replace(path=f"/shared/{word}", query=""))
-    return view.render("shared.html", title="A link to share", link=link, days=SHARE_SECONDS // 86_400)
+    name = form.get("id", [""])[0]
+    if not name and "all" not in form:
+        return notice(view, "bad", "No link is named.")
+    count, problem = await view.site.sessions.revoke(view.session.user, name)
+    view.site.wake_viewers()
+    text = f"Revoked: {count} link{'' if count == 1 else 's'}. {problem}".strip()
+    return notice(view, "bad" if problem or not count else "good", text, there="/links")
 
 
 async def _live(view: View) -> Response:
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", **HEADERS}
+    if view.request.method == "HEAD":
+        return Response(headers=headers, media_type="text/event-stream")
     return StreamingResponse(_changes(view), 200, headers, media_type="text/event-stream")
 
 
@@ -155,29 +217,40 @@ def _own(there: str) -> str:
     return there if there.startswith("/") and not there.startswith(("//", "/\\")) else "/"
 
 
-def _logged_in(site: Site, session: Session, there: str) -> Response:
-    response = RedirectResponse(there, 303)
-    response.headers.append("set-cookie", cookie_header(site, session))
-    return response
-
-
 async def _changes(view: View) -> AsyncIterator[bytes]:
-    """The stream of a viewer: `change` names what changed, `state` why updates are missing; comments: heartbeats."""
-    picture, viewer = view.picture, Viewer()
+    """The stream of a viewer: what changed (`change`), why updates are missing (`state`), the session's end (`ended`).
+
+    Comments are heartbeats.
+    """
+    picture, viewer, sessions = view.picture, Viewer(), view.site.sessions
     picture.viewers.add(viewer)
     try:
         yield b"retry: 1000\n\n" + _state(view)
-        while not view.site.stopping.is_set():
+        # A browser connects again by itself when the stream ends, and gets another picture.
+        while not (view.site.stopping.is_set() or picture.has_ended):
             change = await viewer.next(HEARTBEAT_SECONDS)
-            if change is None:
+            if not sessions.is_live(view.session):
+                yield b"event: ended\ndata: {}\n\n"
+                return
+            if change is None or not (change.topics or change.jobs):
                 yield b": alive\n\n"
                 continue
             if "connection" in change.topics:
                 yield _state(view)
-            data = {"version": picture.version, "topics": sorted(change.topics), "jobs": sorted(change.jobs)[:100]}
-            yield b"event: change\ndata: " + json.dumps(data).encode() + b"\n\n"
+            if (data := _told(view, change)) is not None:
+                yield b"event: change\ndata: " + json.dumps(data).encode() + b"\n\n"
     finally:
         picture.viewers.discard(viewer)
+
+
+def _told(view: View, change: Change) -> dict[str, object] | None:
+    """What the viewer is told of a change; None if it is not the viewer's business."""
+    share = view.session.share
+    if share is None:
+        return {"version": view.picture.version, "topics": sorted(change.topics), "jobs": sorted(change.jobs)}
+    if share.job in change.jobs or not change.topics.isdisjoint(("connection", EVERY_JOB)):
+        return {"version": view.picture.version, "topics": [], "jobs": [share.job]}
+    return None
 
 
 def _state(view: View) -> bytes:

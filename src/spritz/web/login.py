@@ -135,7 +135,7 @@ class ProxyLogin(SiteLogin):
             return None
         if not any(address in network for network in self._networks):
             return None
-        return Session(id=self._secret.name_of("proxy", names[0]), user=names[0], ends_at=time.time() + 3600)
+        return Session(id=self._secret.name_of("proxy", names[0]), user=names[0])
 
 
 class Provider(Struct, frozen=True, kw_only=True):

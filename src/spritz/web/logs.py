@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from spritz.web import reading, users
-from spritz.web.rest import VERSION, RestError
+from spritz.web.details import detail_of
+from spritz.web.rest import RestError
 
 if TYPE_CHECKING:
     from spritz.web.app import View
@@ -72,21 +73,14 @@ def _by_its_command(detail: dict[str, Any]) -> str:
 
 async def _path(view: View, number: int) -> str:
     """Path of the job's output. Raises RestError."""
-    try:
-        answer = await view.rest.get(f"/slurm/{VERSION}/job/{number}", dict)
-    except RestError as error:
-        if error.status != 404:
-            raise
-        answer = await view.rest.get(f"/slurmdb/{VERSION}/job/{number}", dict)
-    if not answer["jobs"]:
-        raise RestError(f"There is no job {number}.", 404)
+    detail = await detail_of(view, number)
     name = view.query.get("file", "output")
     ranks: list[tuple[str, str]] = []
     if name.startswith("rank "):
         from spritz.web.run_pages import run_of_job
 
-        ranks = await ranks_of(view, await run_of_job(view, number))
-    known = dict(files_of(answer["jobs"][-1], ranks))
+        ranks = await ranks_of(view, await run_of_job(view, detail))
+    known = dict(files_of(detail, ranks))
     if name not in known:
         raise RestError("The job's output does not go to a file.", 404)
     return known[name]
@@ -95,13 +89,17 @@ async def _path(view: View, number: int) -> str:
 async def piece(view: View, number: int) -> dict[str, Any]:
     """`text` from byte `begin` to `end` of a file of `size` bytes; or `problem`, a message."""
     since, before = view.query.get("from", ""), view.query.get("before", "")
-    words = int(since) if since.isdecimal() else None, int(before) if before.isdecimal() else None
+    words = _offset(since), _offset(before)
     try:
         path = await _path(view, number)
         answer = await users.call(view, reading.read, path, *words)
     except RestError as error:
         return {"problem": error.message, "text": "", "begin": 0, "end": 0, "size": 0}
     return {"path": path, **answer}
+
+
+def _offset(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
 async def find(view: View, number: int, text: str) -> dict[str, Any]:

@@ -9,23 +9,39 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import ipaddress
 import json
 import logging
 import os
 import signal
 import socket
 import sys
+import time
 from argparse import ArgumentParser, Namespace
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from spritz.web.sessions import Secret
+from spritz.web.sessions import SHARE_SECONDS, Secret
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.routing import Route
+
+    from spritz.web.app import Site
     from spritz.web.login import Login
 
-#: File in which `--link` and `spritz dashboard` find the running dashboard.
-STATE_FILE, SECRET_FILE = "dashboard.json", "dashboard.key"
+_log = logging.getLogger("spritz.web")
+
+#: File in which `--link` and `spritz dashboard` find the running dashboard; its secret; the lock of the process that
+#: serves, since two processes would overwrite each other's table of sessions.
+STATE_FILE, SECRET_FILE, LOCK_FILE = "dashboard.json", "dashboard.key", "dashboard.lock"
+
+#: Seconds for which a starting dashboard waits for the end of an earlier one.
+LOCK_SECONDS = 10.0
 
 
 def parser() -> ArgumentParser:
@@ -59,7 +75,18 @@ def parser() -> ArgumentParser:
     )
     site.add_argument("--proxy-header", default="X-Remote-User", metavar="NAME", help="header with the user's name")
     site.add_argument(
-        "--proxy-from", action="append", default=[], metavar="ADDRESS", help="address or network of the proxy"
+        "--proxy-from",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="address or network of a proxy in front, whose X-Forwarded-For names the client (repeatable)",
+    )
+    site.add_argument(
+        "--share-hours",
+        type=float,
+        default=SHARE_SECONDS / 3600,
+        metavar="HOURS",
+        help="lifetime of shared links; 0: none can be made (default: %(default)g)",
     )
     site.add_argument("--oidc-issuer", default="", metavar="URL", help="address of the identity provider")
     site.add_argument("--oidc-client", default="", metavar="ID", help="client id of the dashboard at the provider")
@@ -76,7 +103,8 @@ def main(argv: list[str]) -> int:
         return _print_link(directory)
     try:
         directory.mkdir(mode=0o700, exist_ok=True)
-        return asyncio.run(_serve(arguments, directory))
+        with _locked(directory):
+            return asyncio.run(_serve(arguments, directory))
     except (OSError, ValueError) as error:
         name = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
         sys.stderr.write(f"spritz-dashboard: {name}{getattr(error, 'strerror', None) or error}\n")
@@ -84,6 +112,29 @@ def main(argv: list[str]) -> int:
     except ImportError as error:
         sys.stderr.write(f"spritz-dashboard: {error.name} is not installed\n  hint: pip install 'spritz[dashboard]'\n")
         return 1
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold the lock of the directory. Raises OSError, and ValueError if another dashboard holds it."""
+    until = time.monotonic() + LOCK_SECONDS
+    with os.fdopen(os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise ValueError(f"{directory}: another dashboard serves from this directory") from None
+                time.sleep(0.1)
+        yield
+
+
+def routes(site: Site) -> list[Route]:
+    """All routes of the dashboard, but for static files."""
+    from spritz.web import actions, entry, pages, run_pages
+
+    return [route for module in (entry, pages, run_pages, actions) for route in module.routes(site)]
 
 
 def _print_link(directory: Path) -> int:
@@ -100,7 +151,6 @@ def _print_link(directory: Path) -> int:
 async def _serve(arguments: Namespace, directory: Path) -> int:
     import uvicorn
 
-    from spritz.web import actions, entry, pages, run_pages
     from spritz.web.app import Settings, Site, application
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
@@ -115,18 +165,20 @@ async def _serve(arguments: Namespace, directory: Path) -> int:
     secure = bool(arguments.tls_cert) or arguments.behind_tls
     settings = Settings(
         rest=arguments.rest,
-        hosts=Settings(rest="").hosts | frozenset(arguments.host),
+        hosts=Settings(rest="").hosts | frozenset(map(str.lower, arguments.host)),
         secure=secure,
         own_files=arguments.login == "local",
         cluster=arguments.name,
+        proxies=tuple(ipaddress.ip_network(address) for address in arguments.proxy_from),
+        share_seconds=max(0.0, arguments.share_hours * 3600),
     )
+    _warn_of_plain_text(arguments, host, secure=secure)
     secret = Secret.of_file(directory / SECRET_FILE)
     site = Site(settings, secret, _login(arguments, secret), directory)
     scheme = "https" if arguments.tls_cert else "http"
     url = f"{scheme}://{host or '127.0.0.1'}:{listener.getsockname()[1]}"
-    routes = [route for module in (entry, pages, run_pages, actions) for route in module.routes(site)]
     config = uvicorn.Config(
-        application(site, routes),
+        application(site, routes(site)),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -144,6 +196,7 @@ async def _serve(arguments: Namespace, directory: Path) -> int:
         site.stopping.set()
         server.should_exit = True
 
+    site.stop = stop
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     # Renamed when it is whole: `spritz dashboard` reads it as soon as it is there.
@@ -154,7 +207,30 @@ async def _serve(arguments: Namespace, directory: Path) -> int:
         await server._serve([listener])
     finally:
         state.unlink(missing_ok=True)
-    return 0
+    return 1 if site.failed else 0
+
+
+def _warn_of_plain_text(arguments: Namespace, host: str, *, secure: bool) -> None:
+    """Warn if secrets cross a network unencrypted."""
+    if arguments.login == "local":
+        return
+    if not secure and not _is_local(host or "127.0.0.1"):
+        secrets = "passwords and cookies" if arguments.login == "pam" else "cookies"
+        _log.warning(
+            "connection.unencrypted others on the network can read %s: give --tls-cert and --tls-key, or --behind-tls",
+            secrets,
+        )
+    slurmrestd = urlsplit(arguments.rest)
+    if slurmrestd.scheme == "http" and not _is_local(slurmrestd.hostname or ""):
+        _log.warning(
+            "connection.unencrypted others on the network can read viewers' tokens on the way to %s: serve slurmrestd"
+            " with --tls-cert, and use https://",
+            arguments.rest,
+        )
+
+
+def _is_local(host: str) -> bool:
+    return host.strip("[]") in ("localhost", "::1") or host.startswith("127.")
 
 
 def _login(arguments: Namespace, secret: Secret) -> Login:

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -13,6 +14,7 @@ from starlette.routing import Route
 from spritz.notation.hostlist import expand
 from spritz.web import commands, curves, drawing, logs, run_pages
 from spritz.web.app import Site, View, route
+from spritz.web.details import detail_of
 from spritz.web.records import Job
 from spritz.web.rest import VERSION, RestError
 from spritz.web.words import count, memory, reason_text, span, state
@@ -32,11 +34,11 @@ def routes(site: Site) -> list[Route]:
             ("/queue", queue),
             ("/history", history),
             ("/timeline", timeline),
-            ("/jobs/{job:int}", job_page),
-            ("/jobs/{job:int}/log", job_log),
-            ("/jobs/{job:int}/log/find", job_log_find),
-            ("/jobs/{job:int}/explain", job_explain),
-            ("/jobs/{job:int}/series.json", job_series),
+            ("/jobs/{job:number}", job_page),
+            ("/jobs/{job:number}/log", job_log),
+            ("/jobs/{job:number}/log/find", job_log_find),
+            ("/jobs/{job:number}/explain", job_explain),
+            ("/jobs/{job:number}/series.json", job_series),
             ("/nodes", nodes),
             ("/nodes/{name}", node_page),
             ("/partitions", partitions),
@@ -239,18 +241,9 @@ async def timeline(view: View) -> Response:
     return view.render("timeline.html", title="Time line", line=drawn, spans=list(_SPANS), span=word, unknown=unknown)
 
 
-async def _detail(view: View, number: int) -> dict[str, Any]:
-    """The job in Slurm's JSON form: from the controller, or from accounting if the controller has forgotten it."""
-    try:
-        answer = await view.rest.get(f"/slurm/{VERSION}/job/{number}", dict)
-        return {"now": True, **answer["jobs"][0]}
-    except RestError as error:
-        if error.status != 404:
-            raise
-    answer = await view.rest.get(f"/slurmdb/{VERSION}/job/{number}", dict)
-    if not answer["jobs"]:
-        raise RestError(f"There is no job {number}.", 404)
-    return {"now": False, **answer["jobs"][-1]}
+async def job_of(view: View, number: int) -> Job:
+    """The job, from the picture or from accounting. Raises RestError."""
+    return view.picture.jobs.get(number) or _from_accounting(await detail_of(view, number))
 
 
 async def _or_none(view: View, path: str) -> Any:
@@ -263,23 +256,23 @@ async def _or_none(view: View, path: str) -> Any:
 
 async def job_page(view: View) -> Response:
     number = view.request.path_params["job"]
-    job = view.picture.jobs.get(number)
     detail, history, script = await asyncio.gather(
-        _detail(view, number),
+        detail_of(view, number),
         _or_none(view, f"/spritz/v1/history/{number}"),
         _or_none(view, f"/spritz/v1/script/{number}"),
     )
-    if job is None:
-        job = _from_accounting(detail)
+    job = view.picture.jobs.get(number) or _from_accounting(detail)
     explained = await _or_none(view, f"/spritz/v1/explain/{number}?others=no") if job.is_pending else None
-    run = await _run_of(view, job)
+    run = await run_pages.run_of_job(view, detail)
     lives = history["lives"] if history else []
     cells = [
         (name, drawing.cells_of(view.picture.nodes[name], [job]))
         for name in job.node_names
         if name in view.picture.nodes
     ]
-    tasks = [task for task in view.picture.jobs.values() if job.array_job_id and task.array_job_id == job.array_job_id]
+    # A shared link shows one job, and no others of its array.
+    array = job.array_job_id if view.session.share is None else 0
+    tasks = [task for task in view.picture.jobs.values() if array and task.array_job_id == array]
     return view.render(
         "job.html",
         title=f"Job {job.label}",
@@ -295,10 +288,6 @@ async def job_page(view: View) -> Response:
         efficiency=efficiency(detail, lives),
         run=run,
     )
-
-
-async def _run_of(view: View, job: Job) -> Any:
-    return await run_pages.run_of_job(view, job.id)
 
 
 def _from_accounting(detail: dict[str, Any]) -> Job:
@@ -415,8 +404,12 @@ async def job_log_find(view: View) -> Response:
 async def job_series(view: View) -> Response:
     """A job's usage over time, as JSON figures."""
     number = view.request.path_params["job"]
-    job = view.picture.jobs.get(number) or _from_accounting(await _detail(view, number))
-    if job.raw_state == "RUNNING":
+    job = (
+        _from_accounting(await detail_of(view, number))
+        if view.session.share is not None
+        else await job_of(view, number)
+    )
+    if job.raw_state == "RUNNING" and view.request.method == "GET":
         view.site.recorder.watch(number)
     since = job.started_at or job.submitted_at
     rows = await asyncio.to_thread(view.site.samples.of_job, number, since)
@@ -506,7 +499,7 @@ async def partitions(view: View) -> Response:
 async def partition_page(view: View) -> Response:
     """The page of a partition, with its nodes and jobs."""
     name = view.request.path_params["name"]
-    answer = await view.rest.get(f"/slurm/{VERSION}/partition/{name}", dict)
+    answer = await view.rest.get(f"/slurm/{VERSION}/partition/{quote(name, safe='')}", dict)
     members = [node for node in view.picture.nodes.values() if name in node.partitions]
     by_node = view.picture.by_node()
     jobs = [job for job in view.picture.jobs.values() if name in job.partition.split(",")]

@@ -37,6 +37,9 @@ LINGER_SECONDS, AGAIN_SECONDS = 60.0, 1.0
 #: Seconds for which a page waits for its first picture: the dashboard is often started before slurmrestd answers.
 READY_SECONDS = 10.0
 
+#: Topic of changes that may concern any job.
+EVERY_JOB = "every-job"
+
 #: Number of recent events kept for the start page.
 RECENT = 60
 
@@ -59,8 +62,10 @@ class Viewer:
     def tell(self, topics: Iterable[str], jobs: Iterable[int] = ()) -> None:
         """Add changes, and wake the viewer."""
         self.change.topics.update(topics)
-        if len(self.change.jobs) < JOBS_AT_ONCE:
-            self.change.jobs.update(jobs)
+        self.change.jobs.update(jobs)
+        if len(self.change.jobs) > JOBS_AT_ONCE:  # too many to name
+            self.change.jobs.clear()
+            self.change.topics.add(EVERY_JOB)
         self.moved.set()
 
     async def next(self, seconds: float) -> Change | None:
@@ -88,6 +93,8 @@ class Picture:
         self.version = 0
         #: why updates are missing; "" while they arrive
         self.error = "connecting"
+        #: whether no more updates come
+        self.has_ended = False
         self._ready = asyncio.Event()
         self.viewers: set[Viewer] = set()
         self.looked_at = time.monotonic()
@@ -107,6 +114,18 @@ class Picture:
 
     async def run(self) -> None:
         """Follow the cluster until the last viewer has left."""
+        try:
+            await self._run()
+        except Exception:
+            # An internal error: viewers are told, and the next request makes another Picture.
+            _log.exception("picture.failed")
+            self._turn("The dashboard failed to follow the cluster; see its log.")
+            self._ready.set()
+        finally:
+            self.has_ended = True
+            self._tell({"connection"})
+
+    async def _run(self) -> None:
         while not self._unwatched():
             try:
                 async with self.rest.events(None) as frames, asyncio.TaskGroup() as tasks:
@@ -161,6 +180,8 @@ class Picture:
             else:
                 try:
                     event = json.loads(data)
+                    if not isinstance(event, dict):
+                        raise ValueError("not an object")
                 except ValueError as error:  # the stream ended within a line, for example
                     raise RestError(f"an event of the stream cannot be read ({error})") from error
                 self._mark(name, event)
@@ -197,7 +218,7 @@ class Picture:
             if self._whole or now - wholly > WHOLE_SECONDS:
                 wholly = sampled = now
                 await self._load()
-                self._tell({"jobs", "nodes"})
+                self._tell({"jobs", "nodes", EVERY_JOB})
             elif self._dirty_jobs or self._dirty_nodes:
                 await self._refresh()
             if now - sampled > SAMPLE_SECONDS:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import pwd
+import sqlite3
 import time
 from typing import TYPE_CHECKING
 
-from spritz.web import commands, drawing
+from spritz.web import commands, drawing, users
 from spritz.web.picture import Picture, Viewer
 from spritz.web.records import Job
 from spritz.web.rest import RestError
@@ -70,7 +70,7 @@ class Recorder:
     async def run(self) -> None:
         """Sample and store until cancelled; an unreachable slurmrestd is retried."""
         local = self._site.settings.own_files
-        session = Session(id="recorder", user="" if local else pwd.getpwuid(os.geteuid()).pw_name)
+        session = Session(id="recorder", user="" if local else users.name_of(os.geteuid()))
         whole = pruned = 0.0
         while True:
             now = time.monotonic()
@@ -88,6 +88,13 @@ class Recorder:
                 self._turn(picture.error)
             except RestError as error:
                 self._turn(error.message)
+            except sqlite3.Error as error:
+                self._turn(f"the samples cannot be stored: {error}")
+            except Exception as error:
+                # An internal error: pages say it where curves are missing, and the next round tries again.
+                _log.exception("recorder.failed")
+                self._turn(f"internal error: {type(error).__name__}")
+                whole = now
             pause = WATCHED_SECONDS if self._watched else max(1.0, whole + EVERY_SECONDS - time.monotonic())
             new = [job for job in self._watched if job not in self._before and self._tries.get(job, 0) < TRIES]
             for job in new:

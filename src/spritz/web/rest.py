@@ -78,7 +78,9 @@ class Rest:
     async def _send(self, method: str, path: str, **more: Any) -> httpx.Response:
         try:
             response = await self._client.request(method, path, **more)
-        except httpx.HTTPError as error:
+        except httpx.InvalidURL as error:
+            raise RestError(f"slurmrestd cannot be asked this: {error}", 400) from error
+        except (httpx.HTTPError, httpx.StreamError) as error:
             raise RestError(f"slurmrestd does not answer: {str(error) or type(error).__name__}") from error
         if response.status_code >= 400:
             raise RestError(_words(response.content) or response.text[:200], response.status_code)
@@ -102,7 +104,7 @@ class Rest:
                 if response.status_code != 200:
                     raise RestError(_words(await response.aread()), response.status_code)
                 yield _frames(response)
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.StreamError) as error:
             raise RestError(f"the event stream ended ({type(error).__name__})") from error
 
 
@@ -116,7 +118,7 @@ async def _frames(response: httpx.Response) -> AsyncIterator[tuple[str, bytes]]:
                 yield name, line[6:].encode()
             elif line.startswith(":"):
                 yield "", b""
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, httpx.StreamError) as error:
         raise RestError(f"the event stream ended ({type(error).__name__})") from error
 
 

@@ -15,6 +15,7 @@ from starlette.routing import Route
 from spritz.web import commands, curves, users
 from spritz.web.actions import notice
 from spritz.web.app import Site, View, form_of, route
+from spritz.web.details import detail_of, owner_of, submitted_at
 from spritz.web.rest import RestError
 from spritz.web.words import number
 
@@ -23,6 +24,9 @@ RUNS_MAX, COMPARED_MAX = 200, 12
 
 #: Time limit in seconds of a request to pause, in which the run saves its state.
 PAUSE_SECONDS = 900.0
+
+#: Seconds by which the clocks of a login host and of slurmctld may differ.
+_CLOCK_SECONDS = 300.0
 
 #: Seconds for which an answer is cached: several parts of a page need the same.
 _FRESH_SECONDS = 2.0
@@ -76,13 +80,43 @@ async def _ask(view: View, *words: str) -> Any:
     return reply
 
 
-async def run_of_job(view: View, number: int) -> Any:
+async def run_of_job(view: View, detail: dict[str, Any]) -> Any:
     """The run of a job, or None."""
     try:
         listing = await _ask(view, "runs", "--json", "--limit", "500")
     except RestError:
         return None
-    return next((run for run in listing["runs"] if run["job_id"].partition("_")[0] == str(number)), None)
+    return next((run for run in listing["runs"] if is_of_job(run, detail)), None)
+
+
+def is_of_job(run: dict[str, Any], detail: dict[str, Any]) -> bool:
+    """Whether this cluster's job is the run's.
+
+    The store has the runs of all clusters of a user, and numbers of jobs repeat. The name of a run is its job's, or
+    begins with its array's. Where the user has named the job otherwise, its output or script is in the run's directory.
+    """
+    if run["job_id"].partition("_")[0] != str(detail["job_id"]) or owner_of(detail) != run.get(
+        "owner", owner_of(detail)
+    ):
+        return False
+    if submitted_at(detail) < run["created_at"] - _CLOCK_SECONDS:
+        return False
+    name, directory = str(detail.get("name") or ""), f"{run['directory']}/"
+    of_array = "_" in run["job_id"] and bool(name) and run["name"].startswith((f"{name}.", f"{name}-"))
+    if of_array or name == run["name"]:
+        return True
+    return directory in f"{detail.get('stdout_expanded') or ''} {detail.get('submit_line') or ''}"
+
+
+async def _job_of_run(view: View, index: dict[str, Any]) -> int:
+    """Number of the run's job in this cluster; 0 if it has none, or is a job of another cluster."""
+    number = index["job_id"].partition("_")[0]
+    if not (number.isascii() and number.isdecimal() and len(number) <= 10):
+        return 0
+    try:
+        return int(number) if is_of_job(index, await detail_of(view, int(number))) else 0
+    except RestError:
+        return 0
 
 
 def _safe(name: str) -> str:
@@ -126,14 +160,13 @@ async def run_page(view: View) -> Response:
     name = view.request.path_params["name"]
     record = await _ask(view, "show", "--json", _safe(name))
     run, index = record["run"], record["index"]
-    number = index["job_id"].partition("_")[0]
     return view.render(
         "run.html",
         title=f"Run {run['name']}",
         run=run,
         index=index,
         events=record["events"],
-        number=int(number) if number.isdecimal() else 0,
+        number=await _job_of_run(view, index),
         python=run["surroundings"].get("python", {}),
     )
 

@@ -68,7 +68,7 @@ async def account(view: View) -> Account | None:
     if viewer.uid == os.geteuid():
         return None
     if os.geteuid():
-        our_name = await asyncio.to_thread(_name_of, os.geteuid())
+        our_name = await asyncio.to_thread(name_of, os.geteuid())
         raise RestError(
             f"This dashboard runs as {our_name}, neither as root nor as {name}, so it cannot act as {name}.", 403
         )
@@ -76,7 +76,8 @@ async def account(view: View) -> Account | None:
 
 
 @functools.lru_cache(maxsize=1024)
-def _name_of(uid: int) -> str:
+def name_of(uid: int) -> str:
+    """The user's name; its number if it has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

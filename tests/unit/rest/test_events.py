@@ -57,7 +57,7 @@ def played(monkeypatch: pytest.MonkeyPatch, play: Any) -> None:
         controller = Controller()
 
         class Daemon:
-            def __init__(self, *_: object) -> None:
+            def __init__(self, *_: object, reading: bool) -> None:
                 pass
 
             async def stream(self, request: WatchChanges, _: object) -> AsyncGenerator[ChangeBatch, None]:

@@ -127,6 +127,32 @@ def test_a_controller_that_goes_away_is_said_and_forgotten(ran: list[list[str]])
     piloted(work)
 
 
+def test_an_internal_error_of_the_feed_ends_the_program(ran: list[list[str]]) -> None:
+    """It would otherwise go on with a picture that no longer moves."""
+
+    async def work(pilot: Pilot[int], top: Top, mail: Mail) -> None:
+        mail.put(Update(problem="internal error", failure=KeyError("nodes")))
+        await _until(pilot, lambda: top.return_code == 1)
+
+    with pytest.raises(KeyError, match="nodes"):
+        piloted(work)
+
+
+def test_an_internal_error_behind_a_page_ends_the_program(
+    ran: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(conf: str | None, number: int) -> tuple[str, str]:
+        raise ZeroDivisionError("of this program")
+
+    monkeypatch.setattr("spritz.tui.details._path_of", broken)
+
+    async def work(pilot: Pilot[int], top: Top, mail: Mail) -> None:
+        await _until(pilot, lambda: top.return_code == 1)
+
+    with pytest.raises(Exception, match="of this program"):
+        piloted(work)
+
+
 def test_cancel_asks_first_and_marks_are_taken_together(ran: list[list[str]]) -> None:
     async def work(pilot: Pilot[int], top: Top, mail: Mail) -> None:
         await pilot.press("c")

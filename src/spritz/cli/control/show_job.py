@@ -47,7 +47,7 @@ def run(session: Session, words: list[str]) -> int:
     if session.json is not None:
         from spritz.presentation.json.jobs import show_records
 
-        show_records(session.context, session.json, now, jobs)
+        show_records(session.context, session.json, now, jobs, exempt_of)
         return 0
     if not jobs:
         if word:

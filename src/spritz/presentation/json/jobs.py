@@ -16,7 +16,7 @@ from spritz.notation import dependency, tres
 from spritz.notation.gres import format_indexes
 from spritz.notation.hostlist import compress
 from spritz.notation.ranges import format_array
-from spritz.presentation import job_paths, job_tres
+from spritz.presentation import job_paths, job_text, job_tres
 from spritz.presentation.job_record import standard_paths
 from spritz.presentation.json.envelope import DEFAULT, cluster_name, version_of
 from spritz.presentation.json.envelope import show as print_answer
@@ -25,7 +25,7 @@ from spritz.presentation.json.pretty import Printer, Shared, record_of
 from spritz.presentation.json.values import exit_code, moment, number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from spritz.client.sync import Connection
@@ -61,21 +61,24 @@ class JobsJson:
             for piece in controller.stream(request, Jobs, timeout=controller.timeout_seconds):
                 now = piece.now
                 if version_of(self._version_word) == DEFAULT:
-                    texts += map(writer.record, piece.jobs)
+                    texts += [writer.record(job, piece.exempt_of(job)) for job in piece.jobs]
                 else:
-                    records += [job_json(job, cluster) for job in piece.jobs]
+                    records += [job_json(job, cluster, piece.exempt_of(job)) for job in piece.jobs]
         if version_of(self._version_word) == DEFAULT:
             _show(self._output, self._version_word, now, texts)
         else:
             _show_in_version(self._output, self._version_word, now, records)
 
 
-def show_records(output: Output, version_word: str, now: float, jobs: list[Job]) -> None:
+def show_records(
+    output: Output, version_word: str, now: float, jobs: list[Job], exempt_of: Callable[[Job], int | None]
+) -> None:
     if version_of(version_word) == DEFAULT:
-        _show(output, version_word, now, list(map(_Writer().record, jobs)))
+        writer = _Writer()
+        _show(output, version_word, now, [writer.record(job, exempt_of(job)) for job in jobs])
         return
     cluster = cluster_name()
-    _show_in_version(output, version_word, now, [job_json(job, cluster) for job in jobs])
+    _show_in_version(output, version_word, now, [job_json(job, cluster, exempt_of(job)) for job in jobs])
 
 
 def _show_in_version(output: Output, version_word: str, now: float, records: list[Json]) -> None:
@@ -94,13 +97,13 @@ def state_list(job: Job) -> tuple[str, ...]:
     return (job.state.value, *(flag.name or "" for flag in JobFlag if job.flags & int(flag)))
 
 
-def job_json(job: Job, cluster: str = "") -> Json:
-    """One record; the order of keys is arbitrary."""
+def job_json(job: Job, cluster: str = "", exempt_seconds: int | None = None) -> Json:
+    """One record; the order of keys is arbitrary. `exempt_seconds`: `model.queries.job_records.Jobs.exempt_of`."""
     return {
         "cluster": cluster,
         **_identity(job),
         **_state(job),
-        **_times(job),
+        **_times(job, exempt_seconds),
         **_size(job),
         **_request(job),
         **_files(job),
@@ -115,9 +118,9 @@ def kind_of(job: Job) -> object:
     return (_kind_of(astuple(job.spec)), job.state, job.billing, job.expected_nodes)
 
 
-def own_json(job: Job, cluster: str = "") -> Json:
+def own_json(job: Job, cluster: str = "", exempt_seconds: int | None = None) -> Json:
     """The part of a record under `OWN_KEYS`."""
-    return {"cluster": cluster, **_identity(job), **_state(job), **_times(job), **_files(job)}
+    return {"cluster": cluster, **_identity(job), **_state(job), **_times(job, exempt_seconds), **_files(job)}
 
 
 class _Writer:
@@ -128,11 +131,11 @@ class _Writer:
         self._own, self._kind = Printer(OWN_KEYS), Printer(_KIND_KEYS)
         self._kinds: dict[object, list[str]] = {}
 
-    def record(self, job: Job) -> str:
+    def record(self, job: Job, exempt_seconds: int | None = None) -> str:
         """The text of one record."""
         cluster = self._cluster
         if job.allocation is not None:
-            whole = job_json(job, cluster)
+            whole = job_json(job, cluster, exempt_seconds)
             lines = self._own.lines(_own_values(whole)) + self._kind.lines(_kind_values(whole))
         else:
             kind = kind_of(job)
@@ -141,7 +144,7 @@ class _Writer:
                 if len(self._kinds) >= _KINDS_MAX:
                     self._kinds.clear()
                 lines_of_kind = self._kinds[kind] = self._kind.lines(_kind_values(job_json(job, cluster)))
-            lines = self._own.lines(_own_values(own_json(job, cluster))) + lines_of_kind
+            lines = self._own.lines(_own_values(own_json(job, cluster, exempt_seconds))) + lines_of_kind
         return record_of([lines[place] for place in _PLACES])
 
 
@@ -262,7 +265,7 @@ def _dependency(job: Job) -> str:
     return ("?" if job.spec.dependency_mode == "any" else ",").join(words)
 
 
-def _times(job: Job) -> Json:
+def _times(job: Job, exempt_seconds: int | None) -> Json:
     spec = job.spec
     pending = job.state == "PENDING"
     limit = job.time_limit_minutes if job.time_limit_minutes is not None else spec.time_limit_minutes
@@ -276,7 +279,7 @@ def _times(job: Job) -> Json:
         "last_sched_evaluation": moment(job.last_evaluated_at),
         "pre_sus_time": moment(suspension(job)[1]),
         "preempt_time": moment(job.preempted_at),
-        "preemptable_time": moment(0),
+        "preemptable_time": moment(job_text.preemptable_at(job, start, exempt_seconds)),
         "resize_time": moment(0),
         "start_time": moment(start),
         "submit_time": moment(job.submitted_at),

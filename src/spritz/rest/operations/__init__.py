@@ -69,6 +69,10 @@ Handler = Callable[[Ask], Awaitable[Result]]
 TABLE: dict[str, Handler] = {}
 
 
+#: The GETs with an effect, which Slurm's documents have. A HEAD of them is refused.
+CHANGING_GETS = frozenset({"GET /slurm/job/{job_id}/requeue", "GET /slurm/reconfigure"})
+
+
 def operation(*keys: str) -> Callable[[Handler], Handler]:
     """Register a handler for these keys."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.queries.job_records import Jobs
@@ -78,9 +78,9 @@ async def get_jobs(ask: Ask) -> Result:
 
 async def _encoded(first: Jobs, pieces: AsyncGenerator[Jobs, None], writer: JobWriter) -> AsyncIterator[list[bytes]]:
     try:
-        yield [writer.record(job) for job in first.jobs]
+        yield [writer.record(job, first.exempt_of(job)) for job in first.jobs]
         async for piece in pieces:
-            yield [writer.record(job) for job in piece.jobs]
+            yield [writer.record(job, piece.exempt_of(job)) for job in piece.jobs]
     finally:
         await pieces.aclose()
 
@@ -104,11 +104,13 @@ def _version_in(header: str) -> int:
 async def get_job(ask: Ask) -> Result:
     """A job, all tasks of an array, or all components of a heterogeneous job."""
     target = target_of(ask.path["job_id"])
-    now, jobs = await jobs_of(ask, JobFilter(targets=(target,)))
-    if not jobs:
-        raise Refused("ESLURM_INVALID_JOB_ID", f"Unable to find JobId={ask.path['job_id']}", "slurm_load_job")
     writer = JobWriter(ask.daemons.cluster, ask.record("jobs"))
-    records = [writer.shaped(job) for job in jobs]
+    now, records = 0.0, list[Any]()
+    async for piece in ask.controller.stream(ListJobs(filter=JobFilter(targets=(target,)), all=True), Jobs):
+        now = piece.now
+        records += [writer.shaped(job, piece.exempt_of(job)) for job in piece.jobs]
+    if not records:
+        raise Refused("ESLURM_INVALID_JOB_ID", f"Unable to find JobId={ask.path['job_id']}", "slurm_load_job")
     return Answer(body={"jobs": records, "last_backfill": moment(0), "last_update": moment(now)})
 
 

@@ -61,7 +61,8 @@
   document.addEventListener("htmx:afterSettle", (event) => { if (event.target.id === "live") { took = performance.now() - begun; tick(); selection(); } });
   function connect() {
     if (source || document.hidden) return;
-    source = new EventSource("/live");
+    source = new EventSource(document.body.dataset.live);
+    source.addEventListener("ended", () => location.reload());
     source.addEventListener("state", (event) => {
       const { error, now: theirs } = JSON.parse(event.data); ahead = theirs - Date.now() / 1000; lost = 0;
       if (error) setState("gone", error); else { if (state.classList.contains("gone") || state.classList.contains("stale")) refreshSoon(); setState("live"); }
@@ -74,7 +75,7 @@
     source.onerror = () => {
       if (!lost) lost = performance.now();
       setState(performance.now() - lost > 4000 ? "gone" : "stale", "The dashboard does not answer.");
-      if (source && source.readyState === EventSource.CLOSED) { source.close(); source = null; fetch("/healthz").then(() => fetch("/live", { method: "HEAD" })).catch(() => 0); setTimeout(connect, 2000); }
+      if (source && source.readyState === EventSource.CLOSED) { source.close(); source = null; setTimeout(connect, 2000); }
     };
   }
   document.addEventListener("visibilitychange", () => { if (document.hidden) { source?.close(); source = null; } else { connect(); refreshSoon(); } });
@@ -103,6 +104,7 @@
   }
   if (!themes.includes(document.documentElement.dataset.theme)) document.documentElement.dataset.theme = "auto";
   $("#theme").onclick = theme;
+  const shared = document.body.classList.contains("shared");
 
   // -- selection
   const ticks = () => $$("#selection tbody input[type=checkbox]");
@@ -130,6 +132,7 @@
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input:not([type=checkbox]):not([type=radio]), textarea, select") || $("dialog[open]")) return;
     const key = event.key;
+    if (shared && key !== "t") return;
     if (chord && Date.now() - chord < 1200 && places[key]) { location.href = places[key]; return; }
     chord = 0;
     if (key === "g") chord = Date.now();
@@ -242,7 +245,7 @@
     const CHARS = 4000, LINES = 6000;
     let begin = 0, end = 0, size = 0, rest = null, asking = false;
     const file = () => $("input[name=log-file]:checked")?.value || log.dataset.file || "output";
-    const place = (query) => `/jobs/${log.dataset.job}/log?${new URLSearchParams({ file: file(), ...query })}`;
+    const place = (query) => `${log.dataset.source}?${new URLSearchParams({ file: file(), ...query })}`;
     // Colours and weights of ANSI; every other sequence is left out, and what turns the direction of text is shown as a sign.
     const sequences = /\x1b\[([0-9;]*)m|\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\^_]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]/g;
     const turning = /[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c]/g;
@@ -280,7 +283,7 @@
       about.append(`${units(size)}${begin ? `, shown from ${units(begin)} on ` : ""}`);
       if (begin) { const more = make("button", "Show what is before", "link"); more.type = "button"; more.onclick = earlier; about.append(more); }
     }
-    async function ask(query) { const answer = await fetch(place(query), { headers: { Accept: "application/json" } }); if (answer.status === 401) location.reload(); if (!answer.ok) throw new Error(await answer.text()); return answer.json(); }
+    async function ask(query) { const answer = await fetch(place(query), { headers: { Accept: "application/json" } }); if (answer.status === 401 || (shared && answer.status === 404)) location.reload(); if (!answer.ok) throw new Error(await answer.text()); return answer.json(); }
     async function open(query = {}) {
       style = [];
       const data = await ask(query);
@@ -323,7 +326,7 @@
       const wanted = find.value.trim();
       for (const line of $$(".l", text)) line.classList.toggle("hit", Boolean(wanted) && line.textContent.toLowerCase().includes(wanted.toLowerCase()));
       foundBox.hidden = !wanted; if (!wanted) return;
-      const answer = await fetch(`/jobs/${log.dataset.job}/log/find?${new URLSearchParams({ file: file(), q: wanted })}`); if (!answer.ok) return;
+      const answer = await fetch(`${log.dataset.source}/find?${new URLSearchParams({ file: file(), q: wanted })}`); if (!answer.ok) return;
       const { lines: hits, more: isMore, problem } = await answer.json();
       if (wanted !== find.value.trim()) return;
       foundBox.replaceChildren(make("p", problem || `${hits.length}${isMore ? " or more" : ""} line${hits.length === 1 && !isMore ? "" : "s"}${isMore && !hits.length ? " in the last 64 MiB" : ""}`, "faint"));
