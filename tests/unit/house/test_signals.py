@@ -29,6 +29,7 @@ EXACT = {
     ("stepd/epilogs.py", "end_late"): OWN_CHILD,
     ("stepd/images.py", "_finished"): OWN_CHILD,
     ("stepd/oci.py", "_shell"): OWN_CHILD,
+    ("stepd/outlet.py", "kill"): OWN_CHILD,
     ("stepd/pmix/server_process.py", "_kill"): OWN_CHILD,
 }
 
