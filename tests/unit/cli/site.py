@@ -55,6 +55,8 @@ class _Clock:
 
 
 class _Writer:
+    is_durable = True
+
     async def durable(self) -> None:
         return None
 
