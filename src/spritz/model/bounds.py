@@ -86,7 +86,10 @@ LONG = Meta(ge=-(2**63), le=2**63 - 1)
 AMOUNT = Meta(ge=-1e18, le=1e18)
 
 _NUMBERS: tuple[tuple[Meta, str], ...] = (
-    (IDENTIFIER, "RegisterNode.jobs job_id step_id task_id component het_offset restart_count parts asked copy"),
+    (
+        IDENTIFIER,
+        "RegisterNode.jobs job_id last_job_id step_id task_id component het_offset restart_count parts asked copy",
+    ),
     (
         COUNT,
         "nodes_min nodes_max node_counts node_count min_nodes max_nodes tasks task_counts relative switches segment",
@@ -104,12 +107,12 @@ _NUMBERS: tuple[tuple[Meta, str], ...] = (
     (DELAY, "immediate_seconds switch_wait_seconds delay_boot_seconds sample_seconds wait_seconds kill_wait_seconds"),
     (DELAY, "grace_seconds preempt_exempt_seconds purge_seconds max_start_delay_seconds resume_after_seconds"),
     (DELAY, "suspend_seconds suspend_timeout_seconds resume_timeout_seconds"),
-    (SECONDS, "duration_seconds float_seconds half_life_seconds timeout_seconds"),
+    (SECONDS, "duration_seconds float_seconds half_life_seconds term_seconds timeout_seconds"),
     (
         MOMENT,
         "at begin_at booted_at changed_for daemon_started_at deadline_at due_at end_at ended_at ends_at ordered_at",
     ),
-    (MOMENT, "sampled_at start_at started_at starts_at utc_offset_changes utc_offset_seconds ReckonUsage.since"),
+    (MOMENT, "sampled_at start_at started_at starts_at utc_offset_changes utc_offset_seconds runs ReckonUsage.since"),
     (USER_OR_GROUP, "uid gid gids groups users owner allow_gids deny_gids reason_uid by_uid"),
     (PROCESS, "client_pid submit_session"),
     (MEBIBYTES, "memory_mib memory_mib_per_node memory_mib_per_cpu memory_mib_per_gpu memory_mib_counted"),
@@ -216,7 +219,10 @@ _TEXTS: tuple[tuple[Meta, str], ...] = (
 TEXTS: dict[str, Meta] = {name: bounds for bounds, names in _TEXTS for name in names.split()}
 
 _LISTS: tuple[tuple[Meta, str], ...] = (
-    (ITEMS, "argv arguments environment associations documents drops jobs keys numbers picks puts running samples"),
+    (
+        ITEMS,
+        "argv arguments environment associations documents drops jobs keys numbers picks puts running runs samples",
+    ),
     (ITEMS, "steps tasks task_counts components node_addresses node_ports"),
     (MANY, "SubmitHetJob.components dependencies node_counts targets parts multi_prog metrics weights partition_qos"),
     (MANY, "exclude node_list nodes names core_counts priorities groups gids allow_gids deny_gids accounts"),

@@ -120,11 +120,12 @@ class Outlet:
         write_some(self._pipe, self._queued)
         if self._queued:
             self._reactor.watch(self._pipe, WRITABLE, self._ready)
-            return
-        self._reactor.forget(self._pipe)
-        if self._closing:
-            self._close_pipe()
-        elif was_full:
+        else:
+            self._reactor.forget(self._pipe)
+            if self._closing:
+                self._close_pipe()
+        # Not first when all is written: the last of several writes finds the outlet with room already.
+        if was_full and not self.is_full and not self._closing:
             self._on_room(self)
 
     def _ready(self, ready: int) -> None:

@@ -67,7 +67,7 @@ def test_a_command_is_told_of_a_clock_that_no_certificate_fits() -> None:
         unreachable=failure("SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR", "Unable to contact slurm controller"),
     )
     refused = ssl.SSLCertVerificationError(1, "certificate verify failed")
-    refused.verify_message = "certificate is not yet valid"
+    refused.verify_message, refused.verify_code = "certificate is not yet valid", 9
     link._problem = unreachable(f"head:6819: {certificate_problem(refused)}")
     told = link.unreachable()
     assert told.code == "SLURM_PROTOCOL_AUTHENTICATION_ERROR"
