@@ -21,13 +21,13 @@ time.time = lambda: real() + ahead
 
 def set_clock(machine: Machine, ahead: float, directory: Path) -> None:
     """Of all that is started there from now on."""
+    directory.mkdir(exist_ok=True)
     (directory / "sitecustomize.py").write_text(CLOCK)
     machine.environ |= {"PYTHONPATH": str(directory), "CLOCK_AHEAD": str(ahead)}
 
 
 def test_a_node_with_a_wrong_clock_gets_no_job_until_it_is_right(lan: Lan, alpha: Machine) -> None:
     directory = lan.root / "clock"
-    directory.mkdir()
     beta = lan.machine("beta")
     set_clock(beta, 150, directory)
     said = beta.run(*alpha.out("spritz", "token", "create", "--role", "node", "--uses", "1").split()).stderr

@@ -214,7 +214,7 @@ class Life:
         self.events: list[Struct] = []
         self.first = self.site.machine.image()
         self.odd = Odd(random, wildness=random.choice((0.0, 0.0, 0.02)), density=random.choice((0.05, 0.3)))
-        self.messages = NodeMessages(lambda: self.site.machine.state, _Blobs(), 1)  # type: ignore[arg-type]
+        self.messages = NodeMessages(lambda: self.site.machine.state, _Blobs(), lambda: 1)  # type: ignore[arg-type]
         self.counts: Counter[str] = Counter()
         self.tally = Tally()
         #: fields that make a command of a kind one that may be accepted

@@ -286,7 +286,9 @@ class World:
         spawned: list[Any] = []
         context = self._context(tasks)
         context.tasks = SimpleNamespace(
-            spawn=lambda work, name: spawned.append(tasks.spawn(work, name=name)), spawn_contained=tasks.spawn_contained
+            keep=lambda work, name: spawned.append(tasks.spawn(work, name=name)),
+            keep_contained=tasks.keep_contained,
+            spawn_contained=tasks.spawn_contained,
         )
         return outboxes.Outbox(context), spawned[0]
 

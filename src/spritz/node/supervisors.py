@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from spritz.node import spool
+from spritz.process_identity import Process, identify, send
 from spritz.stepd import control
 from spritz.stepd.spec import RECORD
 
@@ -25,29 +26,18 @@ _WAITING_BYTES_MAX = 256 * 1024
 _NAME = "slurmstepd"
 
 
-def kill_supervisor(directory: str) -> int:
-    """SIGKILL to the supervisor of the step in this spool directory. Returns its process id; 0 if there is none.
+def kill_supervisor(directory: str) -> Process | None:
+    """SIGKILL to the supervisor of the step in this spool directory. Returns that process; None if there is none.
 
-    It is known by its open record: process ids are used again. Slow where the record does not name it: reads /proc.
+    It is known by its open record. Slow where the record does not name it: reads /proc.
     """
     record = spool.read_record(directory)
     named = record.pids[:1] if record is not None else ()
     for pid in (*named, *(int(entry) for entry in os.listdir("/proc") if entry.isdecimal())):
-        if not _is_of(pid, directory):
-            continue
-        try:
-            descriptor = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        try:
-            if _is_of(pid, directory):  # still: the descriptor is this process's
-                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-                return pid
-        except ProcessLookupError:
-            continue
-        finally:
-            os.close(descriptor)
-    return 0
+        process = identify(pid)
+        if _is_of(pid, directory) and send(process, signal.SIGKILL):
+            return process
+    return None
 
 
 def _is_of(pid: int, directory: str) -> bool:

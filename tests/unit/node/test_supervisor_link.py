@@ -115,9 +115,11 @@ def test_a_supervisor_is_known_by_its_open_record(tmp_path: Path, named: bool) -
     # The record may name a process that has taken over the number.
     path.write_bytes(record.spec_entry(known(1)) + record.pids_entry((supervisor.pid if named else os.getpid(),)))
     try:
-        assert kill_supervisor(str(directory)) == supervisor.pid
+        killed = kill_supervisor(str(directory))
+        assert killed is not None
+        assert killed.pid == supervisor.pid
         assert supervisor.wait(100) == -9
-        assert kill_supervisor(str(directory)) == 0
+        assert kill_supervisor(str(directory)) is None
         assert other.poll() is None
     finally:
         other.kill()
