@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -66,6 +67,8 @@ class Taken(msgspec.Struct, frozen=True):
     node: str
     cpus: float = 0.0
     memory_mib: float = 0.0
+    #: (resource of a device plugin, count)
+    devices: tuple[tuple[str, int], ...] = ()
 
 
 _pod = msgspec.json.Decoder(Pod)
@@ -78,7 +81,8 @@ def taken_by(data: bytes) -> Taken:
         amounts = requests_of(pod)
     except Unfit:
         return Taken(pod.spec.node_name)  # the API server admits no such quantity
-    return Taken(pod.spec.node_name, amounts.get("cpu", 0.0), amounts.get("memory", 0.0) / 2**20)
+    devices = tuple((name, round(value)) for name, value in amounts.items() if gres_type(name) is not None and value)
+    return Taken(pod.spec.node_name, amounts.get("cpu", 0.0), amounts.get("memory", 0.0) / 2**20, devices)
 
 
 def pods_of_others(api: Api, scheduler: str) -> Reflector[Taken]:
@@ -173,32 +177,35 @@ class NodeSync:
             if known is not None and _is_external(known):
                 await self._remove(known)
         elif not _is_managed(node):
-            if known is not None and _is_external(known):
-                return await self._release(node, known)
+            return await self._release(node, known)
         elif known is None:
             if "cpu" in node.given:
                 await self._add(node)
         elif not self._has_changed(node, known):
             await self._agree(node, known)
-        elif await self._removed(name):
+        elif _is_put_aside(known):
+            await self._agree(node, known)  # made again when the administrator has resumed it
+        elif not _has_jobs(known) and await self._removed(name):
             # A drain of an administrator is the node's, not that of the record that is made again.
             theirs = "DRAIN" in known.state and not known.reason.startswith(OURS)
             await self._add(node, drain=known.reason if theirs else "")
         else:
-            await self._agree(node, known, short=self._is_short(node, known))
+            await self._agree(node, known)
             return _OUTDATED
         return None
 
-    async def _release(self, node: KubeNode, known: Node) -> float | None:
+    async def _release(self, node: KubeNode, known: Node | None) -> float | None:
         """Let go of a node that is not to be managed any more. As `_look`."""
-        if "DRAIN" not in known.state:
-            await self._slurm.update_node(known.name, state=["DRAIN"], reason=f"{OURS}not managed")
-        if not await self._removed(known.name):
+        if known is not None and _is_external(known):
+            if "DRAIN" not in known.state:
+                await self._slurm.update_node(known.name, state=["DRAIN"], reason=f"{OURS}not managed")
+            if _has_jobs(known) or not await self._removed(known.name):
+                await self._refresh(known.name)
+                return _OUTDATED
             await self._refresh(known.name)
-            return _OUTDATED
+        # Also where an earlier attempt has come so far and no further.
         if CORDONED in (node.metadata.annotations or {}):
             await self._cordon(node, None)
-        await self._refresh(known.name)
         return None
 
     def _free(self, node: KubeNode) -> tuple[int, int]:
@@ -207,7 +214,7 @@ class NodeSync:
 
     def _is_short(self, node: KubeNode, known: Node) -> bool:
         """Whether the node has less for jobs than Slurm believes."""
-        cpus, memory_mib = self._free(node)
+        cpus, memory_mib = left_of(node, self._taken.get(node.name, {}).values())
         return known.cpus > cpus or known.real_memory > memory_mib
 
     def _has_changed(self, node: KubeNode, known: Node) -> bool:
@@ -247,7 +254,7 @@ class NodeSync:
         except Unfit as unfit:
             self._log("node.devices", node=node.name, error=str(unfit))
             return ""
-        return gres_of(offered) or gres_of_plugins(node)
+        return gres_of(offered) or gres_of_plugins(node, self._taken.get(node.name, {}).values())
 
     async def _add(self, node: KubeNode, drain: str = "") -> None:
         """Create the node in Slurm. `drain`: an administrator's reason to drain it."""
@@ -281,8 +288,8 @@ class NodeSync:
         except SlurmFailure as failure:
             self._log("node.failed", node=name, error=failure.message)
 
-    async def _agree(self, node: KubeNode, known: Node, *, short: bool = False) -> None:
-        """Drain and cordon as the other side does. `short`: the node has less for jobs than Slurm believes."""
+    async def _agree(self, node: KubeNode, known: Node) -> None:
+        """Drain and cordon as the other side does; drain a node that has less for jobs than Slurm believes."""
         drained = "DRAIN" in known.state
         ours = known.reason.startswith(OURS)
         followed = CORDONED in (node.metadata.annotations or {})
@@ -291,6 +298,8 @@ class NodeSync:
         elif node.spec.unschedulable and not followed:
             wanted = "cordoned"
         else:
+            counts = _is_external(known) and "cpu" in node.given and not _is_put_aside(known)
+            short = counts and self._is_short(node, known)
             wanted = "pods of other schedulers have taken CPUs or memory" if short else ""
         if wanted and not drained:
             await self._slurm.update_node(node.name, state=["DRAIN"], reason=f"{OURS}{wanted}")
@@ -318,13 +327,19 @@ class NodeSync:
             self._known[name] = node
 
 
-def free_of(node: KubeNode, others: Iterable[Taken]) -> tuple[int, int]:
-    """CPUs and MiB of memory of the node that pods of other schedulers have not taken; 1 at least of each."""
+def left_of(node: KubeNode, others: Iterable[Taken]) -> tuple[int, int]:
+    """CPUs and MiB of memory of the node that pods of other schedulers have not taken; below 1 if it is full."""
     cpus, memory_mib = amount(node.given.get("cpu", 0)), amount(node.given.get("memory", 0)) / 2**20
     for taken in others:
         cpus, memory_mib = cpus - taken.cpus, memory_mib - taken.memory_mib
     # Sums of fractions such as 0.1 are not exact.
-    return max(1, math.floor(cpus + 1e-6)), max(1, math.floor(memory_mib + 1e-6))
+    return math.floor(cpus + 1e-6), math.floor(memory_mib + 1e-6)
+
+
+def free_of(node: KubeNode, others: Iterable[Taken]) -> tuple[int, int]:
+    """As `left_of`, and 1 at least of each: no node of Slurm has less. A node with less is drained."""
+    cpus, memory_mib = left_of(node, others)
+    return max(1, cpus), max(1, memory_mib)
 
 
 def node_line(node: KubeNode, free: tuple[int, int], policy: Policy, gres: str = "") -> str:
@@ -340,8 +355,13 @@ def node_line(node: KubeNode, free: tuple[int, int], policy: Policy, gres: str =
     return " ".join([*words, "State=EXTERNAL"])
 
 
-def gres_of_plugins(node: KubeNode) -> str:
-    """The devices that device plugins count, as `Gres=` has them. A label says how many GPUs shares are of."""
+def gres_of_plugins(node: KubeNode, others: Iterable[Taken] = ()) -> str:
+    """The devices that device plugins count and pods of other schedulers have not taken, as `Gres=` has them. A label
+    says how many GPUs shares are of.
+    """
+    taken: Counter[str] = Counter()
+    for pod in others:
+        taken.update(dict(pod.devices))
     product, words = product_of(node), []
     shared = sum(round(amount(value)) for resource, value in node.given.items() if resource in SHARE_RESOURCES)
     if shared:
@@ -349,7 +369,7 @@ def gres_of_plugins(node: KubeNode) -> str:
         gpus = int(label) if label.isdecimal() and int(label) and shared % int(label) == 0 else 1
         words.append(f"gpu:{product}:{gpus}" if product else f"gpu:{gpus}")
     for resource, value in node.given.items():
-        kind, count = gres_type(resource), round(amount(value))
+        kind, count = gres_type(resource), round(amount(value)) - taken[resource]
         if kind is not None and count > 0:
             name, own = kind
             own = own or (product if name == "gpu" else "")
@@ -359,6 +379,16 @@ def gres_of_plugins(node: KubeNode) -> str:
 
 def _is_external(node: Node) -> bool:
     return "EXTERNAL" in node.state
+
+
+def _has_jobs(node: Node) -> bool:
+    """Whether Slurm would refuse to delete the node."""
+    return not {"ALLOCATED", "MIXED", "COMPLETING"}.isdisjoint(node.state)
+
+
+def _is_put_aside(node: Node) -> bool:
+    """Whether an administrator has said that it is DOWN or fails: made again, it would be up."""
+    return not {"DOWN", "FAIL"}.isdisjoint(node.state) and not node.reason.startswith(OURS)
 
 
 def _is_managed(node: KubeNode) -> bool:

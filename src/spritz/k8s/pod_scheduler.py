@@ -462,12 +462,16 @@ class PodScheduler:
         return None
 
     async def _fit(self, pods: Sequence[Pod]) -> list[Pod]:
-        """Without pods that can be no job, which came to a gang after its job had been queued: they are told so."""
+        """Without pods that can be no job, which came to a gang after its job had been queued: they are told so.
+
+        A pod that has its node, or has ended, is the job's: an earlier release may have placed what this one refuses.
+        """
         fit = []
         for pod in pods:
             try:
                 placing.by_shape([pod])
-                pod_fields.check(pod)
+                if not (self._has_node(pod) or pod.is_over):
+                    pod_fields.check(pod)
             except Unfit as unfit:
                 await self._reports.say([pod], str(unfit), refused=True)
             else:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from spritz.cli.local.doctor import _held
-from spritz.cli.local.doctor_cluster import CAUSES
+from spritz.cli.local.doctor_cluster import CAUSES, _node
 from spritz.cli.spritz import main
 from spritz.core.decide.registration import config_shortage
 from spritz.model.commands.cluster import UpdateNode
@@ -96,7 +98,30 @@ def test_a_missing_library_of_pmix_is_told(site: Site, monkeypatch: pytest.Monke
     told = "no --mpi=pmix here: libpmix-that-is-nowhere.so is missing"
     assert f"[ note ] {told}" in site.run(main, "doctor").out
     add(site, "MpiDefault=pmix")
+    assert f"[ note ] {told}" in site.run(main, "doctor").out, "no job runs on this machine"
+    add(site, "NodeName=here NodeAddr=127.0.0.1\nPartitionName=all Nodes=here")
     assert f"[WRONG ] {told}" in site.run(main, "doctor").out
+
+
+def test_a_log_that_is_a_link_to_nothing_is_no_reason_to_end(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "slurmd-n1.log").symlink_to(tmp_path / "nothing")
+    (tmp_path / "slurmd-n2.log").write_text("")
+    add(site, f"SlurmdLogFile={tmp_path}/slurmd-%n.log")
+    assert "Spritz" in site.run(main, "doctor").out
+
+
+def test_nodes_that_are_away_on_purpose_are_no_fault() -> None:
+    def view(*states: str) -> SimpleNamespace:
+        return SimpleNamespace(state_names=states, node=SimpleNamespace(name="c1", reason=""), refused="")
+
+    away: Any = [
+        view("IDLE", "CLOUD", "POWERING_UP", "NOT_RESPONDING"),
+        view("IDLE", "REBOOT_ISSUED", "NOT_RESPONDING"),
+        view("IDLE", "CLOUD", "POWERED_DOWN"),
+    ]
+    assert [_node(each) for each in away] == [None, None, None]
+    failed: Any = view("DOWN", "CLOUD", "POWERED_DOWN")
+    assert _node(failed) is not None
 
 
 #: what daemons drain a node for, as they say it

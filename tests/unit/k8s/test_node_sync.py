@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from spritz.k8s.node_sync import CORDONED, MANAGED, NodeSync, Taken, free_of, taken_by
+from spritz.k8s.node_sync import CORDONED, MANAGED, NodeSync, Taken, free_of, gres_of_plugins, taken_by
 from spritz.k8s.placing import KubeNode
 from spritz.k8s.policy import Policy
 from spritz.k8s.slurm import Node, SlurmFailure
@@ -76,6 +76,7 @@ class _Slurm:
     def __init__(self) -> None:
         self.known: dict[str, Node] = {}
         self.busy: set[str] = set()
+        self.deletions = 0
         self.made: list[str] = []
 
     async def nodes(self) -> list[Node]:
@@ -95,6 +96,7 @@ class _Slurm:
         )
 
     async def delete_node(self, name: str) -> None:
+        self.deletions += 1
         if name in self.busy:
             raise SlurmFailure("Node is in use by jobs", 500)
         del self.known[name]
@@ -290,7 +292,71 @@ def test_a_pod_takes_what_the_kubelet_counts() -> None:
     amounts = {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "1", "amd.com/gpu": "1"}
     spec = {"nodeName": "k1", "containers": [{"resources": {"requests": amounts}}]}
     pod = msgspec.json.encode({"metadata": {"name": "p"}, "spec": spec})
-    assert taken_by(pod) == Taken("k1", 0.5, 1024.0)
+    assert taken_by(pod) == Taken("k1", 0.5, 1024.0, (("nvidia.com/gpu", 1), ("amd.com/gpu", 1)))
     node = _Cache().node
     assert free_of(node, [Taken("k1", 0.1)] * 10) == (7, 16384), "fractions add up"
     assert free_of(node, [Taken("k1", 100.0, 1e9)]) == (1, 1)
+
+
+def test_a_gpu_of_another_schedulers_pod_is_not_on_offer() -> None:
+    status = {"allocatable": {"cpu": "8", "nvidia.com/gpu": "4"}}
+    node = msgspec.convert({"metadata": {"name": "k1"}, "status": status}, KubeNode)
+    assert gres_of_plugins(node, [Taken("k1", devices=(("nvidia.com/gpu", 1),))]) == "gpu:3"
+    assert gres_of_plugins(node, [Taken("k1", devices=(("nvidia.com/gpu", 4),))]) == ""
+
+
+def test_a_full_node_is_drained_and_not_made_again_and_again() -> None:
+    """No node of Slurm has less than one CPU; the kubelet would refuse a pod that got it."""
+
+    async def scene(site: _Scene) -> None:
+        site.others.put("system/a", Taken("k1", 7.5, 0.0))
+        for _ in range(4):
+            await site.look()
+        assert "DRAIN" in site.node.state
+        assert len(site.slurm.made) == 1
+        site.others.drop("system/a")
+        for _ in range(4):
+            await site.look()
+        assert site.node.state == ["IDLE", "EXTERNAL"]
+        assert len(site.slurm.made) == 2
+
+    play(scene)
+
+
+def test_a_node_that_an_administrator_took_down_stays_down() -> None:
+    async def scene(site: _Scene) -> None:
+        await site.look()
+        await site.slurm.update_node("k1", state=["DOWN"], reason="bad disk, RMA")
+        site.others.put("daemons/c", Taken("k1", 2.0, 0.0))
+        await site.look()
+        assert "DOWN" in site.node.state
+        assert site.node.reason == "bad disk, RMA"
+        assert len(site.slurm.made) == 1
+
+    play(scene)
+
+
+def test_our_cordon_is_lifted_though_an_attempt_to_let_go_stopped_half_way() -> None:
+    async def scene(site: _Scene) -> None:
+        await site.look()
+        site.cache.annotate({CORDONED: "new disk"})
+        site.cache.label(**{MANAGED: "false"})
+        del site.slurm.known["k1"]
+        await site.look()
+        assert site.cache.node.metadata.annotations is None
+
+    play(scene)
+
+
+def test_a_busy_node_is_not_asked_to_go_again_and_again() -> None:
+    async def scene(site: _Scene) -> None:
+        await site.look()
+        site.slurm.known["k1"] = replace(site.node, state=["ALLOCATED", "EXTERNAL"])
+        site.slurm.busy.add("k1")
+        site.others.put("daemons/c", Taken("k1", 2.0, 0.0))
+        for _ in range(3):
+            assert await site.look() is not None
+            site.slurm.known["k1"] = replace(site.node, state=["ALLOCATED", "EXTERNAL", "DRAIN"])
+        assert site.slurm.deletions == 0
+
+    play(scene)

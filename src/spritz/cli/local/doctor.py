@@ -19,6 +19,7 @@ from spritz.cli.local import doctor_cluster as cluster
 from spritz.cli.local.down import joined_role
 from spritz.cli.local.finding import NOTE, OK, WRONG, Finding, count
 from spritz.cli.local.log_end import last_error, tail
+from spritz.cli.local.network import is_own
 from spritz.cli.local.paths import ClusterPaths, SitePaths, default_root
 from spritz.client.errors import ClientError
 from spritz.client.locate import find_slurm_conf, read_keys, system_state_home
@@ -280,9 +281,17 @@ def _mpi(paths: ClusterPaths, context: Context) -> Iterator[Finding]:
     try:
         ctypes.CDLL(PMIX)
     except OSError:
-        grade = WRONG if default.startswith("pmix") else NOTE
+        grade = WRONG if default.startswith("pmix") and _is_node(paths) else NOTE
         advice = "install PMIx on each node (Debian: libpmix2) for MPI programs that use it; --mpi=pmi2 needs nothing"
         yield Finding(grade, f"no --mpi=pmix here: {PMIX} is missing", advice)
+
+
+def _is_node(paths: ClusterPaths) -> bool:
+    """Whether slurmd runs jobs on this machine, as far as slurm.conf says."""
+    try:
+        return any(is_own(node) for node in load(paths.slurm_conf).nodes)
+    except (ConfigError, ClientError):
+        return False
 
 
 def _containers(paths: ClusterPaths, context: Context) -> Iterator[Finding]:

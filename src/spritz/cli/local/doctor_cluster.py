@@ -49,6 +49,9 @@ CAUSES: dict[str, str] = {
     "gres/": "slurm.conf states more devices than {node} has (`slurmd -C` there): change the line or mend the device",
 }
 
+#: States of nodes that are away on purpose.
+_AWAY = {"POWERING_UP", "POWERING_DOWN", "POWERED_DOWN", "POWER_UP", "POWER_DOWN", "REBOOT_ISSUED"}
+
 #: Below this much free space, submissions are soon refused.
 _FREE_MIB = 100
 
@@ -199,6 +202,8 @@ def _node(view: NodeView) -> Finding | None:
     resume = _RESUME.format(node=name)
     if view.refused and not is_revoked_reason(reason):
         return Finding(WRONG, f"node {name} is not let in: {view.refused}", f"see SlurmdLogFile on {name}")
+    if states & _AWAY and "DOWN" not in states:
+        return None  # by power saving or a reboot, until its time is over; then it is DOWN
     if states & {"DOWN", "NOT_RESPONDING"}:
         if is_revoked_reason(reason):
             return Finding(

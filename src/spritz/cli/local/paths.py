@@ -91,4 +91,11 @@ _KEYS = frozenset({"statesavelocation", "slurmctldlogfile", "slurmdlogfile", "cl
 def _newest(pattern: str) -> str:
     """The file of a pattern that was written last: a machine may have several nodes. The pattern without a file."""
     found = glob.glob(pattern) if "*" in pattern else []
-    return max(found, key=os.path.getmtime, default=pattern)
+    return max(found, key=_written_at, default=pattern)
+
+
+def _written_at(path: str) -> float:
+    try:
+        return os.path.getmtime(path)
+    except OSError:
+        return 0.0  # rotated away meanwhile, or a link to nothing
