@@ -119,7 +119,7 @@ class _Entrance:
     async def to_provider(self, request: Request) -> Response:
         """Send the browser to the identity provider."""
         assert isinstance(self._site.login, OidcLogin)
-        back = str(request.url.replace(path="/login/back", query=""))
+        back = _address(request, self._site, "/login/back")
         try:
             there, word = await self._site.login.begin(_own(request.query_params.get("next", "/")), back)
         except RestError as error:
@@ -186,7 +186,13 @@ async def _share(view: View) -> Response:
     )
     if word is None:
         raise RestError("You have too many shared links; revoke some first.", 400)
-    return _links_page(view, str(view.request.url.replace(path=f"/shared/{word}", query="")))
+    return _links_page(view, _address(view.request, view.site, f"/shared/{word}"))
+
+
+def _address(request: Request, site: Site, path: str) -> str:
+    """The address of a page as the browser knows it: a proxy that ends TLS comes to us by HTTP."""
+    scheme = "https" if site.settings.secure else request.url.scheme
+    return str(request.url.replace(scheme=scheme, path=path, query=""))
 
 
 async def _revoke(view: View) -> Response:

@@ -6,6 +6,7 @@ longer than `reading.PIECE_BYTES`.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shlex
@@ -72,7 +73,14 @@ def _by_its_command(detail: dict[str, Any]) -> str:
 
 
 async def _path(view: View, number: int) -> str:
-    """Path of the job's output. Raises RestError."""
+    """Path of the job's output. Raises RestError.
+
+    A job's owner says where its output goes, also after it was shared. So the rights of the user who shares it open no
+    file that another user names.
+    """
+    share = view.session.share
+    if share is not None and share.owner != (share.user or await asyncio.to_thread(users.name_of, os.geteuid())):
+        raise RestError("The output of a job is shared by its own user only.", 403)
     detail = await detail_of(view, number)
     name = view.query.get("file", "output")
     ranks: list[tuple[str, str]] = []

@@ -53,6 +53,10 @@ AHEAD_SECONDS = 120.0
 FORMAT = 1
 
 
+#: Least bytes of a key.
+_KEY_BYTES = 32
+
+
 class Share(Struct, frozen=True, kw_only=True):
     """A shared link: anyone who has it may look at one job, with the rights of `user`."""
 
@@ -88,15 +92,32 @@ class Secret:
 
     @classmethod
     def of_file(cls, path: Path) -> Secret:
-        """The secret of a file, which is created if necessary. Raises OSError."""
+        """The secret of a file, which is created if necessary. Raises OSError.
+
+        Anybody could sign with an empty key, so a file whose writing was cut short is replaced.
+        """
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            return cls(path.read_bytes())
-        key = secrets.token_bytes(32)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(key)
-        return cls(key)
+            key = path.read_bytes()
+        except FileNotFoundError:
+            key = b""
+        if len(key) >= _KEY_BYTES:
+            return cls(key)
+        new = path.with_name(f"{path.name}.{os.getpid()}.new")
+        new.unlink(missing_ok=True)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(secrets.token_bytes(_KEY_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+            if key or path.exists():
+                new.replace(path)
+            else:
+                with contextlib.suppress(FileExistsError):  # of two that make it at once, the first one's stays
+                    os.link(new, path)
+        finally:
+            new.unlink(missing_ok=True)
+        return cls(path.read_bytes())
 
     def _sign(self, purpose: str, data: bytes) -> str:
         return hmac.new(self._key, purpose.encode() + b"\0" + data, hashlib.sha256).hexdigest()

@@ -332,3 +332,16 @@ def test_the_secret_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None
     first = Secret.of_file(path)
     assert os.stat(path).st_mode & 0o777 == 0o600
     assert Secret.of_file(path).link_end(first.link()) is not None
+
+
+@pytest.mark.parametrize("left", [b"", b"short"])
+def test_a_key_whose_writing_was_cut_short_is_replaced(tmp_path: Path, left: bytes) -> None:
+    """Anybody could sign with an empty key."""
+    path = tmp_path / "secret"
+    path.write_bytes(left)
+    secret = Secret.of_file(path)
+    assert secret.link_end(Secret(left).link()) is None
+    assert len(path.read_bytes()) >= 32
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in tmp_path.iterdir()] == ["secret"]
+    assert Secret.of_file(path).link_end(secret.link()) is not None

@@ -11,9 +11,10 @@ from typing import Any, cast
 
 import httpx
 import pytest
+from starlette.datastructures import URL
 
 from spritz.web.app import View
-from spritz.web.entry import _told
+from spritz.web.entry import _address, _told
 from spritz.web.picture import EVERY_JOB, Change
 from spritz.web.run_pages import is_of_job
 from tests.unit.web.dashboard import JOB, NOW, RUN, Dashboard, form_token_of
@@ -76,6 +77,27 @@ def test_a_link_shows_its_job_and_leaves_the_viewers_own_session_alone(dashboard
             assert held.status_code == 303, "his rights are still his"
 
     run(dashboard, work)
+
+
+def test_the_output_of_anothers_job_is_not_shared(dashboard: Dashboard) -> None:
+    """Its owner says where the output goes: the sharer's rights must open no file that another user names."""
+
+    async def work() -> None:
+        sessions = dashboard.site.sessions
+        async with dashboard.browser(await sessions.begin("oscar")) as oscar, dashboard.browser() as vera:
+            there = await made_link(oscar)
+            for part in ("/log", "/log/find?q=x"):
+                assert "by its own user only" in (await vera.get(there + part)).text
+
+    run(dashboard, work)
+
+
+def test_a_link_behind_a_proxy_with_tls_is_one_of_https(dashboard: Dashboard) -> None:
+    request: Any = SimpleNamespace(url=URL("http://dash.example.org/jobs/7/share?x=1"))
+    site: Any = SimpleNamespace(settings=SimpleNamespace(secure=True))
+    assert _address(request, site, "/shared/w") == "https://dash.example.org/shared/w"
+    site.settings.secure = False
+    assert _address(request, site, "/shared/w") == "http://dash.example.org/shared/w"
 
 
 def test_a_link_is_listed_and_revoked_by_its_maker(dashboard: Dashboard) -> None:
