@@ -32,6 +32,10 @@ T = TypeVar("T")
 _TOO_SHORT = 1.0
 
 
+#: Seconds without a word of the server after which its etcd may have been restored from a backup meanwhile.
+_TRUSTED_SECONDS = 45.0
+
+
 class ChangeKind(str, Enum):
     ADDED = "added"
     MODIFIED = "modified"
@@ -60,7 +64,7 @@ class Counters(msgspec.Struct):
     failures: int = 0
     #: how often the server had dropped the version that the watch asked for
     expired: int = 0
-    #: how often the server had gone back to an earlier version
+    #: how often all was listed again because the server had gone back to an earlier version, or was long away
     restored: int = 0
     #: deletions that no watch reported, and a list did
     missed_deletions: int = 0
@@ -162,6 +166,8 @@ class Reflector(Generic[T]):
         self._sleep = sleep
         self._kept: dict[str, _Kept[T]] = {}
         self._failures = 0
+        #: when the server was last heard, on the loop's clock
+        self._heard_at = 0.0
         self._advanced = asyncio.Event()
 
     def follow(self, on_change: Callable[[Change[T]], None]) -> None:
@@ -208,16 +214,19 @@ class Reflector(Generic[T]):
     async def run(self) -> None:
         """Follow the server until cancelled."""
         listed = False
+        clock = asyncio.get_running_loop().time
         while True:
             try:
-                if listed and await self._went_back():
+                if listed and (clock() - self._heard_at > _TRUSTED_SECONDS or await self._went_back()):
                     self.counters.restored += 1
                     listed = False
                 if not listed:
                     await self._list()
                     listed = True
                     self._failures = 0
+                self._heard_at = clock()
                 await self._watch()
+                self._heard_at = clock()
             except ApiFailure as failure:
                 self.counters.failures += 1
                 if failure.expired:
@@ -249,7 +258,8 @@ class Reflector(Generic[T]):
     async def _went_back(self) -> bool:
         """Whether the server is at an earlier version than the cache, as after its etcd was restored from a backup.
 
-        A watch from a version that the server has yet to reach tells nothing until then, and what it skips is lost.
+        A watch from a version that the server has yet to reach tells nothing until then, and what it skips is lost. A
+        server that has passed the version meanwhile does not show it: after a longer interruption all is listed again.
         """
         version = await self.api.version_of(self.resource, self._namespace)
         return version.isdecimal() and self.version.isdecimal() and int(version) < int(self.version)
@@ -273,6 +283,7 @@ class Reflector(Generic[T]):
         async with self.api.stream(path, parameters, silence=self._patience.silence) as stream:
             async for line in stream.lines():
                 self._event(line)
+                self._heard_at = loop.time()
                 if not advanced:
                     advanced = True
                     self._failures = 0
