@@ -183,42 +183,52 @@ class Member:
         seen, renewed_at = 0, -_OLD_LOOK_SECONDS
         while True:
             if link.connections != seen and link.is_connected:
-                seen = link.connections  # slurmctld reads its keys when it starts
-                if await self._has_other_keys(link):
+                connection = link.connections
+                other = await self._has_other_keys(link)
+                if other:
                     await self._clock.sleep(SystemRandomness().uniform(0.0, SPREAD_SECONDS))
-                    await self.renew(link, log)
+                if other is False or (other and await self.renew(link, log)):
+                    seen = connection  # slurmctld reads its keys when it starts; a failure is tried again
             elif self._clock.monotonic() - renewed_at >= _OLD_LOOK_SECONDS:
                 renewed_at = self._clock.monotonic()
                 if self.membership.renewal_due(self._clock.now()):
                     await self.renew(link, log)
             await self._clock.sleep(_LOOK_SECONDS)
 
-    async def _has_other_keys(self, link: PersistentChannel) -> bool:
-        """Whether the cluster trusts other authorities than this machine, or in another order."""
+    async def _has_other_keys(self, link: PersistentChannel) -> bool | None:
+        """Whether the cluster trusts other authorities than this machine, or in another order. None: not known."""
         joined = self.membership.joined
         if joined is None or self.membership.site is not None:
             return False
         try:
             given = await link.call(FetchAuthority(), AuthorityCertificate)
         except SpritzError:
-            return False  # the connection has broken; the next one asks again
+            return None
         return given.authorities not in ("", joined.authorities)
 
-    async def renew(self, link: PersistentChannel, log: Logger) -> None:
-        """Get a certificate for a new key, and store both. A failure is logged; the old certificate stays in use."""
+    async def renew(self, link: PersistentChannel, log: Logger) -> bool:
+        """Get a certificate for a new key, and store both. A failure is logged; the old certificate stays in use.
+
+        Returns whether it succeeded.
+        """
         joined = self.membership.joined
         if joined is None:
-            return
+            return True
         key, public = new_key()
         try:
             given = await link.call(RenewCertificate(public_key=public), MachineJoined, timeout=60.0)
         except SpritzError as error:
             log.error("certificate.not_renewed", error=error.message)
-            return
-        await tls.reading.run(self.membership.replace, renewed(joined, key, given))
+            return False
+        try:
+            await tls.reading.run(self.membership.replace, renewed(joined, key, given))
+        except (SpritzError, OSError) as error:  # a full disk, say: the daemon has work to do all the same
+            log.error("certificate.not_renewed", error=str(error))
+            return False
         log.info("certificate.renewed", host=joined.host)
         if self.port is not None:
             await self.port.renew()
+        return True
 
 
 def member_of(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -46,8 +46,9 @@ RESERVED_IDS = 1_000
 #: next.
 ATTEMPTS_MAX = 5
 
-#: Longest wait for the group that is being written, before the state is read from the journal.
-RESTORE_SECONDS = 30.0
+#: Longest wait for the group that is being written, before the state is read from the journal. Shorter than that of
+#: the watchdog, for which a loop that waits so is a dead one.
+RESTORE_SECONDS = 12.0
 
 #: The answer to a command: a Struct (possibly a Rejection), or None.
 Reply = Struct | None
@@ -186,7 +187,7 @@ class SingleWriter:
 
     def _decide(self, command: Struct, caller: Caller) -> OutcomeLike:
         machine = self._machine
-        attempts = ATTEMPTS_MAX
+        attempts, faults = ATTEMPTS_MAX, Counter[int | str]()
         while True:
             before = machine.state.version
             try:
@@ -198,6 +199,9 @@ class SingleWriter:
                     return _Refusal(rejection)
                 if not attempts or not fault.subject or isinstance(command, SetAside) or self._stopped:
                     raise
+                faults[fault.subject] += 1
+                if faults[fault.subject] > 2:
+                    raise  # it is ignored, and met all the same: what this turn has recorded must be committed first
                 # What the fault was about is out of the way now: the rest of a Tick, plan or registration can go on.
             except Exception as error:
                 # A fault of the core that changed nothing fails this request alone. If it left events in memory that

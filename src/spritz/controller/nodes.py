@@ -138,6 +138,8 @@ class NodeLinks:
         self._began_at = context.clock.monotonic()
         #: whether nodes have shown that events are lost
         self._restored = False
+        #: the term of which `on_term` was last told
+        self._told_term = context.journal.term
         #: called when the term has been raised
         self.on_term: list[Callable[[], None]] = []
         self._sent = 0
@@ -234,8 +236,10 @@ class NodeLinks:
             context.writer.handle_own(SkipJobIds(below=context.machine.state.next_job_id + IDS_LOST))
 
         def raised() -> None:
-            for callback in self.on_term:
-                callback()
+            if context.journal.term != self._told_term:  # once, though many nodes wait for it
+                self._told_term = context.journal.term
+                for callback in self.on_term:
+                    callback()
             self.register(report, call)
 
         context.writer.raise_term(report.term, raised)
@@ -787,7 +791,12 @@ class NodeLinks:
         if lost:
             self._declared.update(lost)
             self._context.log.error("node.lost", nodes=",".join(lost[:20]), count=len(lost), silent_seconds=limit)
-            self._context.writer.handle_own(NodeLost(names=tuple(lost)))
+            try:
+                self._context.writer.handle_own(NodeLost(names=tuple(lost)))
+            except Exception as error:
+                # A fault of the core, which has been undone. What could be set aside is: the next round goes on.
+                self._context.log.error("node.lost_undecided", exception=error, nodes=",".join(lost[:20]))
+                self._declared.difference_update(lost)
         for channel in stuck:
             # A daemon that was only stopped must register again before its nodes are used: cutting the connection
             # forces it to.

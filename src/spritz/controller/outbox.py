@@ -39,7 +39,6 @@ from spritz.model.cluster import SYSTEM
 from spritz.model.commands.cluster import SkipJobIds
 from spritz.model.commands.job import Done
 from spritz.model.events.job import JobQueued
-from spritz.model.federation import local_number
 from spritz.model.limits.records import AskPolicy, ChangePolicy, SetPolicy
 from spritz.model.stored import FORMAT
 from spritz.runtime.tasks import Supervisor, is_cancelled
@@ -221,7 +220,7 @@ class Outbox:
                 last_sequence=reply.sequence,
                 later_sequence=reply.set_back_from,
             )
-            context.writer.handle_own(SkipJobIds(below=local_number(reply.last_job_id) + 1))
+            context.writer.handle_own(SkipJobIds(seen=reply.last_job_id))
         await self._ask_policy(channel)
         context.recorded.channel = channel
         # A state directory that is new to the database: usage of earlier times is only in the records.

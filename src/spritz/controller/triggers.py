@@ -119,7 +119,7 @@ class TriggerWatch:
         }
         context.writer.listeners.add("triggers", self._listen, Loss.REBUILD, self._rebuild)
         self._rebuild()
-        context.tasks.keep(self._keep_looking(), name="triggers.look")
+        context.tasks.keep_contained(self._keep_looking, name="triggers.look", clock=context.clock)
 
     def _rebuild(self) -> None:
         """Read the current states; missed events pull no trigger."""

@@ -151,6 +151,8 @@ class Agent:
         self._zygote = zygote
         self._tasks = tasks
         self._disk = Worker("job directories")
+        #: looks for processes; a removal of many files, or a container's end, must not hold these up
+        self._search = Worker("processes", waiting_max=100_000)
         self._clock = clock
         self._log = log
         self._supervisors = Pool(
@@ -351,7 +353,8 @@ class Agent:
                 end_and_forget(here.spool, directory)
             for step in left.found:
                 if not step.begun:
-                    self._forget_spool(here, step.key)
+                    # By its path: another directory of the same step, in a reserve, may be the one that runs.
+                    here.spool.remove_if_possible(step.directory)
                     continue
                 count += 1
                 here.machine.adopt(step.key, step.job)
@@ -547,7 +550,10 @@ class Agent:
         A supervisor that works gives up by itself what it cannot kill, after UnkillableStepTimeout.
         """
         limit = max(float(here.setup.unkillable_seconds), ANSWER_SECONDS_MIN)
-        deadline = self._clock.monotonic() + limit + LATE_SECONDS
+        written = spools.read_record(link.directory)
+        # A runtime may end, or save, a container for as long as its own limit says.
+        ends = float(written.spec.end_seconds) if written is not None else 0.0
+        deadline = self._clock.monotonic() + limit + LATE_SECONDS + ends
         why = ""
         try:
             while not why:
@@ -572,7 +578,7 @@ class Agent:
 
     async def _take_over(self, here: _NodeHere, link: SupervisorLink, key: RunningStep, why: str) -> None:
         """Kill the supervisor; what it leaves is then ended as after any death of one."""
-        killed = await self._disk.run(kill_supervisor, link.directory)
+        killed = await self._search.run(kill_supervisor, link.directory)
         pid = 0 if killed is None else killed.pid
         self._log.error("supervisor.silent", job_id=key.job_id, step_id=key.step_id, node=link.node, pid=pid, why=why)
         deadline = self._clock.monotonic() + ENDING_SECONDS
@@ -672,10 +678,10 @@ class Agent:
     def _finished(self, here: _NodeHere, link: SupervisorLink, report: control.Finished) -> None:
         """Where the result is in the spool, the supervisor is free for another step before the controller has it."""
         step, result = (link.node, link.key), report.result
+        if link.finished:
+            return  # it tells again of a disk that fails, for which the node is drained already
         if report.disk_error:
             self._spool_failed(here, report.disk_error)
-        if link.finished:
-            return  # it tells again of a disk that fails
         link.finished = True
         self._links.pop(step, None)
         if report.unstored:
@@ -758,18 +764,21 @@ class Agent:
         began = not spools.give_up(directory)
         stuck = (here.machine.node, key) in self._stuck
         self._stuck.discard((here.machine.node, key))
-        deadline = self._clock.monotonic() + max(here.setup.unkillable_seconds, 1)
+        deadline = 0.0
         left: list[Process] = []
         wait = 0.02
         # No process outlives a boot.
         while began and not booted:
             # In a thread: another process's environment may have been swapped out.
-            left = [*await self._disk.run(leftovers, directory), *orphans(self._zygote.pid)]
-            if stuck and (supervisor := await self._disk.run(kill_supervisor, directory)) is not None:
+            left = [*await self._search.run(leftovers, directory), *orphans(self._zygote.pid)]
+            if stuck and (supervisor := await self._search.run(kill_supervisor, directory)) is not None:
                 left.append(supervisor)
-            if not left or self._clock.monotonic() > deadline:
-                break
+            now = self._clock.monotonic()
+            # From the first look on: it may have waited, and no process is given up that nothing was sent to.
+            deadline = deadline or now + max(here.setup.unkillable_seconds, 1)
             end(left)
+            if not left or now > deadline:
+                break
             await self._clock.sleep(wait)
             wait = min(1.0, wait * 2)
         if began and not booted:

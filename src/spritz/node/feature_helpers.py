@@ -6,10 +6,9 @@ Source: helpers.conf(5).
 from __future__ import annotations
 
 import asyncio
-import signal
 from typing import TYPE_CHECKING
 
-from spritz.process_identity import identify, send_group
+from spritz.runtime.programs import output_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,34 +54,17 @@ class FeatureHelpers:
         """The program's output; None if it failed."""
         async with self._slots:
             try:
-                process = await asyncio.create_subprocess_exec(
-                    *words,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=asyncio.subprocess.DEVNULL,
-                    env=dict(variables),
-                    cwd="/",
-                    start_new_session=True,
-                )
+                status, output = await output_of(words, variables, seconds)
+            except TimeoutError:
+                self._failed(words, error=f"it took longer than ExecTime={seconds}")
+                return None
             except OSError as error:
                 self._failed(words, error=error.strerror or "")
                 return None
-            leader = identify(process.pid)
-            try:
-                async with asyncio.timeout(seconds):
-                    output, _ = await process.communicate()
-            except TimeoutError:
-                send_group(leader, signal.SIGKILL)
-                await process.wait()
-                self._failed(words, error=f"it took longer than ExecTime={seconds}")
-                return None
-            except asyncio.CancelledError:
-                send_group(leader, signal.SIGKILL)
-                raise
-        if process.returncode:
-            self._failed(words, error=f"exit status {process.returncode}")
+        if status:
+            self._failed(words, error=f"exit status {status}")
             return None
-        return output.decode(errors="replace")
+        return output
 
     def _failed(self, words: list[str], *, error: str) -> None:
         self._log.error("helper.failed", program=" ".join(words), error=error)

@@ -42,13 +42,13 @@ def kill_supervisor(directory: str) -> Process | None:
 
 def _is_of(pid: int, directory: str) -> bool:
     """Whether this is the supervisor of the step in the directory."""
-    files = f"/proc/{pid}/fd"
+    files, path = f"/proc/{pid}/fd", f"{os.path.realpath(directory)}/{RECORD}"
     try:
         with open(f"/proc/{pid}/comm") as file:
             if file.read().strip() != _NAME:
                 return False
         # " (deleted)" may follow.
-        return any(os.readlink(f"{files}/{entry}").startswith(f"{directory}/{RECORD}") for entry in os.listdir(files))
+        return any(os.readlink(f"{files}/{entry}").startswith(path) for entry in os.listdir(files))
     except OSError:
         return False
 
@@ -104,8 +104,8 @@ class SupervisorLink:
         """Send an order now, or when the supervisor reads again. It may be busy for a while."""
         if self.closed:
             return
-        if len(self._outgoing) > _WAITING_BYTES_MAX and isinstance(order, control.Notify | control.Measure):
-            return  # what ends or holds the step is short, and must reach it
+        if len(self._outgoing) > _WAITING_BYTES_MAX and isinstance(order, control.Notify):
+            return  # what ends, holds or measures the step is short, and must reach it
         waits = bool(self._outgoing)
         self._outgoing += control.encode(order)
         if not waits:

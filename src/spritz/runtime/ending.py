@@ -54,6 +54,12 @@ class Ending:
                 self._thread = threading.Thread(target=self._wait, name="ending", daemon=True)
                 self._thread.start()
 
+    def again(self, seconds: float) -> None:
+        """The tasks for which there was a bound have ended: what follows has this long."""
+        with self._lock:
+            if self._thread is not None:
+                self._left = seconds
+
     def over(self) -> None:
         """The loop has ended."""
         self._over.set()

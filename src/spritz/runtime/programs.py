@@ -97,6 +97,38 @@ async def _run(
     return Failure(f"{program}: {_ending(process.returncode)}", _text(printed)) if process.returncode else None
 
 
+def _started(words: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,
+        env=dict(variables),
+        cwd="/",
+        start_new_session=True,
+    )
+
+
+async def output_of(words: Sequence[str], variables: Mapping[str, str], timeout_seconds: float) -> tuple[int, str]:
+    """Exit status, and what a program prints (the last 64 KiB). Raises OSError, and TimeoutError: then it is killed."""
+    process = _started(words, variables)
+    assert process.stdout is not None, "asked for"
+    output, exited = process.stdout.fileno(), os.pidfd_open(process.pid)
+    printed = bytearray()
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await _until_quiet(output, exited, printed, _PIECE_BYTES)
+    finally:
+        _kill_group(process.pid)  # before it is waited for, as above
+        if not _has_ended(exited):
+            await _readable(exited)
+        process.poll()
+        os.close(exited)
+        process.stdout.close()
+    return process.returncode or 0, printed.decode(errors="replace")
+
+
 def _text(printed: bytearray) -> str:
     return printed.decode(errors="replace").strip()
 
@@ -139,11 +171,11 @@ def _start(
     )
 
 
-async def _until_quiet(output: int, exited: int, printed: bytearray) -> None:
+async def _until_quiet(output: int, exited: int, printed: bytearray, kept_bytes: int = _KEPT_BYTES) -> None:
     """Wait until the program has ended and its children have closed its output, as Slurm does. `printed`: its end."""
     while await _readable(output) and (piece := os.read(output, _PIECE_BYTES)):
         printed += piece
-        del printed[:-_KEPT_BYTES]
+        del printed[:-kept_bytes]
     await _readable(exited)
 
 

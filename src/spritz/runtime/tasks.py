@@ -132,6 +132,8 @@ class Supervisor:
                 self._abort()
         self._left = True
         self._empty = None
+        if self._ending and self._end_seconds is not None and _ending is not None:
+            _ending.again(STOP_SECONDS)  # the daemon's last writes and programs follow
         is_cancelled = parent.cancelling() > self._cancelling
         if is_cancelled and isinstance(error, asyncio.CancelledError) and not self._errors:
             return  # it propagates

@@ -8,14 +8,16 @@ pipe. That process is started with the first bytes, and killed when its time is 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 import stat
 from collections.abc import Callable
 
+from spritz.model.scarcity import SCARCE, pauses
 from spritz.stepd import processes
 from spritz.stepd.notes import note
-from spritz.stepd.reactor import WRITABLE, Reactor, close_in_child, write_some
+from spritz.stepd.reactor import WRITABLE, Reactor, Timer, close_in_child, write_some
 
 #: Bytes that wait in memory above which `is_full` holds.
 _FULL_BYTES = 256 * 1024
@@ -24,6 +26,9 @@ NAME = "slurmstepd-out"
 #: Magic numbers of file systems without a device that are local all the same: tmpfs, overlayfs, btrfs, zfs, ramfs,
 #: bcachefs. Source: statfs(2).
 _LOCAL = frozenset({0x01021994, 0x794C7630, 0x9123683E, 0x2FC12FC1, 0x858458F6, 0xCA451A4E})
+
+#: Seconds for which a process is tried for again where the machine is short of them.
+_START_PATIENCE_SECONDS = 10.0
 
 _libc = ctypes.CDLL(None)
 
@@ -44,8 +49,13 @@ class Outlet:
         self._queued = bytearray()
         self._closing = False
         self._lost = False
+        self._pauses = pauses(_START_PATIENCE_SECONDS)
         #: the process that writes; 0: there is none
         self.pid = 0
+        #: whether tasks have written to it, and not the supervisor alone
+        self.has_output = False
+        #: before the next attempt to start the process, after the machine was short of processes
+        self._again: Timer | None = None
 
     @property
     def is_full(self) -> bool:
@@ -53,7 +63,16 @@ class Outlet:
         return len(self._queued) > _FULL_BYTES
 
     def write(self, data: bytes) -> None:
-        """Write now, or as soon as the file takes it. Errors are noted once, and end it."""
+        """Write output of tasks now, or as soon as the file takes it. Errors are noted once, and end it."""
+        self.has_output = self.has_output or bool(data)
+        self._put(data)
+
+    def say(self, line: bytes) -> None:
+        """Write a line of the supervisor's own, unless too much waits already."""
+        if not self.is_full:
+            self._put(line)
+
+    def _put(self, data: bytes) -> None:
         if self._lost or self._closing or not data:
             return
         try:
@@ -61,27 +80,48 @@ class Outlet:
                 self._write(data)
             else:
                 self._queued += data
-                if not self.pid:
-                    self._start()
-                self._flush()
+                self._pass()
         except OSError as error:
             self._lose(error)
 
-    def say(self, line: bytes) -> None:
-        """Write a line of the supervisor's own, unless too much waits already."""
-        if not self.is_full:
-            self.write(line)
+    def _pass(self) -> None:
+        """Pass on what waits; start the process that writes. Raises OSError."""
+        if self._again is not None:
+            return
+        if not self.pid:
+            try:
+                self._start()
+            except OSError as error:
+                pause = next(self._pauses, None) if error.errno in SCARCE else None
+                if pause is None:
+                    raise
+                self._again = self._reactor.after(pause, self._try_again)
+                return
+        self._flush()
+
+    def _try_again(self) -> None:
+        self._again = None
+        if self._lost or self._closing:
+            return
+        try:
+            self._pass()
+        except OSError as error:
+            self._lose(error)
 
     def close(self) -> None:
         """What waits is written yet, if the file takes it."""
         if not self._closing:
             self._closing = True
             os.close(self._descriptor)
-            if not self._queued:
+            if self._queued and not self.pid:
+                self._lose(OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
+            elif not self._queued:
                 self._close_pipe()
 
     def kill(self) -> None:
         """Give up what waits."""
+        if self._queued or (self.pid and not self._lost):
+            note(f'slurmstepd: error: output.lost label={self._label} error="the file takes no output"')
         self.close()
         self._close_pipe()
         if self.pid:

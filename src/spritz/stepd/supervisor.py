@@ -49,6 +49,10 @@ if TYPE_CHECKING:
 
 #: Seconds after the end for which a foreign process may hold a stream open.
 _LINGER_SECONDS = 2.0
+
+#: Longest that the end of a step which ended by itself waits for a file of the user's that takes no output, such as one
+#: of a file server that fails over.
+_OUTPUT_SECONDS = 60.0
 #: Seconds between samples of memory without a cgroup limit, far from the limit and near it.
 _WATCH_SECONDS = 1.0
 _WATCH_CLOSELY_SECONDS = 0.1
@@ -306,6 +310,8 @@ class Supervisor:
         now = time.monotonic()
         if self._kill_timer is not None and now < self._kill_timer.due <= now + kill_wait_seconds:
             return  # a repeated order must not delay the end
+        if self._outlets_until > now + _LINGER_SECONDS:
+            self._bound_outlets(_LINGER_SECONDS)  # only files of the user's are waited for
         self._cancel_stop()
         self._tree.thaw()
         everything = self._below()
@@ -588,13 +594,17 @@ class Supervisor:
             return False
         now = time.monotonic()
         if not self._outlets_until:
-            self._outlets_until = now + _LINGER_SECONDS
-            self._reactor.after(_LINGER_SECONDS + 0.01, self._step_on)
+            patient = self._kill_timer is None and any(outlet.has_output for outlet in writing)
+            self._bound_outlets(_OUTPUT_SECONDS if patient else _LINGER_SECONDS)
         if now < self._outlets_until:
             return True
         for outlet in writing:
             outlet.kill()
         return False
+
+    def _bound_outlets(self, seconds: float) -> None:
+        self._outlets_until = time.monotonic() + seconds
+        self._reactor.after(seconds + 0.01, self._step_on)
 
     def _conclude(self) -> None:
         self._tree.end_adopted()

@@ -12,7 +12,8 @@ from msgspec import Struct
 from spritz.client import member
 from spritz.client.errors import ConnectionLost
 from spritz.client.member import Member
-from spritz.model.machines import AuthorityCertificate, FetchAuthority
+from spritz.client.membership import Joined
+from spritz.model.machines import AuthorityCertificate, FetchAuthority, MachineJoined
 from spritz.runtime.clock import SystemClock
 from spritz.runtime.log import get_logger
 
@@ -58,9 +59,10 @@ def renewals(link: Link, *, looks: int, due: bool = False, monkeypatch: pytest.M
     membership: Any = SimpleNamespace(joined=joined, site=None, renewal_due=lambda now: due)
     made = Member(membership, "c", "node", (), 1, clock)
 
-    async def renew(link: Any, log: Any) -> None:
+    async def renew(link: Any, log: Any) -> bool:
         times.append(clock.at)
         joined.authorities = link.authorities or "old"
+        return True
 
     monkeypatch.setattr(made, "renew", renew)
     stand_in: Any = link
@@ -87,3 +89,30 @@ def test_the_same_keys_an_earlier_controller_and_a_broken_connection_change_noth
 def test_an_old_certificate_is_looked_for_each_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = int(3 * 3600 / member._LOOK_SECONDS)
     assert len(renewals(Link("old"), looks=looks, due=True, monkeypatch=monkeypatch)) == 3
+
+
+def test_a_disk_that_refuses_a_new_certificate_ends_no_daemon(capfd: pytest.CaptureFixture[str]) -> None:
+    """It is logged, and tried again."""
+
+    def refuse(_joined: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    async def run() -> bool:
+        given = MachineJoined(cluster="c", role="node", certificate="c", authorities="a", user_key=b"k", launch_keys=())
+        joined = Joined(
+            cluster="c", host="h", role="node", certificate="", key="", authorities="", user_key=b"", launch_keys=(),
+            controllers=(),
+        )  # fmt: skip
+        membership: Any = SimpleNamespace(joined=joined, site=None, replace=refuse)
+        link: Any = SimpleNamespace(call=_answering(given))
+        return await Member(membership, "c", "node", (), 1, Clock(1)).renew(link, get_logger("test"))
+
+    assert asyncio.run(run()) is False
+    assert "certificate.not_renewed" in capfd.readouterr().err
+
+
+def _answering(reply: Any) -> Any:
+    async def call(*_: Any, **_more: Any) -> Any:
+        return reply
+
+    return call

@@ -544,6 +544,36 @@ def test_a_node_has_its_time_from_when_it_could_connect() -> None:
     asyncio.run(main())
 
 
+def test_a_fault_about_a_lost_node_ends_no_daemon_and_is_tried_again(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One job that cannot be ended must not end slurmctld, which would meet it again after every start."""
+
+    async def main() -> None:
+        async with a_controller() as controller:
+            links, nodes = controller.links, controller.machine.state.nodes
+
+            def state() -> NodeState:
+                return nodes["n1"].state
+
+            clock = links._context.clock = SetClock()
+            links._miss_unlinked()
+            clock.at += 100.0
+            with monkeypatch.context() as broken:
+                broken.setattr(links._context.writer, "handle_own", _fails)
+                links._declare_lost(4.0)
+            assert state() is NodeState.IDLE
+            links._declare_lost(4.0)
+            assert state() is NodeState.DOWN
+
+    asyncio.run(main())
+    assert "node.lost_undecided" in capfd.readouterr().err
+
+
+def _fails(command: object) -> None:
+    raise ZeroDivisionError("a fault")
+
+
 def test_nodes_of_an_expelled_machine_are_down_at_once(capfd: pytest.CaptureFixture[str]) -> None:
     async def main() -> None:
         async with a_controller() as controller:

@@ -100,10 +100,14 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_a_supervisor_is_known_by_its_open_record(tmp_path: Path, named: bool) -> None:
+@pytest.mark.parametrize(("named", "linked"), [(True, False), (False, False), (True, True)])
+def test_a_supervisor_is_known_by_its_open_record(tmp_path: Path, named: bool, linked: bool) -> None:
     directory = tmp_path / "job00001.0.0"
-    directory.mkdir()
+    if linked:  # SlurmdSpoolDir may be a symbolic link, or lie below one
+        (tmp_path / "elsewhere").mkdir()
+        directory.symlink_to(tmp_path / "elsewhere")
+    else:
+        directory.mkdir()
     path = directory / spec.RECORD
     path.write_bytes(record.spec_entry(known(1)))
     command = [sys.executable, "-c", HOLDER, str(path)]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 def skip_job_ids(context: DecisionContext, command: SkipJobIds) -> Done:
     """See `SkipJobIds`."""
     skip_below(context, command.below)
+    skip_seen(context, command.seen)
     return Done()
 
 

@@ -98,9 +98,12 @@ class KeepPriorities(Struct, frozen=True, kw_only=True):
 
 
 class SkipJobIds(Struct, frozen=True, kw_only=True):
-    """Job ids below this number may have been given, by events that are lost. Reply: `Done`. Internal."""
+    """Job ids below this number may have been given, by events that are lost; and ids up to `seen`, the highest that
+    accounting knows. Reply: `Done`. Internal.
+    """
 
-    below: int
+    below: int = 0
+    seen: int = 0
 
 
 class SetAside(Struct, frozen=True, kw_only=True):
