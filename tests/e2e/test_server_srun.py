@@ -11,6 +11,7 @@ import re
 import signal
 import socket
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,8 @@ def state(pid: int) -> tuple[list[str], list[str]]:
     """What it does on signals, and what it holds open."""
     holds = []
     for name in os.listdir(f"/proc/{pid}/fd"):
-        holds.append(re.sub(r"\d+", "", os.readlink(f"/proc/{pid}/fd/{name}")))
+        with suppress(FileNotFoundError):  # it has just closed it
+            holds.append(re.sub(r"\d+", "", os.readlink(f"/proc/{pid}/fd/{name}")))
     return _SIGNALS.findall(Path(f"/proc/{pid}/status").read_text()), sorted(holds)
 
 

@@ -132,7 +132,7 @@ class RecordFile:
         self._descriptor = descriptor
         self._size = os.fstat(descriptor).st_size
         self._missing = b""
-        #: the errno of the last failure; 0: there was none, or all is written since
+        #: the errno of the last failure; 0: there was none
         self.error = 0
 
     @property
@@ -156,7 +156,7 @@ class RecordFile:
         except OSError as error:
             self.error = error.errno or 0
             return
-        self._size, self._missing, self.error = at, b"", 0
+        self._size, self._missing = at, b""
 
     def sync(self, last: bytes) -> bool:
         """Write everything to disk. Returns whether that succeeded; if not, `last` counts as missing again."""

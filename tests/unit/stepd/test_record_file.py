@@ -97,16 +97,3 @@ def test_a_result_that_could_not_be_synced_is_written_again(disk: Disk, path: Pa
     disk.syncs = True
     assert file.sync(ENTRIES[-1])
     assert record.read(str(path)) == record.SpooledStep(STEP, (1, 2), RESULT)
-
-
-def test_a_failure_that_is_over_is_told_no_more(path: Path, disk: Disk) -> None:
-    """A node whose disk was mended must not be drained again by each job that ran meanwhile."""
-    descriptor = os.open(path, os.O_WRONLY)
-    file = RecordFile(descriptor)
-    disk.room = 0
-    file.append(ENTRIES[0])
-    assert (file.error, file.is_complete) == (errno.ENOSPC, False)
-    disk.room = 1 << 30
-    file.append(ENTRIES[1])
-    assert (file.error, file.is_complete) == (0, True)
-    file.close()
