@@ -14,6 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.cluster import until
 from tests.e2e.socket_names import socket_name
 
@@ -155,3 +157,13 @@ def child_of(process: subprocess.Popen[bytes], server: int) -> int:
         return 0
 
     return until(child, "the command has begun")
+
+
+def build_preload(name: str, made: pytest.TempPathFactory) -> Path:
+    """The library to preload that `name`.c of this folder makes. Skips the test where no compiler is."""
+    if not COMPILER:
+        pytest.skip("no C compiler")
+    path = made.mktemp(name) / f"{name}.so"
+    source = Path(__file__).with_name(f"{name}.c")
+    subprocess.run([COMPILER, "-shared", "-fPIC", "-o", path, source, "-ldl"], check=True, timeout=100)
+    return path

@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import struct
-import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,7 @@ from spritz.stepd import processes, record
 from spritz.stepd.spec import RECORD
 
 from .cluster import is_alive
-from .launched import COMPILER
+from .launched import build_preload
 from .node_harness import NodeCluster, wait_until
 
 _STATE = struct.Struct("iiii16s")
@@ -73,12 +72,7 @@ class Injector:
 @pytest.fixture(scope="session")
 def fail_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library that lets calls fail."""
-    if not COMPILER:
-        pytest.skip("no C compiler")
-    path = tmp_path_factory.mktemp("fail_disk") / "fail_disk.so"
-    source = Path(__file__).with_name("fail_disk.c")
-    subprocess.run([COMPILER, "-shared", "-fPIC", "-o", path, source, "-ldl"], check=True, timeout=100)
-    return path
+    return build_preload("fail_disk", tmp_path_factory)
 
 
 class Site(NodeCluster):

@@ -19,7 +19,7 @@ from spritz.model.reports import JobGone, NodeTrouble, StepFinished, TaskEnd
 from spritz.model.states import NodeFlag
 
 from .cluster import Cluster, is_alive
-from .launched import COMPILER
+from .launched import build_preload
 from .node_harness import NodeCluster, wait_until
 
 ZYGOTE, SUPERVISOR = "slurmd-zygote", "slurmstepd"
@@ -35,12 +35,7 @@ HASTY = (
 @pytest.fixture(scope="session")
 def no_fork(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library that refuses fork(2)."""
-    if not COMPILER:
-        pytest.skip("no C compiler")
-    path = tmp_path_factory.mktemp("no_fork") / "no_fork.so"
-    source = Path(__file__).with_name("no_fork.c")
-    subprocess.run([COMPILER, "-shared", "-fPIC", "-o", path, source, "-ldl"], check=True, timeout=100)
-    return path
+    return build_preload("no_fork", tmp_path_factory)
 
 
 @pytest.fixture
