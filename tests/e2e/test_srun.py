@@ -147,7 +147,7 @@ def test_steps_of_a_job_wait_for_each_others_processors_unless_they_overlap(clus
     script = """
         until_() { while ! "$@"; do sleep 0.1; done; }
         srun -n1 sh -c 'touch begun-1; while ! test -e end-1; do sleep 0.1; done' & until_ test -e begun-1
-        srun -n1 echo second 2> said & until_ grep -q busy said
+        srun -n1 echo second 2> said & until_ grep -qs busy said
         touch end-1; wait; cat said >&2
         srun sh -c 'touch begun-3; while ! test -e end-3; do sleep 0.1; done' & until_ test -e begun-3
         srun --overlap echo third
@@ -168,8 +168,8 @@ def test_a_step_behind_one_that_was_given_up_begins_at_once(cluster: Cluster) ->
     script = """
         until_() { while ! "$@"; do sleep 0.1; done; }
         srun --exact -n2 sh -c 'touch begun-4; while ! test -e end-4; do sleep 0.1; done' & until_ test -e begun-4
-        srun --exact -n3 echo large 2> said-large & large=$!; until_ grep -q busy said-large
-        srun --exact -n1 echo small 2> said-small & small=$!; until_ grep -q busy said-small
+        srun --exact -n3 echo large 2> said-large & large=$!; until_ grep -qs busy said-large
+        srun --exact -n1 echo small 2> said-small & small=$!; until_ grep -qs busy said-small
         kill -TERM $large; wait $small
         srun --exact --immediate -n1 echo at once
         touch end-4; wait
