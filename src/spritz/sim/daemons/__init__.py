@@ -6,5 +6,9 @@ and the supervisors of steps. One seed decides every order, delay and fault, so 
 
 Map
 ---
+`world`        virtual time, hosts, processes, the order of events; `loop`, `threads`: what a process runs on
+`seam`         every name of the production code that a simulation replaces, in one table
+`machine`      what every simulated machine gives: users, the site's programs, children, logs
+`network`      connections between processes: delay, partition, reset
 `history`      what clients asked and were told, and what nodes ran: the only input of the checks
 """

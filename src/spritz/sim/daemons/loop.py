@@ -1,0 +1,272 @@
+"""The event loop of a simulated process: asyncio's contract, on virtual time.
+
+Callbacks of one process run in the order in which they were scheduled, as asyncio and uvloop promise; which process has
+its turn next, how late a timer is, and when a thread's result arrives is drawn from the seed.
+
+Source: https://docs.python.org/3/library/asyncio-eventloop.html
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import socket
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spritz.sim.daemons.world import Event, Process
+
+
+class ProcessKilled(BaseException):
+    """Ends the code of a process that was killed while it waited. Nothing may catch it."""
+
+
+#: Callbacks of one turn above which the loop is taken to go round without end.
+TURN_CALLS_MAX = 200_000
+
+
+class _Handle(asyncio.TimerHandle):
+    """A callback that waits for its turn, or for its time."""
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+        when: float = 0.0,
+    ) -> None:
+        # Not TimerHandle's: it would only record for a debugger what is here.
+        self._to = loop
+        self._call: Callable[..., object] | None = callback
+        self._given = args
+        self._in = context if context is not None else contextvars.copy_context()
+        self._at = when
+        self.event: Event | None = None
+
+    def run(self) -> None:
+        """Call it, unless it was cancelled; an error goes to the loop's handler."""
+        call = self._call
+        if call is None:
+            return
+        try:
+            self._in.run(call, *self._given)
+        except (SystemExit, KeyboardInterrupt, ProcessKilled):
+            raise
+        except BaseException as error:
+            self._to.call_exception_handler({"message": f"in callback {call!r}", "exception": error})
+
+    def cancel(self) -> None:
+        self._call = None
+        self._given = ()
+        if self.event is not None:
+            self.event.cancel()
+            self.event = None
+
+    def cancelled(self) -> bool:
+        return self._call is None
+
+    def when(self) -> float:
+        return self._at
+
+    def __repr__(self) -> str:
+        return f"<callback {self._call!r}>"
+
+
+class VirtualLoop(asyncio.AbstractEventLoop):
+    """The loop of one process. What it does not have raises NotImplementedError."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.world = process.world
+        self._ready: deque[_Handle] = deque()
+        self._turn_due = False
+        self._readers: dict[int, _Handle] = {}
+        self._writers: dict[int, _Handle] = {}
+        self._signals: dict[int, tuple[Callable[..., object], tuple[Any, ...]]] = {}
+        #: kept, so that no task of a process that is gone is collected, which would run its clean-up
+        self._tasks: list[asyncio.Task[Any]] = []
+        #: most callbacks in one turn
+        self.turn_calls_max = 0
+        #: errors that no task and no handler took
+        self.unhandled: list[dict[str, Any]] = []
+
+    # Arguments of callbacks are not checked against them, so signatures differ from asyncio's: ignored below.
+
+    # Time
+
+    def time(self) -> float:
+        return self.process.host.monotonic()
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
+        handle = _Handle(self, callback, args, context)
+        if self.process.is_alive:
+            self._ready.append(handle)
+            self._want_turn()
+        return handle
+
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
+        """From a thread of the same process: it arrives a little later."""
+        handle = _Handle(self, callback, args, context)
+        self.world.soon(lambda: self._arrive(handle))
+        return handle
+
+    def arrive(self, callback: Callable[..., object], *args: Any) -> None:
+        """As by a descriptor that became ready: from outside the process."""
+        self._arrive(_Handle(self, callback, args, contextvars.Context()))
+
+    def _arrive(self, handle: _Handle) -> None:
+        if self.process.is_alive:
+            self._ready.append(handle)
+            self._want_turn()
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        timer = _Handle(self, callback, args, context, when)
+        if self.process.is_alive:
+            due = self.world.now + when - self.time()
+            timer.event = self.world.at(due, lambda: self._due(timer))
+        return timer
+
+    def _due(self, timer: _Handle) -> None:
+        timer.event = None
+        self._arrive(timer)
+
+    # Turns
+
+    def _want_turn(self) -> None:
+        if not self._turn_due:
+            self._turn_due = True
+            self.world.soon(self._turn)
+
+    def _turn(self) -> None:
+        """Run what is ready now, in order; what that schedules comes in the next turn."""
+        process = self.process
+        if not process.when_running(self._turn):
+            return
+        if process.blocked:  # its thread waits inside a turn: this one comes after that
+            self.world.after(0.001, self._turn)
+            return
+        self._turn_due = False
+        calls = len(self._ready)
+        self.turn_calls_max = max(self.turn_calls_max, calls)
+        assert calls < TURN_CALLS_MAX, f"{process}: {calls} callbacks wait in one turn"
+        self.run_as(self._run_ready, calls)
+        if self._ready and process.is_alive:
+            self._want_turn()
+
+    def _run_ready(self, calls: int) -> None:
+        for _ in range(calls):
+            if not self._ready or not self.process.is_alive:
+                return
+            self._ready.popleft().run()
+
+    def run_as(self, call: Callable[..., None], *args: Any) -> None:
+        """Run code as this process, on its loop."""
+        world = self.world
+        before, loop_before = world.current, asyncio._get_running_loop()
+        world.current = self.process
+        asyncio._set_running_loop(self)
+        try:
+            call(*args)
+        except ProcessKilled:
+            pass
+        finally:
+            asyncio._set_running_loop(loop_before)
+            world.current = before
+
+    def forget(self) -> None:
+        """The process is gone: nothing of it runs any more."""
+        self._ready.clear()
+        self._readers.clear()
+        self._writers.clear()
+
+    # Tasks
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:  # type: ignore[override]
+        task = asyncio.Task(coro, loop=self, **options)
+        self._tasks.append(task)
+        if len(self._tasks) > 1_000:
+            self._tasks = [one for one in self._tasks if not one.done()]
+        return task
+
+    # Descriptors of simulated sockets
+
+    def add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
+        self._readers[fd] = _Handle(self, callback, args, None)
+        self.world.tell_reader(fd)
+
+    def remove_reader(self, fd: Any) -> bool:
+        return self._readers.pop(fd, None) is not None
+
+    def add_writer(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
+        self._writers[fd] = _Handle(self, callback, args, None)
+        self.readable(fd, writing=True)
+
+    def remove_writer(self, fd: Any) -> bool:
+        return self._writers.pop(fd, None) is not None
+
+    def readable(self, fd: int, *, writing: bool = False) -> None:
+        """A descriptor has become readable (or writable): its callback comes with the next turn."""
+        table = self._writers if writing else self._readers
+
+        def call() -> None:
+            handle = table.get(fd)
+            if handle is not None:
+                handle.run()
+
+        self.arrive(call)
+
+    # Signals
+
+    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
+        self._signals[sig] = (callback, args)
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        return self._signals.pop(sig, None) is not None
+
+    def signalled(self, number: int) -> None:
+        found = self._signals.get(number)
+        if found is not None:
+            self.arrive(found[0], *found[1])
+
+    # The rest
+
+    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> list[Any]:
+        """Names of simulated hosts, and addresses as they are."""
+        name = host.decode() if isinstance(host, bytes) else str(host)
+        found = self.world.find_host(name)
+        address = found.address if found is not None else name
+        if name in ("localhost", "127.0.0.1"):
+            address = self.process.host.address
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return not self.process.is_alive
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        self.unhandled.append(context)
+        error = context.get("exception")
+        self.world.tell(f"{self.process} unhandled: {context.get('message')} {error!r}")
+        if self.process.is_alive:
+            self.world.unhandled.append((self.process, context))
+
+    def get_task_factory(self) -> None:
+        return None

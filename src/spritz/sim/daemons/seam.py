@@ -1,0 +1,106 @@
+"""Every name of the production code that a simulation replaces, in one table.
+
+Names are replaced wherever a module of Spritz has them, so `from time import monotonic` is found like `import time`.
+What is not in the table runs as it is. `installed(world)` is meant for a process of its own: it never puts back what
+other threads may still use.
+"""
+
+from __future__ import annotations
+
+import pwd
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from spritz.client import same_machine
+from spritz.controller import clock_changes, forked
+from spritz.runtime import directory, garbage_collection, log, privilege, programs, randomness, sockets, watchdog
+from spritz.sim.daemons import machine, network, threads
+
+if TYPE_CHECKING:
+    from spritz.sim.daemons.world import World
+
+#: packages whose modules are left as they are: the simulation itself
+_OURS = "spritz.sim"
+
+
+class _Signals:
+    """Stands for the module `signal`: dispositions are of the real process, and stay; all else is the real module's."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(signal, name)
+
+    @staticmethod
+    def signal(number: int, handler: Any) -> Any:
+        return signal.SIG_DFL
+
+
+def replacements() -> list[tuple[object, object]]:
+    """What stands for what."""
+    table: list[tuple[object, object]] = [
+        (time, threads.Time),
+        (time.time, threads.now),  # noqa: TID251 - this is what stands for it
+        (time.monotonic, threads.monotonic),
+        (time.perf_counter, threads.monotonic),
+        (time.sleep, threads.sleep),
+        (threading, threads.Threading),
+        (threading.Thread, threads.Thread),
+        (threading.Event, threads.Event),
+        (threading.Lock, threads.Lock),
+        (threading.RLock, threads.RLock),
+        (threading.Condition, threads.Condition),
+        (queue, threads.Queue),
+        (queue.SimpleQueue, threads.SimpleQueue),
+        (signal, _Signals()),
+        (sockets.unix_socket, network.unix_socket),
+        (sockets.tcp_socket, network.tcp_socket),
+        (sockets.listen, network.listen),
+        (sockets.connect_unix, network.connect_unix),
+        (sockets.connect_tcp, network.connect_tcp),
+        (same_machine.is_own_address, lambda family, address: True),
+        (same_machine.is_here, lambda hosts: True),
+        (clock_changes.watch_clock, machine.watch_clock),
+        (forked.Child, machine.Child),
+        (forked.wait_for_go, machine.wait_for_go),
+        (watchdog.Watchdog, machine.NoWatchdog),
+        (garbage_collection.tame, lambda: None),
+        (garbage_collection.keep_sweeping, machine.never),
+        (log.get_logger, machine.get_logger),
+        (programs.run_programs, machine.run_programs),
+        (randomness.SystemRandomness, machine.Randomness),
+        (pwd, machine.Passwd),
+        (pwd.getpwnam, machine.getpwnam),
+        (pwd.getpwuid, machine.getpwuid),
+        (privilege.lookup_user, machine.lookup_user),
+        (directory.person_of, machine.person_of),
+        (directory.user_name_of, machine.user_name_of),
+        (directory.uid_of, machine.uid_of),
+        (directory.group_name_of, machine.group_name_of),
+        (directory.gid_of, machine.gid_of),
+    ]
+    for more in MORE:
+        table += more()
+    return table
+
+
+#: Further parts of the table: of node daemons, databases (functions, since they import these).
+MORE: list[Callable[[], list[tuple[object, object]]]] = []
+
+
+def install(world: World) -> None:
+    """Replace all of it in every module of Spritz that is loaded; this world is the one that runs."""
+    threads.use(world)
+    by_id = {id(original): replacement for original, replacement in replacements()}
+    keep = [original for original, _ in replacements()]  # their ids stay theirs
+    for name, module in list(sys.modules.items()):
+        if name.startswith("spritz.") and not name.startswith(_OURS) and isinstance(module, ModuleType):
+            for attribute, value in list(vars(module).items()):
+                replacement = by_id.get(id(value))
+                if replacement is not None:
+                    setattr(module, attribute, replacement)
+    del keep
