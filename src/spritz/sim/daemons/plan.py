@@ -1,0 +1,46 @@
+"""What happens in a run, drawn from its seed before it begins: requests of users, and faults.
+
+A plan is data, so it can be made shorter: a run that fails still fails without most of its actions (`shrink`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct, field
+
+
+class Action(Struct, frozen=True, kw_only=True):
+    """Something that a user, an operator or misfortune does at a time."""
+
+    #: seconds after the beginning
+    at: float
+    #: a kind of `users.KINDS` or `faults.KINDS`
+    kind: str
+    #: whom it concerns: a user, a host, a unit
+    target: str = ""
+    #: details, by kind: numbers, words, and lists of these
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+class Scale(Struct, frozen=True, kw_only=True):
+    """How large a run is. The default is small: many short runs find more than few long ones."""
+
+    nodes: int = 6
+    jobs: int = 30
+    #: seconds in which jobs are submitted and faults happen
+    busy_seconds: float = 3600.0
+    #: seconds after the last fault in which everything must come to its end
+    quiet_seconds: float = 7200.0
+    #: faults on average
+    faults: int = 12
+    #: parts of the cluster that run: "accounting", "standby"
+    parts: frozenset[str] = frozenset()
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """All actions of one run, in the order of their times."""
+
+    seed: int
+    scale: Scale
+    actions: tuple[Action, ...]

@@ -1,0 +1,75 @@
+"""A simulated cluster: its hosts, its slurm.conf, and its daemons as units."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.sim.daemons.controllers import slurmctld
+from spritz.sim.daemons.history import History
+from spritz.sim.daemons.units import Unit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from spritz.sim.daemons.plan import Scale
+    from spritz.sim.daemons.world import World
+
+_CONF = """\
+ClusterName=sim
+{controllers}
+SlurmUser=slurm
+SlurmdUser=root
+StateSaveLocation={root}/{controller}/state
+SlurmdSpoolDir={root}/%n/spool
+SchedulerType=sched/backfill
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+GresTypes=gpu
+ReturnToService=1
+MinJobAge=300
+KillWait=10
+SlurmdTimeout=120
+TreeWidth=4
+{more}
+NodeName=n[1-{nodes}] NodeAddr=10.0.1.[1-{nodes}] CPUs=8 RealMemory=16000 Gres=gpu:4 State=UNKNOWN
+PartitionName=main Nodes=ALL Default=YES State=UP
+PartitionName=shared Nodes=ALL OverSubscribe=FORCE:2 State=UP
+"""
+
+
+class Site:
+    """One cluster in a world. `units` are its daemons by "host/daemon"."""
+
+    def __init__(self, world: World, scale: Scale) -> None:
+        self.world = world
+        self.scale = scale
+        self.history = History()
+        self.units: dict[str, Unit] = {}
+        self.controllers = [world.host("ctl1", "10.0.0.1")]
+        self.nodes = [world.host(f"n{number}", f"10.0.1.{number}") for number in range(1, scale.nodes + 1)]
+        self.conf: Path = world.root / "slurm.conf"
+        self.write_conf()
+        for host in self.controllers:
+            self.add(Unit(host, "slurmctld", lambda process: slurmctld(process, str(self.conf))))
+
+    def add(self, unit: Unit) -> None:
+        self.units[f"{unit.host.name}/{unit.name}"] = unit
+
+    def write_conf(self, more: str = "") -> None:
+        """slurm.conf for the hosts that there are."""
+        controllers = "\n".join(f"SlurmctldHost={host.name}({host.address})" for host in self.controllers)
+        self.conf.write_text(
+            _CONF.format(
+                controllers=controllers,
+                controller=self.controllers[0].name,
+                root=self.world.root,
+                nodes=len(self.nodes),
+                more=more,
+            )
+        )
+        gres = f"NodeName=n[1-{len(self.nodes)}] Name=gpu Count=4\n"
+        (self.world.root / "gres.conf").write_text(gres)
+
+    def start(self) -> None:
+        for unit in self.units.values():
+            unit.start()
