@@ -12,5 +12,8 @@ Map
 `network`      connections between processes: delay, partition, reset
 `units`        daemons that a service manager keeps running; `controllers`: slurmctld
 `site`         a cluster: hosts, slurm.conf, units; `plan`: what users and misfortune do to it; `run`: one run
+`faults`       kinds of faults, how they are drawn and injected; `coverage`: what a run has touched
+`campaign`     many runs in forked children; `shrink`: a failing plan made smaller; `story`: a run to be read
+`command`      `python -m spritz.sim.daemons`
 `history`      what clients asked and were told, and what nodes ran: the only input of the checks
 """
