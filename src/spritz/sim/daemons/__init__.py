@@ -14,6 +14,6 @@ Map
 `site`         a cluster: hosts, slurm.conf, units; `plan`: what users and misfortune do to it; `run`: one run
 `faults`       kinds of faults, how they are drawn and injected; `coverage`: what a run has touched
 `campaign`     many runs in forked children; `shrink`: a failing plan made smaller; `story`: a run to be read
-`command`      `python -m spritz.sim.daemons`
+`main`         `python -m spritz.sim.daemons`
 `history`      what clients asked and were told, and what nodes ran: the only input of the checks
 """
