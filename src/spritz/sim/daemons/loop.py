@@ -90,6 +90,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._tasks: list[asyncio.Task[Any]] = []
         #: most callbacks in one turn
         self.turn_calls_max = 0
+        #: threads for `asyncio.to_thread`
+        self._pool: Any = None
         #: errors that no task and no handler took
         self.unhandled: list[dict[str, Any]] = []
 
@@ -200,6 +202,17 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         if len(self._tasks) > 1_000:
             self._tasks = [one for one in self._tasks if not one.done()]
         return task
+
+    # Threads
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        """By a pool of simulated threads; None: the loop's own, as `asyncio.to_thread` wants it."""
+        if executor is None:
+            from spritz.sim.daemons.executors import ThreadPoolExecutor
+
+            executor = self._pool = self._pool or ThreadPoolExecutor()
+        result: asyncio.Future[Any] = executor.run(self, func, *args)
+        return result
 
     # Descriptors of simulated sockets
 

@@ -50,6 +50,7 @@ def run(plan: Plan, root: Path | None = None) -> Result:
     try:
         world = World(plan.seed, directory)
         world.network = Network(world)
+        seam.load(plan.scale.parts)
         seam.install(world)
         site = Site(world, plan.scale)
         violations: list[Any] = []
@@ -62,7 +63,7 @@ def run(plan: Plan, root: Path | None = None) -> Result:
             virtual_seconds=world.now - EPOCH,
             cpu_seconds=process_time() - began,
             events=world.events,
-            story=[f"{at - EPOCH:12.6f} {text}" for at, text in world.story],
+            story=[f"{at - EPOCH:12.6f} {text.replace(str(directory), '')}" for at, text in world.story],
         )
     finally:
         if root is None:

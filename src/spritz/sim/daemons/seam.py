@@ -7,6 +7,7 @@ other threads may still use.
 
 from __future__ import annotations
 
+import concurrent.futures
 import pwd
 import queue
 import signal
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from spritz.client import same_machine
 from spritz.controller import clock_changes, forked
 from spritz.runtime import directory, garbage_collection, log, privilege, programs, randomness, sockets, watchdog
-from spritz.sim.daemons import machine, network, threads
+from spritz.sim.daemons import executors, machine, network, threads
 
 if TYPE_CHECKING:
     from spritz.sim.daemons.world import World
@@ -56,6 +57,7 @@ def replacements() -> list[tuple[object, object]]:
         (threading.Condition, threads.Condition),
         (queue, threads.Queue),
         (queue.SimpleQueue, threads.SimpleQueue),
+        (concurrent.futures.ThreadPoolExecutor, executors.ThreadPoolExecutor),
         (signal, _Signals()),
         (sockets.unix_socket, network.unix_socket),
         (sockets.tcp_socket, network.tcp_socket),
@@ -92,6 +94,12 @@ def replacements() -> list[tuple[object, object]]:
 MORE: list[Callable[[], list[tuple[object, object]]]] = []
 
 
+def load(parts: frozenset[str]) -> None:
+    """Import the production code of these parts of a cluster: what is imported later keeps the real machine's names."""
+    if "accounting" in parts:
+        from spritz.sim.daemons import accounting  # noqa: F401 - for its imports
+
+
 def install(world: World) -> None:
     """Replace all of it in every module of Spritz that is loaded; this world is the one that runs."""
     threads.use(world)
@@ -103,4 +111,6 @@ def install(world: World) -> None:
                 replacement = by_id.get(id(value))
                 if replacement is not None:
                     setattr(module, attribute, replacement)
+    # Some functions import it when they are called.
+    pwd.getpwnam, pwd.getpwuid = machine.getpwnam, machine.getpwuid  # type: ignore[assignment]
     del keep

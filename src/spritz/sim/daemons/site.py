@@ -11,6 +11,7 @@ from spritz.sim.daemons.units import Unit
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from spritz.sim.daemons.accounting import Accounting
     from spritz.sim.daemons.plan import Scale
     from spritz.sim.daemons.world import World
 
@@ -48,6 +49,16 @@ class Site:
         self.controllers = [world.host("ctl1", "10.0.0.1")]
         self.nodes = [world.host(f"n{number}", f"10.0.1.{number}") for number in range(1, scale.nodes + 1)]
         self.conf: Path = world.root / "slurm.conf"
+        #: further lines of slurm.conf
+        self.lines: list[str] = []
+        #: slurmdbd and its database; None without the part "accounting"
+        self.accounting: Accounting | None = None
+        if "accounting" in scale.parts:
+            from spritz.sim.daemons import accounting  # SQLAlchemy: loaded by `seam.load` before
+
+            self.accounting = accounting.Accounting(world)
+            self.lines.append(accounting.SLURM_CONF)
+            self.add(self.accounting.unit)
         self.write_conf()
         for host in self.controllers:
             self.add(Unit(host, "slurmctld", lambda process: slurmctld(process, str(self.conf))))
@@ -64,7 +75,7 @@ class Site:
                 controller=self.controllers[0].name,
                 root=self.world.root,
                 nodes=len(self.nodes),
-                more=more,
+                more="\n".join([*self.lines, more]),
             )
         )
         gres = f"NodeName=n[1-{len(self.nodes)}] Name=gpu Count=4\n"
