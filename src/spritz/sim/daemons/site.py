@@ -84,3 +84,5 @@ class Site:
     def start(self) -> None:
         for unit in self.units.values():
             unit.start()
+        if self.accounting is not None:
+            self.accounting.begin_policy(self.controllers[0])

@@ -10,6 +10,7 @@ from spritz.accounting.engine import open_engine
 from spritz.accounting.store import Store
 from spritz.config.load import load_slurmdbd
 from spritz.runtime.daemonize import Startup
+from spritz.sim.daemons.accounting.client import Command, DatabaseClient
 from spritz.sim.daemons.accounting.database import Database
 from spritz.sim.daemons.machine import USERS, PidFile, StoryLogger
 from spritz.sim.daemons.units import Unit
@@ -17,7 +18,7 @@ from spritz.sim.daemons.units import Unit
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from spritz.sim.daemons.world import Process, World
+    from spritz.sim.daemons.world import Host, Process, World
 
 HOST, ADDRESS, PORT = "dbd", "10.0.0.9", 6819
 
@@ -50,7 +51,12 @@ class Accounting:
         self.conf: Path = world.root / "slurmdbd.conf"
         self.conf.write_text(_SLURMDBD_CONF.format(host=HOST, port=PORT, path=self.database.path))
         self.conf.chmod(0o600)
+        self.client = DatabaseClient((HOST, PORT))
         self.unit = Unit(self.host, "slurmdbd", self._serve)
+
+    def begin_policy(self, host: Host) -> Command:
+        """Let an administrator on `host` make the accounts, users and QOS, as soon as slurmdbd and slurmctld are up."""
+        return Command(host, "sacctmgr", self.client.make_policy)
 
     async def _serve(self, process: Process) -> int:
         """As `accounting.main` does, in the process that serves."""
