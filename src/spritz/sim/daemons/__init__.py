@@ -12,5 +12,6 @@ Map
 `network`      connections between processes: delay, partition, reset
 `units`        daemons that a service manager keeps running; `controllers`: slurmctld
 `site`         a cluster: hosts, slurm.conf, units; `plan`: what users and misfortune do to it; `run`: one run
+`users`        users, whose `command`s make `requests` by blocking sockets (`blocking`); `workload`: what they want
 `history`      what clients asked and were told, and what nodes ran: the only input of the checks
 """

@@ -6,6 +6,7 @@ A run needs a process of its own, since the seam is never undone: `python -m spr
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import sys
 import tempfile
@@ -18,9 +19,11 @@ from msgspec import Struct
 from spritz.sim.daemons import seam
 from spritz.sim.daemons.network import Network
 from spritz.sim.daemons.site import Site
+from spritz.sim.daemons.users import Users
 from spritz.sim.daemons.world import EPOCH, World
 
 if TYPE_CHECKING:
+    from spritz.sim.daemons.history import Entry
     from spritz.sim.daemons.plan import Plan
 
 #: Where the disks of simulated hosts are: in memory, since only the simulation decides what a disk loses.
@@ -40,6 +43,8 @@ class Result(Struct, kw_only=True):
     events: int
     #: one line each, with its time
     story: list[str]
+    #: what users and nodes saw
+    history: list[Entry]
 
 
 def run(plan: Plan, root: Path | None = None) -> Result:
@@ -55,7 +60,10 @@ def run(plan: Plan, root: Path | None = None) -> Result:
         site = Site(world, plan.scale)
         violations: list[Any] = []
         site.start()
-        world.run(10.0)
+        users = Users(site)
+        os.environ["SLURM_CONF"] = str(site.conf)
+        users.schedule(plan.actions)
+        world.run(plan.scale.busy_seconds)
         return Result(
             seed=plan.seed,
             violations=violations,
@@ -64,6 +72,7 @@ def run(plan: Plan, root: Path | None = None) -> Result:
             cpu_seconds=process_time() - began,
             events=world.events,
             story=[f"{at - EPOCH:12.6f} {text.replace(str(directory), '')}" for at, text in world.story],
+            history=site.history.entries,
         )
     finally:
         if root is None:
@@ -72,8 +81,6 @@ def run(plan: Plan, root: Path | None = None) -> Result:
 
 def main() -> None:
     """Run a plan that is read from standard input. The exit ends all threads of the simulation."""
-    import os
-
     import msgspec.json
 
     from spritz.sim.daemons.plan import Plan

@@ -48,6 +48,8 @@ class Site:
         self.units: dict[str, Unit] = {}
         self.controllers = [world.host("ctl1", "10.0.0.1")]
         self.nodes = [world.host(f"n{number}", f"10.0.1.{number}") for number in range(1, scale.nodes + 1)]
+        #: where users' commands run
+        self.login = world.host("login", "10.0.2.1")
         self.conf: Path = world.root / "slurm.conf"
         #: further lines of slurm.conf
         self.lines: list[str] = []

@@ -1,0 +1,68 @@
+"""Simulated users: each request of a plan is made by a command of its own (`command`), a process of its user.
+
+What the user asked, and what the user was told, goes into the history. A plan names jobs by tags. An action on a job
+whose number was never told to its user is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from spritz.sim.daemons import blocking, seam
+from spritz.sim.daemons.command import Command, Data, Skipped
+from spritz.sim.daemons.requests import REQUESTS
+from spritz.sim.daemons.world import EPOCH
+
+if TYPE_CHECKING:
+    from spritz.sim.daemons.plan import Action
+    from spritz.sim.daemons.site import Site
+    from spritz.sim.daemons.world import Host
+
+seam.MORE.append(blocking.replacements)
+
+#: what carries out each kind of action
+KINDS: dict[str, Callable[[Command, Data], None]] = {**REQUESTS}
+
+
+class Users:
+    """All users of a site, and what they were told."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.world = site.world
+        self.history = site.history
+        #: tag -> job id, as told; of a heterogeneous job the leader's
+        self.jobs: dict[str, int] = {}
+        #: commands that run
+        self.commands: set[Command] = set()
+
+    def schedule(self, actions: Iterable[Action]) -> None:
+        """Let all actions that are users' happen at their times."""
+        for action in actions:
+            if action.kind in KINDS:
+                self.world.at(EPOCH + action.at, partial(self.perform, action))
+
+    def perform(self, action: Action) -> None:
+        """Start the command of an action. `action.target` is the user, `data["kill_after"]` when it is killed."""
+        self.start(action.target, action.kind, KINDS[action.kind], action.data, self.site.login)
+
+    def start(self, user: str, kind: str, body: Callable[[Command, Data], None], data: Data, host: Host) -> Command:
+        """Run a command on a host."""
+        command = Command(self, user, kind, host)
+        if not host.is_up:
+            command.process.end(silently=True)
+            return command
+        self.commands.add(command)
+        command.process.on_end.append(lambda silently: self.commands.discard(command))
+        command.process.loop.run_as(lambda: command.begin(body, data))
+        if kill_after := data.get("kill_after"):
+            self.world.after(kill_after, command.kill)
+        return command
+
+    def job_id(self, tag: str) -> int:
+        """The job's number. Raises Skipped."""
+        if tag not in self.jobs:
+            raise Skipped(tag)
+        return self.jobs[tag]
