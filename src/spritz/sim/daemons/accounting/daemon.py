@@ -51,6 +51,8 @@ class Accounting:
         self.conf: Path = world.root / "slurmdbd.conf"
         self.conf.write_text(_SLURMDBD_CONF.format(host=HOST, port=PORT, path=self.database.path))
         self.conf.chmod(0o600)
+        #: a copy of the database, for a fault that sets it back
+        self.backup: bytes | None = None
         self.client = DatabaseClient((HOST, PORT))
         self.unit = Unit(self.host, "slurmdbd", self._serve)
 
