@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -38,7 +39,24 @@ class Cluster:
         self.users = Users(self.site)
         os.environ["SLURM_CONF"] = str(self.site.conf)
         self.controller = self.site.units["ctl1/slurmctld"]
+        self._renew_state()
         self.site.start()
+
+    def _renew_state(self) -> None:
+        """A killed controller leaves its files without its locks."""
+        unit, state = self.controller, self.site.controllers[0].directory / "state"
+        begin = unit._main
+
+        def renew(silently: bool) -> None:
+            old = state.with_name(f"state.{len(unit.ends)}")
+            state.rename(old)
+            shutil.copytree(old, state)
+
+        def main(process: Any) -> Any:
+            process.on_end.append(renew)
+            return begin(process)
+
+        unit._main = main
 
     def submit(self, tag: str, user: str = "alice", **wanted: Any) -> None:
         fields = {"script": script_of(tag, 10), "environment": (f"TAG={tag}",), "held": True, **wanted}
@@ -100,3 +118,38 @@ def test_a_cancelled_job_is_in_the_records() -> None:
 
     rows, story = simulated(work)
     assert rows == [(1, "CANCELLED", "physics", "alice")], story
+
+
+def _disturb(cluster: Cluster, seed: int, count: int, kinds: tuple[str, ...]) -> None:
+    """Users submit, hold and cancel jobs while faults happen; then all is well for five minutes."""
+    from spritz.sim.daemons.accounting import faults
+
+    chance = random.Random(seed)
+    cluster.world.run(5.0)
+    users = ("alice", "bob", "carol", "dave")
+    for number in range(count):
+        for job in range(3):
+            tag, user = f"{number}.{job}", chance.choice(users)
+            cluster.submit(tag, user, array="0-2" if chance.random() < 0.2 else "")
+            cluster.world.run(chance.uniform(0.0, 0.3))
+            if chance.random() < 0.7:
+                cluster.ask(chance.choice(("cancel", "hold", "release")), user, tag=tag)
+        kind = chance.choice(kinds)
+        if kind == "slurmctld killed":
+            cluster.controller.kill()
+        else:
+            faults.inject(cluster.accounting, kind, faults.KINDS[kind].draw(chance))
+        cluster.world.run(chance.choice((0.01, 0.1, 1.0, 8.0)))
+    cluster.world.run(600.0)
+
+
+def test_twenty_kills_of_slurmdbd_and_slurmctld_lose_nothing_and_store_nothing_twice() -> None:
+    def work(cluster: Cluster) -> Any:
+        _disturb(cluster, 7, 40, ("slurmdbd killed", "slurmctld killed"))
+        rows = cluster.jobs()
+        return cluster.differences(), len(rows), cluster.world.counts, cluster.story()
+
+    differences, jobs, counts, story = simulated(work)
+    assert not differences, story
+    assert jobs > 40, story
+    assert counts["fault slurmdbd killed"] >= 15
