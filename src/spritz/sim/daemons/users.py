@@ -6,24 +6,29 @@ whose number was never told to its user is skipped.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from spritz.sim.daemons import blocking, seam
 from spritz.sim.daemons.command import Command, Data, Skipped
+from spritz.sim.daemons.launches import LAUNCHES
 from spritz.sim.daemons.requests import REQUESTS
 from spritz.sim.daemons.world import EPOCH
 
 if TYPE_CHECKING:
     from spritz.sim.daemons.plan import Action
     from spritz.sim.daemons.site import Site
-    from spritz.sim.daemons.world import Host
+    from spritz.sim.daemons.workload import WantedStep
+    from spritz.sim.daemons.world import Host, Process
 
 seam.MORE.append(blocking.replacements)
 
 #: what carries out each kind of action
-KINDS: dict[str, Callable[[Command, Data], None]] = {**REQUESTS}
+KINDS: dict[str, Callable[[Command, Data], None]] = {**REQUESTS, **LAUNCHES}
 
 
 class Users:
@@ -57,9 +62,22 @@ class Users:
         self.commands.add(command)
         command.process.on_end.append(lambda silently: self.commands.discard(command))
         command.process.loop.run_as(lambda: command.begin(body, data))
-        if kill_after := data.get("kill_after"):
-            self.world.after(kill_after, command.kill)
+        if "kill_after" in data:
+            self.world.after(data["kill_after"], command.kill)
+        if "signal_after" in data:
+            self.world.after(data["signal_after"], lambda: command.signal(signal.SIGINT))
         return command
+
+    def start_step(self, user: str, job_id: int, step: WantedStep, host: Host, parent: Process) -> None:
+        """srun inside an allocation, called some time after this; it ends with the process that calls it."""
+
+        def begin() -> None:
+            if parent.is_alive:
+                data = {"job_id": job_id, "step": msgspec.to_builtins(step)}
+                command = self.start(user, "step", KINDS["step"], data, host)
+                parent.on_end.append(lambda silently: command.kill())
+
+        self.world.after(step.after_seconds, begin)
 
     def job_id(self, tag: str) -> int:
         """The job's number. Raises Skipped."""
