@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from spritz.client import same_machine
@@ -91,6 +91,17 @@ def replacements() -> list[tuple[object, object]]:
 #: Further parts of the table: of node daemons, databases (functions, since they import these).
 MORE: list[Callable[[], list[tuple[object, object]]]] = []
 
+#: Names of single modules: (module, name, replacement). For what other modules keep, as `os`.
+NAMES: list[Callable[[], list[tuple[ModuleType, str, object]]]] = []
+
+
+def rebound(function: Callable[..., Any], **names: object) -> Callable[..., Any]:
+    """The same function with other global names."""
+    assert isinstance(function, FunctionType), "written in Python"
+    made = FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__, function.__defaults__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
 
 def install(world: World) -> None:
     """Replace all of it in every module of Spritz that is loaded; this world is the one that runs."""
@@ -104,3 +115,6 @@ def install(world: World) -> None:
                 if replacement is not None:
                     setattr(module, attribute, replacement)
     del keep
+    for names in NAMES:
+        for module, name, replacement in names():
+            setattr(module, name, replacement)
