@@ -1,36 +1,64 @@
-"""Simulations in processes of their own: the seam is never undone, and their threads never end."""
+"""Runs a function in a process of its own: a simulation replaces names that are never put back."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
 
+_ROOT = Path(__file__).parents[3]
 
-def apart(work: Callable[[], T]) -> T:
-    """What `work` returns, from a forked process. Raises AssertionError with its traceback."""
-    sys.stdout.flush()
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(reading)
-        try:
-            told = pickle.dumps((work(), ""))
-        except BaseException:
-            told = pickle.dumps((None, traceback.format_exc()))
-        with os.fdopen(writing, "wb") as file:
-            file.write(told)
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as file:
-        answer = file.read()
-    os.waitpid(child, 0)
-    assert answer, "the simulation's process died"
-    result, problem = pickle.loads(answer)
-    assert not problem, problem
-    return result  # type: ignore[no-any-return]
+#: Seconds of real time that a simulation may take.
+_SECONDS = 200.0
+
+
+class Failed(AssertionError):
+    """The function has raised; the text is its traceback."""
+
+
+def apart(function: Callable[..., T], *args: object) -> T:
+    """The result of `function(*args)` in a fresh interpreter with a fixed hash seed. Both must be picklable, and the
+    function is of a module. Raises Failed with the traceback.
+    """
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": f"{_ROOT / 'src'}:{_ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simulation.daemons.apart"],
+        input=pickle.dumps((function.__module__, function.__qualname__, args)),
+        stdout=subprocess.PIPE,
+        cwd=_ROOT,
+        env=environment,
+        timeout=_SECONDS,
+        check=False,
+    )
+    if done.returncode:
+        raise Failed(f"the process ended with {done.returncode}")
+    succeeded, result = pickle.loads(done.stdout)
+    if not succeeded:
+        raise Failed(result)
+    answer: T = result
+    return answer
+
+
+def _main() -> None:
+    module, name, args = pickle.load(sys.stdin.buffer)
+    out = os.dup(1)
+    os.dup2(2, 1)  # what is printed is for people
+    try:
+        answer = True, getattr(importlib.import_module(module), name)(*args)
+    except BaseException:
+        answer = False, traceback.format_exc()
+    with os.fdopen(out, "wb") as file:
+        file.write(pickle.dumps(answer))
+    os._exit(0)  # threads of the simulation wait for ever
+
+
+if __name__ == "__main__":
+    _main()

@@ -147,5 +147,5 @@ class Command:
         if code := verdict(reply):
             self.refused(operation, code)
             return reply
-        self.done(operation, None if isinstance(reply, Done) and not reply.missing else reply)
+        self.done(operation, None if isinstance(reply, Done) else reply)
         return reply

@@ -105,6 +105,8 @@ def submit(command: Command, data: Data) -> None:
     wanted = wanted_of(data)
     request = submission(command, wanted)
     operation = command.called("submit", wanted=wanted)
+    if wanted.steps:
+        command.users.expect_script(wanted)
     try:
         with connect_controller() as controller:
             reply = sbatch._answer(controller, request)

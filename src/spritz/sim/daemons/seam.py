@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from spritz.client import same_machine
@@ -93,6 +93,17 @@ def replacements() -> list[tuple[object, object]]:
 #: Further parts of the table: of node daemons, databases (functions, since they import these).
 MORE: list[Callable[[], list[tuple[object, object]]]] = []
 
+#: Names of single modules: (module, name, replacement). For what other modules keep, as `os`.
+NAMES: list[Callable[[], list[tuple[ModuleType, str, object]]]] = []
+
+
+def rebound(function: Callable[..., Any], **names: object) -> Callable[..., Any]:
+    """The same function with other global names."""
+    assert isinstance(function, FunctionType), "written in Python"
+    made = FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__, function.__defaults__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
 
 def load(parts: frozenset[str]) -> None:
     """Import the production code of these parts of a cluster: what is imported later keeps the real machine's names."""
@@ -114,3 +125,6 @@ def install(world: World) -> None:
     # Some functions import it when they are called.
     pwd.getpwnam, pwd.getpwuid = machine.getpwnam, machine.getpwuid  # type: ignore[assignment]
     del keep
+    for names in NAMES:
+        for module, name, replacement in names():
+            setattr(module, name, replacement)

@@ -96,5 +96,5 @@ class Wanted(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def script_of(tag: str, seconds: float, exit_status: int = 0, killed_by: int = 0, ignores_term: bool = False) -> str:
     """A batch script as the simulated supervisors run it."""
-    plan = f"seconds={seconds:g} exit={exit_status} signal={killed_by} ignore_term={int(ignores_term)}"
+    plan = f"seconds={seconds:g} exit={exit_status} signal={killed_by}{' ignore=15' if ignores_term else ''}"
     return f"#!/bin/sh\n#SIM {plan}\n# tag {tag}\n"
