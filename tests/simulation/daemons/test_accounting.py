@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from time import process_time
+from typing import Any, TypeVar
 
 import msgspec
 
-from spritz.sim.daemons.accounting.database import template
 from spritz.sim.daemons.plan import Action, Scale
 from spritz.sim.daemons.workload import Wanted, script_of
+from spritz.sim.daemons.world import EPOCH
 from tests.simulation.daemons.apart import apart
+
+T = TypeVar("T")
 
 
 class Cluster:
@@ -59,7 +63,7 @@ class Cluster:
         unit._main = main
 
     def submit(self, tag: str, user: str = "alice", **wanted: Any) -> None:
-        fields = {"script": script_of(tag, 10), "environment": (f"TAG={tag}",), "held": True, **wanted}
+        fields = {"script": script_of(tag, 10), "environment": (f"TAG={tag}",), **wanted}
         data = {"wanted": msgspec.to_builtins(Wanted(tag=tag, **fields))}
         self.users.perform(Action(at=0.0, kind="submit", target=user, data=data))
 
@@ -88,68 +92,94 @@ class Cluster:
         return records.differences(records.rows_of(self.accounting.database.path), wanted)
 
     def story(self) -> str:
-        return "\n".join(f"{at - 1.8e9:12.6f} {text}" for at, text in self.world.story)
+        return "\n".join(f"{at - EPOCH:12.6f} {text.replace(str(self.world.root), '')}" for at, text in self.world.story)
 
 
-def simulated(work: Callable[[Cluster], Any], seed: int = 1, **options: Any) -> Any:
-    """What `work` returns for a cluster in a forked process."""
-    template()  # once for all that are forked
+def simulated(work: Callable[..., T], *arguments: Any, seed: int = 1, **options: Any) -> T:
+    """What `work(cluster, *arguments)`, of this module, returns for a cluster in a process of its own."""
+    answer: T = apart(_simulate, work, arguments, seed, options)
+    return answer
 
-    def run() -> Any:
-        directory = Path(tempfile.mkdtemp(prefix="spritz-sim-", dir="/dev/shm"))
-        try:
-            return work(Cluster(seed, directory, **options))
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
 
-    return apart(run)
+def _simulate(work: Callable[..., T], arguments: tuple[Any, ...], seed: int, options: dict[str, Any]) -> T:
+    directory = Path(tempfile.mkdtemp(prefix="spritz-sim-", dir="/dev/shm"))
+    gc.disable()
+    try:
+        return work(Cluster(seed, directory, **options), *arguments)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _cancelled(cluster: Cluster) -> Any:
+    cluster.world.run(5.0)
+    cluster.submit("a", held=True)
+    cluster.world.run(1.0)
+    cluster.ask("cancel", tag="a")
+    cluster.world.run(1.0)
+    return [(row.job.job_id, row.job.state, row.job.account, row.job.user) for row in cluster.jobs()], cluster.story()
 
 
 def test_a_cancelled_job_is_in_the_records() -> None:
     """From the submission to sacct's answer, by the daemons alone."""
-
-    def work(cluster: Cluster) -> Any:
-        cluster.world.run(5.0)
-        cluster.submit("a")
-        cluster.world.run(1.0)
-        cluster.ask("cancel", tag="a")
-        cluster.world.run(1.0)
-        return [(row.job.job_id, row.job.state, row.job.account, row.job.user) for row in cluster.jobs()], cluster.story()
-
-    rows, story = simulated(work)
+    rows, story = simulated(_cancelled)
     assert rows == [(1, "CANCELLED", "physics", "alice")], story
 
 
-def _disturb(cluster: Cluster, seed: int, count: int, kinds: tuple[str, ...]) -> None:
-    """Users submit, hold and cancel jobs while faults happen; then all is well for five minutes."""
-    from spritz.sim.daemons.accounting import faults
+class Outcome(msgspec.Struct, kw_only=True):
+    """How a disturbed run ended."""
 
-    chance = random.Random(seed)
-    cluster.world.run(5.0)
-    users = ("alice", "bob", "carol", "dave")
-    for number in range(count):
+    #: of the tables from the journal; of sreport from sacct; of the records from what nodes ran
+    differences: list[str]
+    usage: list[str]
+    runs: list[str]
+    jobs: int
+    counts: dict[str, int]
+    story: str
+    unhandled: list[str]
+    cpu_seconds: float
+    virtual_seconds: float
+
+
+def disturbed(cluster: Cluster, rounds: int, kinds: tuple[str, ...], clock_seconds: float = 0.0) -> Outcome:
+    """Users submit, hold and cancel jobs while faults happen; then all is well until everything has ended."""
+    from spritz.sim.daemons.accounting import faults, records
+
+    began, world = process_time(), cluster.world
+    chance = random.Random(world.seed)
+    world.run(8.0)
+    for number in range(rounds):
         for job in range(3):
-            tag, user = f"{number}.{job}", chance.choice(users)
-            cluster.submit(tag, user, array="0-2" if chance.random() < 0.2 else "")
-            cluster.world.run(chance.uniform(0.0, 0.3))
-            if chance.random() < 0.7:
+            tag, user = f"{number}.{job}", chance.choice(("alice", "bob", "carol", "dave"))
+            script = script_of(tag, chance.choice((1, 20, 200)), chance.choice((0, 0, 0, 3)))
+            cluster.submit(tag, user, script=script, array="0-2" if chance.random() < 0.2 else "")
+            world.run(chance.uniform(0.0, 0.3))
+            if chance.random() < 0.5:
                 cluster.ask(chance.choice(("cancel", "hold", "release")), user, tag=tag)
         kind = chance.choice(kinds)
         if kind == "slurmctld killed":
             cluster.controller.kill()
         else:
             faults.inject(cluster.accounting, kind, faults.KINDS[kind].draw(chance))
-        cluster.world.run(chance.choice((0.01, 0.1, 1.0, 8.0)))
-    cluster.world.run(600.0)
+        world.run(chance.choice((0.01, 0.1, 1.0, 8.0, 60.0)))
+    world.run(7200.0)
+    jobs = cluster.jobs()
+    begin, end = int(EPOCH), int(world.now) // 3600 * 3600
+    _, holders = cluster.told(lambda: cluster.accounting.client.read_usage(begin, end))
+    return Outcome(
+        differences=cluster.differences(),
+        usage=records.usage_differences(jobs, holders, begin, end),
+        runs=records.run_differences(cluster.site.history.entries, jobs, slack_seconds=30.0, clock_seconds=clock_seconds),
+        jobs=len(jobs),
+        counts=world.counts,
+        story=cluster.story(),
+        unhandled=[repr(each) for each in world.unhandled],
+        cpu_seconds=process_time() - began,
+        virtual_seconds=world.now - EPOCH,
+    )
 
 
 def test_twenty_kills_of_slurmdbd_and_slurmctld_lose_nothing_and_store_nothing_twice() -> None:
-    def work(cluster: Cluster) -> Any:
-        _disturb(cluster, 7, 40, ("slurmdbd killed", "slurmctld killed"))
-        rows = cluster.jobs()
-        return cluster.differences(), len(rows), cluster.world.counts, cluster.story()
-
-    differences, jobs, counts, story = simulated(work)
-    assert not differences, story
-    assert jobs > 40, story
-    assert counts["fault slurmdbd killed"] >= 15
+    outcome = simulated(disturbed, 40, ("slurmdbd killed", "slurmctld killed"), seed=7)
+    assert not outcome.differences, outcome.story
+    assert outcome.jobs > 100, outcome.story
+    assert outcome.counts["fault slurmdbd killed"] >= 15
