@@ -147,7 +147,11 @@ def results(
 
 
 def _run(plan: Plan, root: Path) -> Result:
-    return run(plan, root, with_story=False)
+    result = run(plan, root)
+    result.story, result.history = [], []  # the parent wants neither
+    if not result.violations:
+        result.transcript = []
+    return result
 
 
 class _Child:
@@ -216,5 +220,5 @@ def failed(plan: Plan, rule: str, text: str, cpu_seconds: float) -> Result:
         virtual_seconds=0.0,
         cpu_seconds=cpu_seconds,
         events=0,
-        story=[f"! {rule}: {text}"],
+        transcript=[f"! {rule}: {text}"],
     )

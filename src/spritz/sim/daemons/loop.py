@@ -93,6 +93,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         #: how many callbacks run until `on_countdown` happens, between that callback and the next (`faults`)
         self.countdown = 0
         self.on_countdown: Callable[[], None] | None = None
+        #: threads for `asyncio.to_thread`
+        self._pool: Any = None
         #: errors that no task and no handler took
         self.unhandled: list[dict[str, Any]] = []
 
@@ -218,6 +220,17 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def tasks(self) -> list[asyncio.Task[Any]]:
         """Those that are not done."""
         return [task for task in self._tasks if not task.done()]
+
+    # Threads
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        """By a pool of simulated threads; None: the loop's own, as `asyncio.to_thread` wants it."""
+        if executor is None:
+            from spritz.sim.daemons.executors import ThreadPoolExecutor
+
+            executor = self._pool = self._pool or ThreadPoolExecutor()
+        result: asyncio.Future[Any] = executor.run(self, func, *args)
+        return result
 
     # Descriptors of simulated sockets
 

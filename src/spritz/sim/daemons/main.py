@@ -114,7 +114,7 @@ def _campaign(options: argparse.Namespace) -> int:
         replay, runs = _explain(plan_of(first.seed, scale), first, options)
         totals.runs = totals.seeds + runs
     elif options.story and options.seed is not None:
-        print("\n".join(_once(plan_of(options.seed, scale)).story))
+        print("\n".join(_once(plan_of(options.seed, scale)).transcript))
     if options.json is not None:
         options.json.write_bytes(msgspec.json.encode(report(totals, replay)))
     return 1 if totals.failures else 0
@@ -145,7 +145,7 @@ def _replay_of(plan: Plan, rule: str, result: Result) -> shrink.Replay:
     """Of the run's violations, the one of that rule; or the first, if the smaller run has another one."""
     violations = [found for found in result.violations if found[0] == rule] or result.violations
     name, _, text = violations[0] if violations else (rule, 0.0, "did not happen again: the run is not repeatable")
-    return shrink.Replay(commit=commit(), plan=plan, rule=name, text=text, digest=result.digest, story=result.story)
+    return shrink.Replay(commit=commit(), plan=plan, rule=name, text=text, digest=result.digest, story=result.transcript)
 
 
 def _run_all(jobs: int) -> shrink.RunAll:
@@ -161,8 +161,14 @@ def _at_once(jobs: int) -> int:
 
 
 def _once(plan: Plan) -> Result:
-    """One run, with its story."""
-    return next(result for _, result in results([plan], jobs=1, run=run))
+    """One run, with its transcript."""
+
+    def told(plan: Plan, root: Path) -> Result:
+        result = run(plan, root)
+        result.story, result.history = [], []
+        return result
+
+    return next(result for _, result in results([plan], jobs=1, run=told))
 
 
 # One run again
@@ -176,14 +182,14 @@ def _replay(options: argparse.Namespace) -> int:
         print(f"{options.replay}: {error}", file=sys.stderr)
         return 2
     result = _once(replay.plan)
-    print("\n".join(result.story))
+    print("\n".join(result.transcript))
     if result.digest == replay.digest:
         print("\nThe same, to the byte.")
-    elif result.story == replay.story:
+    elif result.transcript == replay.story:
         print("\nThe same story; the daemons did something else in between.")
     else:
         print(f"\nNot the same as then (commit {replay.commit}; now {commit()}):")
-        print("\n".join(_first_difference(replay.story, result.story)))
+        print("\n".join(_first_difference(replay.story, result.transcript)))
     return 1 if result.violations else 0
 
 

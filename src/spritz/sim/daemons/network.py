@@ -17,7 +17,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from spritz.runtime.credentials import PeerCredentials
 from spritz.runtime.pipe import UNSENT_BYTES_HIGH, Pipe
@@ -149,13 +149,18 @@ class Network:
                 if self.world.now > end:
                     raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
             await asyncio.sleep(self.delay(process.host, host) + self.delay(host, process.host))
+        pipe = SimulatedPipe()
+        self.join(process, host, name, pipe)
+        return pipe
+
+    def join(self, process: Process, host: Host, name: str | int, pipe: PipeOfEnd) -> End:
+        """The process's end of a new connection to whoever listens there. Raises ConnectionRefusedError."""
         bound = self._listeners.get((host.name, name))
         if bound is None or not bound.process.is_alive or bound.on_accept is None:
             number = errno.ECONNREFUSED
             raise ConnectionRefusedError(number, os.strerror(number))
         connection = Connection(self, process, bound.process)
         self.connections[connection] = None
-        pipe = SimulatedPipe()
         connection.ends[0].made(pipe)
         on_accept = bound.on_accept
 
@@ -163,7 +168,7 @@ class Network:
             connection.ends[1].made(AcceptedPipe(on_accept))
 
         bound.process.loop.arrive(accept)
-        return pipe
+        return connection.ends[0]
 
 
 class BoundSocket:
@@ -181,6 +186,22 @@ class BoundSocket:
 
     def close(self) -> None:
         self.network.unbind(self)
+
+
+class PipeOfEnd(Protocol):
+    """What an end tells of: a pipe of `runtime`, or a blocking socket (`blocking`)."""
+
+    end: End
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+
+    def data_received(self, data: bytes) -> None: ...
+
+    def connection_lost(self, error: Exception | None) -> None: ...
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
 
 
 class SimulatedPipe(Pipe):
@@ -259,7 +280,7 @@ class End(asyncio.Transport):
         self.process = process
         self.network = connection.network
         self.world = process.world
-        self.pipe: SimulatedPipe | None = None
+        self.pipe: PipeOfEnd | None = None
         self.silent_seconds = _KEEP_ALIVE_SECONDS
         #: sent to this end, and not read yet: bytes, or None for the end of the stream
         self._incoming: deque[bytes | None] = deque()
@@ -277,7 +298,7 @@ class End(asyncio.Transport):
 
     # Life
 
-    def made(self, pipe: SimulatedPipe) -> None:
+    def made(self, pipe: PipeOfEnd) -> None:
         """The pipe of this end is there. In its process's turn."""
         if self.is_over or not self.process.is_alive:
             return

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import process_time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -23,6 +23,7 @@ from spritz.sim.daemons import coverage, faults, seam
 from spritz.sim.daemons.network import Network
 from spritz.sim.daemons.site import Site
 from spritz.sim.daemons.story import tell
+from spritz.sim.daemons.users import Users
 from spritz.sim.daemons.world import EPOCH, Stuck, World
 
 if TYPE_CHECKING:
@@ -40,9 +41,6 @@ _ROOT_DESCRIPTOR = 240
 #: Rules: each looks at a run that is over and says what it violates. The checks register here.
 CHECKS: list[Callable[[Site], list[Violation]]] = []
 
-#: What carries out an action that is no fault. The workload registers here, by kind.
-PERFORMERS: dict[str, Callable[[Site, Action], None]] = {}
-
 
 class Result(Struct, kw_only=True):
     """How a run ended."""
@@ -57,10 +55,14 @@ class Result(Struct, kw_only=True):
     #: of all that happened, to the byte
     digest: str = ""
     #: for a reader: what was asked, injected, begun and ended, with the log near the first violation
-    story: list[str]
+    transcript: list[str] = []
+    #: one line each, with its time: all that daemons logged and the simulation did
+    story: list[str] = []
+    #: what users and nodes saw (`history.Entry`)
+    history: list[Any] = []
 
 
-def run(plan: Plan, root: Path | None = None, *, with_story: bool = True) -> Result:
+def run(plan: Plan, root: Path | None = None) -> Result:
     """Carry out a plan. `root`: an empty directory for the hosts' disks, which stays."""
     began = process_time()
     directory = root or Path(tempfile.mkdtemp(prefix="spritz-sim-", dir=memory()))
@@ -68,6 +70,7 @@ def run(plan: Plan, root: Path | None = None, *, with_story: bool = True) -> Res
     try:
         world = World(plan.seed, _fixed(directory))
         world.network = Network(world)
+        seam.load(plan.scale.parts)
         seam.install(world)
         site = Site(world, plan.scale)
         violations = _carry_out(site, plan)
@@ -80,7 +83,9 @@ def run(plan: Plan, root: Path | None = None, *, with_story: bool = True) -> Res
             cpu_seconds=process_time() - began,
             events=world.events,
             digest=_digest(lines, site, violations),
-            story=tell(site.history, lines, violations) if with_story or violations else [],
+            transcript=tell(site.history, lines, violations),
+            story=lines,
+            history=site.history.entries,
         )
     finally:
         if root is None:
@@ -103,10 +108,13 @@ def _fixed(directory: Path) -> Path:
 def _carry_out(site: Site, plan: Plan) -> list[Violation]:
     world, scale = site.world, plan.scale
     violations: list[Violation] = []
-    for action in plan.actions:
-        world.at(EPOCH + action.at, partial(_perform, site, action, violations))
     try:
         site.start()
+        os.environ["SLURM_CONF"] = str(site.conf)
+        Users(site).schedule(plan.actions)
+        for action in plan.actions:
+            if action.kind in faults.KINDS:
+                world.at(EPOCH + action.at, partial(_inject, site, action, violations))
         world.run(scale.busy_seconds)
         world.run(scale.quiet_seconds)
     except Stuck as error:
@@ -118,13 +126,10 @@ def _carry_out(site: Site, plan: Plan) -> list[Violation]:
     return sorted(violations, key=lambda found: found[1])
 
 
-def _perform(site: Site, action: Action, violations: list[Violation]) -> None:
-    """Carry out an action. An error of its own must not reach production code that it has interrupted."""
+def _inject(site: Site, action: Action, violations: list[Violation]) -> None:
+    """Inject a fault. An error of its own must not reach production code that it has interrupted."""
     try:
-        if action.kind in faults.KINDS:
-            faults.perform(site, action)
-        else:
-            PERFORMERS[action.kind](site, action)
+        faults.perform(site, action)
     except Exception:
         violations.append(("the simulation does not fail", site.world.now - EPOCH, traceback.format_exc()))
 

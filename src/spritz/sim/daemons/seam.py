@@ -7,6 +7,7 @@ other threads may still use.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import functools
 import importlib
@@ -18,13 +19,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from spritz.client import same_machine
 from spritz.controller import clock_changes, forked
 from spritz.runtime import directory, garbage_collection, log, privilege, programs, randomness, sockets, watchdog
-from spritz.sim.daemons import machine, network, threads
+from spritz.sim.daemons import executors, machine, network, threads
 
 if TYPE_CHECKING:
     from spritz.sim.daemons.world import World
@@ -60,6 +61,7 @@ def replacements() -> list[tuple[object, object]]:
         (threading.Condition, threads.Condition),
         (queue, threads.Queue),
         (queue.SimpleQueue, threads.SimpleQueue),
+        (concurrent.futures.ThreadPoolExecutor, executors.ThreadPoolExecutor),
         (signal, _Signals()),
         (sockets.unix_socket, network.unix_socket),
         (sockets.tcp_socket, network.tcp_socket),
@@ -95,6 +97,23 @@ def replacements() -> list[tuple[object, object]]:
 #: Further parts of the table: of node daemons, databases (functions, since they import these).
 MORE: list[Callable[[], list[tuple[object, object]]]] = []
 
+#: Names of single modules: (module, name, replacement). For what other modules keep, as `os`.
+NAMES: list[Callable[[], list[tuple[ModuleType, str, object]]]] = []
+
+
+def rebound(function: Callable[..., Any], **names: object) -> Callable[..., Any]:
+    """The same function with other global names."""
+    assert isinstance(function, FunctionType), "written in Python"
+    made = FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__, function.__defaults__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+def load(parts: frozenset[str]) -> None:
+    """Import the production code of these parts of a cluster: what is imported later keeps the real machine's names."""
+    if "accounting" in parts:
+        from spritz.sim.daemons import accounting  # noqa: F401 - for its imports
+
 
 #: Packages whose code may run in a simulation.
 _PACKAGES: tuple[str, ...] = (
@@ -127,4 +146,9 @@ def install(world: World) -> None:
                 replacement = by_id.get(id(value))
                 if replacement is not None:
                     setattr(module, attribute, replacement)
+    # Some functions import it when they are called.
+    pwd.getpwnam, pwd.getpwuid = machine.getpwnam, machine.getpwuid  # type: ignore[assignment]
     del keep
+    for names in NAMES:
+        for module, name, replacement in names():
+            setattr(module, name, replacement)

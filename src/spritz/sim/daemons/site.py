@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 from spritz.sim.daemons.controllers import slurmctld
 from spritz.sim.daemons.history import History
+from spritz.sim.daemons.nodes import NodeMachine, machine_of, slurmd
 from spritz.sim.daemons.units import Unit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from spritz.sim.daemons.accounting import Accounting
     from spritz.sim.daemons.plan import Scale
-    from spritz.sim.daemons.world import World
+    from spritz.sim.daemons.world import Host, World
 
 _CONF = """\
 ClusterName=sim
@@ -25,11 +27,12 @@ SchedulerType=sched/backfill
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 GresTypes=gpu
-ReturnToService=1
+ReturnToService=2
 MinJobAge=300
 KillWait=10
 SlurmdTimeout=120
 TreeWidth=4
+TaskPlugin=task/affinity
 {more}
 NodeName=n[1-{nodes}] NodeAddr=10.0.1.[1-{nodes}] CPUs=8 RealMemory=16000 Gres=gpu:4 State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES State=UP
@@ -45,12 +48,34 @@ class Site:
         self.scale = scale
         self.history = History()
         self.units: dict[str, Unit] = {}
+        #: what runs on compute nodes, by host
+        self.machines: dict[str, NodeMachine] = {}
         self.controllers = [world.host("ctl1", "10.0.0.1")]
         self.nodes = [world.host(f"n{number}", f"10.0.1.{number}") for number in range(1, scale.nodes + 1)]
+        #: where users' commands run
+        self.login = world.host("login", "10.0.2.1")
         self.conf: Path = world.root / "slurm.conf"
+        #: further lines of slurm.conf
+        self.lines: list[str] = []
+        #: slurmdbd and its database; None without the part "accounting"
+        self.accounting: Accounting | None = None
+        if "accounting" in scale.parts:
+            from spritz.sim.daemons import accounting  # SQLAlchemy: loaded by `seam.load` before
+
+            self.accounting = accounting.Accounting(world)
+            self.lines.append(accounting.SLURM_CONF)
+            self.add(self.accounting.unit)
         self.write_conf()
         for host in self.controllers:
             self.add(Unit(host, "slurmctld", lambda process: slurmctld(process, str(self.conf))))
+
+        for host in self.nodes:
+            self.add_node(host)
+
+    def add_node(self, host: Host) -> None:
+        """A machine with a slurmd."""
+        self.machines[host.name] = machine_of(host, self.history)
+        self.add(Unit(host, "slurmd", lambda process: slurmd(process, str(self.conf), "", self.history)))
 
     def add(self, unit: Unit) -> None:
         self.units[f"{unit.host.name}/{unit.name}"] = unit
@@ -64,7 +89,7 @@ class Site:
                 controller=self.controllers[0].name,
                 root=self.world.root,
                 nodes=len(self.nodes),
-                more=more,
+                more="\n".join([*self.lines, more]),
             )
         )
         gres = f"NodeName=n[1-{len(self.nodes)}] Name=gpu Count=4\n"
@@ -73,3 +98,5 @@ class Site:
     def start(self) -> None:
         for unit in self.units.values():
             unit.start()
+        if self.accounting is not None:
+            self.accounting.begin_policy(self.controllers[0])

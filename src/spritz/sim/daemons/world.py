@@ -221,6 +221,9 @@ class Host:
         self.processes: list[Process] = []
         self.directory = world.root / name
         self.directory.mkdir(parents=True, exist_ok=True)
+        #: of a compute node: its disk, its steps (`nodes.NodeMachine`)
+        self.machine: Any = None
+        self.on_power_lost: list[Callable[[], None]] = []
 
     def wall(self) -> float:
         """What its clock shows, epoch seconds."""
@@ -242,6 +245,8 @@ class Host:
         self.is_up = False
         for process in list(self.processes):
             process.end(silently=True)
+        for told in list(self.on_power_lost):
+            told()
 
     def boot(self) -> None:
         """The machine is up again, with an empty list of processes."""
