@@ -145,7 +145,9 @@ def _replay_of(plan: Plan, rule: str, result: Result) -> shrink.Replay:
     """Of the run's violations, the one of that rule; or the first, if the smaller run has another one."""
     violations = [found for found in result.violations if found[0] == rule] or result.violations
     name, _, text = violations[0] if violations else (rule, 0.0, "did not happen again: the run is not repeatable")
-    return shrink.Replay(commit=commit(), plan=plan, rule=name, text=text, digest=result.digest, story=result.transcript)
+    return shrink.Replay(
+        commit=commit(), plan=plan, rule=name, text=text, digest=result.digest, story=result.transcript
+    )
 
 
 def _run_all(jobs: int) -> shrink.RunAll:
