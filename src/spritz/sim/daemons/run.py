@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from spritz.sim.daemons import coverage, faults, seam
+from spritz.sim.daemons import coverage, faults, injectors, seam
 from spritz.sim.daemons.network import Network
 from spritz.sim.daemons.site import Site
 from spritz.sim.daemons.story import tell
@@ -169,3 +169,5 @@ def _messages() -> list[tuple[object, object]]:
 
 
 seam.MORE.append(_messages)
+
+_ = injectors  # imported for what it registers
