@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from spritz.sim.daemons import seam
+from spritz.sim.daemons import final, seam
 from spritz.sim.daemons.network import Network
 from spritz.sim.daemons.site import Site
 from spritz.sim.daemons.users import Users
 from spritz.sim.daemons.world import EPOCH, World
 
 if TYPE_CHECKING:
+    from spritz.sim.daemons.final import Final
     from spritz.sim.daemons.history import Entry
     from spritz.sim.daemons.plan import Plan
 
@@ -45,6 +46,8 @@ class Result(Struct, kw_only=True):
     story: list[str]
     #: what users and nodes saw
     history: list[Entry]
+    #: what users are shown in the end
+    final: Final
 
 
 def run(plan: Plan, root: Path | None = None) -> Result:
@@ -63,6 +66,8 @@ def run(plan: Plan, root: Path | None = None) -> Result:
         os.environ["SLURM_CONF"] = str(site.conf)
         users.schedule(plan.actions)
         world.run(plan.scale.busy_seconds)
+        world.run(plan.scale.quiet_seconds)
+        found = final.read(users)
         return Result(
             seed=plan.seed,
             violations=violations,
@@ -70,8 +75,9 @@ def run(plan: Plan, root: Path | None = None) -> Result:
             virtual_seconds=world.now - EPOCH,
             cpu_seconds=process_time() - began,
             events=world.events,
-            story=[f"{at - EPOCH:12.6f} {text}" for at, text in world.story],
+            story=[f"{at - EPOCH:12.6f} {text}".replace(str(directory), "ROOT") for at, text in world.story],
             history=site.history.entries,
+            final=found,
         )
     finally:
         if root is None:

@@ -27,16 +27,24 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 GresTypes=gpu
 ReturnToService=2
-MinJobAge=300
+MinJobAge={remembered}
 KillWait=10
 SlurmdTimeout=120
 TreeWidth=4
 TaskPlugin=task/affinity
+DefMemPerCPU=500
+MaxNodeCount={most_nodes}
+Licenses={licenses}
 {more}
 NodeName=n[1-{nodes}] NodeAddr=10.0.1.[1-{nodes}] CPUs=8 RealMemory=16000 Gres=gpu:4 State=UNKNOWN
-PartitionName=main Nodes=ALL Default=YES State=UP
-PartitionName=shared Nodes=ALL OverSubscribe=FORCE:2 State=UP
+PartitionName=main Nodes=ALL Default=YES DefaultTime=60 PriorityTier=5 PreemptMode=OFF
+PartitionName=shared Nodes=ALL OverSubscribe=FORCE:2 DefaultTime=60 PriorityTier=5 PreemptMode=OFF
+PartitionName=low Nodes=ALL DefaultTime=60 PriorityTier=1
+PartitionName=high Nodes=ALL DefaultTime=60 PriorityTier=9 MaxNodes=2 PreemptMode=OFF
 """
+
+#: most nodes that are added to those of slurm.conf
+_SPARE_NODES = 4
 
 
 class Site:
@@ -53,6 +61,8 @@ class Site:
         self.nodes = [world.host(f"n{number}", f"10.0.1.{number}") for number in range(1, scale.nodes + 1)]
         #: where users' commands run
         self.login = world.host("login", "10.0.2.1")
+        #: keys of slurm.conf that an administrator has changed
+        self.settings: dict[str, str] = {}
         self.conf: Path = world.root / "slurm.conf"
         self.write_conf()
         for host in self.controllers:
@@ -66,11 +76,19 @@ class Site:
         self.machines[host.name] = machine_of(host, self.history)
         self.add(Unit(host, "slurmd", lambda process: slurmd(process, str(self.conf), "", self.history)))
 
+    def spare(self, name: str) -> Host:
+        """A machine that slurm.conf does not have."""
+        found = self.world.hosts.get(name)
+        return found or self.world.host(name, f"10.0.3.{len(self.world.hosts)}")
+
     def add(self, unit: Unit) -> None:
         self.units[f"{unit.host.name}/{unit.name}"] = unit
 
     def write_conf(self, more: str = "") -> None:
-        """slurm.conf for the hosts that there are."""
+        """slurm.conf for the hosts that there are, and with further lines."""
+        scale = self.scale
+        preemption = f"PreemptType=preempt/partition_prio\nPreemptMode={scale.preemption}" if scale.preemption else ""
+        settings = (f"{key}={value}" for key, value in self.settings.items())
         controllers = "\n".join(f"SlurmctldHost={host.name}({host.address})" for host in self.controllers)
         self.conf.write_text(
             _CONF.format(
@@ -78,7 +96,10 @@ class Site:
                 controller=self.controllers[0].name,
                 root=self.world.root,
                 nodes=len(self.nodes),
-                more=more,
+                most_nodes=len(self.nodes) + _SPARE_NODES,
+                remembered=scale.remembered_seconds,
+                licenses=",".join(f"{name}:{count}" for name, count in scale.licenses.items()),
+                more="\n".join(line for line in (preemption, *settings, more) if line),
             )
         )
         gres = f"NodeName=n[1-{len(self.nodes)}] Name=gpu Count=4\n"

@@ -18,6 +18,8 @@ from spritz.sim.daemons import blocking, seam
 from spritz.sim.daemons.command import Command, Data, Skipped
 from spritz.sim.daemons.launches import LAUNCHES
 from spritz.sim.daemons.machine import user_name_of
+from spritz.sim.daemons.operators import OPERATIONS
+from spritz.sim.daemons.readings import READINGS
 from spritz.sim.daemons.requests import REQUESTS
 from spritz.sim.daemons.world import EPOCH
 
@@ -33,7 +35,7 @@ seam.MORE.append(blocking.replacements)
 _TAG = re.compile(rb"^# tag (.*)$", re.MULTILINE)
 
 #: what carries out each kind of action
-KINDS: dict[str, Callable[[Command, Data], None]] = {**REQUESTS, **LAUNCHES}
+KINDS: dict[str, Callable[[Command, Data], None]] = {**REQUESTS, **LAUNCHES, **OPERATIONS, **READINGS}
 
 
 class Parent(Protocol):
@@ -65,8 +67,8 @@ class Users:
         self.history = site.history
         #: tag -> job id, as told; of a heterogeneous job the leader's
         self.jobs: dict[str, int] = {}
-        #: commands that run
-        self.commands: set[Command] = set()
+        #: commands that run, by pid
+        self.commands: dict[int, Command] = {}
         #: jobs with steps in their script, by tag
         self._scripts: dict[str, Wanted] = {}
         for machine in site.machines.values():
@@ -88,8 +90,8 @@ class Users:
         if not host.is_up:
             command.process.end(silently=True)
             return command
-        self.commands.add(command)
-        command.process.on_end.append(lambda silently: self.commands.discard(command))
+        self.commands[command.process.pid] = command
+        command.process.on_end.append(lambda silently: self._ended(command))
         command.process.loop.run_as(lambda: command.begin(body, data))
         if "kill_after" in data:
             self.world.after(data["kill_after"], command.kill)
@@ -122,6 +124,13 @@ class Users:
                 parent.on_end.append(lambda silently: command.kill())
 
         self.world.after(step.after_seconds, begin)
+
+    def _ended(self, command: Command) -> None:
+        del self.commands[command.process.pid]
+
+    def running(self) -> list[Command]:
+        """Commands that have not ended."""
+        return list(self.commands.values())
 
     def job_id(self, tag: str) -> int:
         """The job's number. Raises Skipped."""
