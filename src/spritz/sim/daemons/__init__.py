@@ -7,4 +7,6 @@ and the supervisors of steps. One seed decides every order, delay and fault, so 
 Map
 ---
 `history`      what clients asked and were told, and what nodes ran: the only input of the checks
+`wanted`       what the workload asks for, as far as the checks depend on it
+`checks`       rules that every history must keep
 """
