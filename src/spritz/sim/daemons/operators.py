@@ -18,6 +18,8 @@ from spritz.model.commands.reservation import (
 )
 from spritz.model.queries.daemons import Reconfigure, Shutdown
 from spritz.sim.daemons.launches import Quiet
+from spritz.sim.daemons.machine import USERS
+from spritz.sim.daemons.wanted import Reserved
 
 if TYPE_CHECKING:
     from spritz.sim.daemons.command import Command, Data
@@ -56,14 +58,22 @@ def node_delete(command: Command, data: Data) -> None:
 
 
 def reserve(command: Command, data: Data) -> None:
-    """scontrol create reservation: `data` as ReservationRequest, with `after_seconds` for its start."""
+    """scontrol create reservation: `data` as ReservationRequest."""
     fields: dict[str, Any] = {key: value for key, value in data.items() if key in ReservationRequest.__struct_fields__}
     for key in ("nodes", "users", "flags"):
         if key in fields:
             fields[key] = tuple(fields[key])
     if "licenses" in fields:
         fields["licenses"] = tuple(tuple(pair) for pair in fields["licenses"])
-    command.ask("reserve", CreateReservation(request=ReservationRequest(**fields)), ReservationMade, wanted=data)
+    request = ReservationRequest(**fields)
+    reserved = Reserved(
+        name=data["name"],
+        start_at=data["start_at"],
+        end_at=data["start_at"] + data["duration_seconds"],
+        nodes=frozenset(data["nodes"]),
+        uids=frozenset(USERS[name] for name in data["users"]),
+    )
+    command.ask("reserve", CreateReservation(request=request), ReservationMade, wanted=reserved)
 
 
 def unreserve(command: Command, data: Data) -> None:

@@ -51,3 +51,13 @@ class Plan(Struct, frozen=True, kw_only=True):
     seed: int
     scale: Scale
     actions: tuple[Action, ...]
+
+
+#: Parts of a cluster that a run can have or not (`Scale.parts`).
+PARTS = frozenset({"accounting", "standby"})
+
+#: Sizes of a run by name. `day` is the one of the reports.
+SCALES = {
+    "small": Scale(),
+    "day": Scale(nodes=20, jobs=200, busy_seconds=86_400.0, quiet_seconds=14_400.0, faults=120),
+}

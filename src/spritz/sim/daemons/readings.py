@@ -11,13 +11,18 @@ from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.queries.explanations import ExplainJob, Explanations
 from spritz.model.queries.jobs import GetScript, JobRows, ListJobs, Script
 from spritz.model.queries.nodes import ListNodes, Nodes
+from spritz.presentation.job_states import DEFAULT_STATES
 from spritz.sim.daemons.history import Reading
 
 if TYPE_CHECKING:
     from spritz.sim.daemons.command import Command, Data
 
-#: Values of each job that squeue is asked for: the rows of a Reading.
-JOB_FIELDS = ("id", "state", "reason", "spec.comment", "restart_count", "started_at", "ended_at", "exit_status")
+#: Fields of JobSpec that scontrol show job is asked for.
+_SPEC_FIELDS = ("name", "comment", "time_limit_minutes", "nice", "licenses")
+
+
+#: squeue's: what has not ended, or is COMPLETING.
+_LIVE = JobFilter(states=DEFAULT_STATES)
 
 
 def _read(command: Command, kind: str, read: Callable[[Connection], Any]) -> None:
@@ -30,28 +35,41 @@ def _read(command: Command, kind: str, read: Callable[[Connection], Any]) -> Non
     command.users.history.add(reading)
 
 
-def job_rows(controller: Connection, fields: tuple[str, ...] = JOB_FIELDS, **query: Any) -> list[Any]:
-    """Values of these fields of every job."""
-    request = ListJobs(fields=fields, all=True, **query)
+def _rows(controller: Connection, fields: tuple[str, ...], job_filter: JobFilter) -> list[Any]:
+    """Values of these fields of each job that matches."""
+    request = ListJobs(fields=fields, filter=job_filter, all=True)
     return [row for piece in controller.stream(request, JobRows, timeout=30.0) for row in piece.rows]
 
 
 def squeue(command: Command, data: Data) -> None:
-    """All jobs: rows of JOB_FIELDS."""
-    _read(command, "squeue", job_rows)
+    """(job id, state, reason) of every job that is not over."""
+    _read(command, "squeue", lambda controller: _rows(controller, ("id", "state", "reason"), _LIVE))
+
+
+def expected_starts(command: Command, data: Data) -> None:
+    """squeue --start: (job id, planned start) of waiting jobs, highest priority first."""
+
+    def read(controller: Connection) -> Any:
+        rows = _rows(controller, ("id", "expected_start_at", "priority", "reason"), JobFilter(states=("PENDING",)))
+        blocked = [row for row in rows if row[1] and row[3] in ("Resources", "Priority")]
+        return [(row[0], row[1]) for row in sorted(blocked, key=lambda row: (-row[2], row[0]))]
+
+    _read(command, "expected_starts", read)
 
 
 def show_job(command: Command, data: Data) -> None:
-    """scontrol show job: the same of one job; no row if the controller does not know it."""
-    job_id = command.users.job_id(data["tag"])
+    """scontrol show job: (job id, state, reason, fields) of its records; none if the controller does not know it."""
+    target = JobTarget(command.users.job_id(data["tag"]))
+    paths = ("id", "state", "reason", *(f"spec.{name}" for name in _SPEC_FIELDS))
 
     def read(controller: Connection) -> Any:
         try:
-            return job_id, job_rows(controller, filter=JobFilter(targets=(JobTarget(job_id),)))
-        except RemoteError as error:
-            return job_id, error.code
+            rows = _rows(controller, paths, JobFilter(targets=(target,)))
+        except RemoteError:
+            return []
+        return [(*row[:3], dict(zip(_SPEC_FIELDS, row[3:], strict=True))) for row in rows]
 
-    _read(command, "show_job", read)
+    _read(command, "job", read)
 
 
 def show_script(command: Command, data: Data) -> None:
@@ -100,4 +118,11 @@ def sinfo(command: Command, data: Data) -> None:
     _read(command, "sinfo", read)
 
 
-READINGS = {"squeue": squeue, "show_job": show_job, "show_script": show_script, "explain": explain, "sinfo": sinfo}
+READINGS = {
+    "squeue": squeue,
+    "expected_starts": expected_starts,
+    "show_job": show_job,
+    "show_script": show_script,
+    "explain": explain,
+    "sinfo": sinfo,
+}

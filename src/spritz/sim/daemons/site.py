@@ -12,7 +12,9 @@ from spritz.sim.daemons.units import Unit
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from spritz.sim.daemons.accounting import Accounting
     from spritz.sim.daemons.plan import Scale
+    from spritz.sim.daemons.users import Users
     from spritz.sim.daemons.world import Host, World
 
 _CONF = """\
@@ -33,15 +35,21 @@ SlurmdTimeout=120
 TreeWidth=4
 TaskPlugin=task/affinity
 DefMemPerCPU=500
+PriorityType=priority/basic
+SlurmctldParameters=enable_user_top
 MaxNodeCount={most_nodes}
 Licenses={licenses}
 {more}
 NodeName=n[1-{nodes}] NodeAddr=10.0.1.[1-{nodes}] CPUs=8 RealMemory=16000 Gres=gpu:4 State=UNKNOWN
-PartitionName=main Nodes=ALL Default=YES DefaultTime=60 PriorityTier=5 PreemptMode=OFF
-PartitionName=shared Nodes=ALL OverSubscribe=FORCE:2 DefaultTime=60 PriorityTier=5 PreemptMode=OFF
-PartitionName=low Nodes=ALL DefaultTime=60 PriorityTier=1
-PartitionName=high Nodes=ALL DefaultTime=60 PriorityTier=9 MaxNodes=2 PreemptMode=OFF
+PartitionName=main Nodes=ALL Default=YES DefaultTime=60 PriorityTier={tiers[main]} PreemptMode=OFF
+PartitionName=shared Nodes=ALL OverSubscribe=YES:2 DefaultTime=60 PriorityTier={tiers[shared]} PreemptMode=OFF
+PartitionName=low Nodes=ALL DefaultTime=60 PriorityTier={tiers[low]}
+PartitionName=high Nodes=ALL DefaultTime=60 PriorityTier={tiers[high]} MaxNodes={high_nodes} PreemptMode=OFF
 """
+
+#: PriorityTier of each partition, and the most nodes of a job in `high`
+TIERS = {"main": 5, "shared": 5, "low": 1, "high": 9}
+HIGH_NODES_MAX = 2
 
 #: most nodes that are added to those of slurm.conf
 _SPARE_NODES = 4
@@ -64,10 +72,21 @@ class Site:
         #: keys of slurm.conf that an administrator has changed
         self.settings: dict[str, str] = {}
         self.conf: Path = world.root / "slurm.conf"
+        #: further lines of slurm.conf
+        self.lines: list[str] = []
+        #: slurmdbd and its database; None without the part "accounting"
+        self.accounting: Accounting | None = None
+        if "accounting" in scale.parts:
+            from spritz.sim.daemons import accounting  # SQLAlchemy: loaded by `seam.load` before
+
+            self.accounting = accounting.Accounting(world)
+            self.lines.append(accounting.SLURM_CONF)
+            self.add(self.accounting.unit)
+        #: set when there are users
+        self.users: Users | None = None
         self.write_conf()
         for host in self.controllers:
             self.add(Unit(host, "slurmctld", lambda process: slurmctld(process, str(self.conf))))
-
         for host in self.nodes:
             self.add_node(host)
 
@@ -96,10 +115,12 @@ class Site:
                 controller=self.controllers[0].name,
                 root=self.world.root,
                 nodes=len(self.nodes),
+                tiers=TIERS,
+                high_nodes=HIGH_NODES_MAX,
                 most_nodes=len(self.nodes) + _SPARE_NODES,
                 remembered=scale.remembered_seconds,
                 licenses=",".join(f"{name}:{count}" for name, count in scale.licenses.items()),
-                more="\n".join(line for line in (preemption, *settings, more) if line),
+                more="\n".join(line for line in (*self.lines, preemption, *settings, more) if line),
             )
         )
         gres = f"NodeName=n[1-{len(self.nodes)}] Name=gpu Count=4\n"
@@ -108,3 +129,5 @@ class Site:
     def start(self) -> None:
         for unit in self.units.values():
             unit.start()
+        if self.accounting is not None:
+            self.accounting.begin_policy(self.controllers[0])

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spritz.sim.daemons.plan import Action
     from spritz.sim.daemons.site import Site
     from spritz.sim.daemons.work import StepRun
-    from spritz.sim.daemons.workload import Wanted, WantedStep
+    from spritz.sim.daemons.workload import NewJob, NewStep
     from spritz.sim.daemons.world import Host
 
 seam.MORE.append(blocking.replacements)
@@ -65,12 +65,13 @@ class Users:
         self.site = site
         self.world = site.world
         self.history = site.history
+        site.users = self
         #: tag -> job id, as told; of a heterogeneous job the leader's
         self.jobs: dict[str, int] = {}
         #: commands that run, by pid
         self.commands: dict[int, Command] = {}
         #: jobs with steps in their script, by tag
-        self._scripts: dict[str, Wanted] = {}
+        self._scripts: dict[str, NewJob] = {}
         for machine in site.machines.values():
             machine.on_began.append(self._began)
 
@@ -99,7 +100,7 @@ class Users:
             self.world.after(data["signal_after"], lambda: command.signal(signal.SIGINT))
         return command
 
-    def expect_script(self, wanted: Wanted) -> None:
+    def expect_script(self, wanted: NewJob) -> None:
         """This job's script will call srun."""
         self._scripts[wanted.tag] = wanted
 
@@ -114,7 +115,7 @@ class Users:
             for step in wanted.steps:
                 self.start_step(user, run.spec.job_id, step, host, script)
 
-    def start_step(self, user: str, job_id: int, step: WantedStep, host: Host, parent: Parent) -> None:
+    def start_step(self, user: str, job_id: int, step: NewStep, host: Host, parent: Parent) -> None:
         """srun inside an allocation, called some time after this; it ends with the process that calls it."""
 
         def begin() -> None:

@@ -1,7 +1,7 @@
 """What users ask for in a run, drawn from its seed: pure data, which `users` carries out.
 
 Jobs are named by tags, since their numbers are known only to whom the controller told them. A tag is the job's comment,
-and its name unless it shares one (`Wanted.name`).
+and its name unless it shares one (`NewJob.name`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Dependence(Struct, frozen=True, kw_only=True, omit_defaults=True):
     minutes: int = 0
 
 
-class WantedStep(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class NewStep(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A step that srun runs inside an allocation, or a script."""
 
     tasks: int = 1
@@ -48,8 +48,8 @@ class WantedStep(Struct, frozen=True, kw_only=True, omit_defaults=True):
     after_seconds: float = 0.0
 
 
-class Wanted(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job as its user asks for it: what a checker compares with what nodes ran and what listings show."""
+class NewJob(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job as its user asks for it; `requests.wanted_of` makes of it what the checks read."""
 
     tag: str
     #: job name, if it is not the tag
@@ -76,7 +76,7 @@ class Wanted(Struct, frozen=True, kw_only=True, omit_defaults=True):
     array: str = ""
     throttle: int = 0
     #: of a heterogeneous job: the components after the first
-    components: tuple[Wanted, ...] = ()
+    components: tuple[NewJob, ...] = ()
     dependencies: tuple[Dependence, ...] = ()
     #: "all" or "any"
     dependency_mode: str = "all"
@@ -105,7 +105,7 @@ class Wanted(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: the script ends by this signal (0: it exits)
     killed_by: int = 0
     ignores_term: bool = False
-    steps: tuple[WantedStep, ...] = ()
+    steps: tuple[NewStep, ...] = ()
 
 
 def script_of(tag: str, seconds: float, exit_status: int = 0, killed_by: int = 0, ignores_term: bool = False) -> str:
@@ -136,7 +136,7 @@ class _Day:
         self.scale = scale
         self.actions: list[Action] = []
         #: jobs that were drawn, in the order of time: (at, user, wanted)
-        self.jobs: list[tuple[float, str, Wanted]] = []
+        self.jobs: list[tuple[float, str, NewJob]] = []
         #: (name, users, from, to)
         self.reservations: list[tuple[str, tuple[str, ...], float, float]] = []
 
@@ -172,7 +172,7 @@ class _Day:
             times += [round(at + random.random() * 0.02 * place, 6) for place in range(burst)]
         return sorted(times[: scale.jobs])
 
-    def _submit(self, at: float, user: str, wanted: Wanted) -> None:
+    def _submit(self, at: float, user: str, wanted: NewJob) -> None:
         data: dict[str, Any] = {"wanted": msgspec.to_builtins(wanted)}
         if wanted.kind == "batch":
             kind = "submit"
@@ -184,7 +184,7 @@ class _Day:
                 data[self.random.choice(("kill_after", "signal_after"))] = self.some(0.001, 200.0)
         self.act(at, kind, user, **data)
 
-    def _wanted(self, tag: str, user: str, at: float) -> Wanted:
+    def _wanted(self, tag: str, user: str, at: float) -> NewJob:
         kind = self.random.choices(list(_KIND_WEIGHTS), list(_KIND_WEIGHTS.values()))[0]
         fields = self._size() | self._time(at) | self._place(user, at)
         if self.chance(0.02):
@@ -208,7 +208,7 @@ class _Day:
             fields["kill_on_invalid_dependency"] = self.chance(0.4)
         if "singleton" in [one.kind for one in fields.get("dependencies", ())]:
             fields["name"] = f"single-{user}"
-        return Wanted(tag=tag, kind=kind, environment=(f"SIM_TAG={tag}", f"USER={user}"), **fields)
+        return NewJob(tag=tag, kind=kind, environment=(f"SIM_TAG={tag}",), **fields)
 
     def _few(self) -> int:
         return self.random.choice((1, 1, 2))
@@ -284,16 +284,16 @@ class _Day:
             fields["throttle"] = random.choice((0, 1, 2, 3))
         return fields
 
-    def _component(self, tag: str) -> Wanted:
+    def _component(self, tag: str) -> NewJob:
         fields = self._size()
         fields.pop("licenses", None)
-        return Wanted(tag=tag, environment=(f"SIM_TAG={tag}",), **fields)
+        return NewJob(tag=tag, environment=(f"SIM_TAG={tag}",), **fields)
 
-    def _steps(self, fields: dict[str, Any]) -> tuple[WantedStep, ...]:
+    def _steps(self, fields: dict[str, Any]) -> tuple[NewStep, ...]:
         """Steps that fit into the job, or now and then do not."""
         random = self.random
         return tuple(
-            WantedStep(
+            NewStep(
                 tasks=random.randint(1, fields["tasks"]) if self.chance(0.95) else fields["tasks"] + 50,
                 nodes=1,
                 cpus_per_task=random.randint(1, fields["cpus_per_task"]),
@@ -324,7 +324,7 @@ class _Day:
 
     # What users do with jobs that they have submitted
 
-    def _follow(self, at: float, user: str, wanted: Wanted) -> None:
+    def _follow(self, at: float, user: str, wanted: NewJob) -> None:
         random = self.random
         later = at + self.some(0.003, 400.0)
         who = user if self.chance(0.9) else random.choice((*PEOPLE, "root"))
@@ -417,10 +417,14 @@ class _Day:
             name, users = f"res{number}", tuple(random.sample(PEOPLE, 2))
             self.reservations.append((name, users, since, since + seconds))
             wanted: dict[str, Any] = {"name": name, "start_at": float(int(EPOCH + since)), "users": list(users)}
-            wanted |= {"duration_seconds": float(int(seconds)), "node_count": random.randint(1, 2)}
+            wanted |= {"duration_seconds": float(int(seconds)), "nodes": self._some_nodes()}
             self.act(at, "reserve", "root", **wanted)
-            if self.chance(0.4):
+            if self.chance(0.3):
                 self.act(since + seconds * random.random(), "unreserve", "root", name=name)
+
+    def _some_nodes(self) -> list[str]:
+        numbers = self.random.sample(range(1, self.scale.nodes + 1), self.random.randint(1, 2))
+        return [f"n{number}" for number in sorted(numbers)]
 
     # Readings
 
@@ -428,5 +432,9 @@ class _Day:
         every = max(30.0, self.scale.busy_seconds / 40)
         at = every
         while at < self.scale.busy_seconds:
-            self.act(at, self.random.choice(("squeue", "squeue", "sinfo")), self.random.choice((*PEOPLE, "root")))
+            self.act(
+                at,
+                self.random.choice(("squeue", "squeue", "expected_starts", "sinfo")),
+                self.random.choice((*PEOPLE, "root")),
+            )
             at += every * self.random.uniform(0.5, 1.5)

@@ -277,8 +277,8 @@ class Process:
         self.on_clock_set: list[Callable[[], None]] = []
         #: what a stopped process will do when it goes on
         self.held: list[Callable[[], None]] = []
-        #: waits of its threads: they end with it
-        self.waiters: set[Waiter] = set()
+        #: waits of its threads, in their order: they end with it
+        self.waiters: dict[Waiter, None] = {}
         host.processes.append(self)
 
     def __repr__(self) -> str:
