@@ -13,6 +13,9 @@ from spritz.client.aio import connect
 from spritz.client.channel import Channel
 from spritz.model.commands.job import JobSubmitted, SubmitJob
 from spritz.model.job import JobSpec
+from spritz.model.job_filter import JobFilter, JobTarget
+from spritz.model.queries.job_records import Jobs
+from spritz.model.queries.jobs import ListJobs
 from spritz.sim.daemons import seam
 from spritz.sim.daemons.controllers import slurmctld
 from spritz.sim.daemons.history import Began, Ended, Entry, History
@@ -86,6 +89,23 @@ class Cluster:
         request = SubmitJob(spec=spec, script=f"#!/bin/sh\n#SIM {line}\n".encode(), environment=(b"PATH=/bin",))
         answer: JobSubmitted = self.user(lambda channel: channel.call(request, JobSubmitted))
         return answer.job_id
+
+    def state(self, job_id: int) -> str:
+        """Of a job, by what its user is shown."""
+        request = ListJobs(filter=JobFilter(targets=(JobTarget(job_id=job_id),)))
+
+        async def ask(channel: Channel) -> list[Jobs]:
+            return [piece async for piece in channel.stream(request, Jobs)]
+
+        (job,) = [job for piece in self.user(ask) for job in piece.jobs]
+        return str(job.state.value)
+
+    def ends(self, job_id: int, *states: str, seconds: float = 120.0) -> None:
+        """Let time pass until the job is in one of these states."""
+        end = self.world.now + seconds
+        while self.state(job_id) not in states:
+            assert self.world.now < end, "\n".join([self.state(job_id), *self.lines()[-60:]])
+            self.world.run(1.0)
 
     def of(self, job_id: int, kind: type[Any] = object) -> list[Any]:
         """Entries of the history about a job."""

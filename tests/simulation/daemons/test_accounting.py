@@ -92,7 +92,9 @@ class Cluster:
         return records.differences(records.rows_of(self.accounting.database.path), wanted)
 
     def story(self) -> str:
-        return "\n".join(f"{at - EPOCH:12.6f} {text.replace(str(self.world.root), '')}" for at, text in self.world.story)
+        return "\n".join(
+            f"{at - EPOCH:12.6f} {text.replace(str(self.world.root), '')}" for at, text in self.world.story
+        )
 
 
 def simulated(work: Callable[..., T], *arguments: Any, seed: int = 1, **options: Any) -> T:
@@ -168,7 +170,9 @@ def disturbed(cluster: Cluster, rounds: int, kinds: tuple[str, ...], clock_secon
     return Outcome(
         differences=cluster.differences(),
         usage=records.usage_differences(jobs, holders, begin, end),
-        runs=records.run_differences(cluster.site.history.entries, jobs, slack_seconds=30.0, clock_seconds=clock_seconds),
+        runs=records.run_differences(
+            cluster.site.history.entries, jobs, slack_seconds=30.0, clock_seconds=clock_seconds
+        ),
         jobs=len(jobs),
         counts=world.counts,
         story=cluster.story(),

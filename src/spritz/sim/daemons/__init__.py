@@ -11,11 +11,13 @@ Map
 `machine`      what every simulated machine gives: users, the site's programs, children, logs
 `network`      connections between processes: delay, partition, reset
 `units`        daemons that a service manager keeps running; `controllers`: slurmctld
-`nodes`        slurmd, and its machine: `files` (disk), `supervisors` and `work` (steps), `local` (sockets within a host)
+`nodes`        slurmd, and its machine: `files` (disk), `supervisors`, `work` (steps), `local` (sockets within a host)
 `site`         a cluster: hosts, slurm.conf, units; `plan`: what users and misfortune do to it; `run`: one run
 `users`        users, whose `command`s make `requests` by blocking sockets (`blocking`); `workload`: what they want
 `faults`       kinds of faults, how they are drawn and injected; `coverage`: what a run has touched
 `campaign`     many runs in forked children; `shrink`: a failing plan made smaller; `story`: a run to be read
 `main`         `python -m spritz.sim.daemons`
 `history`      what clients asked and were told, and what nodes ran: the only input of the checks
+`wanted`       what the workload asks for, as far as the checks depend on it
+`checks`       rules that every history must keep
 """

@@ -35,8 +35,9 @@ from spritz.model.queries.jobs import AwaitEnd, JobEndedReply
 from spritz.model.resources import GresRequest
 from spritz.model.step import StepSpec
 from spritz.sim.daemons.blocking import SimulatedReactor
-from spritz.sim.daemons.requests import submission, wanted_of
-from spritz.sim.daemons.workload import Wanted, WantedStep
+from spritz.sim.daemons.requests import new_job, submission, wanted_of
+from spritz.sim.daemons.wanted import Change
+from spritz.sim.daemons.workload import NewJob, NewStep
 
 if TYPE_CHECKING:
     from typing import TypeVar
@@ -83,7 +84,7 @@ class Quiet:
 class ToldController(Controller):
     """srun's connection; what it asks, and what it is told, enters the history."""
 
-    def __init__(self, command: Command, reactor: SimulatedReactor, wanted: Wanted | None = None) -> None:
+    def __init__(self, command: Command, reactor: SimulatedReactor, wanted: NewJob | None = None) -> None:
         self._command = command
         self._wanted = wanted
         self._request: Struct | None = None
@@ -120,7 +121,11 @@ class ToldController(Controller):
             return
         self._request = request
         kind = _KINDS.get(type(request), "")
-        wanted = self._wanted if kind == "allocate" else None
+        wanted: Any = None
+        if kind == "allocate" and self._wanted is not None:
+            wanted = wanted_of(self._command, self._wanted)
+        elif kind in ("cancel", "end_step"):
+            wanted = Change()
         job_id = _job_of(request)
         self._operation = self._command.called(kind, job_id=job_id, wanted=wanted) if kind else None
 
@@ -150,7 +155,7 @@ def _job_of(request: Struct) -> int:
 class Session:
     """What srun and salloc have in common: a reactor, a connection, and signals."""
 
-    def __init__(self, command: Command, wanted: Wanted | None = None) -> None:
+    def __init__(self, command: Command, wanted: NewJob | None = None) -> None:
         self.command = command
         self.world = command.world
         self.context: Any = Quiet(command)
@@ -167,7 +172,7 @@ class Session:
         self.interrupts._note(number, None)
         self.reactor.on_child()
 
-    def obtain(self, wanted: Wanted, words: allocation.Words) -> AllocationGranted:
+    def obtain(self, wanted: NewJob, words: allocation.Words) -> AllocationGranted:
         """Ask for the job and wait for its start. Raises SpritzError, Revoked."""
         request = submission(self.command, wanted)
         granted = allocation.obtain(self.controller, self.interrupts, request, self.context, words, quiet=True)
@@ -196,7 +201,7 @@ class Session:
 
     # Steps
 
-    def create(self, job_id: int, wanted: WantedStep, *, inside: bool) -> Step | None:
+    def create(self, job_id: int, wanted: NewStep, *, inside: bool) -> Step | None:
         """The step; None if the controller refuses it. Raises SpritzError if it does not answer."""
         operation = self.command.called("step", job_id=job_id, wanted=wanted)
         self.interrupts.handler = self._interrupt_wait
@@ -219,7 +224,7 @@ class Session:
         self.aborted = True
         self.controller.interrupt(number)
 
-    def _step_spec(self, wanted: WantedStep, inside: bool) -> StepSpec:
+    def _step_spec(self, wanted: NewStep, inside: bool) -> StepSpec:
         key = self.world.random("commands").randbytes(16).hex()
         return StepSpec(
             name="sim",
@@ -238,7 +243,7 @@ class Session:
             submit_line="srun sim",
         )
 
-    def await_step(self, step: Step, wanted: WantedStep) -> None:
+    def await_step(self, step: Step, wanted: NewStep) -> None:
         """Until the step has ended everywhere; a signal ends it."""
         self.pause(wanted.seconds + 0.5)
         errors: dict[tuple[int, str], str] = {}
@@ -300,7 +305,7 @@ class Session:
 
 def srun(command: Command, data: Data) -> None:
     """srun outside an allocation: a job for one step."""
-    wanted = wanted_of(data)
+    wanted = new_job(data)
     step_wanted = wanted.steps[0]
     session = Session(command, wanted)
     try:
@@ -321,7 +326,7 @@ def srun(command: Command, data: Data) -> None:
 
 def salloc(command: Command, data: Data) -> None:
     """salloc: an allocation that is held while a shell runs, from which srun is called."""
-    wanted = wanted_of(data)
+    wanted = new_job(data)
     session = Session(command, wanted)
     try:
         granted = session.obtain(wanted, allocation.SALLOC)
@@ -336,7 +341,7 @@ def salloc(command: Command, data: Data) -> None:
     session.give_back(job_id, wanted.exit_status)
 
 
-def run_steps(command: Command, job_id: int, steps: tuple[WantedStep, ...], host_name: str) -> None:
+def run_steps(command: Command, job_id: int, steps: tuple[NewStep, ...], host_name: str) -> None:
     """The user calls srun in the allocation: commands of their own, which end with the one that started them."""
     users, parent = command.users, command.process
     for step in steps:
@@ -345,7 +350,7 @@ def run_steps(command: Command, job_id: int, steps: tuple[WantedStep, ...], host
 
 def step(command: Command, data: Data) -> None:
     """srun inside an allocation or a script: `data` has the job and the step."""
-    wanted = msgspec.convert(data["step"], WantedStep)
+    wanted = msgspec.convert(data["step"], NewStep)
     session = Session(command)
     session.interrupts.handler = session._interrupted
     created = session.create(data["job_id"], wanted, inside=True)

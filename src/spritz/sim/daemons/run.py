@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from spritz.sim.daemons import coverage, faults, injectors, seam
+from spritz.sim.daemons.judge import judge
 from spritz.sim.daemons.network import Network
 from spritz.sim.daemons.site import Site
 from spritz.sim.daemons.story import tell
@@ -39,7 +40,7 @@ _MEMORY = Path("/dev/shm")
 _ROOT_DESCRIPTOR = 240
 
 #: Rules: each looks at a run that is over and says what it violates. The checks register here.
-CHECKS: list[Callable[[Site], list[Violation]]] = []
+CHECKS: list[Callable[[Site], list[Violation]]] = [judge]
 
 
 class Result(Struct, kw_only=True):

@@ -1,0 +1,183 @@
+"""Rule 3: a job begins only when its dependencies are satisfied, by what nodes saw.
+
+A job that the controller has given up (its node was lost) is over for its dependents although its processes may still
+be there: then the end that is told counts. A condition on a job that ended MinJobAge before the submission is satisfied
+(slurmctld has forgotten it). Whether a script ended well is taken from `Ended`; a job that was cancelled, or that ran
+into its time limit, has not ended well whatever its script returned, which only the told state can say.
+
+Source: sbatch(1) --dependency.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from spritz.sim.daemons.checks.faults import over_at, told_end
+from spritz.sim.daemons.checks.story import parts_of
+from spritz.sim.daemons.checks.values import possible
+from spritz.sim.daemons.checks.violation import Violation, clock
+from spritz.sim.daemons.history import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.sim.daemons.checks.story import Life, Story, Subject
+    from spritz.sim.daemons.history import Entry
+    from spritz.sim.daemons.wanted import Condition
+
+
+def dependencies(story: Story) -> Iterator[Violation]:
+    """The first processes of each life."""
+    for life in story.lives.values():
+        wanted = story.wanted(life.job_id)
+        if wanted is None or not life.runs or life.life:
+            continue  # a job that has started once has its dependencies behind it
+        first = life.began_at
+        if len(possible(story, life.subject, "dependencies", 0.0, first)) > 1:
+            continue  # changed by an update: which of them were in force is not known well enough
+        wrong = [(item, open_because(story, life.subject, item, first)) for item in wanted.dependencies]
+        unsatisfied = [(item, text) for item, text in wrong if text]
+        if not unsatisfied or (wanted.dependency_mode == "any" and len(unsatisfied) < len(wrong)):
+            continue
+        item, text = unsatisfied[0]
+        yield _violation(story, life, item, text)
+
+
+def _violation(story: Story, life: Life, item: Condition, text: str) -> Violation:
+    began = min((run.began for run in life.runs), key=lambda entry: entry.at)
+    words = item.kind if item.kind == "singleton" else f"{item.kind}:{item.job_id}"
+    entries: list[Entry] = [run.began for other in story.lives_of_whole(item.job_id) for run in other.runs]
+    return Violation(
+        rule="3.dependency",
+        at=began.at,
+        text=f"{life.label} began on {began.node} at {clock(began.at)} with the dependency {words}, but {text}",
+        entries=(began, *entries),
+    )
+
+
+def open_because(story: Story, subject: Subject, item: Condition, at: float) -> str:
+    """Why the subject's condition was not satisfied at that moment; "": it may have been."""
+    if item.kind == "singleton":
+        return _other_of_name(story, subject, at)
+    parts = _parts(story, subject, item)
+    if not parts or _forgotten(story, subject, parts):
+        return ""
+    if item.kind == "after":
+        due = at - item.minutes * 60 + story.final.clock_error_seconds
+        late = [part for part in parts if _started_at(story, part) > due]
+        when = f" {item.minutes} minutes before" if item.minutes else ""
+        return f"{_name(late[0])} had not started{when}" if late else ""
+    still = [part for part in parts if _over_at(story, part) > at]
+    if still:
+        return f"{_name(still[0])} had not ended"
+    return _outcome(story, item, parts, at)
+
+
+def satisfied(story: Story, subject: Subject, at: float) -> bool:
+    """Whether all that the subject waits for is certainly satisfied at that moment."""
+    wanted = story.wanted(subject[0])
+    if wanted is None or len(possible(story, subject, "dependencies", 0.0, at)) > 1:
+        return False
+    certain = [_certain(story, subject, item, at) for item in wanted.dependencies]
+    return any(certain) if wanted.dependency_mode == "any" and certain else all(certain)
+
+
+def _certain(story: Story, subject: Subject, item: Condition, at: float) -> bool:
+    if open_because(story, subject, item, at):
+        return False
+    well = [_well(story, part, at) for part in _parts(story, subject, item)]
+    if item.kind in ("afterok", "aftercorr"):
+        return all(outcome is True for outcome in well)
+    return item.kind != "afternotok" or any(outcome is False for outcome in well)
+
+
+def _outcome(story: Story, item: Condition, parts: list[Subject], at: float) -> str:
+    if item.kind in ("afterok", "aftercorr"):
+        failed = [part for part in parts if _well(story, part, at) is False]
+        return f"{_name(failed[0])} had not ended well" if failed else ""
+    if item.kind == "afternotok" and all(_well(story, part, at) is True for part in parts):
+        return f"{_name(parts[0])} had ended well"
+    return ""
+
+
+def _name(subject: Subject) -> str:
+    return f"job {subject[0]}" if subject[1] is None else f"job {subject[0]}, part {subject[1]},"
+
+
+def _parts(story: Story, subject: Subject, item: Condition) -> list[Subject]:
+    """The subjects that the condition is about, as far as the history knows them."""
+    submission = story.submissions.get(item.job_id)
+    if submission is None:
+        return []
+    wanted = submission.wanted
+    tasks = wanted.array_tasks
+    if item.kind == "aftercorr" and tasks and subject[1] is not None:
+        return [(item.job_id, subject[1])] if subject[1] in tasks else []
+    if item.task_id is not None:
+        return [(item.job_id, item.task_id)] if item.task_id in tasks else []
+    return parts_of(item.job_id, wanted)
+
+
+def _forgotten(story: Story, subject: Subject, parts: list[Subject]) -> bool:
+    submitted = story.submissions[subject[0]].called_at
+    age = story.final.rules.min_job_age_seconds - 2 * story.final.clock_error_seconds
+    return all(_over_at(story, part) + age < submitted for part in parts)
+
+
+def _started_at(story: Story, subject: Subject) -> float:
+    """The earliest moment by which it may have started, or been cancelled."""
+    moments = [_cancelled_at(story, subject)]
+    for life in story.lives_of(subject):
+        moments.append(life.began_at)
+        if life.told is not None:
+            told = life.told.started_at or life.told.ended_at
+            moments.append(told - story.final.clock_error_seconds if told else inf)
+    return min(moments)
+
+
+def _over_at(story: Story, subject: Subject) -> float:
+    """The earliest moment by which its last life may be over; inf: it is not."""
+    lives = story.lives_of(subject)
+    if not lives:
+        return _cancelled_at(story, subject)
+    if not lives[-1].runs:
+        return min(told_end(story, lives[-1]), _cancelled_at(story, subject))
+    return over_at(story, lives[-1])
+
+
+def _cancelled_at(story: Story, subject: Subject) -> float:
+    """When it may have been cancelled first."""
+    return min((change.called_at for change in story.changes(subject) if change.kind == "cancel"), default=inf)
+
+
+def _well(story: Story, subject: Subject, at: float) -> bool | None:
+    """Whether the last life that began before `at` ended well; None: the history does not say."""
+    began = [life for life in story.lives_of(subject) if life.began_at < at]
+    if not began:
+        done = (change for change in story.changes(subject) if change.kind == "cancel")
+        return False if any(change.outcome is Outcome.DONE for change in done) else None
+    batch = began[-1].batch
+    if batch is None or batch.ended is None:
+        return None
+    if batch.ended.exit_code or batch.ended.signal:
+        return False
+    told = began[-1].told
+    return True if told is not None and told.state == "COMPLETED" else None
+
+
+def _other_of_name(story: Story, subject: Subject, at: float) -> str:
+    """singleton: another job of this name and user that ran, or that was submitted before and ran later."""
+    wanted, submission = story.wanted(subject[0]), story.submissions[subject[0]]
+    for other in story.lives.values():
+        its, before = story.wanted(other.job_id), story.submissions.get(other.subject[0])
+        if its is None or wanted is None or before is None or other.subject[0] == subject[0] or not other.runs:
+            continue
+        if its.name != wanted.name or before.uid != submission.uid:
+            continue
+        if other.began_at < at < over_at(story, other):
+            return f"job {other.job_id} of the same name ran since {clock(other.began_at)}"
+        earlier = before.answered_at is not None and before.answered_at < submission.called_at
+        if earlier and other.began_at > at and not other.life:
+            return f"job {other.job_id} of the same name had been submitted before and began at {clock(other.began_at)}"
+    return ""

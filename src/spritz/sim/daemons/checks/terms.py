@@ -1,0 +1,109 @@
+"""Rule 4: two controllers never both act.
+
+A controller acts in its term, and each takeover begins a higher one. The effect of a second controller shows where a
+node accepts its orders, so that is what is checked:
+
+- a node that has accepted an order of a term accepts none of a lower one, ever (it keeps the term over restarts);
+- the orders of one term come from one host, and from one process after the other;
+- anywhere, an order of a lower term is accepted only for `Rules.stale_order_seconds` after the first order of a higher
+  one: it may have been on its way.
+
+Source: docs/architecture.md, "A node never starts the same (job, restart count, step) twice, and refuses a controller
+of an older term".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from spritz.sim.daemons.checks.violation import Violation, clock
+from spritz.sim.daemons.history import Acted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from spritz.sim.daemons.checks.story import Story
+    from spritz.sim.daemons.history import Entry
+
+
+def terms(story: Story) -> Iterator[Violation]:
+    """All orders that nodes accepted."""
+    orders = [entry for entry in story.entries if isinstance(entry, Acted)]
+    yield from _on_each_node(orders)
+    yield from _one_process_each(orders)
+    if story.final.rules.stale_order_seconds is not None:
+        yield from _everywhere(orders, story.final.rules.stale_order_seconds)
+
+
+def _on_each_node(orders: list[Acted]) -> Iterator[Violation]:
+    highest: dict[str, Acted] = {}
+    for order in orders:
+        before = highest.get(order.node, order)
+        if order.term < before.term:
+            text = f"{_named(order)}, after {before.kind} of term {before.term} from {before.host}"
+            yield _violation("4.term", before, order, f"{text} at {clock(before.at)}")
+        else:
+            highest[order.node] = order
+
+
+def _named(order: Acted) -> str:
+    node = order.node or "a node"
+    return f"{node} accepted {order.kind} of term {order.term} from {order.host} at {clock(order.at)}"
+
+
+def _one_process_each(orders: list[Acted]) -> Iterator[Violation]:
+    """A process that has been followed by another one in its term acts no more."""
+    present: dict[int, Acted] = {}
+    gone: dict[tuple[int, str, int], Acted] = {}
+    for order in orders:
+        before = present.setdefault(order.term, order)
+        key = (order.term, order.host, order.pid)
+        if order.host != before.host:
+            yield _violation("4.leader", before, order, f"{_named(order)}; that is the term of {before.host}")
+            continue
+        if key in gone:
+            text = f"{_named(order)} (process {order.pid}), although process {gone[key].pid} had acted since"
+            yield _violation("4.leader", gone[key], order, text)
+            continue
+        if order.pid != before.pid:
+            gone[before.term, before.host, before.pid] = order
+        present[order.term] = order
+
+
+def _everywhere(orders: list[Acted], seconds: float) -> Iterator[Violation]:
+    #: first order of each term that was higher than all before
+    newer: list[Acted] = []
+    for order in orders:
+        if not newer or order.term > newer[-1].term:
+            newer.append(order)
+        later = next((other for other in newer if other.term > order.term), None)
+        if later is not None and order.at > later.at + seconds:
+            text = f"{_named(order)}; {later.host} acts in term {later.term} since {clock(later.at)}"
+            yield _violation("4.term", later, order, text)
+
+
+def _violation(rule: str, before: Acted, order: Acted, text: str) -> Violation:
+    return Violation(rule=rule, at=order.at, text=text, entries=(before, order))
+
+
+def repeats(history: Iterable[Entry], most: int, seconds: float = 1.0) -> list[Violation]:
+    """Orders that a node accepted more than `most` times within `seconds`. Orders without a subject are not looked at.
+
+    Tells each order once. For rule 5, whose other parts are checked where the daemons run.
+    """
+    recent: dict[tuple[str, str, str], deque[Acted]] = {}
+    told: dict[tuple[str, str, str], Violation] = {}
+    for order in history:
+        if not isinstance(order, Acted) or not order.subject:
+            continue
+        key = (order.node, order.kind, order.subject)
+        times = recent.setdefault(key, deque())
+        times.append(order)
+        while times[0].at <= order.at - seconds:
+            times.popleft()
+        if len(times) > most and key not in told:
+            since = clock(times[0].at)
+            text = f"{order.node} was sent {order.kind} of {order.subject} {len(times)} times from {since} on"
+            told[key] = Violation(rule="5.repeats", at=order.at, text=text, entries=tuple(times))
+    return list(told.values())
