@@ -7,6 +7,7 @@ other threads may still use.
 
 from __future__ import annotations
 
+import gc
 import pwd
 import queue
 import signal
@@ -57,6 +58,7 @@ def replacements() -> list[tuple[object, object]]:
         (queue, threads.Queue),
         (queue.SimpleQueue, threads.SimpleQueue),
         (signal, _Signals()),
+        (gc, machine.NoCollector()),
         (sockets.unix_socket, network.unix_socket),
         (sockets.tcp_socket, network.tcp_socket),
         (sockets.listen, network.listen),
@@ -91,6 +93,9 @@ def replacements() -> list[tuple[object, object]]:
 #: Further parts of the table: of node daemons, databases (functions, since they import these).
 MORE: list[Callable[[], list[tuple[object, object]]]] = []
 
+#: Names of single modules: (module, name, replacement). For what other modules keep, as `os`.
+NAMES: list[Callable[[], list[tuple[ModuleType, str, object]]]] = []
+
 
 def install(world: World) -> None:
     """Replace all of it in every module of Spritz that is loaded; this world is the one that runs."""
@@ -104,3 +109,6 @@ def install(world: World) -> None:
                 if replacement is not None:
                     setattr(module, attribute, replacement)
     del keep
+    for names in NAMES:
+        for module, name, replacement in names():
+            setattr(module, name, replacement)

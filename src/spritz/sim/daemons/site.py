@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.sim.daemons import disk_calls, seam
 from spritz.sim.daemons.controllers import slurmctld
+from spritz.sim.daemons.disk import Disk
 from spritz.sim.daemons.history import History
 from spritz.sim.daemons.units import Unit
 
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
 
     from spritz.sim.daemons.plan import Scale
     from spritz.sim.daemons.world import World
+
+seam.NAMES.append(disk_calls.names)
 
 _CONF = """\
 ClusterName=sim
@@ -49,6 +53,7 @@ class Site:
         self.nodes = [world.host(f"n{number}", f"10.0.1.{number}") for number in range(1, scale.nodes + 1)]
         self.conf: Path = world.root / "slurm.conf"
         self.write_conf()
+        self.disks = {host.name: Disk(host) for host in self.controllers}
         for host in self.controllers:
             self.add(Unit(host, "slurmctld", lambda process: slurmctld(process, str(self.conf))))
 

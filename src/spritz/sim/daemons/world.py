@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spritz.runtime.programs import Failure
+    from spritz.sim.daemons.disk import Disk
     from spritz.sim.daemons.network import Network
     from spritz.sim.daemons.threads import Waiter
 
@@ -62,6 +63,8 @@ class World:
     def __init__(self, seed: int, root: Path) -> None:
         self.seed = seed
         self.root = root
+        #: left out of the story, which must not depend on it
+        self._root_text = f"{root}/"
         #: seconds since the epoch, as no clock of a host need show it
         self.now = EPOCH
         self.hosts: dict[str, Host] = {}
@@ -102,7 +105,7 @@ class World:
 
     def tell(self, text: str) -> None:
         """Add a line to the story."""
-        self.story.append((self.now, text))
+        self.story.append((self.now, text.replace(self._root_text, "")))
 
     def count(self, name: str) -> None:
         self.counts[name] = self.counts.get(name, 0) + 1
@@ -221,6 +224,10 @@ class Host:
         self.processes: list[Process] = []
         self.directory = world.root / name
         self.directory.mkdir(parents=True, exist_ok=True)
+        #: what of its files survives, if that is simulated
+        self.disk: Disk | None = None
+        #: called when it is up again
+        self.on_boot: list[Callable[[], None]] = []
 
     def wall(self) -> float:
         """What its clock shows, epoch seconds."""
@@ -248,6 +255,8 @@ class Host:
         self.is_up = True
         self.boots += 1
         self.booted_at = self.world.now
+        for booted in list(self.on_boot):
+            booted()
 
 
 class Process:
