@@ -104,7 +104,7 @@ class Os:
 class StatePath(PosixPath):
     """Stands for `pathlib.Path`."""
 
-    def rename(self, target: str | os.PathLike[str]) -> StatePath:  # type: ignore[override]
+    def rename(self, target: str | os.PathLike[str]) -> StatePath:
         Os.rename(self, target)
         return StatePath(target)
 
@@ -175,9 +175,9 @@ class Sqlite:
     def connect(database: str | Path, **options: Any) -> sqlite3.Connection:
         disk = disk_here()
         if disk is None:
-            return sqlite3.connect(database, **options)
-        connection = sqlite3.connect(database, factory=Connection, **options)
-        assert isinstance(connection, Connection)
+            plain: sqlite3.Connection = sqlite3.connect(database, **options)
+            return plain
+        connection: Connection = sqlite3.connect(database, factory=Connection, **options)
         connection.disk = disk
         disk.connections.append(connection)
         return connection

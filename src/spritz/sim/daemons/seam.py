@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from spritz.client import same_machine
@@ -95,6 +95,14 @@ MORE: list[Callable[[], list[tuple[object, object]]]] = []
 
 #: Names of single modules: (module, name, replacement). For what other modules keep, as `os`.
 NAMES: list[Callable[[], list[tuple[ModuleType, str, object]]]] = []
+
+
+def rebound(function: Callable[..., Any], **names: object) -> Callable[..., Any]:
+    """The same function with other global names."""
+    assert isinstance(function, FunctionType), "written in Python"
+    made = FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__, function.__defaults__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
 def install(world: World) -> None:

@@ -228,6 +228,9 @@ class Host:
         self.disk: Disk | None = None
         #: called when it is up again
         self.on_boot: list[Callable[[], None]] = []
+        #: of a compute node: its disk, its steps (`nodes.NodeMachine`)
+        self.machine: Any = None
+        self.on_power_lost: list[Callable[[], None]] = []
 
     def wall(self) -> float:
         """What its clock shows, epoch seconds."""
@@ -249,6 +252,8 @@ class Host:
         self.is_up = False
         for process in list(self.processes):
             process.end(silently=True)
+        for told in list(self.on_power_lost):
+            told()
 
     def boot(self) -> None:
         """The machine is up again, with an empty list of processes."""

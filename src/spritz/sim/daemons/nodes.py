@@ -1,0 +1,362 @@
+"""Compute nodes: the real slurmd on a simulated machine, with the faults of that machine.
+
+`slurmd` is the main coroutine of a daemon; `NodeMachine` is what outlives it: the disk, the steps and their
+supervisors. Everything that the daemon asks its machine for is answered here, by the table at the end.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from spritz import process_identity
+from spritz.client import membership
+from spritz.config.load import load
+from spritz.model.node import NodeSample
+from spritz.node import (
+    agent,
+    cgroup,
+    daemon,
+    daemon_cores,
+    gpu_use,
+    hardware,
+    health,
+    hosts,
+    leftovers,
+    main,
+    pool,
+    settings,
+    spool,
+    supervisors,
+    zygote,
+)
+from spritz.node.hardware import Hardware
+from spritz.node.launch import build
+from spritz.node.launch.affinity import Topology
+from spritz.node.options import Options
+from spritz.process_identity import Status
+from spritz.runtime import disk
+from spritz.runtime.daemonize import Startup
+from spritz.sim.daemons import files, seam, threads
+from spritz.sim.daemons.history import Booted, History
+from spritz.sim.daemons.machine import StoryLogger
+from spritz.sim.daemons.supervisors import SimulatedSupervisor, SimulatedZygote, connect
+from spritz.sim.daemons.work import StepRun, Task
+from spritz.sim.daemons.world import Process
+from spritz.stepd import processes, record
+
+if TYPE_CHECKING:
+    from spritz.model.node import NodeConfig
+    from spritz.sim.daemons.world import Host
+
+
+class NodeMachine:
+    """The machine of one or several nodes. Its methods are faults; `history` hears what runs on it."""
+
+    def __init__(self, host: Host, history: History) -> None:
+        self.host = host
+        self.world = host.world
+        self.history = history
+        self.random = host.world.random(f"machine {host.name}")
+        self.files = files.Files(host)
+        #: of slurm.conf: nodes that it serves, CPUs, partitions whose jobs share CPUs
+        self.nodes: tuple[str, ...] = ()
+        self.cpus = 1
+        self.supervisors: list[SimulatedSupervisor] = []
+        #: pids of living zygotes
+        self.zygotes: set[int] = set()
+        #: steps whose processes run
+        self.steps: list[StepRun] = []
+        #: called with each step that begins on it
+        self.on_began: list[Callable[[StepRun], None]] = []
+        #: errno of every fork (ENOMEM, EAGAIN); 0: they succeed
+        self.fork_error = 0
+        #: seconds that supervisors need to start a step: from, to; None: as usual
+        self.start_seconds: tuple[float, float] | None = None
+        #: no process dies of SIGKILL before this time
+        self.undying_until = 0.0
+        #: nothing runs on it, and its clock goes on
+        self.hangs = False
+        host.machine = self
+        host.on_power_lost.append(self._lost_power)
+
+    # Faults
+
+    def hang(self, seconds: float) -> None:
+        """Nothing of it runs for so long; then everything goes on."""
+        if self.hangs:
+            return
+        self.hangs = True
+        stopped = [process for process in self.host.processes if not process.is_stopped]
+        for process in stopped:
+            process.stop()
+        for task in self._tasks():
+            task.pause()
+        self.world.after(seconds, lambda: self._goes_on(stopped))
+
+    def _goes_on(self, stopped: list[Process]) -> None:
+        self.hangs = False
+        for process in stopped:
+            process.go_on()
+        for task in self._tasks():
+            task.go_on()
+
+    def for_a_while(self, name: str, value: Any, seconds: float) -> None:
+        """Set a fault of this machine (`fork_error`, `start_seconds`) or its disk (`disk.error`, `disk.slow_seconds`),
+        and take it back later.
+        """
+        owner: Any = self.files if name.startswith("disk.") else self
+        name = name.removeprefix("disk.")
+        before = type(getattr(owner, name))() if name != "start_seconds" else None
+        setattr(owner, name, value)
+        self.world.after(seconds, lambda: setattr(owner, name, before))
+
+    def let_none_die(self, seconds: float) -> None:
+        """Processes wait in the kernel, and do not die of SIGKILL, for so long."""
+        self.undying_until = self.world.now + seconds
+
+    def kill_supervisor(self, *, of_running_step: bool = True) -> bool:
+        """SIGKILL to a supervisor, drawn by the seed. False if there is none."""
+        found = [one for one in self.supervisors if one.runs_step or not of_running_step]
+        if found:
+            self.random.choice(found).process.end()
+        return bool(found)
+
+    def _lost_power(self) -> None:
+        self.hangs = False
+        self.zygotes.clear()
+        for step in list(self.steps):
+            step.lose()
+        for node in self.nodes:
+            self.history.add(Booted(at=self.world.now, node=node))
+        self.files.lose_power()
+
+    # Processes
+
+    def _tasks(self) -> list[Task]:
+        return [task for step in self.steps for task in step.living()]
+
+    def find(self, pid: int) -> Task | Process | None:
+        """A task or a process of this machine."""
+        for process in self.host.processes:
+            if process.pid == pid:
+                return process
+        return next((task for task in self._tasks() if task.pid == pid), None)
+
+    def kill(self, pid: int) -> bool:
+        """SIGKILL. Whether there is such a process."""
+        found = self.find(pid)
+        if isinstance(found, Task):
+            found.step.signal(signal.SIGKILL)
+        elif found is not None and self.undying_until <= self.world.now:
+            found.end()
+        return found is not None
+
+    @property
+    def boot_id(self) -> str:
+        return f"boot-{self.host.name}-{self.host.boots}"
+
+    def hardware(self, config: NodeConfig) -> Hardware:
+        """What a daemon that serves this node finds here: what is configured."""
+        capacity = config.capacity
+        shape = Topology(
+            sockets=capacity.sockets,
+            cores_per_socket=capacity.cores_per_socket,
+            threads_per_core=capacity.threads_per_core,
+            order=tuple(range(capacity.cpus)),
+        )
+        return Hardware(
+            topology=shape,
+            memory_mib=capacity.memory_mib,
+            tmp_mib=capacity.tmp_mib,
+            uptime_seconds=self.host.monotonic(),
+            booted_at=self.host.wall() - self.host.monotonic(),
+            boot_id=self.boot_id,
+        )
+
+
+def machine_of(host: Host, history: History) -> NodeMachine:
+    """The machine of this host, made once."""
+    found: NodeMachine | None = host.machine
+    return found if found is not None else NodeMachine(host, history)
+
+
+async def slurmd(process: Process, conf: str, nodes: str, history: History) -> int:
+    """Main coroutine of a slurmd for these nodes (a hostlist; "": the one that is named as its host)."""
+    machine = machine_of(process.host, history)
+    config = load(conf)
+    served = settings.own_nodes(config, nodes, process.host.name)
+    machine.nodes = tuple(node.name for node in served)
+    machine.cpus = served[0].capacity.cpus
+    found = machine.hardware(served[0])
+    options = Options(foreground=True, config_file=conf, nodes=nodes)
+    ours = main._Ours(None, None, False)
+    known = main._read(conf, options, found, ours)
+    for node in known.nodes.values():
+        machine.files.makedirs(node.spool, exist_ok=True)
+    served_by = daemon.Daemon(
+        options,
+        known,
+        found,
+        StoryLogger("slurmd", process),
+        lambda: main._read(conf, options, found, ours, again=True),
+        main._owners(known.slurm_user),
+    )
+    return await served_by.run(Startup(None))
+
+
+# What stands for functions of the production code
+
+
+def _machine() -> NodeMachine:
+    machine: NodeMachine = threads.world().running.host.machine
+    return machine
+
+
+def _started(found: Task | Process | None) -> int:
+    if found is None:
+        return -1
+    return found.started_ticks if isinstance(found, Task) else found.pid
+
+
+def _identify(pid: int, **_: Any) -> process_identity.Process:
+    return process_identity.Process(pid, _started(_machine().find(pid)))
+
+
+def _lives(process: process_identity.Process, **_: Any) -> bool:
+    return process.started >= 0 and _started(_machine().find(process.pid)) == process.started
+
+
+def _send(process: process_identity.Process, number: int, **_: Any) -> bool:
+    assert number == signal.SIGKILL, "daemons send no other"
+    return _lives(process) and _machine().kill(process.pid)
+
+
+def _status_of(pid: int, **_: Any) -> Status | None:
+    found = _machine().find(pid)
+    if found is None:
+        return None
+    return Status("S", found.step.adopted_by if isinstance(found, Task) else 1, _started(found))
+
+
+def _marked(marker: bytes) -> list[process_identity.Process]:
+    directory = marker.partition(b"=")[2].decode()
+    tasks = [task for step in _machine().steps if step.directory == directory for task in step.living()]
+    return [process_identity.Process(task.pid, task.started_ticks) for task in tasks]
+
+
+def _children_of(pid: int) -> list[int]:
+    """Tasks that a dead supervisor left to its zygote."""
+    return [task.pid for step in _machine().steps if step.adopted_by == pid for task in step.living()]
+
+
+def _name_of(pid: int) -> str:
+    found = _machine().find(pid)
+    return "" if found is None else "sim" if isinstance(found, Task) else found.name
+
+
+def _kill_supervisor(directory: str) -> process_identity.Process | None:
+    machine = _machine()
+    for supervisor in machine.supervisors:
+        if supervisor.directory == directory:
+            pid = supervisor.process.pid
+            machine.kill(pid)
+            return process_identity.Process(pid, pid)
+    return None
+
+
+def _samples(names: Iterable[str], now: float) -> tuple[NodeSample, ...]:
+    return tuple(NodeSample(name=name, cpu_load=100, free_memory_mib=1000, sampled_at=now) for name in names)
+
+
+def _private_directory(path: str, *, mode: int = 0o700) -> str:
+    files.here().makedirs(path, exist_ok=True)
+    return path
+
+
+def _sync_directory(path: str) -> None:
+    here = files.here()
+    descriptor = here.open(path, 0)
+    try:
+        here.fsync(descriptor)
+    finally:
+        here.close(descriptor)
+
+
+class _Disk:
+    """Stands for the module `runtime.disk`: its functions on the simulated disk."""
+
+    private_directory = staticmethod(_private_directory)
+    write_atomically = staticmethod(seam.rebound(disk.write_atomically, os=files.Os(), sync_directory=_sync_directory))
+
+
+class _Socket:
+    """Stands for the module `socket`: who this machine is."""
+
+    @staticmethod
+    def gethostname() -> str:
+        return threads.world().running.host.name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(socket, name)
+
+
+class _Platform:
+    """Stands for the module `platform`: the same on every machine that simulates."""
+
+    system = staticmethod(lambda: "Linux")
+    release = staticmethod(lambda: "6.1.0")
+    version = staticmethod(lambda: "#1 SMP")
+    machine = staticmethod(lambda: "x86_64")
+
+
+def _replacements() -> list[tuple[object, object]]:
+    return [
+        (zygote.Zygote, SimulatedZygote),
+        (spool.connect, connect),
+        (supervisors.kill_supervisor, _kill_supervisor),
+        (hardware.uptime_seconds, lambda root="": threads.world().running.host.monotonic()),
+        (hardware.disk_mib, lambda path: 0),
+        (health.samples, _samples),
+        (daemon._raise_files_limit, lambda: (1024, 4096)),
+        (daemon_cores.run_on, lambda cpus, pids: None),
+        (process_identity.identify, _identify),
+        (process_identity.exists, _lives),
+        (process_identity.lives, _lives),
+        (process_identity.send, _send),
+        (process_identity.status_of, _status_of),
+        (process_identity.boot_id, lambda **_: _machine().boot_id),
+        (record.this_boot, lambda: _machine().boot_id),
+        (processes.marked, _marked),
+        (processes.in_sessions, lambda leaders: []),
+        (processes.children_of, _children_of),
+        (processes.descendants, lambda pid: []),
+        (processes.name_of, _name_of),
+        (processes.described, lambda pid: f"{pid} ({_name_of(pid)})"),
+        (processes.memory_bytes, lambda pid: (0, 1 << 20, 0)),
+        (cgroup.missing, lambda plugin, controllers: ""),
+        (cgroup.version, lambda kinds: ""),
+        (cgroup.prepare_memory, lambda name, kinds: ""),
+        (cgroup.prepare_devices, lambda name, kinds: ""),
+        (cgroup.prepare_cores, lambda name, kinds: ""),
+        (cgroup.prepare_tree, lambda name, kinds: ""),
+    ]
+
+
+def _names() -> list[tuple[ModuleType, str, object]]:
+    os_here, socket_here = files.Os(), _Socket()
+    with_os = (agent, build, cgroup, daemon, gpu_use, hosts, leftovers, pool, record, spool, supervisors, main)
+    with_socket = (daemon, main, membership, settings, spool)
+    names: list[tuple[ModuleType, str, object]] = [(module, "os", os_here) for module in with_os]
+    names += [(module, "socket", socket_here) for module in with_socket]
+    names += [(module, "open", files.open_here) for module in (spool, record)]
+    names += [(spool, "disk", _Disk), (spool, "shutil", files.Shutil), (hosts, "disk", _Disk)]
+    names += [(daemon, "platform", _Platform)]
+    return names
+
+
+seam.MORE.append(_replacements)
+seam.NAMES.append(_names)

@@ -1,0 +1,126 @@
+"""A small cluster for tests: one real slurmctld, real slurmds on simulated machines, and a user."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from spritz.client.aio import connect
+from spritz.client.channel import Channel
+from spritz.model.commands.job import JobSubmitted, SubmitJob
+from spritz.model.job import JobSpec
+from spritz.sim.daemons import seam
+from spritz.sim.daemons.controllers import slurmctld
+from spritz.sim.daemons.history import Began, Ended, Entry, History
+from spritz.sim.daemons.machine import StoryLogger
+from spritz.sim.daemons.network import Network
+from spritz.sim.daemons.nodes import NodeMachine, machine_of, slurmd
+from spritz.sim.daemons.units import Unit
+from spritz.sim.daemons.world import EPOCH, Process, World
+
+_CONF = """\
+ClusterName=sim
+SlurmctldHost=ctl(10.0.0.1)
+SlurmUser=slurm
+SlurmdUser=root
+StateSaveLocation={root}/ctl/state
+SlurmdSpoolDir={root}/%n/spool
+TaskPlugin=task/affinity
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+ReturnToService=2
+SlurmdTimeout=60
+KillWait=10
+{more}
+NodeName=n[1-{nodes}] NodeAddr=10.0.1.[1-{nodes}] CPUs=4 RealMemory=4000 State=UNKNOWN
+PartitionName=main Nodes=ALL Default=YES State=UP
+"""
+
+ALICE = 2001
+
+
+class Cluster:
+    def __init__(self, seed: int, nodes: int = 3, more: str = "") -> None:
+        gc.disable()  # when objects end must not depend on the collector
+        self.root = Path(tempfile.mkdtemp(prefix="spritz-sim-", dir="/dev/shm"))
+        self.world = World(seed, self.root)
+        self.world.network = Network(self.world)
+        seam.install(self.world)
+        self.history = History()
+        self.conf = self.root / "slurm.conf"
+        self.conf.write_text(_CONF.format(root=self.root, nodes=nodes, more=more))
+        control = self.world.host("ctl", "10.0.0.1")
+        self.controller = Unit(control, "slurmctld", lambda process: slurmctld(process, str(self.conf)))
+        hosts = [self.world.host(f"n{number}", f"10.0.1.{number}") for number in range(1, nodes + 1)]
+        self.machines: dict[str, NodeMachine] = {host.name: machine_of(host, self.history) for host in hosts}
+        self.daemons = {
+            host.name: Unit(host, "slurmd", lambda process: slurmd(process, str(self.conf), "", self.history))
+            for host in hosts
+        }
+        for unit in (self.controller, *self.daemons.values()):
+            unit.start()
+
+    def user(self, work: Callable[[Channel], Awaitable[Any]], seconds: float = 30.0) -> Any:
+        """The result of what a user does over a connection of hers."""
+        process = Process(self.controller.host, "user", ALICE)
+
+        async def ask() -> Any:
+            log = StoryLogger("user", process)
+            channel = await connect([("ctl", 6817)], role="command", log=log, owners=frozenset((0, 64030)))
+            return await work(channel)
+
+        process.loop.run_as(lambda: process.begin(ask()))
+        assert self.world.run_until(lambda: not process.is_alive, seconds), "the user waits"
+        if process.error is not None:
+            raise process.error
+        return process.result
+
+    def submit(self, line: str = "seconds=5", **options: Any) -> int:
+        """Number of a batch job whose script has this `#SIM` line."""
+        given = {"name": "job", "user": "alice", "uid": ALICE, "gid": ALICE, "group": "alice", "work_dir": "/"}
+        spec = JobSpec(**{**given, "batch": True, **options})
+        request = SubmitJob(spec=spec, script=f"#!/bin/sh\n#SIM {line}\n".encode(), environment=(b"PATH=/bin",))
+        answer: JobSubmitted = self.user(lambda channel: channel.call(request, JobSubmitted))
+        return answer.job_id
+
+    def of(self, job_id: int, kind: type[Any] = object) -> list[Any]:
+        """Entries of the history about a job."""
+        return [e for e in self.history.entries if getattr(e, "job_id", 0) == job_id and isinstance(e, kind)]
+
+    def wait(self, holds: Callable[[], object], seconds: float = 120.0) -> None:
+        """Let time pass until it holds. Raises AssertionError with the end of the story."""
+        if not self.world.run_until(lambda: bool(holds()), seconds):
+            raise AssertionError("\n".join(self.lines()[-60:]))
+
+    def lines(self) -> list[str]:
+        """The story, without the name of the directory of this run."""
+        lines = [f"{at - EPOCH:12.6f} {text}".replace(str(self.root), "ROOT") for at, text in self.world.story]
+        lines += [repr(entry).replace(str(self.root), "ROOT") for entry in self.history.entries]
+        return lines
+
+    def close(self) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def check(self) -> None:
+        """No process failed, and no step ran twice at a time, or again after it was over."""
+        assert not self.world.unhandled, self.world.unhandled
+        running: dict[tuple[str, int, int, int], Began] = {}
+        seen: set[tuple[str, int, int, int]] = set()
+        for entry in self.history.entries:
+            if isinstance(entry, Began):
+                assert _key(entry) not in seen, f"again: {entry}"
+                jobs = [(one.job_id, one.node, one.step_id) for one in running.values()]
+                assert (entry.job_id, entry.node, entry.step_id) not in jobs, f"at the same time: {entry}"
+                seen.add(_key(entry))
+                running[_key(entry)] = entry
+            elif isinstance(entry, Ended):
+                del running[_key(entry)]
+
+
+def _key(entry: Entry) -> tuple[str, int, int, int]:
+    assert isinstance(entry, Began | Ended), "of a step"
+    return entry.node, entry.job_id, entry.restart_count, entry.step_id
