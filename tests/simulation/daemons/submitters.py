@@ -24,7 +24,7 @@ from spritz.sim.daemons.network import Network
 from spritz.sim.daemons.plan import Scale
 from spritz.sim.daemons.site import Site
 from spritz.sim.daemons.units import Unit
-from spritz.sim.daemons.world import Process, World
+from spritz.sim.daemons.world import EPOCH, Process, World
 from spritz.testing.builders import job_spec
 
 T = TypeVar("T")
@@ -57,6 +57,10 @@ class Submitters:
 
     def close(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
+
+    def story(self) -> list[str]:
+        """What happened, without the name of the run's directory."""
+        return [f"{at - EPOCH:12.6f} {text.replace(str(self.root), '')}" for at, text in self.world.story]
 
     def begin(self, users: int, jobs: int, pause: float) -> list[Process]:
         """Users who submit that many jobs each, one after the other, until each is acknowledged."""

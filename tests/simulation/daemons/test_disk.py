@@ -33,8 +33,9 @@ def killed_while_submitting(
     problems += [f"{process}: {context}" for process, context in world.unhandled]
     problems += [repr(error) for _, _, error in run.unit.ends if error is not None]
     problems += [repr(user.error) for user in users if user.error is not None]
+    problems += [repr(violation) for violation in world.violations]
     run.close()
-    return problems, world.counts, [f"{at:.6f} {text}" for at, text in world.story]
+    return problems, world.counts, run.story()
 
 
 @pytest.mark.parametrize("kinds", [("kill now",), ("kill", "kill now"), ("power", "power now"), ("power",)])

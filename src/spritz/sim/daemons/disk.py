@@ -112,6 +112,7 @@ class Disk:
         #: when power comes back after a crash that takes it: seconds, from and to
         self.dark_seconds = 5.0, 60.0
         host.disk = self
+        host.on_power_lost.append(self._forget_unsynced)
 
     # Lives
 
@@ -311,13 +312,12 @@ class Disk:
 
     def _turn_off(self) -> None:
         """The machine loses its power; it comes back in a while."""
-        self._crash = self._before = None
         self.host.lose_power()
-        self._forget_unsynced()
         self.world.after(self.random.uniform(*self.dark_seconds), self.host.boot)
 
     def _forget_unsynced(self) -> None:
-        """Of what was not synced any part may be gone."""
+        """The machine has lost its power: of what was not synced any part may be gone."""
+        self._crash = self._before = None
         self._lose_phantoms()
         for name, unsynced in self.unsynced.items():
             after = self.content(name)

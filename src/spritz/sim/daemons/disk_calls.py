@@ -12,7 +12,7 @@ from pathlib import Path, PosixPath
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from spritz.controller import configuration, journal_mark, journal_sqlite, state_directory
+from spritz.controller import configuration, images, journal_mark, journal_sqlite, state_directory
 from spritz.runtime import disk as runtime_disk
 from spritz.sim.daemons.disk import Disk, Name, disk_here
 
@@ -188,5 +188,7 @@ def names() -> list[tuple[ModuleType, str, object]]:
     modules = (runtime_disk, journal_mark, journal_sqlite, state_directory)
     found: list[tuple[ModuleType, str, object]] = [(module, "os", Os()) for module in modules]
     found.append((journal_sqlite, "sqlite3", Sqlite()))
+    # Limits so small that images, pruning and checkpoints happen in a short run.
+    found += [(images, "EVENTS_BETWEEN", 60), (images, "EVENTS_KEPT", 150), (journal_sqlite, "_TIDY_PAGES", 90)]
     found += [(module, "Path", StatePath) for module in (journal_sqlite, configuration)]
     return found

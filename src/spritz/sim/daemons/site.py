@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spritz.sim.daemons import disk_calls, seam
+from spritz.sim.daemons import checks_inside, disk_calls, seam
 from spritz.sim.daemons.controllers import slurmctld
 from spritz.sim.daemons.disk import Disk
 from spritz.sim.daemons.history import History
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from spritz.sim.daemons.plan import Scale
     from spritz.sim.daemons.world import World
 
-seam.NAMES.append(disk_calls.names)
+seam.NAMES += [disk_calls.names, checks_inside.names]
 
 _CONF = """\
 ClusterName=sim

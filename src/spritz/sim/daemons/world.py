@@ -63,8 +63,6 @@ class World:
     def __init__(self, seed: int, root: Path) -> None:
         self.seed = seed
         self.root = root
-        #: left out of the story, which must not depend on it
-        self._root_text = f"{root}/"
         #: seconds since the epoch, as no clock of a host need show it
         self.now = EPOCH
         self.hosts: dict[str, Host] = {}
@@ -93,6 +91,10 @@ class World:
         )
         #: chance of each small fault that happens at a call (`faults`)
         self.chances: dict[str, float] = {}
+        #: what a look inside a daemon has found: (rule, seconds after the beginning, text)
+        self.violations: list[tuple[str, float, str]] = []
+        #: of durable jobs: (uid, name, time of submission) by id
+        self.job_ids: dict[int, tuple[int, str, float]] = {}
         #: simulated sockets by descriptor (`network`)
         self.descriptors: dict[int, Any] = {}
 
@@ -105,7 +107,7 @@ class World:
 
     def tell(self, text: str) -> None:
         """Add a line to the story."""
-        self.story.append((self.now, text.replace(self._root_text, "")))
+        self.story.append((self.now, text))
 
     def count(self, name: str) -> None:
         self.counts[name] = self.counts.get(name, 0) + 1
@@ -284,6 +286,8 @@ class Process:
         #: called at its end, with whether the machine lost power
         self.on_end: list[Callable[[bool], None]] = []
         self.on_clock_set: list[Callable[[], None]] = []
+        #: of a controller: its parts (`checks_inside.Inside`)
+        self.inside: Any = None
         #: what a stopped process will do when it goes on
         self.held: list[Callable[[], None]] = []
         #: waits of its threads: they end with it
