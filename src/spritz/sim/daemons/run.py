@@ -124,6 +124,7 @@ def _carry_out(site: Site, plan: Plan) -> list[Violation]:
         violations.append(("the simulation does not fail", world.now - EPOCH, traceback.format_exc()))
     for check in (_unhandled, _not_running, *CHECKS):
         violations += check(site)
+    violations += world.violations
     return sorted(violations, key=lambda found: found[1])
 
 
