@@ -181,6 +181,7 @@ _COUNTED = frozenset(
     }
 )
 
+
 def perform(site: Site, action: Action) -> None:
     """Inject a fault of the plan, and note it in the history."""
     world = site.world
