@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import msgspec.msgpack
 from msgspec import Struct, field
 
-from spritz.sim.daemons import faults
+from spritz.sim.daemons import faults, workload
 from spritz.sim.daemons.plan import Action, Plan, Scale
 from spritz.sim.daemons.run import Result, memory, run
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 RUN_SECONDS_MAX = 300.0
 
 #: What adds actions to a plan: the workload registers here.
-DRAWERS: list[Callable[[Random, Scale], list[Action]]] = [faults.draw]
+DRAWERS: list[Callable[[Random, Scale], list[Action]]] = [workload.draw, faults.draw]
 
 Run = Callable[[Plan, Path], Result]
 
