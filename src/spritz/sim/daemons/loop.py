@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from spritz.sim.daemons.identity import Future, Task
+
 if TYPE_CHECKING:
     from spritz.sim.daemons.world import Event, Process
 
@@ -208,10 +210,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     # Tasks
 
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        return Future(loop=self)
 
     def create_task(self, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:  # type: ignore[override]
-        task = asyncio.Task(coro, loop=self, **options)
+        task = Task(coro, loop=self, **options)
         self._tasks.append(task)
         if len(self._tasks) > 1_000:
             self._tasks = [one for one in self._tasks if not one.done()]

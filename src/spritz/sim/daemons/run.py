@@ -122,10 +122,22 @@ def _carry_out(site: Site, plan: Plan) -> list[Violation]:
         violations.append(("the simulation comes to its end", world.now - EPOCH, str(error)))
     except Exception:
         violations.append(("the simulation does not fail", world.now - EPOCH, traceback.format_exc()))
-    for check in (_unhandled, _not_running, *CHECKS):
-        violations += check(site)
+    else:
+        violations += _judged(site)
     violations += world.violations
     return sorted(violations, key=lambda found: found[1])
+
+
+def _judged(site: Site) -> list[Violation]:
+    """What the rules say of a run that came to its end."""
+    violations: list[Violation] = []
+    for check in (_unhandled, _not_running, *CHECKS):
+        try:
+            violations += check(site)
+        except Exception:
+            at = site.world.now - EPOCH
+            violations.append(("the simulation does not fail", at, traceback.format_exc()))
+    return violations
 
 
 def _inject(site: Site, action: Action, violations: list[Violation]) -> None:

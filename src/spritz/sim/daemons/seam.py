@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from spritz.client import same_machine
 from spritz.controller import clock_changes, forked
 from spritz.runtime import directory, garbage_collection, log, privilege, programs, randomness, sockets, watchdog
-from spritz.sim.daemons import executors, machine, network, threads
+from spritz.sim.daemons import executors, identity, machine, network, threads
 
 if TYPE_CHECKING:
     from spritz.sim.daemons.world import World
@@ -139,6 +139,7 @@ def load_all() -> None:
 def install(world: World) -> None:
     """Replace all of it in every module of Spritz that is loaded; this world is the one that runs."""
     load_all()
+    identity.number_all()
     threads.use(world)
     by_id = {id(original): replacement for original, replacement in replacements()}
     keep = [original for original, _ in replacements()]  # their ids stay theirs
