@@ -27,11 +27,11 @@ def by_number(instance: Any) -> int:
 class Task(asyncio.Task[Any]):
     """Task groups keep tasks in sets, and cancel them in their order."""
 
-    __hash__ = by_number  # type: ignore[assignment]
+    __hash__ = by_number
 
 
 class Future(asyncio.Future[Any]):
-    __hash__ = by_number  # type: ignore[assignment]
+    __hash__ = by_number
 
 
 def number_all() -> None:
@@ -43,5 +43,6 @@ def number_all() -> None:
                     value.__hash__ = by_number  # type: ignore[assignment]
 
 
-def _may_be_numbered(kind: type) -> bool:
-    return kind.__hash__ is object.__hash__ and kind.__dictoffset__ != 0 and "__hash__" not in vars(kind)
+def _may_be_numbered(kind: type[Any]) -> bool:
+    has_none: bool = getattr(kind, "__hash__", None) is object.__hash__
+    return has_none and kind.__dictoffset__ != 0
