@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import msgspec.msgpack
 from msgspec import Struct, field
 
-from spritz.sim.daemons import faults
+from spritz.sim.daemons import faults, workload
 from spritz.sim.daemons.plan import Action, Plan, Scale
 from spritz.sim.daemons.run import Result, memory, run
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 #: Wall-clock seconds of one run above which it is taken to be stuck.
 RUN_SECONDS_MAX = 300.0
 
-#: What adds actions to a plan: the workload registers here.
-DRAWERS: list[Callable[[Random, Scale], list[Action]]] = [faults.draw]
+#: What adds actions to a plan.
+DRAWERS: list[Callable[[Random, Scale], list[Action]]] = [workload.draw, faults.draw]
 
 Run = Callable[[Plan, Path], Result]
 

@@ -118,6 +118,8 @@ class ToldController(Controller):
     def _enter(self, request: Struct) -> None:
         """A request that is repeated, since its answer was lost, is the same operation."""
         if request is self._request:
+            if self._operation is not None:
+                self._operation.answer = None
             return
         self._request = request
         kind = _KINDS.get(type(request), "")
@@ -236,7 +238,7 @@ class Session:
             memory_mib_per_node=wanted.memory_mib or None,
             overlap=wanted.overlap,
             exact=inside and not wanted.overlap,
-            argv=("sim", f"seconds={wanted.seconds:g}", f"exit={wanted.exit_status}"),
+            argv=("sim", f"seconds={wanted.seconds:g}", f"exit={wanted.exit_status}", f"overlap={wanted.overlap:d}"),
             work_dir="/",
             io_address=f"unix:@spritz-{self.command.process.pid}-{key[:16]}",
             io_key=key,

@@ -222,7 +222,7 @@ class StepRun:
             step_cpus=bound or job_cpus,
             gres=frozenset(gres),
             memory_mib=share.memory_mib,
-            shares=job.spec.sharing is Sharing.OVERSUBSCRIBE,
+            shares=job.spec.sharing is Sharing.OVERSUBSCRIBE or "overlap=1" in spec.tasks[0].argv,
             script=spec.script.decode(errors="replace"),
             environment=_variables(spec),
             task_ids=tuple(task.task_id for task in spec.tasks),
