@@ -80,7 +80,7 @@ def reserve(command: Command, data: Data) -> None:
 
 
 def unreserve(command: Command, data: Data) -> None:
-    command.ask("unreserve", DeleteReservation(name=data["name"]), Done, wanted=data)
+    command.ask("unreserve", DeleteReservation(name=data["name"]), Done, wanted=data["name"])
 
 
 def reconfigure(command: Command, data: Data) -> None:
