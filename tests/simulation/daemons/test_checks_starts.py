@@ -55,7 +55,7 @@ def test_a_start_after_the_cancel_was_acknowledged_is_reported() -> None:
     day = Day()
     job = day.submit(1)
     day.request("cancel", job, 2)
-    day.record(job, state=JobState.CANCELLED, ended_at=2.0)
+    day.record(job, state=JobState.CANCELLED, started_at=2.0, ended_at=2.0)
     assert day.check() == []
     day.run(job, 3, 4)
     assert day.broken()["3.cancelled"] == "job 1 began on n1 at 3, but its cancel was acknowledged at 2.1"

@@ -102,7 +102,8 @@ class Toy:
         if kind in ("hold", "release"):
             self.day.record(job_id, hold=Hold.USER if kind == "hold" else Hold.NONE)
         elif kind == "cancel":
-            self.day.record(job_id, state=JobState.CANCELLED, ended_at=float(self.now))
+            started_at = job.started_at or self.now  # as slurmctld tells it
+            self.day.record(job_id, state=JobState.CANCELLED, started_at=started_at, ended_at=float(self.now))
             self._leave(job_id)
         else:
             state = job.state.value if job.state.ended else "CANCELLED"

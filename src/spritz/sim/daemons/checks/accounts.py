@@ -10,6 +10,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
+from spritz.model.states import JobState
 from spritz.sim.daemons.checks.faults import due_by
 from spritz.sim.daemons.checks.violation import Violation, clock
 
@@ -52,13 +53,17 @@ def _open(story: Story, life: Life, row: JobRecord) -> Iterator[Violation]:
 def _same(story: Story, life: Life, row: JobRecord, job: Job) -> Iterator[Violation]:
     """The controller's record and accounting's."""
     ended_at = job.ended_at if job.state.ended else 0.0
+    # If the clock was set back, accounting's run time is zero and not negative.
+    started_at = min(job.started_at, ended_at) if ended_at else job.started_at
+    # PREEMPTED: accounting has no exit status of it, as in Slurm.
+    final = job.state.ended and job.state is not JobState.PREEMPTED
     for name, held, recorded in (
         ("state", job.state.value, row.state),
-        ("exit status", job.exit_status if job.state.ended else 0, row.exit_status if job.state.ended else 0),
+        ("exit status", job.exit_status, row.exit_status),
     ):
-        if held != recorded:
+        if held != recorded and (final or name == "state"):
             yield _violation(story, "6.accounting", life, f"has {name} {recorded} in accounting, the controller {held}")
-    for name, at, recorded_at in (("start", job.started_at, row.started_at), ("end", ended_at, row.ended_at)):
+    for name, at, recorded_at in (("start", started_at, row.started_at), ("end", ended_at, row.ended_at)):
         if abs(at - recorded_at) > _SECOND:
             times = f"{clock(story.told_time(recorded_at))}, the controller {clock(story.told_time(at))}"
             yield _violation(story, "6.accounting", life, f"has {name} {times} (accounting first)")

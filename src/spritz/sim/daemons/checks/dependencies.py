@@ -90,12 +90,38 @@ def satisfied(story: Story, subject: Subject, at: float) -> bool:
 
 
 def _certain(story: Story, subject: Subject, item: Condition, at: float) -> bool:
-    if open_because(story, subject, item, at):
+    """Whether the condition is satisfied whatever came of requests without an answer."""
+    if item.kind == "singleton":
+        return _is_alone(story, subject, at)
+    parts = _parts(story, subject, item)
+    if item.kind == "after":
+        first = [min((life.began_at for life in story.lives_of(part)), default=inf) for part in parts]
+        return all(began + item.minutes * 60 < at for began in first)
+    last = [story.lives_of(part)[-1:] for part in parts]
+    if not all(lives and _certainly_over(lives[0], at) for lives in last):
         return False
-    well = [outcome for part in _parts(story, subject, item) for outcome in _outcomes(story, part, at)]
+    well = [_well(lives[0]) for lives in last]
     if item.kind in ("afterok", "aftercorr"):
         return all(outcome is True for outcome in well)
     return item.kind != "afternotok" or all(outcome is False for outcome in well)
+
+
+def _certainly_over(life: Life, at: float) -> bool:
+    told = life.told.ended_at if life.told is not None else 0.0
+    return 0.0 < told < at and (not life.runs or life.ended_at < at)
+
+
+def _is_alone(story: Story, subject: Subject, at: float) -> bool:
+    """Whether every other job of its user and name is over."""
+    wanted, submission = story.wanted(subject[0]), story.submissions[subject[0]]
+    for leader, other in story.submissions.items():
+        its = story.wanted(leader)
+        if leader == subject[0] or its is None or wanted is None or its.name != wanted.name:
+            continue
+        lives = [story.lives_of(part)[-1:] for part in parts_of(leader, its)]
+        if other.uid == submission.uid and not all(last and _certainly_over(last[0], at) for last in lives):
+            return False
+    return True
 
 
 def _name(subject: Subject) -> str:

@@ -61,7 +61,10 @@ class Run(Struct, kw_only=True):
 
 
 class Told(Struct, kw_only=True):
-    """A life as controller or accounting tell it, in virtual time; 0.0: not yet."""
+    """A life as controller or accounting tell it, in virtual time; 0.0: not yet, or never.
+
+    A job that ended before its start is told with a start at its end, as in Slurm; here its start is 0.0.
+    """
 
     state: str
     started_at: float
@@ -183,17 +186,19 @@ class Story:
 
     def _told_by_job(self, job: Job) -> Told:
         ended_at = job.ended_at if job.state.ended else 0.0
+        started = job.started_at != ended_at or job.allocation is not None
         return Told(
             state=job.state.value,
-            started_at=self.told_time(job.started_at),
+            started_at=self.told_time(job.started_at) if started else 0.0,
             ended_at=self.told_time(ended_at),
             exit_status=job.exit_status,
         )
 
     def _told_by_row(self, row: JobRecord) -> Told:
+        started = row.started_at != row.ended_at or row.node_count
         return Told(
             state=row.state,
-            started_at=self.told_time(row.started_at),
+            started_at=self.told_time(row.started_at) if started else 0.0,
             ended_at=self.told_time(row.ended_at),
             exit_status=row.exit_status,
         )
