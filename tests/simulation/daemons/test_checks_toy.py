@@ -56,8 +56,8 @@ def begin_twice(day: Day, random: Random) -> None:
 def begin_cancelled(day: Day, random: Random) -> None:
     """A job that was cancelled before its start begins much later."""
     waiting = [job for job in day.jobs.values() if job.state is JobState.CANCELLED and job.started_at == job.ended_at]
-    acknowledged = {one.job_id for one in operations(day, "cancel") if one.outcome is Outcome.DONE}
-    requeued = {one.job_id for one in operations(day, "requeue")}
+    acknowledged = {entry.job_id for entry in operations(day, "cancel") if entry.outcome is Outcome.DONE}
+    requeued = {entry.job_id for entry in operations(day, "requeue")}
     jobs = [job.id for job in waiting if job.id in acknowledged - requeued]
     if not jobs:
         raise NothingToChange("no job was cancelled before its start")
@@ -80,7 +80,7 @@ def change_exit_code(day: Day, random: Random) -> None:
 
 
 def deny_end(day: Day, random: Random) -> None:
-    """A job that ended is told to run."""
+    """A job that ended is reported to run."""
     job = random.choice([job for job in day.jobs.values() if job.state is JobState.COMPLETED])
     day.record(job.id, state=JobState.RUNNING, ended_at=0.0)
 
@@ -101,7 +101,7 @@ def shown_later(day: Day, reading: Reading, job_id: int) -> bool:
     later = [
         entry for entry in day.history.entries if isinstance(entry, Reading) and entry.called_at > reading.called_at
     ]
-    requeued = any(one.job_id == job_id for one in operations(day, "requeue"))
+    requeued = any(entry.job_id == job_id for entry in operations(day, "requeue"))
     return not requeued and any(row[0] == job_id for entry in later for row in entry.rows)
 
 
@@ -112,7 +112,7 @@ def shift_accounting(day: Day, random: Random) -> None:
 
 def lose_release(day: Day, random: Random) -> None:
     """The release of a job that was submitted held is taken back; it began all the same."""
-    held = {one.job_id for one in operations(day, "submit") if one.wanted.hold and one.job_id}
+    held = {entry.job_id for entry in operations(day, "submit") if entry.wanted.hold and entry.job_id}
     begun = {entry.job_id for entry in day.history.entries if isinstance(entry, Began)}
     if not held & begun:
         raise NothingToChange("no held job began")

@@ -102,7 +102,7 @@ class Toy:
         if kind in ("hold", "release"):
             self.day.record(job_id, hold=Hold.USER if kind == "hold" else Hold.NONE)
         elif kind == "cancel":
-            started_at = job.started_at or self.now  # as slurmctld tells it
+            started_at = job.started_at or self.now  # as slurmctld reports it
             self.day.record(job_id, state=JobState.CANCELLED, started_at=started_at, ended_at=float(self.now))
             self._leave(job_id)
         else:

@@ -65,18 +65,18 @@ def _same(story: Story, life: Life, row: JobRecord, job: Job) -> Iterator[Violat
             yield _violation(story, "6.accounting", life, f"has {name} {recorded} in accounting, the controller {held}")
     for name, at, recorded_at in (("start", started_at, row.started_at), ("end", ended_at, row.ended_at)):
         if abs(at - recorded_at) > _SECOND:
-            times = f"{clock(story.told_time(recorded_at))}, the controller {clock(story.told_time(at))}"
+            times = f"{clock(story.virtual_time(recorded_at))}, the controller {clock(story.virtual_time(at))}"
             yield _violation(story, "6.accounting", life, f"has {name} {times} (accounting first)")
 
 
 def _times(story: Story, life: Life, row: JobRecord) -> Iterator[Violation]:
     slack = story.final.clock_error_seconds + _SECOND
     seconds = story.final.rules.order_seconds
-    started_at, ended_at = story.told_time(row.started_at), story.told_time(row.ended_at)
+    started_at, ended_at = story.virtual_time(row.started_at), story.virtual_time(row.ended_at)
     if not life.runs:
         return
     began = life.began_at
-    if not started_at or not started_at - slack <= began <= due_by(story, started_at, seconds) + slack:
+    if not started_at or not started_at - slack <= began <= due_by(story, started_at, seconds, life) + slack:
         start = f"started at {clock(started_at)}" if started_at else "never started"
         yield _violation(story, "6.accounting", life, f"{start} by accounting, and began at {clock(began)}")
     if not ended_at:
@@ -84,10 +84,10 @@ def _times(story: Story, life: Life, row: JobRecord) -> Iterator[Violation]:
     batch = life.batch
     if row.state in ("COMPLETED", "FAILED") and batch is not None and batch.ended is not None:
         saw = batch.until
-        if not saw - slack <= ended_at <= due_by(story, saw, seconds) + slack:
+        if not saw - slack <= ended_at <= due_by(story, saw, seconds, life) + slack:
             text = f"ended at {clock(ended_at)} by accounting, and its script at {clock(saw)}"
             yield _violation(story, "6.accounting", life, text)
-    latest = due_by(story, ended_at, story.final.rules.kill_wait_seconds + seconds) + slack
+    latest = due_by(story, ended_at, story.final.rules.kill_wait_seconds + seconds, life) + slack
     if latest < life.ended_at < inf:
         text = f"ended at {clock(ended_at)} by accounting ({row.state}), and its processes at {clock(life.ended_at)}"
         yield _violation(story, "6.accounting", life, text)

@@ -1,9 +1,9 @@
 """Rule 3: a job begins only when its dependencies are satisfied, by what nodes saw.
 
 A job that the controller has given up (its node was lost) is over for its dependents although its processes may still
-be there: then the end that is told counts. A condition on a job that ended MinJobAge before the submission is satisfied
-(slurmctld has forgotten it). Whether a script ended well is taken from `Ended`; a job that was cancelled, or that ran
-into its time limit, has not ended well whatever its script returned, which only the told state can say.
+be there: then the end that is reported counts. A condition on a job that ended MinJobAge before the submission is
+satisfied (slurmctld has forgotten it). Whether a script ended well is taken from `Ended`; a job that was cancelled, or
+that ran into its time limit, has not ended well whatever its script returned, which only the reported state can say.
 
 Source: sbatch(1) --dependency.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from spritz.sim.daemons.checks.faults import over_at, told_end
+from spritz.sim.daemons.checks.faults import over_at, reported_end
 from spritz.sim.daemons.checks.story import parts_of
 from spritz.sim.daemons.checks.values import possible
 from spritz.sim.daemons.checks.violation import Violation, clock
@@ -107,8 +107,8 @@ def _certain(story: Story, subject: Subject, item: Condition, at: float) -> bool
 
 
 def _certainly_over(life: Life, at: float) -> bool:
-    told = life.told.ended_at if life.told is not None else 0.0
-    return 0.0 < told < at and (not life.runs or life.ended_at < at)
+    reported = life.reported.ended_at if life.reported is not None else 0.0
+    return 0.0 < reported < at and (not life.runs or life.ended_at < at)
 
 
 def _is_alone(story: Story, subject: Subject, at: float) -> bool:
@@ -153,9 +153,9 @@ def _started_at(story: Story, subject: Subject) -> float:
     moments = [_cancelled_at(story, subject)]
     for life in story.lives_of(subject):
         moments.append(life.began_at)
-        if life.told is not None:
-            told = life.told.started_at or life.told.ended_at
-            moments.append(told - story.final.clock_error_seconds if told else inf)
+        if life.reported is not None:
+            reported = life.reported.started_at or life.reported.ended_at
+            moments.append(reported - story.final.clock_error_seconds if reported else inf)
     return min(moments)
 
 
@@ -169,7 +169,7 @@ def _outcomes(story: Story, subject: Subject, at: float) -> list[bool | None]:
     outcomes: list[bool | None] = []
     for life, after in zip(lives, [*lives[1:], None], strict=True):
         if not life.runs:
-            over = min(told_end(story, life), _cancelled_at(story, subject))
+            over = min(reported_end(story, life), _cancelled_at(story, subject))
         else:
             over = over_at(story, life)
         if over <= at and (after is None or _asked_again(story, subject, over, after.began_at)):
@@ -204,7 +204,7 @@ def _well(life: Life) -> bool | None:
         return None
     if batch.ended.exit_code or batch.ended.signal:
         return False
-    return True if life.told is not None and life.told.state == "COMPLETED" else None
+    return True if life.reported is not None and life.reported.state == "COMPLETED" else None
 
 
 def _other_of_name(story: Story, subject: Subject, at: float) -> str:

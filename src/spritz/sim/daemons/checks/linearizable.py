@@ -12,6 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spritz.model.job import Hold
 from spritz.sim.daemons.checks import job_model
@@ -129,20 +130,20 @@ def _ends_unasked(submission: Operation) -> bool:
 
 
 def _events(story: Story, subject: Subject, lives: list[Life]) -> Iterable[tuple[float, int, str]]:
-    """From when on the cluster may start a life, end it, and queue it again; what is told at the end bounds this."""
+    """From when on the cluster may start a life, end it, and queue it again, by what is reported at the end."""
     submission = story.submissions[subject[0]]
     error = story.final.clock_error_seconds
     # A component that has no script ends with its leader's.
     scripted = _is_batch(submission) and not (submission.wanted.het_size and subject[1])
     for life in lives:
-        told = life.told
-        start = inf if told is not None else -inf
-        if told is not None and told.started_at:
-            start = told.started_at - error
+        reported = life.reported
+        start = inf if reported is not None else -inf
+        if reported is not None and reported.started_at:
+            start = -inf if story.final.rules.starts_move else reported.started_at - error
         yield min(start, life.began_at), life.life, START
-        ended_at = -inf if told is None else told.ended_at - error if told.ended_at else inf
+        ended_at = -inf if reported is None else reported.ended_at - error if reported.ended_at else inf
         yield ended_at, life.life, AGAIN
-        for end in (COMPLETED, CANCELLED, OTHER) if told is None else (end_of(told.state),):
+        for end in (COMPLETED, CANCELLED, OTHER) if reported is None else (end_of(reported.state),):
             if end == CANCELLED and scripted and not _ends_unasked(submission):
                 continue
             script = life.batch if scripted else None
@@ -162,13 +163,16 @@ def _events(story: Story, subject: Subject, lives: list[Life]) -> Iterable[tuple
 
 def _requests(story: Story, subject: Subject) -> list[Action[State]]:
     submission = story.submissions[subject[0]]
-    held = Request(kind="submit", held=submission.wanted.hold)
+    held = Request(kind="submit", held=submission.wanted.hold or submission.wanted.priority == 0)
     actions = [_action(submission, _done(held))]
     for operation in story.requests(subject):
         if operation.kind not in job_model.REQUESTS:
             continue
         if operation.outcome is not Outcome.REFUSED:
             actions.append(_action(operation, _done(_request(operation, subject))))
+            if _fields(operation).get("hold") is False:
+                lifted = _action(operation, _done(Request(kind="release", alone=False)))
+                actions.append(replace(lifted, returned_at=inf))  # without effect if an administrator holds the job
         elif subject[1] is None:
             cause = _cause(operation)
             if cause is not None:
