@@ -138,10 +138,16 @@ class SimulatedSupervisor:
 
     def _forked(self, directory: str) -> None:
         if self.machine.fork_error:
-            self._first.sendall(control.encode(control.NotForked(self.machine.fork_error)))
+            self._not_forked(self.machine.fork_error)
             self.process.end()
         else:
             self._begin(directory)
+
+    def _not_forked(self, number: int) -> None:
+        try:
+            self._first.sendall(control.encode(control.NotForked(number)))
+        except OSError:  # the daemon is gone
+            pass
 
     def _ended(self, silently: bool) -> None:
         self.machine.supervisors.remove(self)
@@ -174,7 +180,7 @@ class SimulatedSupervisor:
             descriptor, spec = self._enter(directory)
         except OSError as error:
             if error.errno in UNWRITABLE:
-                self._first.sendall(control.encode(control.NotForked(error.errno or 0)))
+                self._not_forked(error.errno or 0)
             self._leave()
             return
         except ValueError:
