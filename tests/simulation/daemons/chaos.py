@@ -1,4 +1,4 @@
-"""A workload and misfortunes of machines drawn from a seed: what `test_nodes` runs with some seeds, and `main` with many.
+"""A workload and misfortunes of machines, drawn from a seed: `test_nodes` runs some seeds, `main` as many as wanted.
 
 `python -m tests.simulation.daemons.chaos FIRST LAST`
 """
@@ -18,7 +18,18 @@ from spritz.sim.daemons.work import StepRun
 from tests.simulation.daemons.cluster import Cluster
 
 _OVER = ("COMPLETED", "FAILED", "NODE_FAIL", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "BOOT_FAIL")
-_MORE = "TreeWidth=2\nUnkillableStepTimeout=30\nProlog=/site/prolog\nEpilog=/site/epilog\nBatchStartTimeout=20\nMinJobAge=100000"
+_MORE = """\
+TreeWidth=2
+UnkillableStepTimeout=30
+Prolog=/site/prolog
+Epilog=/site/epilog
+MinJobAge=100000
+"""
+
+_KINDS = (
+    *("daemon", "daemon stops", "controller", "supervisor", "power", "hang", "memory", "spool", "failing", "slow"),
+    *("undying", "late", "network", "start", "failing jobs", "prolog", "slow epilog", "reboot"),
+)
 
 
 def chaos(seed: int, jobs: int = 15, faults: int = 8) -> list[str]:
@@ -37,6 +48,7 @@ def chaos(seed: int, jobs: int = 15, faults: int = 8) -> list[str]:
             _misfortune(cluster, chance)
     _heal(cluster)
     for number in numbers:
+        cluster.release(number)  # where its prolog has failed
         cluster.ends(number, *_OVER, seconds=2400)
     cluster.wait(lambda: not any(machine.steps for machine in cluster.machines.values()), 600)
     cluster.check()
@@ -77,10 +89,7 @@ class _StepOf:
 def _misfortune(cluster: Cluster, chance: random.Random) -> None:
     machine = chance.choice(list(cluster.machines.values()))
     name = machine.host.name
-    kind = chance.choice(
-        ("daemon", "daemon stops", "controller", "supervisor", "power", "hang", "memory", "spool", "failing", "slow")
-        + ("undying", "late", "network", "start")
-    )
+    kind = chance.choice(_KINDS)
     cluster.world.tell(f"misfortune: {kind} of {name}")
     seconds = chance.uniform(1.0, 100.0)
     daemon = cluster.daemons[name]
@@ -112,6 +121,14 @@ def _misfortune(cluster: Cluster, chance: random.Random) -> None:
         cluster.world.network.slow(name, "ctl", 2.0, seconds)
     elif kind == "network":
         cluster.world.network.cut(name, "ctl", seconds)
+    elif kind == "failing jobs":
+        machine.for_a_while("fails_jobs", True, seconds)
+    elif kind == "prolog":
+        machine.for_a_while("programs", {"/site/prolog": (0.1, "exit status 1")}, seconds)
+    elif kind == "slow epilog":
+        machine.for_a_while("programs", {"/site/epilog": (20.0, "")}, seconds)
+    elif kind == "reboot":
+        machine.reboot()
     else:
         machine.for_a_while("start_seconds", (0.5, 5.0), seconds)
 

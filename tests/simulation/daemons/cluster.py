@@ -15,11 +15,14 @@ from spritz.client.aio import connect
 from spritz.client.channel import Channel
 from spritz.client.errors import ClientError, RemoteError
 from spritz.model.commands.cluster import UpdateNode
-from spritz.model.commands.job import Done, JobSubmitted, SubmitJob
+from spritz.model.commands.job import CancelJobs, CancelResult, Done, JobSubmitted, ReleaseJob, SubmitJob
+from spritz.model.commands.step import CreateStep, StepCreated
 from spritz.model.job import JobSpec
 from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import ListJobs
+from spritz.model.queries.nodes import ListNodes, Nodes, NodeView
+from spritz.model.step import Step, StepSpec
 from spritz.sim.daemons import seam
 from spritz.sim.daemons.controllers import slurmctld
 from spritz.sim.daemons.history import Began, Ended, Entry, History
@@ -44,14 +47,15 @@ SlurmdTimeout=60
 KillWait=10
 {more}
 NodeName=n[1-{nodes}] NodeAddr=10.0.1.[1-{nodes}] CPUs=4 RealMemory=4000 State=UNKNOWN
-PartitionName=main Nodes=ALL Default=YES State=UP
+PartitionName=main Nodes=n[1-{nodes}] Default=YES State=UP
+{last}
 """
 
 ALICE = 2001
 
 
 class Cluster:
-    def __init__(self, seed: int, nodes: int = 3, more: str = "") -> None:
+    def __init__(self, seed: int, nodes: int = 3, more: str = "", last: str = "") -> None:
         gc.disable()  # when objects end must not depend on the collector
         self.root = Path(tempfile.mkdtemp(prefix="spritz-sim-", dir="/dev/shm"))
         self.world = World(seed, self.root)
@@ -59,7 +63,7 @@ class Cluster:
         seam.install(self.world)
         self.history = History()
         self.conf = self.root / "slurm.conf"
-        self.conf.write_text(_CONF.format(root=self.root, nodes=nodes, more=more))
+        self.conf.write_text(_CONF.format(root=self.root, nodes=nodes, more=more, last=last))
         control = self.world.host("ctl", "10.0.0.1")
         self.controller = Unit(control, "slurmctld", lambda process: slurmctld(process, str(self.conf)))
         hosts = [self.world.host(f"n{number}", f"10.0.1.{number}") for number in range(1, nodes + 1)]
@@ -69,6 +73,8 @@ class Cluster:
             for host in hosts
         }
         self.submissions = 0
+        for name, machine in self.machines.items():
+            machine.on_rebooted.append(self.daemons[name].start)
         for unit in (self.controller, *self.daemons.values()):
             unit.start()
 
@@ -97,6 +103,27 @@ class Cluster:
         if process.error is not None:
             raise process.error
         return process.result
+
+    def node(self, name: str) -> NodeView:
+        """A node as users are shown it."""
+        answer: Nodes = self.user(lambda channel: channel.call(ListNodes(names=(name,)), Nodes))
+        return answer.nodes[0]
+
+    def create(self, job_id: int, spec: StepSpec) -> Step:
+        """A step of a job."""
+        request = CreateStep(job_id=job_id, spec=spec)
+        answer: StepCreated = self.user(lambda channel: channel.call(request, StepCreated))
+        return answer.step
+
+    def release(self, job_id: int) -> None:
+        """An administrator ends the hold on a job, if it has one."""
+        request = ReleaseJob(target=JobTarget(job_id=job_id))
+        with contextlib.suppress(RemoteError):
+            self.user(lambda channel: channel.call(request, Done), uid=0)
+
+    def cancel(self, job_id: int) -> None:
+        request = CancelJobs(filter=JobFilter(targets=(JobTarget(job_id=job_id),)))
+        self.user(lambda channel: channel.call(request, CancelResult))
 
     def resume(self, node: str) -> None:
         """An administrator puts a node back into service, if it is drained or down."""
