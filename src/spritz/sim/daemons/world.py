@@ -90,7 +90,9 @@ class World:
         )
         #: chance of each small fault that happens at a call (`faults`)
         self.chances: dict[str, float] = {}
-        #: simulated sockets by descriptor (`network`)
+        #: clients of steps by their address (`supervisors.StepClient`)
+        self.step_clients: dict[str, Any] = {}
+        #: simulated sockets by descriptor (`local`)
         self.descriptors: dict[int, Any] = {}
 
     def random(self, name: str) -> random.Random:
