@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 async def slurmctld(process: Process, path: str) -> int:
     """Serve with this slurm.conf, as the SlurmctldHost that has the name of the process's host, until told to stop."""
+    disk = process.host.disk
+    if disk is not None:
+        process.on_end.append(lambda silently: disk.renew())
     options = Options(foreground=True, config_file=path, host=process.host.name)
     log = StoryLogger("slurmctld", process)
     pid_file = PidFile()

@@ -127,7 +127,9 @@ def _explain(plan: Plan, failure: Result, options: argparse.Namespace) -> tuple[
     runs = 0
     if not options.no_shrink:
         progress = _Line()
-        found = shrink.shrink(plan, rule, _run_all(options.jobs), at_once=_at_once(options.jobs), told=progress.show)
+        found = shrink.shrink(
+            plan, rule, at, _run_all(options.jobs), at_once=_at_once(options.jobs), told=progress.show
+        )
         progress.end()
         plan, runs = found.plan, found.runs
     result = _once(plan)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from spritz.sim.daemons import coverage, faults, seam
+from spritz.sim.daemons import coverage, faults, injectors, seam
 from spritz.sim.daemons.judge import judge
 from spritz.sim.daemons.network import Network
 from spritz.sim.daemons.site import Site
@@ -124,6 +124,7 @@ def _carry_out(site: Site, plan: Plan) -> list[Violation]:
         violations.append(("the simulation does not fail", world.now - EPOCH, traceback.format_exc()))
     for check in (_unhandled, _not_running, *CHECKS):
         violations += check(site)
+    violations += world.violations
     return sorted(violations, key=lambda found: found[1])
 
 
@@ -170,3 +171,5 @@ def _messages() -> list[tuple[object, object]]:
 
 
 seam.MORE.append(_messages)
+
+_ = injectors  # imported for what it registers

@@ -10,6 +10,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import functools
+import gc
 import importlib
 import pkgutil
 import pwd
@@ -63,6 +64,7 @@ def replacements() -> list[tuple[object, object]]:
         (queue.SimpleQueue, threads.SimpleQueue),
         (concurrent.futures.ThreadPoolExecutor, executors.ThreadPoolExecutor),
         (signal, _Signals()),
+        (gc, machine.NoCollector()),
         (sockets.unix_socket, network.unix_socket),
         (sockets.tcp_socket, network.tcp_socket),
         (sockets.listen, network.listen),

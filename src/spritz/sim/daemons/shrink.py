@@ -29,7 +29,7 @@ RunAll = Callable[[Sequence[Plan]], Sequence["Result"]]
 RUNS_MAX = 300
 SECONDS_MAX = 600.0
 
-#: Seconds after the last fault that stay, since what must happen by then takes its time in a cluster that is well.
+#: Seconds that a run goes on after a violation in its busy part: the end is looked at, too.
 QUIET_SECONDS_MIN = 900.0
 
 
@@ -56,6 +56,7 @@ class Replay(Struct, kw_only=True):
 def shrink(
     plan: Plan,
     rule: str,
+    at: float,
     run_all: RunAll,
     *,
     at_once: int = 1,
@@ -63,8 +64,12 @@ def shrink(
     seconds_max: float = SECONDS_MAX,
     told: Callable[[str], None] = lambda text: None,
 ) -> Shrunk:
-    """The smallest plan found that violates this rule, as `plan` does. `told` hears of each that is smaller."""
+    """The smallest plan found that violates this rule, as `plan` does `at` seconds after its beginning.
+
+    `told` hears of each that is smaller.
+    """
     search = _Search(plan, rule, run_all, at_once, runs_max, monotonic() + seconds_max, told)
+    search.end_at(at)
     search.remove_actions()
     search.shorten()
     search.remove_nodes()
@@ -93,6 +98,11 @@ class _Search:
         self._ends_at = ends_at
         self._told = told
 
+    def end_at(self, at: float) -> None:
+        """Let the run end soon after the violation, if that was before its quiet part: further runs are shorter."""
+        if at < self.plan.scale.busy_seconds:
+            self._take(_ending(self.plan, at))
+
     def remove_actions(self) -> None:
         parts = 2
         while self.plan.actions:
@@ -105,9 +115,8 @@ class _Search:
                 parts *= 2
 
     def shorten(self) -> None:
-        """Let the busy part end with the last action or the violation, and the quiet part be as short as it can be."""
-        while self._take(_shorter(self.plan)):
-            pass
+        """Let the busy part end with the last action."""
+        self._take(_shorter(self.plan))
 
     def remove_nodes(self) -> None:
         while self._take(_smaller(self.plan)):
@@ -143,18 +152,19 @@ def _without(plan: Plan, parts: int) -> Iterator[Plan]:
         yield msgspec.structs.replace(plan, actions=actions[:first] + actions[last:])
 
 
+def _ending(plan: Plan, at: float) -> Iterator[Plan]:
+    """What came after the violation is left out; without waiting for the cluster to be well, and with it."""
+    actions = tuple(action for action in plan.actions if action.at <= at)
+    for quiet_seconds in (QUIET_SECONDS_MIN, plan.scale.quiet_seconds):
+        scale = msgspec.structs.replace(plan.scale, busy_seconds=round(at + 1.0, 3), quiet_seconds=quiet_seconds)
+        yield msgspec.structs.replace(plan, scale=scale, actions=actions)
+
+
 def _shorter(plan: Plan) -> Iterator[Plan]:
-    scale = plan.scale
     last = max((action.at + float(action.data.get("seconds", 0.0)) for action in plan.actions), default=0.0)
-    busy = round(min(scale.busy_seconds, last + 1.0), 3)
-    sizes = [(busy, scale.quiet_seconds / 8), (busy, scale.quiet_seconds / 2), (busy, scale.quiet_seconds)]
-    for busy_seconds, quiet_seconds in sizes:
-        if (busy_seconds, quiet_seconds) != (
-            scale.busy_seconds,
-            scale.quiet_seconds,
-        ) and quiet_seconds >= QUIET_SECONDS_MIN:
-            smaller = msgspec.structs.replace(scale, busy_seconds=busy_seconds, quiet_seconds=quiet_seconds)
-            yield msgspec.structs.replace(plan, scale=smaller)
+    busy_seconds = round(last + 1.0, 3)
+    if busy_seconds < plan.scale.busy_seconds:
+        yield msgspec.structs.replace(plan, scale=msgspec.structs.replace(plan.scale, busy_seconds=busy_seconds))
 
 
 def _smaller(plan: Plan) -> Iterator[Plan]:

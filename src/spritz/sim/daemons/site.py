@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.sim.daemons import checks_inside, disk_calls, seam
 from spritz.sim.daemons.controllers import slurmctld
+from spritz.sim.daemons.disk import Disk
 from spritz.sim.daemons.history import History
 from spritz.sim.daemons.nodes import NodeMachine, machine_of, slurmd
 from spritz.sim.daemons.units import Unit
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from spritz.sim.daemons.plan import Scale
     from spritz.sim.daemons.users import Users
     from spritz.sim.daemons.world import Host, World
+
+seam.NAMES += [disk_calls.names, checks_inside.names]
 
 _CONF = """\
 ClusterName=sim
@@ -85,6 +89,7 @@ class Site:
         #: set when there are users
         self.users: Users | None = None
         self.write_conf()
+        self.disks = {host.name: Disk(host) for host in self.controllers}
         for host in self.controllers:
             self.add(Unit(host, "slurmctld", lambda process: slurmctld(process, str(self.conf))))
         for host in self.nodes:

@@ -13,6 +13,7 @@ Times are seconds after the beginning.
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 _LOG_SECONDS = 60.0
 _LOG_LINES = 40
 
+#: How lines of daemons begin: "ctl1/slurmctld[101] ". Those of users' commands are in the history.
+_DAEMON = re.compile(r"\S+/slurm(ctld|d|dbd)\[\d+\] ")
+
 
 def tell(history: History, log: list[str], violations: list[tuple[str, float, str]]) -> list[str]:
     """`log`: lines that begin with seconds after the beginning."""
@@ -43,7 +47,7 @@ def _near(log: list[str], at: float) -> list[tuple[float, str]]:
     near = []
     for line in log:
         time, _, text = line.strip().partition(" ")
-        if at - _LOG_SECONDS <= float(time) <= at and not text.startswith("fault:"):
+        if at - _LOG_SECONDS <= float(time) <= at and _DAEMON.match(text):
             near.append((EPOCH + float(time), f"  | {float(time):.3f} {text}"))
     return near[-_LOG_LINES:]
 
