@@ -17,15 +17,12 @@ from spritz.model.commands.reservation import (
     ReservationRequest,
 )
 from spritz.model.queries.daemons import Reconfigure, Shutdown
-from spritz.sim.daemons.faults import performs
 from spritz.sim.daemons.launches import Quiet
 from spritz.sim.daemons.machine import USERS
 from spritz.sim.daemons.wanted import Reserved
 
 if TYPE_CHECKING:
     from spritz.sim.daemons.command import Command, Data
-    from spritz.sim.daemons.plan import Action
-    from spritz.sim.daemons.site import Site
 
 #: A file with mistakes lies there for so long, seconds.
 _MISTAKEN_SECONDS = 5.0
@@ -134,48 +131,3 @@ OPERATIONS = {
     "shutdown": shut_down,
     "take_over": takeover,
 }
-
-
-# The same as faults of a campaign, which come at worse moments than administrators choose.
-
-
-def _operator(site: Site, kind: str, data: Data) -> None:
-    assert site.users is not None, "a run has users"
-    site.users.start("root", kind, OPERATIONS[kind], data, site.login)
-
-
-@performs("reconfigure")
-def _reconfigured(site: Site, action: Action, seconds: float) -> str | None:
-    _operator(site, "reread", {"settings": {"BatchStartTimeout": str(5 + action.data["draw"] % 16)}})
-    return "slurm.conf"
-
-
-@performs("reconfigure with a bad file")
-def _mistaken(site: Site, action: Action, seconds: float) -> str | None:
-    _operator(site, "reread", {"mistake": "NodeName=n1 CPUs=many", "seconds": seconds})
-    return "slurm.conf"
-
-
-@performs("takeover")
-def _taken_over(site: Site, action: Action, seconds: float) -> str | None:
-    if len(site.controllers) < 2:
-        return None
-    index = action.data["draw"] % len(site.controllers)
-    _operator(site, "take_over", {"index": index})
-    return str(site.controllers[index].name)
-
-
-@performs("drain")
-def _drained(site: Site, action: Action, seconds: float) -> str | None:
-    node: str = site.nodes[action.data["draw"] % len(site.nodes)].name
-    _operator(site, "set_node", {"nodes": [node], "state": "DRAIN"})
-    site.world.after(seconds, lambda: _operator(site, "set_node", {"nodes": [node], "state": "RESUME"}))
-    return node
-
-
-@performs("node added and deleted")
-def _added(site: Site, action: Action, seconds: float) -> str | None:
-    name = f"d{1 + action.data['draw'] % 3}"
-    _operator(site, "node_add", {"node": name})
-    site.world.after(seconds, lambda: _operator(site, "node_delete", {"node": name}))
-    return name
