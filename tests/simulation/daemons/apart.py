@@ -62,10 +62,10 @@ def _started() -> subprocess.Popen[bytes]:
 def end() -> None:
     """End the process that the others were forked from, if it runs."""
     global _parent
-    if _parent is not None and _parent.stdin is not None:
-        _parent.stdin.close()
-        _parent.wait()
-        _parent = None
+    parent, _parent = _parent, None
+    if parent is not None:
+        with parent:  # closes its input, and waits
+            pass
 
 
 def _write(file: IO[bytes], data: bytes) -> None:

@@ -112,7 +112,7 @@ class Day:
         """Processes of a step begin."""
         job = self.jobs.get(job_id)
         cpus = frozenset(more.pop("cpus", {job_id}))
-        submission = next((one for one in self.history.entries if _made(one, job, job_id)), None)
+        submission = next((entry for entry in self.history.entries if _made(entry, job, job_id)), None)
         asked = submission.wanted if isinstance(submission, Operation) else Wanted(tag="")
         fields: dict[str, Any] = {
             "restart_count": job.restart_count if job is not None else 0,
@@ -173,7 +173,7 @@ class Day:
         self.history.add(acted)
         return acted
 
-    # -- what daemons tell
+    # -- what daemons report
 
     def record(self, job_id: int, **changes: Any) -> None:
         """Change the job's record."""

@@ -163,6 +163,27 @@ def test_fields_of_an_update_are_read_back() -> None:
         assert (order(day) == "") is right
 
 
+def test_an_update_may_lift_a_hold() -> None:
+    for shown in ("JobHeldUser", "Resources"):
+        day = Day()
+        job = day.submit(1, hold=True)
+        day.request("update", job, 2, fields={"hold": False})
+        day.read(3, (job, "PENDING", shown))
+        day.request("release", job, 4)
+        day.run(job, 5, 6)
+        assert day.check() == []
+
+
+def test_priority_0_holds() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.request("update", job, 2, fields={"priority": 0})
+    day.read(3, (job, "PENDING", "Priority"))
+    day.request("release", job, 4)
+    day.run(job, 5, 6)
+    assert "before it the job was PENDING held" in order(day)
+
+
 def test_tasks_of_an_array_are_checked_one_by_one() -> None:
     day = Day()
     array = day.submit(1, array_tasks=(0, 1))

@@ -39,21 +39,14 @@ def test_orders_of_an_older_term_may_be_on_their_way_for_a_while() -> None:
     assert text == "n3 accepted LaunchBatch of term 1 from c1 at 8; c2 acts in term 2 since 2"
 
 
-def test_a_term_belongs_to_one_host() -> None:
+def test_a_term_belongs_to_one_process() -> None:
     day = Day()
     day.order(1, "n1", 1, "c1")
-    day.order(2, "n2", 1, "c2")
-    assert day.broken()["4.leader"] == "n2 accepted LaunchBatch of term 1 from c2 at 2; that is the term of c1"
-
-
-def test_a_process_acts_no_more_after_its_successor() -> None:
-    day = Day()
-    day.order(1, "n1", 1, pid=1)
-    day.order(2, "n2", 1, pid=2)
-    day.order(3, "n1", 1, pid=2)
+    day.order(2, "n2", 1, "c1")
     assert day.check() == []
-    day.order(4, "n2", 1, pid=1)
-    assert "(process 1), although process 2 had acted since" in day.broken()["4.leader"]
+    day.order(3, "n2", 1, "c2")
+    text = day.broken()["4.leader"]
+    assert text == "n2 accepted LaunchBatch of term 1 from c2 at 3, process 1; that is the term of c1, process 1"
 
 
 def test_an_order_that_is_repeated_too_often_is_reported() -> None:
@@ -106,7 +99,7 @@ def test_a_job_whose_dependency_is_satisfied_must_run() -> None:
         assert "job 2 can run and waits" in day.broken()["6.pending"]
 
 
-def test_a_hold_that_nobody_asked_for_is_reported() -> None:
+def test_a_hold_without_a_request_is_reported() -> None:
     day = Day()
     job = day.submit(1)
     day.record(job, hold=Hold.ADMIN)

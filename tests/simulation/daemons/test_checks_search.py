@@ -76,10 +76,10 @@ def test_the_search_agrees_with_trying_all_orders(parts: list[tuple[str, int, in
 
 def explained(actions: list[Action[int]]) -> bool:
     """Whether any order of all actions that returned, and any of the others, is possible: by trying all."""
-    lost = [one for one in actions if one.returned_at == inf]
+    lost = [candidate for candidate in actions if candidate.returned_at == inf]
     for mask in range(1 << len(lost)):
-        chosen = [one for one in actions if one.returned_at != inf]
-        chosen += [one for place, one in enumerate(lost) if mask >> place & 1]
+        chosen = [candidate for candidate in actions if candidate.returned_at != inf]
+        chosen += [candidate for place, candidate in enumerate(lost) if mask >> place & 1]
         if any(possible(order) for order in permutations(chosen)):
             return True
     return False
@@ -87,8 +87,8 @@ def explained(actions: list[Action[int]]) -> bool:
 
 def possible(order: tuple[Action[int], ...]) -> bool:
     state: int | None = 0
-    for place, one in enumerate(order):
-        if any(later.returned_at < one.called_at for later in order[place + 1 :]):
+    for place, candidate in enumerate(order):
+        if any(later.returned_at < candidate.called_at for later in order[place + 1 :]):
             return False
-        state = one.apply(state) if state is not None else None
+        state = candidate.apply(state) if state is not None else None
     return state is not None

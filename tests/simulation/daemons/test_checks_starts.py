@@ -55,7 +55,7 @@ def test_a_start_after_the_cancel_was_acknowledged_is_reported() -> None:
     day = Day()
     job = day.submit(1)
     day.request("cancel", job, 2)
-    day.record(job, state=JobState.CANCELLED, ended_at=2.0)
+    day.record(job, state=JobState.CANCELLED, started_at=2.0, ended_at=2.0)
     assert day.check() == []
     day.run(job, 3, 4)
     assert day.broken()["3.cancelled"] == "job 1 began on n1 at 3, but its cancel was acknowledged at 2.1"
@@ -120,8 +120,8 @@ def test_a_start_of_an_earlier_life_is_reported() -> None:
     day.boot(3, "n1")
     day.queue_again(job, 3)
     day.run(job, 4, 5)
-    day.begin(job, 40, "n2", restart_count=0, step_id=0)
-    assert "job 1 began on n2 at 40, but a later life of it had begun at 4" in day.broken()["3.life"]
+    day.begin(job, 400, "n2", restart_count=0, step_id=0)
+    assert "job 1 began on n2 at 400, but a later life of it had begun at 4" in day.broken()["3.life"]
 
 
 def test_a_start_before_the_begin_time_is_reported() -> None:
@@ -311,7 +311,7 @@ def test_exit_codes_are_those_that_nodes_saw() -> None:
     day.run(job, 2, 3, exit_code=3)
     assert day.check() == []
     day.record(job, exit_status=0)
-    assert day.broken()["3.exit"] == "accounting tells that job 1 FAILED with 0:0; n1 saw 3:0 at 3"
+    assert day.broken()["3.exit"] == "accounting reports that job 1 FAILED with 0:0; n1 saw 3:0 at 3"
     day.record(job, state=JobState.COMPLETED)
     assert "job 1 COMPLETED with 0:0" in day.broken()["3.exit"]
 
@@ -322,7 +322,7 @@ def test_a_job_cannot_complete_with_its_machine_lost() -> None:
     day.begin(job, 2)
     day.boot(3, "n1")
     day.record(job, state=JobState.COMPLETED, ended_at=3.0)
-    assert "accounting tells that job 1 COMPLETED, but no node saw its script end" in day.broken()["3.exit"]
+    assert "accounting reports that job 1 COMPLETED, but no node saw its script end" in day.broken()["3.exit"]
 
 
 def test_a_job_that_outlives_its_limit_is_reported() -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 #: Wall-clock seconds of one run above which it is taken to be stuck.
 RUN_SECONDS_MAX = 300.0
 
-#: What adds actions to a plan: the workload registers here.
+#: What adds actions to a plan.
 DRAWERS: list[Callable[[Random, Scale], list[Action]]] = [workload.draw, faults.draw]
 
 Run = Callable[[Plan, Path], Result]

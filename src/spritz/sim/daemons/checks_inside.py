@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
 
+    from spritz.controller.api.cluster import ClusterQueries
     from spritz.controller.commit import CommitThread
     from spritz.controller.context import Context
-    from spritz.controller.api.cluster import ClusterQueries
     from spritz.controller.recovery import Recovered
     from spritz.model.events import Event
     from spritz.sim.daemons.world import Process
@@ -64,12 +64,21 @@ class ObservedDaemon(daemon._Daemon):
         cluster = super()._assemble(context, committer, recovered)
         process = threads.world().running
         process.inside = Inside(process, context, recovered.machine)
+        if self._options.ignore_errors:
+            _tell_salvaged(process, context, recovered.machine)
         return cluster
 
 
 def names() -> list[tuple[ModuleType, str, object]]:
     """What stands where, for `seam.NAMES`."""
     return [(daemon, "_Daemon", ObservedDaemon)]
+
+
+def _tell_salvaged(process: Process, context: Context, machine: Machine) -> None:
+    operator = process.host.disk and process.host.disk.operator
+    if operator:
+        named = {key for job in machine.state.jobs.values() for key in (job.spec.script_key, job.spec.environment_key)}
+        operator.salvaged(machine.state.at, named - context.blobs.known - {""})
 
 
 class Inside:
@@ -147,7 +156,9 @@ class Inside:
                 first = again.state.version
                 replay_after(reading, again)
             except JournalError as error:
-                return f"the journal cannot be read: {error.message}"
+                operator = self.process.host.disk and self.process.host.disk.operator
+                # A part that no start needs may have rotted: its readers are told.
+                return "" if operator and operator.has_rot else f"the journal cannot be read: {error.message}"
         at = reading.last_sequence
         for number, event in self._unwritten():
             if number > at:
@@ -176,6 +187,8 @@ class Inside:
         if reading is not None:
             with closing(reading):
                 known = {*reading.blob_sizes(), *blobs._unsent, *blobs._committing}
+        operator = self.process.host.disk and self.process.host.disk.operator
+        known = known | operator.lost_keys if operator else known
         lacking = [
             job.id
             for job in self.machine.state.jobs.values()

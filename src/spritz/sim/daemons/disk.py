@@ -29,7 +29,8 @@ from spritz.sim.daemons import threads
 from spritz.sim.daemons.world import ProcessKilled
 
 if TYPE_CHECKING:
-    from spritz.sim.daemons.world import Host
+    from spritz.sim.daemons.restoring import Operator
+    from spritz.sim.daemons.world import Host, Process
 
 #: Disks write a sector as a whole or not at all.
 SECTOR_BYTES = 512
@@ -111,6 +112,8 @@ class Disk:
         self.operations = 0
         #: when power comes back after a crash that takes it: seconds, from and to
         self.dark_seconds = 5.0, 60.0
+        #: who restores it
+        self.operator: Operator | None = None
         host.disk = self
         host.on_power_lost.append(self._forget_unsynced)
 
@@ -122,8 +125,20 @@ class Disk:
         below.mkdir(exist_ok=True)
         return below / f"{self.host.name}.{self._lives}"
 
-    def renew(self) -> None:
-        """A process of the host has ended: its successors get a copy of the files."""
+    def process_ended(self, process: Process) -> None:
+        """Called at the end of each process that keeps something here."""
+        self._renew()
+        if self.operator is not None:
+            self.operator.process_ended(process)
+
+    def forget(self) -> None:
+        """All that is on it is durable, as after a copy was put back."""
+        self.unsynced.clear()
+        self.names.clear()
+        self._phantoms.clear()
+
+    def _renew(self) -> None:
+        """Its successors get a copy of the files."""
         for connection in self._dead:  # a life later, since the code that died may be inside one
             sqlite3.Connection.close(connection)
         self._dead, self.connections = self.connections, []

@@ -77,7 +77,7 @@ def reserve(command: Command, data: Data) -> None:
 
 
 def unreserve(command: Command, data: Data) -> None:
-    command.ask("unreserve", DeleteReservation(name=data["name"]), Done, wanted=data)
+    command.ask("unreserve", DeleteReservation(name=data["name"]), Done, wanted=data["name"])
 
 
 def reconfigure(command: Command, data: Data) -> None:
@@ -90,7 +90,7 @@ def reconfigure(command: Command, data: Data) -> None:
     mistake = data.get("mistake", "")
     site.write_conf(mistake)
     if mistake:
-        command.world.after(_MISTAKEN_SECONDS, site.write_conf)
+        command.world.after(data.get("seconds", _MISTAKEN_SECONDS), site.write_conf)
     command.ask("reconfigure", Reconfigure(), Done, wanted=data)
 
 
@@ -127,7 +127,7 @@ OPERATIONS = {
     "node_delete": node_delete,
     "reserve": reserve,
     "unreserve": unreserve,
-    "reconfigure": reconfigure,
+    "reread": reconfigure,
     "shutdown": shut_down,
     "take_over": takeover,
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from spritz.cli import sbatch
-from spritz.client.errors import ClientError
+from spritz.client.errors import ClientError, RemoteError
 from spritz.client.sync import connect_controller, submit_key
 from spritz.model.commands.job import (
     CancelJobs,
@@ -27,11 +27,16 @@ from spritz.model.job import Dependency, EndSignal, JobSpec, Sharing
 from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.resources import GresRequest, mask_ids
 from spritz.sim.daemons.site import HIGH_NODES_MAX, TIERS
+from spritz.sim.daemons.threads import sleep
 from spritz.sim.daemons.wanted import Change, Condition, Wanted
 from spritz.sim.daemons.workload import NewJob
 
 if TYPE_CHECKING:
     from spritz.sim.daemons.command import Command, Data
+
+
+#: Seconds until an administrator tries again to resume a job.
+_RESUME_AGAIN_SECONDS = 30.0
 
 
 def new_job(data: Data) -> NewJob:
@@ -215,8 +220,17 @@ def suspend(command: Command, data: Data) -> None:
 
 
 def resume(command: Command, data: Data) -> None:
+    """scontrol resume, again and again while other jobs have the CPUs or the controller does not answer."""
     target = _target(command, data)
-    command.ask("resume", ResumeJob(target=target), Done, job_id=target.job_id, wanted=_change(data))
+    while True:
+        try:
+            command.ask("resume", ResumeJob(target=target), Done, job_id=target.job_id, wanted=_change(data))
+        except ClientError as error:
+            if isinstance(error, RemoteError) and error.code != "ESLURM_NODES_BUSY":
+                raise
+            sleep(_RESUME_AGAIN_SECONDS)
+        else:
+            return
 
 
 def requeue(command: Command, data: Data) -> None:

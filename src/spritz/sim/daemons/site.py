@@ -9,6 +9,7 @@ from spritz.sim.daemons.controllers import slurmctld
 from spritz.sim.daemons.disk import Disk
 from spritz.sim.daemons.history import History
 from spritz.sim.daemons.nodes import NodeMachine, machine_of, slurmd
+from spritz.sim.daemons.restoring import Operator
 from spritz.sim.daemons.units import Unit
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class Site:
         self.users: Users | None = None
         self.write_conf()
         self.disks = {host.name: Disk(host) for host in self.controllers}
+        self.operators = {name: Operator(disk, self.history) for name, disk in self.disks.items()}
         for host in self.controllers:
             self.add(Unit(host, "slurmctld", lambda process: slurmctld(process, str(self.conf))))
         for host in self.nodes:

@@ -378,7 +378,7 @@ class _Day:
             self.act(at, "set_node", "root", nodes=[node], state=random.choice(("DRAIN", "DRAIN", "DOWN")))
             self.act(min(at + self.some(1.0, 900.0), busy - 1.0), "set_node", "root", nodes=[node], state="RESUME")
         for _ in range(random.randint(0, 3)):
-            self.act(random.uniform(10.0, busy), "reconfigure", "root", **self._new_configuration())
+            self.act(random.uniform(10.0, busy), "reread", "root", **self._new_configuration())
         if self.chance(0.3):
             at = random.uniform(10.0, busy * 0.8)
             self.act(at, "set_partition", "root", partition="low", changes={"state": random.choice(("DOWN", "DRAIN"))})

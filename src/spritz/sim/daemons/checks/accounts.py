@@ -10,6 +10,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
+from spritz.model.states import JobState
 from spritz.sim.daemons.checks.faults import due_by
 from spritz.sim.daemons.checks.violation import Violation, clock
 
@@ -52,26 +53,30 @@ def _open(story: Story, life: Life, row: JobRecord) -> Iterator[Violation]:
 def _same(story: Story, life: Life, row: JobRecord, job: Job) -> Iterator[Violation]:
     """The controller's record and accounting's."""
     ended_at = job.ended_at if job.state.ended else 0.0
+    # If the clock was set back, accounting's run time is zero and not negative.
+    started_at = min(job.started_at, ended_at) if ended_at else job.started_at
+    # PREEMPTED: accounting has no exit status of it, as in Slurm.
+    final = job.state.ended and job.state is not JobState.PREEMPTED
     for name, held, recorded in (
         ("state", job.state.value, row.state),
-        ("exit status", job.exit_status if job.state.ended else 0, row.exit_status if job.state.ended else 0),
+        ("exit status", job.exit_status, row.exit_status),
     ):
-        if held != recorded:
+        if held != recorded and (final or name == "state"):
             yield _violation(story, "6.accounting", life, f"has {name} {recorded} in accounting, the controller {held}")
-    for name, at, recorded_at in (("start", job.started_at, row.started_at), ("end", ended_at, row.ended_at)):
+    for name, at, recorded_at in (("start", started_at, row.started_at), ("end", ended_at, row.ended_at)):
         if abs(at - recorded_at) > _SECOND:
-            times = f"{clock(story.told_time(recorded_at))}, the controller {clock(story.told_time(at))}"
+            times = f"{clock(story.virtual_time(recorded_at))}, the controller {clock(story.virtual_time(at))}"
             yield _violation(story, "6.accounting", life, f"has {name} {times} (accounting first)")
 
 
 def _times(story: Story, life: Life, row: JobRecord) -> Iterator[Violation]:
     slack = story.final.clock_error_seconds + _SECOND
     seconds = story.final.rules.order_seconds
-    started_at, ended_at = story.told_time(row.started_at), story.told_time(row.ended_at)
+    started_at, ended_at = story.virtual_time(row.started_at), story.virtual_time(row.ended_at)
     if not life.runs:
         return
     began = life.began_at
-    if not started_at or not started_at - slack <= began <= due_by(story, started_at, seconds) + slack:
+    if not started_at or not started_at - slack <= began <= due_by(story, started_at, seconds, life) + slack:
         start = f"started at {clock(started_at)}" if started_at else "never started"
         yield _violation(story, "6.accounting", life, f"{start} by accounting, and began at {clock(began)}")
     if not ended_at:
@@ -79,10 +84,10 @@ def _times(story: Story, life: Life, row: JobRecord) -> Iterator[Violation]:
     batch = life.batch
     if row.state in ("COMPLETED", "FAILED") and batch is not None and batch.ended is not None:
         saw = batch.until
-        if not saw - slack <= ended_at <= due_by(story, saw, seconds) + slack:
+        if not saw - slack <= ended_at <= due_by(story, saw, seconds, life) + slack:
             text = f"ended at {clock(ended_at)} by accounting, and its script at {clock(saw)}"
             yield _violation(story, "6.accounting", life, text)
-    latest = due_by(story, ended_at, story.final.rules.kill_wait_seconds + seconds) + slack
+    latest = due_by(story, ended_at, story.final.rules.kill_wait_seconds + seconds, life) + slack
     if latest < life.ended_at < inf:
         text = f"ended at {clock(ended_at)} by accounting ({row.state}), and its processes at {clock(life.ended_at)}"
         yield _violation(story, "6.accounting", life, text)

@@ -78,7 +78,7 @@ def _may_be_forgotten(story: Story, leader: int) -> bool:
     final = story.final
     rows = [row for row in final.rows or () if (row.array_job_id or row.het_job_id or row.job_id) == leader]
     latest = final.read_at - final.rules.min_job_age_seconds + final.clock_error_seconds
-    return bool(rows) and all(row.ended_at and story.told_time(row.ended_at) <= latest for row in rows)
+    return bool(rows) and all(row.ended_at and story.virtual_time(row.ended_at) <= latest for row in rows)
 
 
 def _one_answer_each(story: Story) -> Iterator[Violation]:

@@ -48,14 +48,14 @@ def _exit_code(story: Story, life: Life, record: Job | JobRecord, state: str) ->
     owner = "the controller" if isinstance(record, Job) else "accounting"
     batch = life.batch
     if state == "COMPLETED" and (batch is None or batch.ended is None):
-        text = f"{owner} tells that {life.label} COMPLETED, but no node saw its script end"
+        text = f"{owner} reports that {life.label} COMPLETED, but no node saw its script end"
         yield _violation(story, "3.exit", life, batch, text)
     elif state in ("COMPLETED", "FAILED") and batch is not None and batch.ended is not None:
         ended = batch.ended
         status = ended.exit_code << 8 | ended.signal
         if record.exit_status != status or (state == "COMPLETED") != (status == 0):
             saw = f"{ended.node} saw {ended.exit_code}:{ended.signal} at {clock(ended.at)}"
-            text = f"{owner} tells that {life.label} {state} with {_shown(record.exit_status)}; {saw}"
+            text = f"{owner} reports that {life.label} {state} with {_shown(record.exit_status)}; {saw}"
             yield _violation(story, "3.exit", life, batch, text)
 
 
@@ -76,7 +76,7 @@ def _time_limit(story: Story, life: Life) -> Iterator[Violation]:
         over = run.seconds_by(end) - allowed
         if over <= 0 or _stopped_at_end(run):
             continue
-        latest = due_by(story, end - over, rules.kill_wait_seconds + rules.order_seconds)
+        latest = due_by(story, end - over, rules.kill_wait_seconds + rules.order_seconds, life)
         if end > latest:
             where = f"{life.label} ran on {run.began.node} from {clock(run.began.at)} to {clock(end)}"
             text = f"{where}, and should have been gone at {clock(latest)} (limit of {max(values)} minutes)"

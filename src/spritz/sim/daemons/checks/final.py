@@ -58,6 +58,8 @@ class Rules(Struct, frozen=True, kw_only=True):
     later_is_lower: bool = True
     #: the cluster suspends jobs by itself: PreemptMode=SUSPEND or GANG
     suspends: bool = False
+    #: nodes are powered up or rebooted for jobs, and the end of that is recorded as a job's start
+    starts_move: bool = False
     kill_wait_seconds: float = 30.0
     over_time_limit_seconds: float = 0.0
     min_job_age_seconds: float = 300.0

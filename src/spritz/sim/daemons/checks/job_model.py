@@ -3,7 +3,7 @@
 A state changes by requests of users, one at a time, and between these by the cluster: a job starts, ends, is queued
 again. What the cluster may do depends on what nodes have shown so far (`Seen`): a batch job cannot have COMPLETED
 before its script ended with 0. Moments of starts and ends that
-controller or accounting tell at the end bound when these happened.
+controller or accounting report at the end bound when these happened.
 
 Source: scontrol(1) hold, release, requeue, suspend, top; scancel(1); squeue(1) JOB STATE CODES.
 """
@@ -102,14 +102,14 @@ _OTHER_PHASE = {Phase.RUNNING: Phase.SUSPENDED, Phase.SUSPENDED: Phase.RUNNING}
 
 def reachable(state: State, seen: Seen, permits: Permits) -> tuple[State, ...]:
     """The state, and all that the cluster may make of it before the next request."""
-    found = {state: None}
+    states = {state: None}
     queue = [state]
     while queue:
         for after in steps(queue.pop(), seen, permits):
-            if after not in found:
-                found[after] = None
+            if after not in states:
+                states[after] = None
                 queue.append(after)
-    return tuple(found)
+    return tuple(states)
 
 
 def _ended(state: State, end: str) -> State:
@@ -157,12 +157,13 @@ def _release(_request: Request, state: State) -> State | None:
 
 
 def _update(request: Request, state: State) -> State | None:
+    """`hold=False` is no part of it: it does nothing if an administrator holds the job (`linearizable._requests`)."""
     if state.phase is Phase.ABSENT:
         return None
     fields = dict(state.fields) | dict(request.fields)
-    held = bool(fields.pop("hold", state.held))
-    held = held or fields.get("priority") == 0
-    return state._replace(fields=tuple(sorted(fields.items())), held=held)
+    held = fields.pop("hold", False) is True and state.phase is Phase.PENDING
+    held = held or (dict(request.fields).get("priority") == 0 and state.phase in LIVE)
+    return state._replace(fields=tuple(sorted(fields.items())), held=state.held or held)
 
 
 def _requeue(request: Request, state: State) -> State | None:

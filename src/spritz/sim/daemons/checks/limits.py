@@ -2,7 +2,7 @@
 
 What counts at a moment is every life whose processes began before and which neither nodes nor daemons regard as ended:
 the controller started each of them earlier, so it counted at least these. A life that is being killed counts for the
-controller no more, though its processes are there, so its told end is used where that is earlier. Stopped processes
+controller no more, though its processes are there, so its reported end is used where that is earlier. Stopped processes
 are not counted. Limits are checked at each beginning, so lowering one below what runs is no violation.
 
 Source: sbatch(1) --array, --licenses; sacctmgr(1) MaxJobs, MaxSubmitJobs, GrpTRES.
@@ -48,10 +48,12 @@ def limits(story: Story) -> Iterator[Violation]:
 
 def counted_until(story: Story, life: Life) -> float:
     """The earliest moment by which the controller may have ended this life."""
-    told = life.told.ended_at if life.told is not None else 0.0
-    if life.told is not None and life.told.state == "PENDING":
+    reported = life.reported.ended_at if life.reported is not None else 0.0
+    if life.reported is None and (life.job_id, life.life + 1) in story.lives:
+        return life.began_at  # queued again, nobody tells when: its processes may have been there for long after that
+    if life.reported is not None and life.reported.state == "PENDING":
         return life.ended_at
-    return min(life.ended_at, told - story.final.clock_error_seconds if told else inf)
+    return min(life.ended_at, reported - story.final.clock_error_seconds if reported else inf)
 
 
 def _stopped(life: Life, at: float) -> bool:
@@ -195,7 +197,7 @@ def _live(story: Story, subject: Subject, at: float) -> bool:
     if any(change.called_at <= at and change.kind in ("cancel", "update") for change in changes):
         return False
     lives = story.lives_of(subject)
-    if not lives or lives[-1].told is None:
+    if not lives or lives[-1].reported is None:
         return False
-    told = lives[-1].told.ended_at
-    return not told or told - story.final.clock_error_seconds > at
+    reported = lives[-1].reported.ended_at
+    return not reported or reported - story.final.clock_error_seconds > at

@@ -12,6 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spritz.model.job import Hold
 from spritz.sim.daemons.checks import job_model
@@ -39,6 +40,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from spritz.sim.daemons.checks.story import Life, Story, Subject
+
+Shown = tuple[Reading, Observed]
+
+#: What a listing of all jobs says of a job that is not in it.
+_ABSENT = Observed(phases=frozenset({Phase.ABSENT, Phase.ENDED}))
 
 #: Most applications of a request to a state for one subject. About a second.
 BUDGET = 100_000
@@ -83,7 +89,7 @@ def _all_subjects(story: Story) -> list[Subject]:
     return list(subjects)
 
 
-def _search(story: Story, subject: Subject, readings: list[Action[State]], budget: int) -> Verdict[State]:
+def _search(story: Story, subject: Subject, readings: list[Shown], budget: int) -> Verdict[State]:
     lives = story.lives_of(subject)
     permits = _permits(story, subject, lives)
     events = sorted(_events(story, subject, lives))
@@ -96,7 +102,8 @@ def _search(story: Story, subject: Subject, readings: list[Action[State]], budge
     def closure(state: State, at: float) -> tuple[State, ...]:
         return reachable(state, sum(when <= at for when, _life, _what in events))
 
-    actions = _requests(story, subject) + _beginnings(lives) + _without_repeats(readings) + _last(story, subject, lives)
+    actions = _requests(story, subject) + _beginnings(lives) + _last(story, subject, lives)
+    actions += [_read(reading, observed) for reading, observed in readings]
     return Search(State(), closure, budget).run(actions)
 
 
@@ -123,20 +130,20 @@ def _ends_unasked(submission: Operation) -> bool:
 
 
 def _events(story: Story, subject: Subject, lives: list[Life]) -> Iterable[tuple[float, int, str]]:
-    """From when on the cluster may start a life, end it, and queue it again; what is told at the end bounds this."""
+    """From when on the cluster may start a life, end it, and queue it again, by what is reported at the end."""
     submission = story.submissions[subject[0]]
     error = story.final.clock_error_seconds
     # A component that has no script ends with its leader's.
     scripted = _is_batch(submission) and not (submission.wanted.het_size and subject[1])
     for life in lives:
-        told = life.told
-        start = inf if told is not None else -inf
-        if told is not None and told.started_at:
-            start = told.started_at - error
+        reported = life.reported
+        start = inf if reported is not None else -inf
+        if reported is not None and reported.started_at:
+            start = -inf if story.final.rules.starts_move else reported.started_at - error
         yield min(start, life.began_at), life.life, START
-        ended_at = -inf if told is None else told.ended_at - error if told.ended_at else inf
+        ended_at = -inf if reported is None else reported.ended_at - error if reported.ended_at else inf
         yield ended_at, life.life, AGAIN
-        for end in (COMPLETED, CANCELLED, OTHER) if told is None else (end_of(told.state),):
+        for end in (COMPLETED, CANCELLED, OTHER) if reported is None else (end_of(reported.state),):
             if end == CANCELLED and scripted and not _ends_unasked(submission):
                 continue
             script = life.batch if scripted else None
@@ -156,13 +163,16 @@ def _events(story: Story, subject: Subject, lives: list[Life]) -> Iterable[tuple
 
 def _requests(story: Story, subject: Subject) -> list[Action[State]]:
     submission = story.submissions[subject[0]]
-    held = Request(kind="submit", held=submission.wanted.hold)
+    held = Request(kind="submit", held=submission.wanted.hold or submission.wanted.priority == 0)
     actions = [_action(submission, _done(held))]
     for operation in story.requests(subject):
         if operation.kind not in job_model.REQUESTS:
             continue
         if operation.outcome is not Outcome.REFUSED:
             actions.append(_action(operation, _done(_request(operation, subject))))
+            if _fields(operation).get("hold") is False:
+                lifted = _action(operation, _done(Request(kind="release", alone=False)))
+                actions.append(replace(lifted, returned_at=inf))  # without effect if an administrator holds the job
         elif subject[1] is None:
             cause = _cause(operation)
             if cause is not None:
@@ -234,41 +244,33 @@ def _last(story: Story, subject: Subject, lives: list[Life]) -> list[Action[Stat
     return [Action(name=name, called_at=at, returned_at=at, apply=_seen(observed))]
 
 
-def _readings(story: Story) -> dict[Subject, list[Action[State]]]:
-    """What each subject's readings showed, in the order of their calls."""
-    plain = [subject for subject in _all_subjects(story) if subject[1] is None]
-    actions: dict[Subject, list[Action[State]]] = {}
+def _readings(story: Story) -> dict[Subject, list[Shown]]:
+    """What readings showed of each subject, in the order of their calls.
+
+    Without those between two that showed the same: they hardly ever say more, and there may be thousands.
+    """
+    absent = dict.fromkeys((subject for subject in _all_subjects(story) if subject[1] is None), _ABSENT)
+    shown: dict[Subject, list[Shown]] = {}
     for reading in story.entries:
         if not isinstance(reading, Reading) or reading.kind not in ("squeue", "job"):
             continue
-        shown = {story.subject(row[0]): observed_by_row(row) for row in reading.rows}
-        if reading.kind == "squeue":
-            shown = {subject: Observed(phases=frozenset({Phase.ABSENT, Phase.ENDED})) for subject in plain} | shown
-        for subject, observed in shown.items():
-            actions.setdefault(subject, []).append(_read(reading, observed))
-    return actions
+        observed = {story.subject(row[0]): observed_by_row(row) for row in reading.rows}
+        for subject, seen in (absent | observed if reading.kind == "squeue" else observed).items():
+            earlier = shown.setdefault(subject, [])
+            if len(earlier) > 1 and earlier[-1][1] == earlier[-2][1] == seen:
+                earlier.pop()
+            earlier.append((reading, seen))
+    return shown
 
 
 def _read(reading: Reading, observed: Observed) -> Action[State]:
     when = f"called at {clock(reading.called_at)}, answered at {clock(reading.answered_at)}"
     name = f"{reading.kind} by {reading.client} {when}, which showed it {observed}"
-    return Action(
-        name=name, called_at=reading.called_at, returned_at=reading.answered_at, apply=_seen(observed), key=observed
-    )
+    return Action(name=name, called_at=reading.called_at, returned_at=reading.answered_at, apply=_seen(observed))
 
 
 def _seen(observed: Observed) -> Callable[[State], State | None]:
     return lambda state: state if observed.agrees(state) else None
-
-
-def _without_repeats(readings: Iterable[Action[State]]) -> list[Action[State]]:
-    """Without those between two that showed the same: they hardly ever say more, and there may be thousands."""
-    kept: list[Action[State]] = []
-    for reading in readings:
-        if len(kept) > 1 and kept[-1].key == kept[-2].key == reading.key:
-            kept.pop()
-        kept.append(reading)
-    return kept
 
 
 def _violation(story: Story, subject: Subject, verdict: Verdict[State]) -> Violation:

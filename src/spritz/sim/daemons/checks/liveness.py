@@ -63,7 +63,7 @@ def _active(story: Story, job: Job) -> Iterator[Violation]:
     wanted = story.wanted(job.id)
     if submission is None or wanted is None or submission.kind != "submit" or not wanted.batch:
         return  # an allocation may have no processes; its client ends it
-    last = life.ended_at if life.runs else story.told_time(job.started_at)
+    last = life.ended_at if life.runs else story.virtual_time(job.started_at)
     settled = max(last, story.final.last_fault_at) + story.final.rules.recovery_seconds
     if (life.subject[1] in (None, 0) or not wanted.het_size) and last != inf and settled < story.final.read_at:
         since = f"ended at {clock(last)}" if life.runs else "never began"
@@ -94,7 +94,7 @@ def _may_be_held(story: Story, job: Job) -> bool:
     changes = story.changes(story.subject(job.id))
     held = any(change.kind == "hold" or _holds(change) or may_release(change) for change in changes)
     by_site = job.restart_count > 0 or bool(wanted and wanted.reservation)
-    return held or by_site or bool(wanted and wanted.hold)
+    return held or by_site or bool(wanted and (wanted.hold or wanted.priority == 0))
 
 
 def _holds(change: Operation) -> bool:
@@ -119,8 +119,8 @@ def _left_behind(story: Story) -> Iterator[Violation]:
         last = story.lives_of(life.subject)[-1]
         job = story.jobs.get(life.job_id)
         over = job is None or job.state.ended or last.life > life.life
-        told = life.told.ended_at if life.told is not None else 0.0
-        if there and over and max(told, there[0].began.at) < settled:
+        reported = life.reported.ended_at if life.reported is not None else 0.0
+        if there and over and max(reported, there[0].began.at) < settled:
             state = job.state.value if job is not None else "forgotten"
             where = ",".join(sorted({run.began.node for run in there}))
             text = f"{life.label} is {state}, and its processes on {where} are still there"

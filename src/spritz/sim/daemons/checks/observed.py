@@ -5,9 +5,11 @@ Source: squeue(1) JOB STATE CODES, JOB REASON CODES.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spritz.model.reasons import Reason
 from spritz.model.states import JOB_STATE_COMPACT, JobState
@@ -74,17 +76,21 @@ class Observed(Struct, frozen=True, kw_only=True):
 
 def observed_by_row(row: tuple[Any, ...]) -> Observed:
     """Of (job id, state, reason) and perhaps fields. The state: a short or long name, as squeue's %t and %T show it."""
-    word = str(row[1]).partition("+")[0].split(" ")[0]
+    observed = _observed(str(row[1]), str(row[2]))
+    return replace(observed, fields=tuple(sorted(row[3].items()))) if len(row) > 3 else observed
+
+
+@lru_cache(maxsize=1024)
+def _observed(state: str, reason: str) -> Observed:
+    word = state.partition("+")[0].split(" ")[0]
     word = _FLAGS.get(word, _LONG.get(word, word))
-    fields = tuple(sorted(row[3].items())) if len(row) > 3 else ()
     if word in _OF_FLAG:
-        return Observed(phases=_OF_FLAG[word], fields=fields)
+        return Observed(phases=_OF_FLAG[word])
     if word in _LIVE:
-        held = _held(str(row[2])) if word == "PENDING" else None
-        return Observed(phases=frozenset({_LIVE[word]}), held=held, fields=fields)
+        return Observed(phases=frozenset({_LIVE[word]}), held=_held(reason) if word == "PENDING" else None)
     if word in JobState.__members__:
-        return Observed(phases=frozenset({Phase.ENDED}), end=end_of(word), fields=fields)
-    return Observed(fields=fields)
+        return Observed(phases=frozenset({Phase.ENDED}), end=end_of(word))
+    return Observed()
 
 
 def observed_record(state: JobState, life: int, *, held: bool) -> Observed:

@@ -33,8 +33,6 @@ class Action(Struct, Generic[S]):
     #: inf: it may take effect at any time after its call, or never
     returned_at: float
     apply: Callable[[S], S | None]
-    #: of readings: equal if they showed the same
-    key: Hashable = None
 
 
 class Verdict(Struct, Generic[S]):

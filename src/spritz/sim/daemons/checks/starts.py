@@ -1,8 +1,8 @@
 """Rule 3, first part: what begins on nodes begins once, and only after it may begin.
 
 A controller decides a start before its processes begin, so processes may begin just after a cancel or a hold was
-acknowledged. That is accepted only where controller or accounting tell a start before the acknowledgement, and only
-for `order_seconds` after a cancel.
+acknowledged. That is accepted only where controller or accounting report a start before the acknowledgement, and only
+for `order_seconds` after a cancel (longer if a fault delayed the order).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from spritz.model.ids import STEP_BATCH
 from spritz.sim.daemons.checks.changes import may_follow
+from spritz.sim.daemons.checks.faults import due_by
 from spritz.sim.daemons.checks.values import possible
 from spritz.sim.daemons.checks.violation import Violation, clock
 from spritz.sim.daemons.history import Began, Ended, Outcome
@@ -75,7 +76,7 @@ def _ends_without_beginning(story: Story) -> Iterator[Violation]:
 def _after_next_life(story: Story, life: Life) -> Iterator[Violation]:
     """An order for an earlier life reaches a node only as long as messages may be on their way."""
     later = [other.began_at for other in story.lives_of(life.subject) if other.life > life.life]
-    limit = min(later, default=inf) + story.final.rules.order_seconds
+    limit = due_by(story, min(later), story.final.rules.order_seconds, life) if later else inf
     for run in life.runs:
         if run.began.at > limit:
             text = f"but a later life of it had begun at {clock(min(later))}"
@@ -90,7 +91,8 @@ def _after_cancel(story: Story, life: Life) -> Iterator[Violation]:
         if answered is None:
             continue
         again = [change for change in requeues if may_follow(change, cancel)]
-        latest = answered + story.final.rules.order_seconds if started_before(story, life, answered) else answered
+        on_its_way = started_before(story, life, answered)
+        latest = due_by(story, answered, story.final.rules.order_seconds, life) if on_its_way else answered
         for run in life.runs:
             if run.began.at > latest and not any(change.called_at <= run.began.at for change in again):
                 text = f"but its cancel was acknowledged at {clock(answered)}"
@@ -128,11 +130,11 @@ def _acknowledged(change: Operation, kind: str) -> float | None:
 
 
 def started_before(story: Story, life: Life, at: float) -> bool:
-    """Whether the life had started by then: by processes, or by what controller or accounting tell."""
+    """Whether the life had started by then: by processes, or by what controller or accounting report."""
     if life.began_at <= at:
         return True
-    told = life.told.started_at if life.told is not None else 0.0
-    return bool(told) and told <= at + story.final.clock_error_seconds
+    reported = life.reported.started_at if life.reported is not None else 0.0
+    return bool(reported) and reported <= at + story.final.clock_error_seconds
 
 
 def _before_begin_time(story: Story, life: Life) -> Iterator[Violation]:

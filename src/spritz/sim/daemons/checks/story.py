@@ -60,8 +60,11 @@ class Run(Struct, kw_only=True):
         return at - self.began.at - stopped
 
 
-class Told(Struct, kw_only=True):
-    """A life as controller or accounting tell it, in virtual time; 0.0: not yet."""
+class Reported(Struct, kw_only=True):
+    """A life as controller or accounting report it, in virtual time; 0.0: not yet, or never.
+
+    A job that ended before its start is reported with a start at its end, as in Slurm; here its start is 0.0.
+    """
 
     state: str
     started_at: float
@@ -70,13 +73,13 @@ class Told(Struct, kw_only=True):
 
 
 class Life(Struct, kw_only=True):
-    """One life of a job, as nodes saw it and as it is told."""
+    """One life of a job, as nodes saw it and as it is reported."""
 
     job_id: int
     life: int
     subject: Subject
     runs: list[Run] = []
-    told: Told | None = None
+    reported: Reported | None = None
 
     @property
     def label(self) -> str:
@@ -114,6 +117,7 @@ class Story:
         self.entries = entries
         self.final = final
         self.operations = [entry for entry in entries if isinstance(entry, Operation)]
+        self.node_names = frozenset(shape.name for shape in final.rules.nodes)
         self.faults = sorted(_faults(entries), key=lambda fault: fault.since)
         self.subjects = _subjects(entries, final)
         self.jobs: dict[int, Job] = {job.id: job for job in final.jobs}
@@ -158,7 +162,7 @@ class Story:
             named += self._changes.get(job_id, ())
         return sorted(named, key=lambda operation: operation.called_at)
 
-    def told_time(self, at: float) -> float:
+    def virtual_time(self, at: float) -> float:
         """A daemon's time as virtual time; 0.0 stays."""
         return at - self.final.epoch if at else 0.0
 
@@ -174,27 +178,29 @@ class Story:
         for run in runs_of(self.entries):
             life_of(run.began.job_id, run.began.restart_count).runs.append(run)
         for job in self.final.jobs:
-            life_of(job.id, job.restart_count).told = self._told_by_job(job)
+            life_of(job.id, job.restart_count).reported = self._reported_by_job(job)
         for row in self.final.rows or ():
             if not row.array_tasks:
                 life = life_of(row.job_id, row.restart_count)
-                life.told = life.told or self._told_by_row(row)
+                life.reported = life.reported or self._reported_by_row(row)
         return dict(sorted(lives.items()))
 
-    def _told_by_job(self, job: Job) -> Told:
+    def _reported_by_job(self, job: Job) -> Reported:
         ended_at = job.ended_at if job.state.ended else 0.0
-        return Told(
+        started = job.started_at != ended_at or job.allocation is not None
+        return Reported(
             state=job.state.value,
-            started_at=self.told_time(job.started_at),
-            ended_at=self.told_time(ended_at),
+            started_at=self.virtual_time(job.started_at) if started else 0.0,
+            ended_at=self.virtual_time(ended_at),
             exit_status=job.exit_status,
         )
 
-    def _told_by_row(self, row: JobRecord) -> Told:
-        return Told(
+    def _reported_by_row(self, row: JobRecord) -> Reported:
+        started = row.started_at != row.ended_at or row.node_count
+        return Reported(
             state=row.state,
-            started_at=self.told_time(row.started_at),
-            ended_at=self.told_time(row.ended_at),
+            started_at=self.virtual_time(row.started_at) if started else 0.0,
+            ended_at=self.virtual_time(row.ended_at),
             exit_status=row.exit_status,
         )
 

@@ -3,13 +3,14 @@
 A controller acts in its term, and each takeover begins a higher one. The effect of a second controller shows where a
 node accepts its orders, so that is what is checked:
 
-- a node that has accepted an order of a term accepts none of a lower one, ever (it keeps the term over restarts);
-- the orders of one term come from one host, and from one process after the other;
+- a node that has accepted an order of a term accepts none of a lower one, also after a restart of its slurmd (which
+  keeps the term in memory only, so that is more than it promises by itself);
+- the orders of one term come from one process: each that opens the journal raises the term;
 - anywhere, an order of a lower term is accepted only for `Rules.stale_order_seconds` after the first order of a higher
   one: it may have been on its way.
 
 Source: docs/architecture.md, "A node never starts the same (job, restart count, step) twice, and refuses a controller
-of an older term".
+of an older term"; `controller.journal`, "opening takes a lock and raises `term` by one".
 """
 
 from __future__ import annotations
@@ -53,22 +54,12 @@ def _named(order: Acted) -> str:
 
 
 def _one_process_each(orders: list[Acted]) -> Iterator[Violation]:
-    """A process that has been followed by another one in its term acts no more."""
-    present: dict[int, Acted] = {}
-    gone: dict[tuple[int, str, int], Acted] = {}
+    owners: dict[int, Acted] = {}
     for order in orders:
-        before = present.setdefault(order.term, order)
-        key = (order.term, order.host, order.pid)
-        if order.host != before.host:
-            yield _violation("4.leader", before, order, f"{_named(order)}; that is the term of {before.host}")
-            continue
-        if key in gone:
-            text = f"{_named(order)} (process {order.pid}), although process {gone[key].pid} had acted since"
-            yield _violation("4.leader", gone[key], order, text)
-            continue
-        if order.pid != before.pid:
-            gone[before.term, before.host, before.pid] = order
-        present[order.term] = order
+        first = owners.setdefault(order.term, order)
+        if (order.host, order.pid) != (first.host, first.pid):
+            text = f"{_named(order)}, process {order.pid}; that is the term of {first.host}, process {first.pid}"
+            yield _violation("4.leader", first, order, text)
 
 
 def _everywhere(orders: list[Acted], seconds: float) -> Iterator[Violation]:
@@ -90,10 +81,10 @@ def _violation(rule: str, before: Acted, order: Acted, text: str) -> Violation:
 def repeats(history: Iterable[Entry], most: int, seconds: float = 1.0) -> list[Violation]:
     """Orders that a node accepted more than `most` times within `seconds`. Orders without a subject are not looked at.
 
-    Tells each order once. For rule 5, whose other parts are checked where the daemons run.
+    Reports each order once. For rule 5, whose other parts are checked where the daemons run.
     """
     recent: dict[tuple[str, str, str], deque[Acted]] = {}
-    told: dict[tuple[str, str, str], Violation] = {}
+    reported: dict[tuple[str, str, str], Violation] = {}
     for order in history:
         if not isinstance(order, Acted) or not order.subject:
             continue
@@ -102,8 +93,8 @@ def repeats(history: Iterable[Entry], most: int, seconds: float = 1.0) -> list[V
         times.append(order)
         while times[0].at <= order.at - seconds:
             times.popleft()
-        if len(times) > most and key not in told:
+        if len(times) > most and key not in reported:
             since = clock(times[0].at)
             text = f"{order.node} was sent {order.kind} of {order.subject} {len(times)} times from {since} on"
-            told[key] = Violation(rule="5.repeats", at=order.at, text=text, entries=tuple(times))
-    return list(told.values())
+            reported[key] = Violation(rule="5.repeats", at=order.at, text=text, entries=tuple(times))
+    return list(reported.values())
