@@ -110,9 +110,10 @@ def usage_differences(
 def run_differences(
     history: Sequence[Entry], jobs: Iterable[JobWithSteps], *, slack_seconds: float, clock_seconds: float = 0.0
 ) -> list[str]:
-    """Whether each life that nodes ran has one record, which covers it and is longer by `slack_seconds` at most.
+    """Whether each life that nodes ran has one record, whose start is up to `slack_seconds` before the first process.
 
-    `clock_seconds`: what the controller's clock may have been wrong by. Lives that a node lost have no true end.
+    The end in a record is that of the last process, or the moment from which the job is being ended: then processes may
+    outlive it by as much. `clock_seconds`: what the controller's clock may have been wrong by. Lives that a node lost have no true end.
     """
     records: dict[tuple[int, int], list[Any]] = defaultdict(list)
     for row in jobs:
@@ -128,7 +129,7 @@ def run_differences(
         early, late = began - record.started_at, record.ended_at - ended if record.ended_at and ended else 0.0
         if not -clock_seconds <= early <= slack_seconds + clock_seconds:
             lines.append(f"{name}: began on a node {early:.3f} s after the start in its record")
-        if not -clock_seconds <= late <= slack_seconds + clock_seconds:
+        if abs(late) > slack_seconds + clock_seconds:
             lines.append(f"{name}: ended on its nodes {late:.3f} s before the end in its record")
         if record.node_count < len(nodes):
             lines.append(f"{name}: ran on {len(nodes)} nodes, its record has {record.node_count}")
