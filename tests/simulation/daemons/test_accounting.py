@@ -253,6 +253,26 @@ def test_limits_hold_while_slurmdbd_is_away() -> None:
     assert codes == ["ESLURM_ACCOUNTING_POLICY"] * 5, story
 
 
+def _powerless(cluster: Cluster, delay: float) -> tuple[list[str], str]:
+    from spritz.model.limits.records import Book, GetBook
+
+    made = cluster.accounting.begin_policy(cluster.site.login)
+    assert cluster.world.run_until(lambda: made.is_over, 60.0)
+    cluster.world.run(delay)
+    cluster.accounting.host.lose_power()
+    cluster.world.run(5.0)
+    cluster.accounting.host.boot()
+    cluster.accounting.unit.start()
+    cluster.world.run(5.0)
+    book: Book = cluster.told(lambda: cluster.accounting.client.call(GetBook(), Book))
+    return [account.name for account in book.accounts], cluster.story()
+
+
+def test_accounts_that_sacctmgr_was_told_are_made_outlive_a_loss_of_power() -> None:
+    accounts, story = simulated(_powerless, 0.0)
+    assert set(accounts) == {"root", *policy.ACCOUNTS}, story
+
+
 def _lately_imported(cluster: Cluster) -> list[str]:
     disturbed(cluster, 6, ("slurmdbd killed", "slurmdbd restarted", "database full", "database set back"))
     kept = {id(original) for original in cluster.originals}
