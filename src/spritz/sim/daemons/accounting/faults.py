@@ -152,7 +152,9 @@ KINDS: dict[str, Kind] = {
     "database full": Kind(_seconds(1.0, 300.0), fill_disk),
     "database broken": Kind(_seconds(1.0, 120.0), break_disk),
     "database read-only": Kind(_seconds(1.0, 120.0), make_read_only),
-    "database slow": Kind(lambda random: {"by": random.choice((0.05, 0.5, 5.0)), **_seconds(1, 120)(random)}, slow_database),
+    "database slow": Kind(
+        lambda random: {"by": random.choice((0.05, 0.5, 5.0)), **_seconds(1, 120)(random)}, slow_database
+    ),
     "database acknowledgement lost": Kind(lambda random: {"count": random.randint(1, 3)}, lose_acknowledgements),
     "database backed up": Kind(_nothing, back_up),
     "database set back": Kind(_seconds(0.0, 60.0), set_back),

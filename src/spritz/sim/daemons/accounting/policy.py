@@ -47,7 +47,13 @@ ASSOCIATIONS = (
         default_qos="normal",
     ),
     Association(
-        id=-3, cluster=CLUSTER, account="biology", parent="science", grp_submit=120, grp_tres="cpu=28", default_qos="normal"
+        id=-3,
+        cluster=CLUSTER,
+        account="biology",
+        parent="science",
+        grp_submit=120,
+        grp_tres="cpu=28",
+        default_qos="normal",
     ),
     Association(id=-4, cluster=CLUSTER, account="physics", user="alice", is_default=True, max_jobs=8),
     Association(id=-5, cluster=CLUSTER, account="physics", user="bob", is_default=True, max_submit=40),
