@@ -16,4 +16,6 @@ Map
 `site`         a cluster: hosts, slurm.conf, units; `plan`: what users and misfortune do to it; `run`: one run
 `users`        users, whose `command`s make `requests` by blocking sockets (`blocking`); `workload`: what they want
 `history`      what clients asked and were told, and what nodes ran: the only input of the checks
+`wanted`       what the workload asks for, as far as the checks depend on it
+`checks`       rules that every history must keep
 """
