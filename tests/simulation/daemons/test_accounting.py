@@ -50,24 +50,7 @@ class Cluster:
         self.users = Users(self.site)
         os.environ["SLURM_CONF"] = str(self.site.conf)
         self.controller = self.site.units["ctl1/slurmctld"]
-        self._renew_state()
         self.site.start()
-
-    def _renew_state(self) -> None:
-        """A killed controller leaves its files without its locks."""
-        unit, state = self.controller, self.site.controllers[0].directory / "state"
-        begin = unit._main
-
-        def renew(silently: bool) -> None:
-            old = state.with_name(f"state.{len(unit.ends)}")
-            state.rename(old)
-            shutil.copytree(old, state)
-
-        def main(process: Any) -> Any:
-            process.on_end.append(renew)
-            return begin(process)
-
-        unit._main = main
 
     def submit(self, tag: str, user: str = "alice", **wanted: Any) -> None:
         fields = {"script": script_of(tag, 10), "environment": (f"TAG={tag}",), **wanted}

@@ -8,6 +8,7 @@ other threads may still use.
 from __future__ import annotations
 
 import concurrent.futures
+import gc
 import pwd
 import queue
 import signal
@@ -59,6 +60,7 @@ def replacements() -> list[tuple[object, object]]:
         (queue.SimpleQueue, threads.SimpleQueue),
         (concurrent.futures.ThreadPoolExecutor, executors.ThreadPoolExecutor),
         (signal, _Signals()),
+        (gc, machine.NoCollector()),
         (sockets.unix_socket, network.unix_socket),
         (sockets.tcp_socket, network.tcp_socket),
         (sockets.listen, network.listen),

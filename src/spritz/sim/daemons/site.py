@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.sim.daemons import checks_inside, disk_calls, seam
 from spritz.sim.daemons.controllers import slurmctld
+from spritz.sim.daemons.disk import Disk
 from spritz.sim.daemons.history import History
 from spritz.sim.daemons.nodes import NodeMachine, machine_of, slurmd
+from spritz.sim.daemons.restoring import Operator
 from spritz.sim.daemons.units import Unit
 
 if TYPE_CHECKING:
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
     from spritz.sim.daemons.accounting import Accounting
     from spritz.sim.daemons.plan import Scale
     from spritz.sim.daemons.world import Host, World
+
+seam.NAMES += [disk_calls.names, checks_inside.names]
 
 _CONF = """\
 ClusterName=sim
@@ -66,6 +71,8 @@ class Site:
             self.lines.append(accounting.SLURM_CONF)
             self.add(self.accounting.unit)
         self.write_conf()
+        self.disks = {host.name: Disk(host) for host in self.controllers}
+        self.operators = {name: Operator(disk, self.history) for name, disk in self.disks.items()}
         for host in self.controllers:
             self.add(Unit(host, "slurmctld", lambda process: slurmctld(process, str(self.conf))))
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spritz.runtime.programs import Failure
+    from spritz.sim.daemons.disk import Disk
     from spritz.sim.daemons.network import Network
     from spritz.sim.daemons.threads import Waiter
 
@@ -90,6 +91,10 @@ class World:
         )
         #: chance of each small fault that happens at a call (`faults`)
         self.chances: dict[str, float] = {}
+        #: what a look inside a daemon has found: (rule, seconds after the beginning, text)
+        self.violations: list[tuple[str, float, str]] = []
+        #: of durable jobs: (uid, name, time of submission) by id
+        self.job_ids: dict[int, tuple[int, str, float]] = {}
         #: simulated sockets by descriptor (`network`)
         self.descriptors: dict[int, Any] = {}
 
@@ -221,6 +226,10 @@ class Host:
         self.processes: list[Process] = []
         self.directory = world.root / name
         self.directory.mkdir(parents=True, exist_ok=True)
+        #: what of its files survives, if that is simulated
+        self.disk: Disk | None = None
+        #: called when it is up again
+        self.on_boot: list[Callable[[], None]] = []
         #: of a compute node: its disk, its steps (`nodes.NodeMachine`)
         self.machine: Any = None
         self.on_power_lost: list[Callable[[], None]] = []
@@ -253,6 +262,8 @@ class Host:
         self.is_up = True
         self.boots += 1
         self.booted_at = self.world.now
+        for booted in list(self.on_boot):
+            booted()
 
 
 class Process:
@@ -275,6 +286,8 @@ class Process:
         #: called at its end, with whether the machine lost power
         self.on_end: list[Callable[[bool], None]] = []
         self.on_clock_set: list[Callable[[], None]] = []
+        #: of a controller: its parts (`checks_inside.Inside`)
+        self.inside: Any = None
         #: what a stopped process will do when it goes on
         self.held: list[Callable[[], None]] = []
         #: waits of its threads: they end with it

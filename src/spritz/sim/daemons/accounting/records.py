@@ -113,8 +113,8 @@ def run_differences(
     """Whether each life that nodes ran has one record, whose start is up to `slack_seconds` before the first process.
 
     The end in a record is that of the last process, or the moment from which the job is being ended: then processes may
-    outlive it by as much. Lives that a node lost have no true end. `clock_seconds`: what the controller's clock may have
-    been wrong by.
+    outlive it by as much. Lives that a node lost have no true end. `clock_seconds`: by how much the controller's clock
+    may have been wrong.
     """
     records: dict[tuple[int, int], list[Any]] = defaultdict(list)
     for row in jobs:
