@@ -18,6 +18,7 @@ import pytest
 
 from spritz.sim.daemons import history
 from spritz.sim.daemons.accounting import policy
+from spritz.sim.daemons.checks.final import Limit
 from spritz.sim.daemons.history import Began, Ended, Operation
 from spritz.sim.daemons.machine import USERS
 from spritz.sim.daemons.plan import Action, Scale
@@ -53,7 +54,7 @@ class Cluster:
         self.site.start()
 
     def submit(self, tag: str, user: str = "alice", **wanted: Any) -> None:
-        fields = {"script": script_of(tag, 10), "environment": (f"TAG={tag}",), **wanted}
+        fields = {"script": script_of(tag, 10), "environment": (f"TAG={tag}",), "memory_mib_per_node": 500, **wanted}
         data = {"wanted": msgspec.to_builtins(Wanted(tag=tag, **fields))}
         self.users.perform(Action(at=0.0, kind="submit", target=user, data=data))
 
@@ -76,10 +77,10 @@ class Cluster:
         """Of the tables from what the journal says."""
         from spritz.sim.daemons.accounting import records
 
-        wanted = records.rows_by_journal(self.site.controllers[0].directory / "state")
-        assert wanted is not None
-        assert wanted["jobs"]
-        return records.differences(records.rows_of(self.accounting.database.path), wanted)
+        host = self.site.controllers[0]
+        found = records.journal_differences(self.accounting.database.path, host, host.directory / "state")
+        assert found is not None
+        return found
 
     def story(self) -> str:
         return "\n".join(
@@ -282,7 +283,8 @@ def test_no_production_code_that_is_imported_late_meets_the_real_machine() -> No
 
 
 def test_every_limit_is_told_to_the_checks() -> None:
-    told = policy.limits_of(lambda *limit: limit)
-    assert ("Max biology carol", frozenset({"biology"}), "", "carol", False, 4, 60, None, None) in told
-    assert ("Grp science", frozenset({"science", "physics", "biology"}), "", "", False, None, 400, None, None) in told
-    assert ("PU QOS high", frozenset(), "high", "", True, 2, 6, None, None) in told
+    told = policy.limits()
+    carol, everyone = USERS["carol"], frozenset({"science", "physics", "biology"})
+    assert Limit(name="Max biology carol", accounts=frozenset({"biology"}), uid=carol, jobs=4, submitted=60) in told
+    assert Limit(name="Grp science", accounts=everyone, submitted=400) in told
+    assert Limit(name="PU QOS high", qos="high", per_user=True, jobs=2, submitted=6) in told
