@@ -8,13 +8,13 @@ import msgspec
 
 from spritz.sim.daemons.history import Operation, Outcome
 from spritz.sim.daemons.plan import Action, Plan, Scale
-from spritz.sim.daemons.workload import Wanted, script_of
+from spritz.sim.daemons.workload import NewJob, script_of
 from tests.simulation.daemons.apart import apart
 
 
 def submission(at: float, tag: str, user: str = "alice", **wanted: Any) -> Action:
     fields = {"script": script_of(tag, 10), "environment": (f"TAG={tag}",), **wanted}
-    return Action(at=at, kind="submit", target=user, data={"wanted": msgspec.to_builtins(Wanted(tag=tag, **fields))})
+    return Action(at=at, kind="submit", target=user, data={"wanted": msgspec.to_builtins(NewJob(tag=tag, **fields))})
 
 
 def ask(at: float, kind: str, user: str = "alice", **data: Any) -> Action:

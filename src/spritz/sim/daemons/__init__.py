@@ -16,6 +16,9 @@ Map
 `disk`         what a controller's disk keeps, and how it fails; `disk_calls`: its stand-ins of `os` and `sqlite3`
 `site`         a cluster: hosts, slurm.conf, units; `plan`: what users and misfortune do to it; `run`: one run
 `users`        users, whose `command`s make `requests` by blocking sockets (`blocking`); `workload`: what they want
+`faults`       kinds of faults, how they are drawn and injected; `coverage`: what a run has touched
+`campaign`     many runs in forked children; `shrink`: a failing plan made smaller; `story`: a run to be read
+`main`         `python -m spritz.sim.daemons`
 `history`      what clients asked and were told, and what nodes ran: the only input of the checks
 `wanted`       what the workload asks for, as far as the checks depend on it
 `checks`       rules that every history must keep

@@ -50,6 +50,8 @@ class Command:
         self.uid = USERS[user]
         self.kind = kind
         self.process = Process(host, kind, self.uid)
+        #: what it has asked
+        self.operations: list[Operation] = []
         #: for a signal: set by commands that handle it
         self.on_signal: Callable[[int], None] | None = None
 
@@ -86,7 +88,9 @@ class Command:
     def called(self, kind: str, *, job_id: int = 0, wanted: Any = None) -> Operation:
         """Enter a request that is being made."""
         self.world.count(f"asked {kind}")
-        return self.users.history.begin(self.user, self.uid, kind, self.world.now, job_id=job_id, wanted=wanted)
+        operation = self.users.history.begin(self.user, self.uid, kind, self.world.now, job_id=job_id, wanted=wanted)
+        self.operations.append(operation)
+        return operation
 
     def done(self, operation: Operation, answer: Any = None, *, job_id: int = 0) -> None:
         self._answered(operation, Outcome.DONE, answer)

@@ -447,3 +447,14 @@ def disk_here() -> Disk | None:
     if not process.is_alive:
         raise ProcessKilled
     return process.host.disk
+
+
+def renew_disk(path: Path | str) -> None:
+    """Replace a directory of a host without a Disk by a copy: what a dead process has opened leads to it no more."""
+    here = Path(path)
+    if not here.exists():
+        return
+    old = here.with_name(f"{here.name}.dead")
+    here.rename(old)
+    shutil.copytree(old, here, symlinks=True)
+    shutil.rmtree(old)

@@ -111,6 +111,12 @@ class Files:
         self._dirty.clear()
         self._make_memory()
 
+    def sync(self) -> None:
+        """Everything becomes durable, as when the machine goes down in order."""
+        for inode in list(self._dirty.values()):
+            self._sync(inode)
+        self._journal.clear()
+
     def _surviving(self, inode: Inode) -> bytes:
         """The content of a file that was not synced: the old, the new, or the beginning of what was appended."""
         fate = self._random.random()

@@ -42,7 +42,7 @@ class Operation(Struct, kw_only=True):
     #: the job that it names; of a submission: the job that the answer names
     job_id: int = 0
     #: what was asked: of a submission `wanted.Wanted`, of a change of a job `wanted.Change`, of `reserve`
-    #: `wanted.Reserved`; of a step its job and shape
+    #: `wanted.Reserved`, of `unreserve` its name; of a step its job and shape
     wanted: Any = None
     #: code of the refusal, or details of the answer
     answer: Any = None

@@ -1,8 +1,8 @@
 """srun and salloc: an allocation that is asked for, waited for, held and given back, and steps in it.
 
 The waits, repetitions and clean-up are production code of `cli.launch`, over a reactor on simulated sockets. Standard
-input and output are not simulated, so srun learns of the end of a step as it does when its supervisors are silent: by
-asking the controller.
+input and output are not simulated: simulated supervisors tell srun how tasks end (`StepClient`), and where they are
+silent it asks the controller, as the real one does.
 """
 
 from __future__ import annotations
@@ -34,9 +34,12 @@ from spritz.model.queries.allocations import AllocationGranted, AwaitAllocation
 from spritz.model.queries.jobs import AwaitEnd, JobEndedReply
 from spritz.model.resources import GresRequest
 from spritz.model.step import StepSpec
+from spritz.sim.daemons import blocking
 from spritz.sim.daemons.blocking import SimulatedReactor
-from spritz.sim.daemons.requests import submission, wanted_of
-from spritz.sim.daemons.workload import Wanted, WantedStep
+from spritz.sim.daemons.requests import new_job, submission, wanted_of
+from spritz.sim.daemons.supervisors import StepClient
+from spritz.sim.daemons.wanted import Change
+from spritz.sim.daemons.workload import NewJob, NewStep
 
 if TYPE_CHECKING:
     from typing import TypeVar
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-#: How long srun waits before it asks whether its step still runs, seconds: at first more than the step takes.
+#: Seconds of silence after which srun asks whether its step still runs.
 _ASK_SECONDS = 5.0
 #: As salloc's and srun's, when the connection that holds the job cannot be made again.
 _HOLD_AGAIN_SECONDS = 1.0
@@ -83,7 +86,7 @@ class Quiet:
 class ToldController(Controller):
     """srun's connection; what it asks, and what it is told, enters the history."""
 
-    def __init__(self, command: Command, reactor: SimulatedReactor, wanted: Wanted | None = None) -> None:
+    def __init__(self, command: Command, reactor: SimulatedReactor, wanted: NewJob | None = None) -> None:
         self._command = command
         self._wanted = wanted
         self._request: Struct | None = None
@@ -117,10 +120,16 @@ class ToldController(Controller):
     def _enter(self, request: Struct) -> None:
         """A request that is repeated, since its answer was lost, is the same operation."""
         if request is self._request:
+            if self._operation is not None:
+                self._operation.answer = None
             return
         self._request = request
         kind = _KINDS.get(type(request), "")
-        wanted = self._wanted if kind == "allocate" else None
+        wanted: Any = None
+        if kind == "allocate" and self._wanted is not None:
+            wanted = wanted_of(self._command, self._wanted)
+        elif kind in ("cancel", "end_step"):
+            wanted = Change()
         job_id = _job_of(request)
         self._operation = self._command.called(kind, job_id=job_id, wanted=wanted) if kind else None
 
@@ -150,7 +159,7 @@ def _job_of(request: Struct) -> int:
 class Session:
     """What srun and salloc have in common: a reactor, a connection, and signals."""
 
-    def __init__(self, command: Command, wanted: Wanted | None = None) -> None:
+    def __init__(self, command: Command, wanted: NewJob | None = None) -> None:
         self.command = command
         self.world = command.world
         self.context: Any = Quiet(command)
@@ -158,7 +167,12 @@ class Session:
         self.controller = ToldController(command, self.reactor, wanted)
         self.interrupts = Interrupts(self.reactor, lambda number: None)
         command.on_signal = self._signalled
+        #: of the step: what its supervisors talk to
+        self.client: StepClient | None = None
         self.settings = Settings({}, read_keys(frozenset(("killwait",))), {})
+        #: tasks of the step, and whether all are known to have ended
+        self._tasks = 0
+        self._all_ended = False
         #: the user pressed Ctrl-C, or the job ended meanwhile
         self.aborted = False
         self.revoked = False
@@ -167,7 +181,7 @@ class Session:
         self.interrupts._note(number, None)
         self.reactor.on_child()
 
-    def obtain(self, wanted: Wanted, words: allocation.Words) -> AllocationGranted:
+    def obtain(self, wanted: NewJob, words: allocation.Words) -> AllocationGranted:
         """Ask for the job and wait for its start. Raises SpritzError, Revoked."""
         request = submission(self.command, wanted)
         granted = allocation.obtain(self.controller, self.interrupts, request, self.context, words, quiet=True)
@@ -196,7 +210,7 @@ class Session:
 
     # Steps
 
-    def create(self, job_id: int, wanted: WantedStep, *, inside: bool) -> Step | None:
+    def create(self, job_id: int, wanted: NewStep, *, inside: bool) -> Step | None:
         """The step; None if the controller refuses it. Raises SpritzError if it does not answer."""
         operation = self.command.called("step", job_id=job_id, wanted=wanted)
         self.interrupts.handler = self._interrupt_wait
@@ -219,8 +233,11 @@ class Session:
         self.aborted = True
         self.controller.interrupt(number)
 
-    def _step_spec(self, wanted: WantedStep, inside: bool) -> StepSpec:
+    def _step_spec(self, wanted: NewStep, inside: bool) -> StepSpec:
         key = self.world.random("commands").randbytes(16).hex()
+        process = self.command.process
+        self.client = StepClient(process, f"unix:@spritz-{process.pid}-{key[:16]}")
+        self.client.on_ended.append(lambda *_: blocking.interrupt(process, self._heard))
         return StepSpec(
             name="sim",
             nodes_min=wanted.nodes,
@@ -231,27 +248,42 @@ class Session:
             memory_mib_per_node=wanted.memory_mib or None,
             overlap=wanted.overlap,
             exact=inside and not wanted.overlap,
-            argv=("sim", f"seconds={wanted.seconds:g}", f"exit={wanted.exit_status}"),
+            argv=("sim", f"seconds={wanted.seconds:g}", f"exit={wanted.exit_status}", f"overlap={wanted.overlap:d}"),
             work_dir="/",
-            io_address=f"unix:@spritz-{self.command.process.pid}-{key[:16]}",
+            io_address=self.client.address,
             io_key=key,
             submit_line="srun sim",
         )
 
-    def await_step(self, step: Step, wanted: WantedStep) -> None:
-        """Until the step has ended everywhere; a signal ends it."""
-        self.pause(wanted.seconds + 0.5)
+    def _heard(self) -> None:
+        """A task has ended."""
+        self._all_ended = self.client is not None and len(self.client.ended) >= self._tasks
+        if self._all_ended:
+            self.reactor.stop()
+
+    def await_step(self, step: Step, wanted: NewStep) -> int:
+        """Its exit status, when the step has ended everywhere; a signal ends it."""
+        self._tasks = step.tasks
+        self._heard()
+        if not self._all_ended:
+            self.pause(wanted.seconds + _ASK_SECONDS)
         errors: dict[tuple[int, str], str] = {}
         is_told = False
-        while not self.revoked:
+        while not (self.revoked or self._all_ended):
             if self.aborted and not is_told:
                 is_told = True
                 self._end(step)
             running = running_on(self.controller, (step,), errors)
             if running is not None and not running:
-                return
+                break
             self.reactor.after(_ASK_SECONDS, self.reactor.stop)
             self.reactor.run()
+        return self._exit_status()
+
+    def _exit_status(self) -> int:
+        """As a shell sees it: 1 if nothing was heard of the tasks."""
+        statuses = self.client.ended.values() if self.client is not None else ()
+        return max((128 + (status & 127) if status & 127 else status >> 8 for status in statuses), default=1)
 
     def _end(self, step: Step) -> None:
         try:
@@ -300,7 +332,7 @@ class Session:
 
 def srun(command: Command, data: Data) -> None:
     """srun outside an allocation: a job for one step."""
-    wanted = wanted_of(data)
+    wanted = new_job(data)
     step_wanted = wanted.steps[0]
     session = Session(command, wanted)
     try:
@@ -310,18 +342,19 @@ def srun(command: Command, data: Data) -> None:
     job_id = granted.job.id
     assert granted.job.allocation is not None, "a running job has nodes"
     step_wanted = msgspec.structs.replace(step_wanted, nodes=len(granted.job.allocation.nodes))
+    status = 1
     try:
         step = session.create(job_id, step_wanted, inside=False)
         if step is not None:
             session.controller.watch_loss(lambda: session.hold_again(job_id))
-            session.await_step(step, step_wanted)
+            status = session.await_step(step, step_wanted)
     finally:
-        session.give_back(job_id, step_wanted.exit_status)
+        session.give_back(job_id, status)
 
 
 def salloc(command: Command, data: Data) -> None:
     """salloc: an allocation that is held while a shell runs, from which srun is called."""
-    wanted = wanted_of(data)
+    wanted = new_job(data)
     session = Session(command, wanted)
     try:
         granted = session.obtain(wanted, allocation.SALLOC)
@@ -336,7 +369,7 @@ def salloc(command: Command, data: Data) -> None:
     session.give_back(job_id, wanted.exit_status)
 
 
-def run_steps(command: Command, job_id: int, steps: tuple[WantedStep, ...], host_name: str) -> None:
+def run_steps(command: Command, job_id: int, steps: tuple[NewStep, ...], host_name: str) -> None:
     """The user calls srun in the allocation: commands of their own, which end with the one that started them."""
     users, parent = command.users, command.process
     for step in steps:
@@ -345,7 +378,7 @@ def run_steps(command: Command, job_id: int, steps: tuple[WantedStep, ...], host
 
 def step(command: Command, data: Data) -> None:
     """srun inside an allocation or a script: `data` has the job and the step."""
-    wanted = msgspec.convert(data["step"], WantedStep)
+    wanted = msgspec.convert(data["step"], NewStep)
     session = Session(command)
     session.interrupts.handler = session._interrupted
     created = session.create(data["job_id"], wanted, inside=True)

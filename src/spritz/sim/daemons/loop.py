@@ -90,6 +90,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._tasks: list[asyncio.Task[Any]] = []
         #: most callbacks in one turn
         self.turn_calls_max = 0
+        #: how many callbacks run until `on_countdown` happens, between that callback and the next (`faults`)
+        self.countdown = 0
+        self.on_countdown: Callable[[], None] | None = None
         #: threads for `asyncio.to_thread`
         self._pool: Any = None
         #: errors that no task and no handler took
@@ -170,6 +173,17 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             if not self._ready or not self.process.is_alive:
                 return
             self._ready.popleft().run()
+            if self.countdown:
+                self._count_down()
+
+    def _count_down(self) -> None:
+        self.countdown -= 1
+        if not self.countdown and self.on_countdown is not None:
+            self.on_countdown()
+
+    def when_called(self, calls: int, then: Callable[[], None]) -> None:
+        """Let `then` happen when so many more callbacks have run; 0: never."""
+        self.countdown, self.on_countdown = calls, then
 
     def run_as(self, call: Callable[..., None], *args: Any) -> None:
         """Run code as this process, on its loop."""
@@ -202,6 +216,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         if len(self._tasks) > 1_000:
             self._tasks = [one for one in self._tasks if not one.done()]
         return task
+
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """Those that are not done."""
+        return [task for task in self._tasks if not task.done()]
 
     # Threads
 

@@ -51,11 +51,14 @@ class Network:
         self.world = world
         self._random = world.random("network")
         self._listeners: dict[tuple[str, str | int], BoundSocket] = {}
-        self.connections: set[Connection] = set()
+        #: in the order in which they were made: a set's order would depend on addresses in memory
+        self.connections: dict[Connection, None] = {}
         #: (from, to) -> until when nothing crosses
         self._cut: dict[tuple[str, str], float] = {}
         #: (from, to) -> seconds that everything takes longer, and until when
         self._slow: dict[tuple[str, str], tuple[float, float]] = {}
+        #: host -> until when its processes read nothing
+        self._stalled: dict[str, float] = {}
         self._ports = 40_000
         #: called with each message's bytes that cross: (from, to, bytes)
         self.on_bytes: list[Callable[[Process, Process, bytes], None]] = []
@@ -67,12 +70,37 @@ class Network:
         until = self.world.now + seconds
         self._cut[source, target] = max(until, self._cut.get((source, target), 0.0))
         self.world.at(until, self._healed)
-        for connection in self.connections:
+        for connection in list(self.connections):
             connection.cut(source, target, seconds)
 
     def slow(self, source: str, target: str, by_seconds: float, seconds: float) -> None:
         """All that crosses takes longer."""
         self._slow[source, target] = by_seconds, self.world.now + seconds
+
+    def stall(self, host: str, seconds: float) -> None:
+        """Processes of this host read nothing of what other hosts send."""
+        until = self.world.now + seconds
+        self._stalled[host] = max(until, self._stalled.get(host, 0.0))
+        self.world.at(until, self._healed)
+
+    def is_stalled(self, source: Host, target: Host) -> bool:
+        return source is not target and self._stalled.get(target.name, 0.0) > self.world.now
+
+    def reset(self, host: str) -> int:
+        """Break all connections between this host and others, for both sides. Returns how many."""
+        found = [one for one in self.connections if one.is_between(host)]
+        for connection in found:
+            connection.ends[0].reset()
+        return len(found)
+
+    def forget(self, host: str) -> int:
+        """The host's kernel loses its connections with others and tells nobody. Returns how many are half open."""
+        found = [one for one in self.connections if one.is_between(host)]
+        for connection in found:
+            for end in connection.ends:
+                if end.process.host.name == host:
+                    end.forget()
+        return len(found)
 
     def is_cut(self, source: Host, target: Host) -> bool:
         return source is not target and self._cut.get((source.name, target.name), 0.0) > self.world.now
@@ -132,7 +160,7 @@ class Network:
             number = errno.ECONNREFUSED
             raise ConnectionRefusedError(number, os.strerror(number))
         connection = Connection(self, process, bound.process)
-        self.connections.add(connection)
+        self.connections[connection] = None
         connection.ends[0].made(pipe)
         on_accept = bound.on_accept
 
@@ -220,6 +248,11 @@ class Connection:
         for end in self.ends:
             end.process.on_end.append(end.process_ended)
 
+    def is_between(self, host: str) -> bool:
+        """Whether it joins this host with another one."""
+        names = [end.process.host.name for end in self.ends]
+        return host in names and names[0] != names[1]
+
     def cut(self, source: str, target: str, seconds: float) -> None:
         """A link was cut: each side gives up when it has waited as long as it wants."""
         for end in self.ends:
@@ -233,7 +266,7 @@ class Connection:
 
     def over(self) -> None:
         if all(end.is_over for end in self.ends):
-            self.network.connections.discard(self)
+            self.network.connections.pop(self, None)
 
 
 class End(asyncio.Transport):
@@ -303,6 +336,13 @@ class End(asyncio.Transport):
         self.lost(broken)
         self.other.lost(broken)
 
+    def forget(self) -> None:
+        """This side's kernel knows the connection no more; the other side learns it when it sends or asks."""
+        if not self.is_over:
+            self.is_silent = True
+            self.lost(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
+            self.world.after(self.other.silent_seconds, self.other.reset)
+
     def give_up_later(self) -> None:
         """The link does not carry for as long as this side's kernel waits."""
         began = self.world.now
@@ -338,6 +378,8 @@ class End(asyncio.Transport):
             return
         if self.network.is_cut(self.other.process.host, self.process.host):
             return  # `retransmit` delivers it
+        if self.network.is_stalled(self.other.process.host, self.process.host):
+            return  # and this
         first = self._incoming.popleft()
         if first is None:
             self.lost(None)

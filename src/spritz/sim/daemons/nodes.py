@@ -6,21 +6,27 @@ supervisors. Everything that the daemon asks its machine for is answered here, b
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import signal
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from spritz import process_identity
-from spritz.client import membership
+from spritz.client import aio, membership
+from spritz.client.errors import ClientError
 from spritz.config.load import load
+from spritz.model.commands.cluster import UpdateNode
+from spritz.model.commands.job import Done
 from spritz.model.node import NodeSample
 from spritz.node import (
     agent,
     cgroup,
     daemon,
     daemon_cores,
+    gpu_detection,
     gpu_use,
     hardware,
     health,
@@ -33,6 +39,7 @@ from spritz.node import (
     supervisors,
     zygote,
 )
+from spritz.node.gpu_detection import Device
 from spritz.node.hardware import Hardware
 from spritz.node.launch import build
 from spritz.node.launch.affinity import Topology
@@ -40,9 +47,10 @@ from spritz.node.options import Options
 from spritz.process_identity import Status
 from spritz.runtime import disk
 from spritz.runtime.daemonize import Startup
+from spritz.runtime.programs import Failure
 from spritz.sim.daemons import files, seam, threads
 from spritz.sim.daemons.history import Booted, History
-from spritz.sim.daemons.machine import StoryLogger
+from spritz.sim.daemons.machine import USERS, StoryLogger
 from spritz.sim.daemons.supervisors import SimulatedSupervisor, SimulatedZygote, connect
 from spritz.sim.daemons.work import StepRun, Task
 from spritz.sim.daemons.world import Process
@@ -51,6 +59,10 @@ from spritz.stepd import processes, record
 if TYPE_CHECKING:
     from spritz.model.node import NodeConfig
     from spritz.sim.daemons.world import Host
+
+
+#: users that may run the controller
+_OWNERS = frozenset((0, USERS["slurm"]))
 
 
 class NodeMachine:
@@ -80,8 +92,26 @@ class NodeMachine:
         self.undying_until = 0.0
         #: nothing runs on it, and its clock goes on
         self.hangs = False
+        #: every task of users fails at once, as where a file system is missing
+        self.fails_jobs = False
+        #: of slurm.conf
+        self.gpu_types: tuple[str, ...] = ()
+        #: GPUs that its driver finds; None: those of slurm.conf. Seen with AutoDetect=nvml, when a daemon registers
+        self.gpus: int | None = None
+        #: programs of the site by path: seconds, and the failure ("": none)
+        self.programs: dict[str, tuple[float, str]] = {}
+        #: what HealthCheckProgram drains its nodes for; "": it finds no fault
+        self.illness = ""
+        #: seconds that a reboot by RebootProgram takes: from, to; None: the program fails
+        self.reboot_seconds: tuple[float, float] | None = (20.0, 90.0)
+        #: called when it is up after RebootProgram: a service manager starts its daemons
+        self.on_rebooted: list[Callable[[], None]] = []
+        #: of slurm.conf
+        self.health_program = ""
+        self.controllers: tuple[tuple[str, int], ...] = ()
         host.machine = self
         host.on_power_lost.append(self._lost_power)
+        self.world.program = run_program
 
     # Faults
 
@@ -124,6 +154,49 @@ class NodeMachine:
         if found:
             self.random.choice(found).process.end()
         return bool(found)
+
+    # Programs of the site
+
+    def run_program(self, path: str) -> tuple[float, Failure | None]:
+        """Seconds that a program takes here, and its failure."""
+        if path == self.health_program and self.illness:
+            self._drain()
+        seconds, problem = self.programs.get(path, (0.01, ""))
+        return seconds, Failure(f"{path}: {problem}") if problem else None
+
+    def _drain(self) -> None:
+        """What HealthCheckProgram does: it lets scontrol drain the node."""
+        process = Process(self.host, "scontrol")
+
+        async def ask() -> None:
+            log = StoryLogger("scontrol", process)
+            request = UpdateNode(names=self.nodes, state="DRAIN", reason=self.illness)
+            with contextlib.suppress(ClientError):
+                channel = await aio.connect(list(self.controllers), role="command", log=log, owners=_OWNERS)
+                await channel.call(request, Done)
+
+        process.loop.run_as(lambda: process.begin(ask()))
+
+    def reboot(self) -> bool:
+        """RebootProgram was started. Whether it succeeds: then the machine goes down, with its disk synced, and up."""
+        if self.reboot_seconds is None:
+            return False
+        seconds = self.random.uniform(*self.reboot_seconds)
+
+        def go_down() -> None:
+            if self.host.is_up:
+                self.files.sync()
+                self.host.lose_power()
+                self.world.after(seconds, come_up)
+
+        def come_up() -> None:
+            if not self.host.is_up:
+                self.host.boot()
+                for told in list(self.on_rebooted):
+                    told()
+
+        self.world.after(self.random.uniform(0.1, 5.0), go_down)
+        return True
 
     def _lost_power(self) -> None:
         self.hangs = False
@@ -184,6 +257,12 @@ def machine_of(host: Host, history: History) -> NodeMachine:
     return found if found is not None else NodeMachine(host, history)
 
 
+def run_program(process: Process, path: str, variables: Mapping[str, str]) -> tuple[float, Failure | None]:
+    """As `World.program`: how a program ends on the machine of this process."""
+    machine: NodeMachine | None = process.host.machine
+    return machine.run_program(path) if machine is not None else (0.01, None)
+
+
 async def slurmd(process: Process, conf: str, nodes: str, history: History) -> int:
     """Main coroutine of a slurmd for these nodes (a hostlist; "": the one that is named as its host)."""
     machine = machine_of(process.host, history)
@@ -191,6 +270,11 @@ async def slurmd(process: Process, conf: str, nodes: str, history: History) -> i
     served = settings.own_nodes(config, nodes, process.host.name)
     machine.nodes = tuple(node.name for node in served)
     machine.cpus = served[0].capacity.cpus
+    gpus = (line for line in served[0].capacity.gres if line.name == "gpu")
+    machine.gpu_types = tuple(line.type or "gpu" for line in gpus for _ in range(line.count))
+    machine.health_program = config.settings.text("HealthCheckProgram")
+    port = int(str(config.settings["SlurmctldPort"]).partition("-")[0])
+    machine.controllers = tuple((address, port) for address in config.settings.controller_addresses)
     found = machine.hardware(served[0])
     options = Options(foreground=True, config_file=conf, nodes=nodes)
     ours = main._Ours(None, None, False)
@@ -268,6 +352,13 @@ def _kill_supervisor(directory: str) -> process_identity.Process | None:
     return None
 
 
+def _devices() -> list[Device]:
+    """GPUs that the driver of this machine finds."""
+    machine = _machine()
+    types = machine.gpu_types[: machine.gpus]
+    return [Device(type=kind, files=f"/dev/nvidia{index}", uuid=f"GPU-{index}") for index, kind in enumerate(types)]
+
+
 def _samples(names: Iterable[str], now: float) -> tuple[NodeSample, ...]:
     return tuple(NodeSample(name=name, cpu_load=100, free_memory_mib=1000, sampled_at=now) for name in names)
 
@@ -304,6 +395,25 @@ class _Socket:
         return getattr(socket, name)
 
 
+class _Asyncio:
+    """Stands for the module `asyncio` in the daemon, which starts RebootProgram with it."""
+
+    @staticmethod
+    async def create_subprocess_exec(*words: str, **_: Any) -> _Asyncio:
+        child = _Asyncio()
+        child.returncode = 0 if _machine().reboot() else 1
+        return child
+
+    returncode = 0
+
+    async def wait(self) -> int:
+        await asyncio.sleep(0.05)
+        return self.returncode
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+
 class _Platform:
     """Stands for the module `platform`: the same on every machine that simulates."""
 
@@ -321,6 +431,7 @@ def _replacements() -> list[tuple[object, object]]:
         (hardware.uptime_seconds, lambda root="": threads.world().running.host.monotonic()),
         (hardware.disk_mib, lambda path: 0),
         (health.samples, _samples),
+        (gpu_detection.nvml_devices, _devices),
         (daemon._raise_files_limit, lambda: (1024, 4096)),
         (daemon_cores.run_on, lambda cpus, pids: None),
         (process_identity.identify, _identify),
@@ -354,7 +465,7 @@ def _names() -> list[tuple[ModuleType, str, object]]:
     names += [(module, "socket", socket_here) for module in with_socket]
     names += [(module, "open", files.open_here) for module in (spool, record)]
     names += [(spool, "disk", _Disk), (spool, "shutil", files.Shutil), (hosts, "disk", _Disk)]
-    names += [(daemon, "platform", _Platform)]
+    names += [(daemon, "platform", _Platform), (daemon, "asyncio", _Asyncio())]
     return names
 
 

@@ -34,6 +34,13 @@ class Scale(Struct, frozen=True, kw_only=True):
     quiet_seconds: float = 7200.0
     #: faults on average
     faults: int = 12
+    #: what becomes of jobs in partition `low` if jobs in `high` want their nodes: REQUEUE, CANCEL, SUSPEND,GANG; ""
+    #: nothing
+    preemption: str = "REQUEUE"
+    #: seconds that controllers remember jobs after their end
+    remembered_seconds: int = 100_000
+    #: licenses of the cluster
+    licenses: dict[str, int] = field(default_factory=lambda: {"matlab": 4, "fluent": 2})
     #: parts of the cluster that run: "accounting", "standby"
     parts: frozenset[str] = frozenset()
 
@@ -44,3 +51,13 @@ class Plan(Struct, frozen=True, kw_only=True):
     seed: int
     scale: Scale
     actions: tuple[Action, ...]
+
+
+#: Parts of a cluster that a run can have or not (`Scale.parts`).
+PARTS = frozenset({"accounting", "standby"})
+
+#: Sizes of a run by name. `day` is the one of the reports.
+SCALES = {
+    "small": Scale(),
+    "day": Scale(nodes=20, jobs=200, busy_seconds=86_400.0, quiet_seconds=14_400.0, faults=120),
+}

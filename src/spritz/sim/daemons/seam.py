@@ -8,7 +8,11 @@ other threads may still use.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import functools
 import gc
+import importlib
+import pkgutil
 import pwd
 import queue
 import signal
@@ -113,8 +117,28 @@ def load(parts: frozenset[str]) -> None:
         from spritz.sim.daemons import accounting  # noqa: F401 - for its imports
 
 
+#: Packages whose code may run in a simulation.
+_PACKAGES: tuple[str, ...] = (
+    *("accounting", "client", "config", "controller", "core", "model", "node", "notation", "plugins"),
+    *("presentation", "runtime", "scheduling", "stepd", "wire"),
+)
+
+
+@functools.cache
+def load_all() -> None:
+    """Import every module that may run: one that is imported later would find the real names."""
+    for package in _PACKAGES:
+        parent = importlib.import_module(f"spritz.{package}")
+        for module in pkgutil.walk_packages(parent.__path__, f"{parent.__name__}."):
+            if ".migrations." in module.name or module.name.endswith(".__main__"):
+                continue  # these act when they are imported
+            with contextlib.suppress(ImportError):  # of an extra that is not installed: it cannot run either
+                importlib.import_module(module.name)
+
+
 def install(world: World) -> None:
     """Replace all of it in every module of Spritz that is loaded; this world is the one that runs."""
+    load_all()
     threads.use(world)
     by_id = {id(original): replacement for original, replacement in replacements()}
     keep = [original for original, _ in replacements()]  # their ids stay theirs

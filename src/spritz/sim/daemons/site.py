@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from spritz.sim.daemons.accounting import Accounting
     from spritz.sim.daemons.plan import Scale
+    from spritz.sim.daemons.users import Users
     from spritz.sim.daemons.world import Host, World
 
 seam.NAMES += [disk_calls.names, checks_inside.names]
@@ -33,16 +34,30 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 GresTypes=gpu
 ReturnToService=2
-MinJobAge=300
+MinJobAge={remembered}
 KillWait=10
 SlurmdTimeout=120
 TreeWidth=4
 TaskPlugin=task/affinity
+DefMemPerCPU=500
+PriorityType=priority/basic
+SlurmctldParameters=enable_user_top
+MaxNodeCount={most_nodes}
+Licenses={licenses}
 {more}
 NodeName=n[1-{nodes}] NodeAddr=10.0.1.[1-{nodes}] CPUs=8 RealMemory=16000 Gres=gpu:4 State=UNKNOWN
-PartitionName=main Nodes=ALL Default=YES State=UP
-PartitionName=shared Nodes=ALL OverSubscribe=FORCE:2 State=UP
+PartitionName=main Nodes=ALL Default=YES DefaultTime=60 PriorityTier={tiers[main]} PreemptMode=OFF
+PartitionName=shared Nodes=ALL OverSubscribe=YES:2 DefaultTime=60 PriorityTier={tiers[shared]} PreemptMode=OFF
+PartitionName=low Nodes=ALL DefaultTime=60 PriorityTier={tiers[low]}
+PartitionName=high Nodes=ALL DefaultTime=60 PriorityTier={tiers[high]} MaxNodes={high_nodes} PreemptMode=OFF
 """
+
+#: PriorityTier of each partition, and the most nodes of a job in `high`
+TIERS = {"main": 5, "shared": 5, "low": 1, "high": 9}
+HIGH_NODES_MAX = 2
+
+#: most nodes that are added to those of slurm.conf
+_SPARE_NODES = 4
 
 
 class Site:
@@ -59,6 +74,8 @@ class Site:
         self.nodes = [world.host(f"n{number}", f"10.0.1.{number}") for number in range(1, scale.nodes + 1)]
         #: where users' commands run
         self.login = world.host("login", "10.0.2.1")
+        #: keys of slurm.conf that an administrator has changed
+        self.settings: dict[str, str] = {}
         self.conf: Path = world.root / "slurm.conf"
         #: further lines of slurm.conf
         self.lines: list[str] = []
@@ -70,12 +87,13 @@ class Site:
             self.accounting = accounting.Accounting(world)
             self.lines.append(accounting.SLURM_CONF)
             self.add(self.accounting.unit)
+        #: set when there are users
+        self.users: Users | None = None
         self.write_conf()
         self.disks = {host.name: Disk(host) for host in self.controllers}
         self.operators = {name: Operator(disk, self.history) for name, disk in self.disks.items()}
         for host in self.controllers:
             self.add(Unit(host, "slurmctld", lambda process: slurmctld(process, str(self.conf))))
-
         for host in self.nodes:
             self.add_node(host)
 
@@ -84,11 +102,19 @@ class Site:
         self.machines[host.name] = machine_of(host, self.history)
         self.add(Unit(host, "slurmd", lambda process: slurmd(process, str(self.conf), "", self.history)))
 
+    def spare(self, name: str) -> Host:
+        """A machine that slurm.conf does not have."""
+        found = self.world.hosts.get(name)
+        return found or self.world.host(name, f"10.0.3.{len(self.world.hosts)}")
+
     def add(self, unit: Unit) -> None:
         self.units[f"{unit.host.name}/{unit.name}"] = unit
 
     def write_conf(self, more: str = "") -> None:
-        """slurm.conf for the hosts that there are."""
+        """slurm.conf for the hosts that there are, and with further lines."""
+        scale = self.scale
+        preemption = f"PreemptType=preempt/partition_prio\nPreemptMode={scale.preemption}" if scale.preemption else ""
+        settings = (f"{key}={value}" for key, value in self.settings.items())
         controllers = "\n".join(f"SlurmctldHost={host.name}({host.address})" for host in self.controllers)
         self.conf.write_text(
             _CONF.format(
@@ -96,7 +122,12 @@ class Site:
                 controller=self.controllers[0].name,
                 root=self.world.root,
                 nodes=len(self.nodes),
-                more="\n".join([*self.lines, more]),
+                tiers=TIERS,
+                high_nodes=HIGH_NODES_MAX,
+                most_nodes=len(self.nodes) + _SPARE_NODES,
+                remembered=scale.remembered_seconds,
+                licenses=",".join(f"{name}:{count}" for name, count in scale.licenses.items()),
+                more="\n".join(line for line in (*self.lines, preemption, *settings, more) if line),
             )
         )
         gres = f"NodeName=n[1-{len(self.nodes)}] Name=gpu Count=4\n"

@@ -5,7 +5,11 @@ machine. What it does with its step's directory, its record and the daemon's con
 the same order (`stepd.zygote.supervise`, `stepd.daemonlink`, `stepd.supervisor`), by the same code where that is apart
 from processes: `stepd.record` and `stepd.control`.
 
-Not modelled: standard I/O, clients of steps, MPI, task prologs and epilogs, containers, memory limits, cgroups.
+A client of steps (srun) that wants to be one, is a `StepClient`: it hears how tasks end, and its end ends the step.
+A step whose `io_address` belongs to none has a client that says nothing, and never ends.
+
+Not modelled: standard I/O, MPI, task prologs and epilogs, containers, memory limits, cgroups, and the tree by which
+supervisors reach their client.
 """
 
 from __future__ import annotations
@@ -39,10 +43,80 @@ _ACKNOWLEDGE_SECONDS = 1.0
 _SYNC_AGAIN_SECONDS = 5.0
 _KILL_AGAIN_SECONDS = 0.2
 
+#: Seconds until a supervisor takes a client for dead whose machine is silent.
+_SILENT_SECONDS = 60.0
+
+#: As the real supervisor has it: wait status of tasks whose client could not be reached.
+_STATUS_IO_ERROR = 53
+
 #: Seconds for a fork, for the preparation of a step, and for the look for what it left: from, to.
 _FORK_SECONDS = 0.001, 0.01
 _PREPARE_SECONDS = 0.001, 0.02
 _END_SECONDS = 0.0005, 0.005
+
+
+class StepClient:
+    """The process that supervisors of its steps talk to: those with this `io_address`.
+
+    `ended`: (node, rank) -> wait status, as they told it; `on_ended` is called with each. The end of the process ends
+    the steps, unless they were started with --no-kill (`kill_without_client`).
+    """
+
+    def __init__(self, process: Process, address: str) -> None:
+        self.process = process
+        self.address = address
+        self.ended: dict[tuple[str, int], int] = {}
+        self.on_ended: list[Callable[[str, int, int], None]] = []
+        self._supervisors: list[SimulatedSupervisor] = []
+        process.world.step_clients[address] = self
+        process.on_end.append(self._gone)
+
+    def join(self, supervisor: SimulatedSupervisor) -> bool:
+        """A supervisor connects. False if it cannot."""
+        if not self.process.is_alive or self._is_cut(supervisor):
+            return False
+        self._supervisors.append(supervisor)
+        return True
+
+    def leave(self, supervisor: SimulatedSupervisor) -> None:
+        """All is said."""
+        if supervisor in self._supervisors:
+            self._supervisors.remove(supervisor)
+
+    def _is_cut(self, supervisor: SimulatedSupervisor) -> bool:
+        here, there = self.process.host, supervisor.process.host
+        network = self.process.world.network
+        return network.is_cut(here, there) or network.is_cut(there, here) or not here.is_up
+
+    def tell(self, supervisor: SimulatedSupervisor, node: str, rank: int, status: int) -> None:
+        """A task has ended; it is told when the network carries it."""
+        world = self.process.world
+        if self._is_cut(supervisor):
+            world.after(1.0, lambda: self.tell(supervisor, node, rank, status))
+            return
+        delay = world.network.delay(supervisor.process.host, self.process.host)
+        world.after(delay, lambda: self.process.loop.arrive(self._hears, node, rank, status))
+
+    def _hears(self, node: str, rank: int, status: int) -> None:
+        self.ended[node, rank] = status
+        for told in list(self.on_ended):
+            told(node, rank, status)
+
+    def _gone(self, silently: bool) -> None:
+        """Its connections end; of a machine without power, when their kernels have waited long enough."""
+        world = self.process.world
+        for supervisor in self._supervisors:
+            seconds = _SILENT_SECONDS if silently else world.network.delay(self.process.host, supervisor.process.host)
+            self._tell_gone(supervisor, seconds)
+
+    def _tell_gone(self, supervisor: SimulatedSupervisor, seconds: float) -> None:
+        def told() -> None:
+            if self._is_cut(supervisor) and self.process.host.is_up:
+                self._tell_gone(supervisor, 1.0)
+            elif supervisor.process.is_alive:
+                supervisor.process.loop.arrive(supervisor.client_gone, self)
+
+        self.process.world.after(seconds, told)
 
 
 class SimulatedZygote:
@@ -122,8 +196,11 @@ class SimulatedSupervisor:
         self._is_forgotten = self._is_synced = False
         self._kill_timer: TimerHandle | None = None
         self._killing_since = 0.0
-        self._error_kind = ""
+        self._error = self._error_kind = ""
         self._begun = False
+        #: whether its tasks run, or have run, or could not be started: only then it reads orders
+        self._has_started = False
+        self._client: StepClient | None = None
 
     @property
     def runs_step(self) -> bool:
@@ -138,10 +215,16 @@ class SimulatedSupervisor:
 
     def _forked(self, directory: str) -> None:
         if self.machine.fork_error:
-            self._first.sendall(control.encode(control.NotForked(self.machine.fork_error)))
+            self._not_forked(self.machine.fork_error)
             self.process.end()
         else:
             self._begin(directory)
+
+    def _not_forked(self, number: int) -> None:
+        try:
+            self._first.sendall(control.encode(control.NotForked(number)))
+        except OSError:  # the daemon is gone
+            pass
 
     def _ended(self, silently: bool) -> None:
         self.machine.supervisors.remove(self)
@@ -174,7 +257,7 @@ class SimulatedSupervisor:
             descriptor, spec = self._enter(directory)
         except OSError as error:
             if error.errno in UNWRITABLE:
-                self._first.sendall(control.encode(control.NotForked(error.errno or 0)))
+                self._not_forked(error.errno or 0)
             self._leave()
             return
         except ValueError:
@@ -223,10 +306,16 @@ class SimulatedSupervisor:
         assert self.spec is not None, "it has begun"
         assert self._record is not None, "it has begun"
         step = self.step = StepRun(self.machine, self, self.spec, self.directory)
-        step.begin()
-        pids = tuple(task.pid for task in step.tasks)
-        self._record.append(record.processes_entry((self.process.pid, *pids)))
-        self._started = control.Started(self.process.host.wall(), pids)
+        client = self.machine.world.step_clients.get(self.spec.io_address) if self.spec.io_address else None
+        if client is not None and not client.join(self):
+            self._refuse(self.spec)
+        else:
+            self._client = client
+            step.begin()
+            pids = tuple(task.pid for task in step.tasks)
+            self._record.append(record.processes_entry((self.process.pid, *pids)))
+            self._started = control.Started(self.process.host.wall(), pids)
+        self._has_started = True
         waiting, self._waiting = self._waiting, []
         self._take(self._first)
         for connection in waiting:
@@ -235,19 +324,30 @@ class SimulatedSupervisor:
         for order in early:
             self._order(order)
 
+    def _refuse(self, spec: SupervisorSpec) -> None:
+        """The client cannot be reached: nothing is started."""
+        self._error, self._error_kind = "connect io: the client has gone", "io"
+        self._statuses = {task.task_id: _STATUS_IO_ERROR for task in spec.tasks}
+        self._after(self.machine.random.uniform(*_END_SECONDS), self._conclude)
+
+    def client_gone(self, client: StepClient) -> None:
+        """srun died: its step dies with it."""
+        if self._client is client and self.spec is not None and self._result is None and self.spec.kill_without_client:
+            self._terminate(self.spec.kill_wait_seconds)
+
     # The daemon's connection
 
     def accept(self, daemon: Process) -> LocalSocket:
         """A daemon connects to its socket. In the daemon's turn; returns the daemon's end."""
         theirs, ours = pair(daemon, self.process)
-        if self._started is None:
+        if not self._has_started:
             self._waiting.append(ours)
         else:
             self.process.loop.arrive(self._accepted, ours)
         return theirs
 
     def _accepted(self, connection: LocalSocket) -> None:
-        if self._started is None:
+        if not self._has_started:
             self._waiting.append(connection)
         else:
             self._take(connection)
@@ -357,6 +457,8 @@ class SimulatedSupervisor:
     def _reap(self, step: StepRun, task: Task) -> None:
         if self.step is step and self._result is None:
             self._statuses.setdefault(task.spec.task_id, task.status or 0)
+            if self._client is not None:
+                self._client.tell(self, step.spec.node, task.spec.task_id, task.status or 0)
             self._conclude_soon()
 
     def _conclude_soon(self) -> None:
@@ -382,8 +484,11 @@ class SimulatedSupervisor:
             ended_at=self.process.host.wall(),
             tasks=tuple(TaskEnd(task.task_id, self._statuses[task.task_id]) for task in spec.tasks),
             usage=self._usage(step),
+            error=self._error,
             error_kind=self._error_kind,
         )
+        if self._client is not None:
+            self._client.leave(self)
         self._record.append(record.result_entry(self._result))
         self._tell_result()
         self._after(_ACKNOWLEDGE_SECONDS, self._sync_result)
@@ -423,7 +528,7 @@ class SimulatedSupervisor:
         self._timers.clear()
         self._record.close()
         goes_on = self._is_forgotten and self._connection is self._first and self._steps < _STEPS_MAX
-        if self._error_kind or not goes_on or self._waiting:
+        if self._error_kind == "unkillable" or not goes_on or self._waiting:
             self._leave()
             return
         self._clear()
@@ -432,7 +537,7 @@ class SimulatedSupervisor:
 
     @property
     def _is_idle(self) -> bool:
-        return not self._begun
+        return self._steps > 0 and not self._begun
 
     def _idle_too_long(self) -> None:
         if self._is_idle:

@@ -18,6 +18,8 @@ from spritz.sim.daemons import blocking, seam
 from spritz.sim.daemons.command import Command, Data, Skipped
 from spritz.sim.daemons.launches import LAUNCHES
 from spritz.sim.daemons.machine import user_name_of
+from spritz.sim.daemons.operators import OPERATIONS
+from spritz.sim.daemons.readings import READINGS
 from spritz.sim.daemons.requests import REQUESTS
 from spritz.sim.daemons.world import EPOCH
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from spritz.sim.daemons.plan import Action
     from spritz.sim.daemons.site import Site
     from spritz.sim.daemons.work import StepRun
-    from spritz.sim.daemons.workload import Wanted, WantedStep
+    from spritz.sim.daemons.workload import NewJob, NewStep
     from spritz.sim.daemons.world import Host
 
 seam.MORE.append(blocking.replacements)
@@ -33,7 +35,7 @@ seam.MORE.append(blocking.replacements)
 _TAG = re.compile(rb"^# tag (.*)$", re.MULTILINE)
 
 #: what carries out each kind of action
-KINDS: dict[str, Callable[[Command, Data], None]] = {**REQUESTS, **LAUNCHES}
+KINDS: dict[str, Callable[[Command, Data], None]] = {**REQUESTS, **LAUNCHES, **OPERATIONS, **READINGS}
 
 
 class Parent(Protocol):
@@ -63,12 +65,13 @@ class Users:
         self.site = site
         self.world = site.world
         self.history = site.history
+        site.users = self
         #: tag -> job id, as told; of a heterogeneous job the leader's
         self.jobs: dict[str, int] = {}
-        #: commands that run
-        self.commands: set[Command] = set()
+        #: commands that run, by pid
+        self.commands: dict[int, Command] = {}
         #: jobs with steps in their script, by tag
-        self._scripts: dict[str, Wanted] = {}
+        self._scripts: dict[str, NewJob] = {}
         for machine in site.machines.values():
             machine.on_began.append(self._began)
 
@@ -88,8 +91,8 @@ class Users:
         if not host.is_up:
             command.process.end(silently=True)
             return command
-        self.commands.add(command)
-        command.process.on_end.append(lambda silently: self.commands.discard(command))
+        self.commands[command.process.pid] = command
+        command.process.on_end.append(lambda silently: self._ended(command))
         command.process.loop.run_as(lambda: command.begin(body, data))
         if "kill_after" in data:
             self.world.after(data["kill_after"], command.kill)
@@ -97,7 +100,7 @@ class Users:
             self.world.after(data["signal_after"], lambda: command.signal(signal.SIGINT))
         return command
 
-    def expect_script(self, wanted: Wanted) -> None:
+    def expect_script(self, wanted: NewJob) -> None:
         """This job's script will call srun."""
         self._scripts[wanted.tag] = wanted
 
@@ -112,7 +115,7 @@ class Users:
             for step in wanted.steps:
                 self.start_step(user, run.spec.job_id, step, host, script)
 
-    def start_step(self, user: str, job_id: int, step: WantedStep, host: Host, parent: Parent) -> None:
+    def start_step(self, user: str, job_id: int, step: NewStep, host: Host, parent: Parent) -> None:
         """srun inside an allocation, called some time after this; it ends with the process that calls it."""
 
         def begin() -> None:
@@ -122,6 +125,13 @@ class Users:
                 parent.on_end.append(lambda silently: command.kill())
 
         self.world.after(step.after_seconds, begin)
+
+    def _ended(self, command: Command) -> None:
+        del self.commands[command.process.pid]
+
+    def running(self) -> list[Command]:
+        """Commands that have not ended."""
+        return list(self.commands.values())
 
     def job_id(self, tag: str) -> int:
         """The job's number. Raises Skipped."""

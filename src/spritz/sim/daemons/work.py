@@ -46,6 +46,9 @@ _STOPS = frozenset((signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTT
 #: Seconds from a deadly signal to the end of a task.
 _DEATH_SECONDS = 0.001, 0.05
 
+#: Seconds until a task fails on a node where all do.
+_FAILURE_SECONDS = 0.05
+
 _LINE = re.compile(rb"^#SIM[ \t]+(.*)$", re.MULTILINE)
 
 
@@ -98,8 +101,8 @@ class Task:
         self.began_at = step.machine.world.now
         #: wait status; None while it runs
         self.status: int | None = None
-        behaviour = step.behaviour
-        self._left = 0.001 if step.spec.node in behaviour.fail_node else behaviour.seconds
+        self._fails = step.fails
+        self._left = _FAILURE_SECONDS if self._fails else step.behaviour.seconds
         self._since = 0.0
         self._end: Event | None = None
         self._death: Event | None = None
@@ -132,10 +135,7 @@ class Task:
 
     def _ended(self) -> None:
         behaviour = self.step.behaviour
-        if self.step.spec.node in behaviour.fail_node:
-            self.end(1 << 8)
-        else:
-            self.end(behaviour.signal or behaviour.exit << 8)
+        self.end(1 << 8 if self._fails else behaviour.signal or behaviour.exit << 8)
 
     def signal(self, number: int) -> None:
         if self.status is not None:
@@ -222,11 +222,17 @@ class StepRun:
             step_cpus=bound or job_cpus,
             gres=frozenset(gres),
             memory_mib=share.memory_mib,
-            shares=job.spec.sharing is Sharing.OVERSUBSCRIBE,
+            shares=job.spec.sharing is Sharing.OVERSUBSCRIBE or "overlap=1" in spec.tasks[0].argv,
             script=spec.script.decode(errors="replace"),
             environment=_variables(spec),
             task_ids=tuple(task.task_id for task in spec.tasks),
         )
+
+    @property
+    def fails(self) -> bool:
+        """Whether its tasks fail at once here."""
+        is_users = self.spec.step_id != STEP_EXTERN
+        return is_users and (self.machine.fails_jobs or self.spec.node in self.behaviour.fail_node)
 
     @property
     def is_running(self) -> bool:

@@ -91,11 +91,13 @@ class World:
         )
         #: chance of each small fault that happens at a call (`faults`)
         self.chances: dict[str, float] = {}
+        #: clients of steps by their address (`supervisors.StepClient`)
+        self.step_clients: dict[str, Any] = {}
         #: what a look inside a daemon has found: (rule, seconds after the beginning, text)
         self.violations: list[tuple[str, float, str]] = []
         #: of durable jobs: (uid, name, time of submission) by id
         self.job_ids: dict[int, tuple[int, str, float]] = {}
-        #: simulated sockets by descriptor (`network`)
+        #: simulated sockets by descriptor (`local`)
         self.descriptors: dict[int, Any] = {}
 
     def random(self, name: str) -> random.Random:
@@ -290,8 +292,8 @@ class Process:
         self.inside: Any = None
         #: what a stopped process will do when it goes on
         self.held: list[Callable[[], None]] = []
-        #: waits of its threads: they end with it
-        self.waiters: set[Waiter] = set()
+        #: waits of its threads, in their order: they end with it
+        self.waiters: dict[Waiter, None] = {}
         host.processes.append(self)
 
     def __repr__(self) -> str:

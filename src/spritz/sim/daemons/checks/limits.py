@@ -49,6 +49,8 @@ def limits(story: Story) -> Iterator[Violation]:
 def counted_until(story: Story, life: Life) -> float:
     """The earliest moment by which the controller may have ended this life."""
     reported = life.reported.ended_at if life.reported is not None else 0.0
+    if life.reported is None and (life.job_id, life.life + 1) in story.lives:
+        return life.began_at  # queued again, nobody tells when: its processes may have been there for long after that
     if life.reported is not None and life.reported.state == "PENDING":
         return life.ended_at
     return min(life.ended_at, reported - story.final.clock_error_seconds if reported else inf)

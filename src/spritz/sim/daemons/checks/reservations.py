@@ -8,6 +8,7 @@ Source: scontrol(1) RESERVATIONS.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from spritz.sim.daemons.checks.values import possible
@@ -29,7 +30,18 @@ def reservations(story: Story) -> Iterator[Violation]:
             continue
         for run in life.runs:
             for since, reserved in known:
-                yield from _check(story, life, run, reserved, since)
+                if run.began.at < _deleted_at(story, reserved.name):
+                    yield from _check(story, life, run, reserved, since)
+
+
+def _deleted_at(story: Story, name: str) -> float:
+    """When somebody may have deleted it first; inf: nobody has."""
+    deletions = (
+        operation.called_at
+        for operation in story.operations
+        if operation.kind == "unreserve" and operation.wanted == name and operation.outcome is not Outcome.REFUSED
+    )
+    return min(deletions, default=inf)
 
 
 def _known(story: Story) -> list[tuple[float, Reserved]]:
