@@ -6,6 +6,7 @@ import gc
 import os
 import random
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,13 @@ from time import process_time
 from typing import Any, TypeVar
 
 import msgspec
+import pytest
 
+from spritz.sim.daemons import history
+from spritz.sim.daemons.accounting import policy
+from spritz.sim.daemons.checks.final import Limit
+from spritz.sim.daemons.history import Began, Ended, Operation
+from spritz.sim.daemons.machine import USERS
 from spritz.sim.daemons.plan import Action, Scale
 from spritz.sim.daemons.workload import Wanted, script_of
 from spritz.sim.daemons.world import EPOCH
@@ -36,6 +43,7 @@ class Cluster:
         self.world.network = Network(self.world)
         parts = frozenset({"accounting"})
         seam.load(parts)
+        self.originals = [original for original, _ in seam.replacements()]
         seam.install(self.world)
         self.site = Site(self.world, Scale(nodes=nodes, parts=parts))
         assert self.site.accounting is not None
@@ -43,27 +51,10 @@ class Cluster:
         self.users = Users(self.site)
         os.environ["SLURM_CONF"] = str(self.site.conf)
         self.controller = self.site.units["ctl1/slurmctld"]
-        self._renew_state()
         self.site.start()
 
-    def _renew_state(self) -> None:
-        """A killed controller leaves its files without its locks."""
-        unit, state = self.controller, self.site.controllers[0].directory / "state"
-        begin = unit._main
-
-        def renew(silently: bool) -> None:
-            old = state.with_name(f"state.{len(unit.ends)}")
-            state.rename(old)
-            shutil.copytree(old, state)
-
-        def main(process: Any) -> Any:
-            process.on_end.append(renew)
-            return begin(process)
-
-        unit._main = main
-
     def submit(self, tag: str, user: str = "alice", **wanted: Any) -> None:
-        fields = {"script": script_of(tag, 10), "environment": (f"TAG={tag}",), **wanted}
+        fields = {"script": script_of(tag, 10), "environment": (f"TAG={tag}",), "memory_mib_per_node": 500, **wanted}
         data = {"wanted": msgspec.to_builtins(Wanted(tag=tag, **fields))}
         self.users.perform(Action(at=0.0, kind="submit", target=user, data=data))
 
@@ -86,10 +77,10 @@ class Cluster:
         """Of the tables from what the journal says."""
         from spritz.sim.daemons.accounting import records
 
-        wanted = records.rows_by_journal(self.site.controllers[0].directory / "state")
-        assert wanted is not None
-        assert wanted["jobs"]
-        return records.differences(records.rows_of(self.accounting.database.path), wanted)
+        host = self.site.controllers[0]
+        found = records.journal_differences(self.accounting.database.path, host, host.directory / "state")
+        assert found is not None
+        return found
 
     def story(self) -> str:
         return "\n".join(
@@ -163,7 +154,7 @@ def disturbed(cluster: Cluster, rounds: int, kinds: tuple[str, ...], clock_secon
         else:
             faults.inject(cluster.accounting, kind, faults.KINDS[kind].draw(chance))
         world.run(chance.choice((0.01, 0.1, 1.0, 8.0, 60.0)))
-    world.run(7200.0)
+    world.run(4200.0)
     jobs = cluster.jobs()
     begin, end = int(EPOCH), int(world.now) // 3600 * 3600
     _, holders = cluster.told(lambda: cluster.accounting.client.read_usage(begin, end))
@@ -187,3 +178,113 @@ def test_twenty_kills_of_slurmdbd_and_slurmctld_lose_nothing_and_store_nothing_t
     assert not outcome.differences, outcome.story
     assert outcome.jobs > 100, outcome.story
     assert outcome.counts["fault slurmdbd killed"] >= 15
+
+
+def test_a_commit_whose_acknowledgement_is_lost_stores_nothing_twice() -> None:
+    outcome = simulated(disturbed, 30, ("database acknowledgement lost",), seed=3)
+    assert not outcome.differences, outcome.story
+    assert outcome.counts["database acknowledgement lost"] >= 20
+    assert outcome.counts["log outbox.refused"] >= 5, "the controller was told of the error"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_records_are_the_truth_after_every_kind_of_fault(seed: int) -> None:
+    """By the journal, by what nodes ran, and for sreport by the jobs that sacct tells of."""
+    from spritz.sim.daemons.accounting import faults
+
+    outcome = simulated(disturbed, 40, (*faults.KINDS, "slurmctld killed"), seed=seed)
+    assert not [*outcome.differences, *outcome.usage, *outcome.runs], outcome.story
+    assert not outcome.unhandled, outcome.story
+
+
+def test_the_same_seed_gives_the_same_story() -> None:
+    first, second = (
+        simulated(disturbed, 8, ("slurmdbd killed", "database full", "slurmdbd without power"), seed=5)
+        for _ in range(2)
+    )
+    assert first.story == second.story
+
+
+def _limited(cluster: Cluster) -> Any:
+    cluster.world.run(8.0)
+    cluster.accounting.unit.stop()
+    cluster.world.run(60.0)
+    for number in range(10):
+        cluster.submit(f"c{number}", "carol", script=script_of(f"c{number}", 100))
+        cluster.submit(f"d{number}", "dave", script=script_of(f"d{number}", 100), cpus_per_task=4)
+        cluster.world.run(20.0)
+        if number == 5:
+            cluster.controller.kill()
+    for number in range(45):
+        cluster.submit(f"b{number}", "bob", held=True)
+        cluster.world.run(0.2)
+    cluster.world.run(1200.0)
+    most: dict[int, int] = {}
+    now: dict[int, dict[tuple[int, str], int]] = {}
+    for entry in cluster.site.history.entries:
+        if isinstance(entry, Began):
+            jobs = now.setdefault(entry.uid, {})
+            jobs[entry.job_id, entry.node] = len(entry.job_cpus)
+            most[entry.uid] = max(
+                most.get(entry.uid, 0), sum(jobs.values()) if entry.uid == USERS["dave"] else len(jobs)
+            )
+        elif isinstance(entry, Ended):
+            for jobs in now.values():
+                jobs.pop((entry.job_id, entry.node), None)
+    refused = [entry for entry in cluster.site.history.entries if isinstance(entry, Operation) and entry.answered_at]
+    codes = [
+        entry.answer for entry in refused if entry.uid == USERS["bob"] and entry.outcome is history.Outcome.REFUSED
+    ]
+    return most, codes, cluster.story()
+
+
+def test_limits_hold_while_slurmdbd_is_away() -> None:
+    """MaxJobs of carol, GrpTRES of dave, MaxSubmitJobs of bob; a controller that is killed meanwhile keeps them."""
+    most, codes, story = simulated(_limited, nodes=6)
+    assert most[USERS["carol"]] == 4, story
+    assert most[USERS["dave"]] == 16, story
+    assert codes == ["ESLURM_ACCOUNTING_POLICY"] * 5, story
+
+
+def _powerless(cluster: Cluster, delay: float) -> tuple[list[str], str]:
+    from spritz.model.limits.records import Book, GetBook
+
+    made = cluster.accounting.begin_policy(cluster.site.login)
+    assert cluster.world.run_until(lambda: made.is_over, 60.0)
+    cluster.world.run(delay)
+    cluster.accounting.host.lose_power()
+    cluster.world.run(5.0)
+    cluster.accounting.host.boot()
+    cluster.accounting.unit.start()
+    cluster.world.run(5.0)
+    book: Book = cluster.told(lambda: cluster.accounting.client.call(GetBook(), Book))
+    return [account.name for account in book.accounts], cluster.story()
+
+
+def test_accounts_that_sacctmgr_was_told_are_made_outlive_a_loss_of_power() -> None:
+    accounts, story = simulated(_powerless, 0.0, seed=2)
+    assert set(accounts) == {"root", *policy.ACCOUNTS}, story
+
+
+def _lately_imported(cluster: Cluster) -> list[str]:
+    disturbed(cluster, 6, ("slurmdbd killed", "slurmdbd restarted", "database full", "database set back"))
+    kept = {id(original) for original in cluster.originals}
+    return [
+        f"{name}.{attribute}"
+        for name, module in sys.modules.items()
+        if name.startswith("spritz.") and not name.startswith("spritz.sim")
+        for attribute, value in vars(module).items()
+        if id(value) in kept
+    ]
+
+
+def test_no_production_code_that_is_imported_late_meets_the_real_machine() -> None:
+    assert simulated(_lately_imported) == []
+
+
+def test_every_limit_is_told_to_the_checks() -> None:
+    told = policy.limits()
+    carol, everyone = USERS["carol"], frozenset({"science", "physics", "biology"})
+    assert Limit(name="Max biology carol", accounts=frozenset({"biology"}), uid=carol, jobs=4, submitted=60) in told
+    assert Limit(name="Grp science", accounts=everyone, submitted=400) in told
+    assert Limit(name="PU QOS high", qos="high", per_user=True, jobs=2, submitted=6) in told

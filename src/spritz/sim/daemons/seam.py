@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -99,8 +99,8 @@ def replacements() -> list[tuple[object, object]]:
 #: Further parts of the table: of node daemons, databases (functions, since they import these).
 MORE: list[Callable[[], list[tuple[object, object]]]] = []
 
-#: Names of single modules: (module, name, replacement). For what other modules keep, as `os`.
-NAMES: list[Callable[[], list[tuple[ModuleType, str, object]]]] = []
+#: Names of single modules and classes: (module, name, replacement). For what other modules keep, as `os`.
+NAMES: list[Callable[[], Sequence[tuple[ModuleType | type[Any], str, object]]]] = []
 
 
 def rebound(function: Callable[..., Any], **names: object) -> Callable[..., Any]:
@@ -153,5 +153,5 @@ def install(world: World) -> None:
     pwd.getpwnam, pwd.getpwuid = machine.getpwnam, machine.getpwuid  # type: ignore[assignment]
     del keep
     for names in NAMES:
-        for module, name, replacement in names():
-            setattr(module, name, replacement)
+        for owner, attribute, replacement in names():
+            setattr(owner, attribute, replacement)

@@ -102,8 +102,9 @@ class Database:
         self._lost_acknowledgements += count
 
     def when(self, point: str, count: int, call: Callable[[], None]) -> None:
-        """Call `call` when a thread reaches this point of `POINTS` for the `count`-th time; the thread waits there for a
-        moment, so a process that is killed goes no further.
+        """Call `call` when a thread reaches this point of `POINTS` for the `count`-th time.
+
+        The thread waits there for a moment, so a process that is killed goes no further.
         """
         assert point in POINTS
         self._armed[point] = count, call
@@ -212,11 +213,11 @@ class Database:
         if not index.exists():
             return None
         header = index.read_bytes()[: _BACKFILL_AT + 4]
-        (frames,) = struct.unpack_from("=I", header, _FRAMES_AT)
-        (synced,) = struct.unpack_from("=I", header, _BACKFILL_AT)
+        frames: int = struct.unpack_from("=I", header, _FRAMES_AT)[0]
+        synced: int = struct.unpack_from("=I", header, _BACKFILL_AT)[0]
         if all(connection.synchronous() >= _FULL for connection in connections):
             synced = frames
-        (page_bytes,) = struct.unpack(">H", self.path.read_bytes()[16:18])
+        page_bytes: int = struct.unpack(">H", self.path.read_bytes()[16:18])[0]
         there = self._log.stat().st_size // (_FRAME_HEADER + page_bytes)
         kept = synced + int((max(there, synced) - synced + 1) * self._random.random())
         # A frame may be torn, too.

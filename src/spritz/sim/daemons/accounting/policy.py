@@ -1,16 +1,15 @@
 """The accounts, users and QOS of a simulated cluster, and the limits in them.
 
-They are records as sacctmgr sends them; `limits_of` tells the checks the same limits, from these records alone.
+They are records as sacctmgr sends them; `limits` tells the checks the same limits, from these records alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
 
 from spritz.model.limits.records import Account, Association, Book, EditBook, Qos, Record, User
-
-L = TypeVar("L")
+from spritz.sim.daemons.checks.final import Limit
+from spritz.sim.daemons.machine import USERS
 
 CLUSTER = "sim"
 
@@ -89,32 +88,55 @@ def is_complete(book: Book) -> bool:
     return bool(book.accounts) and any(row.account == "physics" for row in book.associations) and edit_of(book) is None
 
 
-#: (name, accounts, qos, user, for each user alone, jobs, submitted, CPUs, GPUs)
-MakeLimit = Callable[[str, frozenset[str], str, str, bool, int | None, int | None, int | None, int | None], L]
+def limits() -> tuple[Limit, ...]:
+    """Every limit of `ASSOCIATIONS` and `QOS` as the checks have it."""
+    return tuple(limit for limit in [*_of_associations(), *_of_qos()] if _is_limit(limit))
 
 
-def limits_of(make: MakeLimit[L]) -> list[L]:
-    """Every limit of `ASSOCIATIONS` and `QOS` as the checks have it: `make` is called for each."""
-    return [*_of_associations(make), *_of_qos(make)]
-
-
-def _of_associations(make: MakeLimit[L]) -> Iterator[L]:
+def _of_associations() -> Iterator[Limit]:
     for row in ASSOCIATIONS:
         accounts = frozenset([row.account]) if row.user else below(row.account)
         name = f"{row.account} {row.user}".strip()
+        uid = USERS[row.user] if row.user else None
         cpus, gpus = _tres(row.grp_tres)
-        yield make(f"Grp {name}", accounts, "", row.user, False, row.grp_jobs, row.grp_submit, cpus, gpus)
+        yield Limit(
+            name=f"Grp {name}",
+            accounts=accounts,
+            uid=uid,
+            jobs=row.grp_jobs,
+            submitted=row.grp_submit,
+            cpus=cpus,
+            gpus=gpus,
+        )
         assert not row.max_jobs or row.user, "Max* of an account would be for each user below that has none itself"
-        yield make(f"Max {name}", accounts, "", row.user, False, row.max_jobs, row.max_submit, None, None)
+        yield Limit(name=f"Max {name}", accounts=accounts, uid=uid, jobs=row.max_jobs, submitted=row.max_submit)
 
 
-def _of_qos(make: MakeLimit[L]) -> Iterator[L]:
+def _of_qos() -> Iterator[Limit]:
     for row in QOS:
         cpus, gpus = _tres(row.grp_tres)
-        every = frozenset[str]()
-        yield make(f"Grp QOS {row.name}", every, row.name, "", False, row.grp_jobs, row.grp_submit, cpus, gpus)
+        yield Limit(
+            name=f"Grp QOS {row.name}",
+            qos=row.name,
+            jobs=row.grp_jobs,
+            submitted=row.grp_submit,
+            cpus=cpus,
+            gpus=gpus,
+        )
         cpus, gpus = _tres(row.max_tres_pu)
-        yield make(f"PU QOS {row.name}", every, row.name, "", True, row.max_jobs_pu, row.max_submit_pu, cpus, gpus)
+        yield Limit(
+            name=f"PU QOS {row.name}",
+            qos=row.name,
+            per_user=True,
+            jobs=row.max_jobs_pu,
+            submitted=row.max_submit_pu,
+            cpus=cpus,
+            gpus=gpus,
+        )
+
+
+def _is_limit(limit: Limit) -> bool:
+    return any(value is not None for value in (limit.jobs, limit.submitted, limit.cpus, limit.gpus, limit.nodes))
 
 
 def below(account: str) -> frozenset[str]:

@@ -18,16 +18,17 @@ from sqlalchemy import select
 from spritz.accounting import schema
 from spritz.accounting.engine import open_engine, parse_url
 from spritz.accounting.store import Store
-from spritz.controller.journal_sqlite import SqliteReading
 from spritz.model.accounting import EventGroup, RegisterCluster
 from spritz.sim.daemons.accounting.database import template
 from spritz.sim.daemons.accounting.policy import CLUSTER
+from spritz.sim.daemons.accounting.whole_journal import groups_of
 from spritz.sim.daemons.history import Began, Ended
 
 if TYPE_CHECKING:
     from spritz.model.accounting import JobWithSteps
     from spritz.model.usage import HolderUsage
     from spritz.sim.daemons.history import Entry
+    from spritz.sim.daemons.world import Host
 
 #: Tables whose rows follow from the events of a journal.
 TABLES = ("jobs", "steps", "pending_reasons", "suspensions", "node_events", "reservations", "events_set_aside")
@@ -47,23 +48,35 @@ def rows_of(path: Path) -> Rows:
     return rows
 
 
-def rows_by_journal(state: Path) -> Rows | None:
-    """The rows to which the journal in a StateSaveLocation leads. None: its first events are pruned."""
-    journal = SqliteReading(state)
-    try:
-        if journal.oldest_sequence > 1:
-            return None
-        groups = [EventGroup(group.first, group.last, group.payload) for group in journal.groups(0)]
-    finally:
-        journal.close()
+def rows_by_journal(host: Host, state: Path) -> Rows | None:
+    """The rows to which the journal of a controller leads. `state`: its StateSaveLocation.
+
+    None if some of its events are gone.
+    """
+    groups = groups_of(host, state)
+    if not groups:
+        return None
     with TemporaryDirectory() as directory:
         path = Path(directory) / "acct.db"
         path.write_bytes(template())
         store = Store(open_engine(parse_url(f"sqlite:///{path}")))
         store.register(RegisterCluster(cluster=CLUSTER, journal=1, last_sequence=groups[-1].last), 0.0)
-        store.ingest(CLUSTER, 1, groups)
+        store.ingest(CLUSTER, 1, [EventGroup(group.first, group.last, group.payload) for group in groups])
         store.engine.dispose()
         return rows_of(path)
+
+
+def journal_differences(database: Path, host: Host, state: Path) -> list[str] | None:
+    """How the rows of slurmdbd's database differ from what the journal of the controller on `host` leads to.
+
+    None if that cannot be told: events are gone, or the journal was set back, of which slurmdbd keeps both branches.
+    """
+    engine = open_engine(parse_url(f"sqlite:///{database}"))
+    with engine.connect() as connection:
+        base = connection.execute(select(schema.clusters.c.base).where(schema.clusters.c.name == CLUSTER)).scalar()
+    engine.dispose()
+    wanted = rows_by_journal(host, state)
+    return None if base or wanted is None else differences(rows_of(database), wanted)
 
 
 def differences(found: Rows, wanted: Rows) -> list[str]:
@@ -110,9 +123,11 @@ def usage_differences(
 def run_differences(
     history: Sequence[Entry], jobs: Iterable[JobWithSteps], *, slack_seconds: float, clock_seconds: float = 0.0
 ) -> list[str]:
-    """Whether each life that nodes ran has one record, which covers it and is longer by `slack_seconds` at most.
+    """Whether each life that nodes ran has one record, whose start is up to `slack_seconds` before the first process.
 
-    `clock_seconds`: what the controller's clock may have been wrong by. Lives that a node lost have no true end.
+    The end in a record is that of the last process, or the moment from which the job is being ended: then processes may
+    outlive it by as much. Lives that a node lost have no true end. `clock_seconds`: by how much the controller's clock
+    may have been wrong.
     """
     records: dict[tuple[int, int], list[Any]] = defaultdict(list)
     for row in jobs:
@@ -128,7 +143,7 @@ def run_differences(
         early, late = began - record.started_at, record.ended_at - ended if record.ended_at and ended else 0.0
         if not -clock_seconds <= early <= slack_seconds + clock_seconds:
             lines.append(f"{name}: began on a node {early:.3f} s after the start in its record")
-        if not -clock_seconds <= late <= slack_seconds + clock_seconds:
+        if abs(late) > slack_seconds + clock_seconds:
             lines.append(f"{name}: ended on its nodes {late:.3f} s before the end in its record")
         if record.node_count < len(nodes):
             lines.append(f"{name}: ran on {len(nodes)} nodes, its record has {record.node_count}")
