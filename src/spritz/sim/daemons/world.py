@@ -95,8 +95,8 @@ class World:
         self.step_clients: dict[str, Any] = {}
         #: what a look inside a daemon has found: (rule, seconds after the beginning, text)
         self.violations: list[tuple[str, float, str]] = []
-        #: of durable jobs: (uid, name, time of submission) by id
-        self.job_ids: dict[int, tuple[int, str, float]] = {}
+        #: of durable jobs: (uid, tag or name) by id; a job that is queued again has a new time of submission
+        self.job_ids: dict[int, tuple[int, str]] = {}
         #: simulated sockets by descriptor (`local`)
         self.descriptors: dict[int, Any] = {}
 
