@@ -202,6 +202,9 @@ class Cluster:
                 assert _key(entry) not in seen, f"again: {entry}"
                 jobs = [(one.job_id, one.node, one.step_id) for one in running.values()]
                 assert (entry.job_id, entry.node, entry.step_id) not in jobs, f"at the same time: {entry}"
+                for one in running.values():
+                    others = one.node == entry.node and one.job_id != entry.job_id
+                    assert not (others and one.job_cpus & entry.job_cpus), f"{entry} while {one}"
                 seen.add(_key(entry))
                 running[_key(entry)] = entry
             elif isinstance(entry, Ended):
