@@ -527,8 +527,13 @@ class Daemon:
         while True:
             await self._clock.sleep(HEARTBEAT_SECONDS)
             link.notify(self._samples())
-            if not self._looking:
+            if self._has_use and not self._looking:
                 self._tasks.spawn_contained(self._look_at_use(), name="use.look")
+
+    @property
+    def _has_use(self) -> bool:
+        """Whether `_look_at_use` has anything to look at."""
+        return self._settings.measures_jobs or self._gpu_use.present or bool(self._settings.job_mapping_directory)
 
     async def _look_at_use(self) -> None:
         """Figures of jobs and GPUs for the next heartbeat, and dcgm-exporter's files. Nothing else waits for a hanging
