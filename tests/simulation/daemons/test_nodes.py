@@ -13,7 +13,7 @@ from spritz.model.step import StepSpec
 from spritz.sim.daemons.disk import renew_disk
 from spritz.sim.daemons.history import Began, Booted, Ended
 from spritz.sim.daemons.nodes import machine_of, slurmd
-from spritz.sim.daemons.supervisors import StepClient
+from spritz.sim.daemons.step_clients import StepClient
 from spritz.sim.daemons.units import Unit
 from spritz.sim.daemons.world import Process
 from tests.simulation.daemons.apart import apart

@@ -12,6 +12,7 @@ Map
 `network`      connections between processes: delay, partition, reset
 `units`        daemons that a service manager keeps running; `controllers`: slurmctld
 `nodes`        slurmd, and its machine: `files` (disk), `supervisors` and `work` (steps), `local` (sockets of a host)
+               `step_clients`: what stands for srun
 `accounting`   slurmdbd over SQLite; its database, its policy, its faults, its records
 `disk`         what a controller's disk keeps, and how it fails; `disk_calls`: its stand-ins of `os` and `sqlite3`
 `site`         a cluster: hosts, slurm.conf, units; `plan`: what users and misfortune do to it; `run`: one run
