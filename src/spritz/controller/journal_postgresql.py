@@ -162,6 +162,15 @@ def shown(url: str) -> str:
     return re.sub(r"(://[^/@:]*):[^@/]*@", r"\1:…@", re.sub(r"(password=)[^&]*", r"\1…", url))
 
 
+def cut(database: Connection) -> None:
+    """Break a connection under the thread that uses it. Raises OSError or psycopg.Error if it is closed.
+
+    Replaced in simulation (`sim.daemons.database`).
+    """
+    with socket.socket(fileno=os.dup(database.fileno())) as view:
+        view.shutdown(socket.SHUT_RDWR)
+
+
 class Store:
     """A reconnecting connection to the schema of one cluster. Not thread-safe.
 
@@ -291,8 +300,7 @@ class Store:
         if database is None or database.closed:
             return
         try:
-            with socket.socket(fileno=os.dup(database.fileno())) as view:
-                view.shutdown(socket.SHUT_RDWR)
+            cut(database)
         except (OSError, self._psycopg.Error):
             pass  # closed meanwhile
 
@@ -428,11 +436,8 @@ def _check_space(database: Connection) -> None:
     """Raises psycopg.Error if the server can store no more events. Else controllers would lead one after another, each
     until its first event.
     """
-    from psycopg import Rollback
-
-    with database.transaction() as attempt:
+    with database.transaction(force_rollback=True):
         database.execute("INSERT INTO groups VALUES (-1, -1, 0, 0, %b)", (bytes(_PROBE_BYTES),))
-        raise Rollback(attempt)
 
 
 def _checksum(database: Connection, last: int) -> int | None:
