@@ -6,5 +6,6 @@ and the supervisors of steps. One seed decides every order, delay and fault, so 
 
 Map
 ---
+`database`     PostgreSQL and its driver in memory, with faults
 `history`      what clients asked and were told, and what nodes ran: the only input of the checks
 """
