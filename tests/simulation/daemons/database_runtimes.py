@@ -76,6 +76,7 @@ class Clockwork:
         self.name = "here"
         self._now = 1000.0
         self._later: list[tuple[float, Callable[[], object]]] = []
+        self.database = Database(self)
 
     def now(self) -> float:
         return self._now
@@ -123,13 +124,12 @@ class Clockwork:
 
 
 @contextmanager
-def clockwork(monkeypatch: pytest.MonkeyPatch, seed: int = 1) -> Iterator[tuple[Clockwork, Database]]:
+def clockwork(monkeypatch: pytest.MonkeyPatch, seed: int = 1) -> Iterator[Clockwork]:
     """One database under the name `db`, whose clients' waits pass at once. Without the thread that cuts connections."""
     world = Clockwork(seed)
-    database = Database(world)
     monkeypatch.setattr(journal_postgresql, "monotonic", world.now)
     monkeypatch.setattr(journal_postgresql, "sleep", world.advance)
     monkeypatch.setattr(journal_postgresql._guard, "watch", lambda store: None)
-    with installed(FakePsycopg({"db": database})):
-        yield world, database
-    assert not database.server.unknown
+    with installed(FakePsycopg({"db": world.database})):
+        yield world
+    assert not world.database.server.unknown

@@ -1,8 +1,8 @@
 """A PostgreSQL server: its sessions, the order of their work, and what can happen to it.
 
-A statement is executed in one instant, when it arrives or when the locks that it waits for are given back; sessions
-wait in the order in which they came. It is executed to its end even if its client is gone, as PostgreSQL does: a client
-that cut its connection does not take back what it sent.
+A statement is executed in one instant, when it arrives or when the locks that it waits for are given back. It is
+executed to its end even if its client is gone, as PostgreSQL does: a client that cut its connection does not take back
+what it sent.
 
 The methods without an underscore are called with `lock` held by `network` and `driver`; those under "Faults" take it
 themselves.
@@ -97,8 +97,8 @@ class Session:
         self.in_block = False
         #: the block has met an error
         self.failed = False
-        #: transactions that it waits for
-        self.waits_for: list[Transaction] = []
+        #: what it waits for
+        self.blocked: Blocked | None = None
 
     def exists(self, pid: int, started: float) -> bool:
         """See `statements.Surroundings`."""
@@ -183,11 +183,14 @@ class Server:
     def _work_on(self, session: Session) -> None:
         if self.frozen or session in self._waiting:
             return
+        moved = False
         while session.pid in self.sessions and session.requests and self._step(session):
-            pass
+            moved = True
         if session.leaves and not session.requests and session.pid in self.sessions:
             self._end(session)
-        self._retry()
+            moved = True
+        if moved:
+            self._retry()
 
     def _step(self, session: Session) -> bool:
         """Execute the session's next statement; False if it waits for a lock."""
@@ -195,7 +198,7 @@ class Server:
         try:
             answer = Answer(request=request, result=self._perform(session, request))
         except Blocked as blocked:
-            session.waits_for = blocked.holders
+            session.blocked = blocked
             if not self._is_waited_for_by_itself(session):
                 if session not in self._waiting:
                     self._waiting.append(session)
@@ -207,7 +210,7 @@ class Server:
                 self.unknown.append(normal(request.text))
             self._abort(session)
             answer = Answer(request=request, error=error)
-        session.waits_for = []
+        session.blocked = None
         session.requests.popleft()
         session.client.answered(answer)
         return True
@@ -248,24 +251,32 @@ class Server:
         session.transaction, session.failed = None, session.in_block
 
     def _retry(self) -> None:
-        """Go on with the sessions whose locks may have been given back."""
+        """Go on with the sessions whose locks may have been given back, in the order in which they came."""
         for session in list(self._waiting):
-            if session in self._waiting and not any(holder.locks for holder in session.waits_for):
+            if session not in self._waiting:
+                continue
+            place = self._waiting.index(session)
+            if any(_is_ahead(other, session) for other in self._waiting[:place]):
+                continue
+            del self._waiting[place]
+            self._work_on(session)
+            if session in self._waiting:
                 self._waiting.remove(session)
-                self._work_on(session)
+                self._waiting.insert(place, session)
 
     def _is_waited_for_by_itself(self, session: Session) -> bool:
         """Whether a circle of sessions wait for each other."""
         owners = {other.transaction: other for other in self.sessions.values() if other.transaction is not None}
         seen: list[Session] = []
-        ahead = [owners[holder] for holder in session.waits_for]
+        ahead = [session]
         while ahead:
             other = ahead.pop()
-            if other is session:
+            if other in seen or other.blocked is None:
+                continue
+            seen.append(other)
+            ahead += [owners[holder] for holder in other.blocked.holders if holder in owners]
+            if session in ahead:
                 return True
-            if other not in seen:
-                seen.append(other)
-                ahead += [owners[holder] for holder in other.waits_for if holder in owners]
         return False
 
     def _end(self, session: Session) -> None:
@@ -338,6 +349,14 @@ class Server:
             lost = self.storage.lose(groups=lost_groups, commits=lost_commits)
             self.start()
             return lost
+
+
+def _is_ahead(one: Session, other: Session) -> bool:
+    """Whether one in the queue of a lock lets this later one wait; not if that shares the lock already."""
+    assert one.blocked is not None
+    assert other.blocked is not None
+    shares = other.transaction is not None and other.blocked.what in other.transaction.locks
+    return not shares and one.blocked.is_ahead_of(other.blocked)
 
 
 def _shut_down() -> errors.Error:

@@ -109,14 +109,14 @@ class Work:
             self.around.take_space()
         self.transaction.put(self.table(table), key, row)
 
-    def lock(self, table: str, keys: Iterable[Any]) -> None:
+    def wait_for(self, table: str, keys: Iterable[Any]) -> None:
         """Wait for others that change or add these rows."""
         for key in keys:
-            self.transaction.lock((self.table(table), key), Mode.EXCLUSIVE)
+            self.transaction.wait_for((self.table(table), key), Mode.EXCLUSIVE)
 
     def insert(self, table: str, key: Any, row: Any) -> bool:
-        """ON CONFLICT DO NOTHING: whether the key was free."""
-        self.lock(table, [key])
+        """ON CONFLICT DO NOTHING: whether the key was free. A row that is there is not locked."""
+        self.wait_for(table, [key])
         if self.row(table, key) is not None:
             return False
         self.put(table, key, row)
@@ -130,7 +130,7 @@ class Work:
 
     def delete(self, table: str, keys: Iterable[Any]) -> Result:
         gone = [key for key in keys if self.row(table, key) is not None]
-        self.lock(table, gone)
+        self.wait_for(table, gone)
         for key in gone:
             self.put(table, key, None)
         return Result(count=len(gone))
@@ -486,8 +486,8 @@ def _append_blobs(
 ) -> Result:
     if work.lock_meta(lambda meta: meta.term == term, Mode.SHARE) is None:
         return Result()
-    work.lock("groups", [last])
-    work.lock("blobs", keys)
+    work.wait_for("groups", [last])
+    work.wait_for("blobs", keys)
     for key, body in zip(keys, bodies, strict=True):
         work.insert("blobs", key, bytes(body))
     row = Group(first=first, at=float(at), checksum=checksum, payload=bytes(payload))

@@ -34,9 +34,15 @@ class Mode(IntEnum):
 class Blocked(Exception):
     """A lock is held by other transactions, which must end first."""
 
-    def __init__(self, holders: list[Transaction]) -> None:
+    def __init__(self, what: Hashable, mode: Mode, holders: list[Transaction]) -> None:
         super().__init__("a lock is held")
+        self.what = what
+        self.mode = mode
         self.holders = holders
+
+    def is_ahead_of(self, other: Blocked) -> bool:
+        """Whether one that began to wait later must let this one pass."""
+        return self.what == other.what and max(self.mode, other.mode) is Mode.EXCLUSIVE
 
 
 class Table:
@@ -106,12 +112,17 @@ class Transaction:
         start = bisect_right(keys, key)
         return keys[start : start + count]
 
-    def lock(self, what: Hashable, mode: Mode) -> None:
-        """Hold a lock until the end. Raises Blocked."""
-        holders = self.storage.locks.setdefault(what, {})
+    def wait_for(self, what: Hashable, mode: Mode) -> None:
+        """Raises Blocked if another transaction holds a lock that excludes one of this mode."""
+        holders = self.storage.locks.get(what, {})
         others = [one for one, held in holders.items() if one is not self and max(held, mode) is Mode.EXCLUSIVE]
         if others:
-            raise Blocked(others)
+            raise Blocked(what, mode, others)
+
+    def lock(self, what: Hashable, mode: Mode) -> None:
+        """Hold a lock until the end. Raises Blocked."""
+        self.wait_for(what, mode)
+        holders = self.storage.locks.setdefault(what, {})
         self.locks[what] = holders[self] = max(mode, holders.get(self, mode))
 
     def put(self, table: Table, key: Any, row: Any) -> None:
