@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -266,7 +267,7 @@ def test_clearing_keeps_the_old_journal_and_the_term(journal_databases: JournalD
     journal.close()
     assert set_aside(store) == "spritz_cluster_cleared_1"
     again = PostgresJournal(url, "cluster")
-    assert (again.term, again.last_sequence) == (2, 0)
+    assert (again.term, again.last_sequence) == (3, 0)
     again.close()
     store.drop()
 
@@ -305,4 +306,86 @@ def test_a_controller_that_was_deposed_raises_no_term(journal_databases: Journal
     late.append(group(2, 2), {})
     for journal in (early, late):
         journal.close()
+    store.drop()
+
+
+class Meanwhile:
+    """A connection on which something is done before each statement that inserts a part of an image."""
+
+    def __init__(self, database: Any, work: Callable[[], object]) -> None:
+        self._database = database
+        self._work = work
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    def execute(self, statement: str, *parameters: Any, **more: Any) -> Any:
+        if statement.startswith("INSERT INTO images"):
+            self._work()
+        return self._database.execute(statement, *parameters, **more)
+
+
+def test_an_image_being_written_keeps_neither_heartbeats_nor_a_new_leader_waiting(
+    journal_databases: JournalDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image of a large cluster takes longer than the lease."""
+    url = journal_databases.url()
+    journal = PostgresJournal(url, "cluster", holder="ctl1", lease_seconds=2.0)
+    journal.append(group(1, 1), {})
+    run = journal._images.run
+    meanwhile: list[Callable[[], object]] = [journal.beat]
+    monkeypatch.setattr(
+        journal._images, "run", lambda work: run(lambda database: work(cast("Any", Meanwhile(database, meanwhile[0]))))
+    )
+    journal.write_image(Image(sequence=1, payload=b"state"))
+
+    store = Store(url, "cluster", patience_seconds=2.0)
+    meanwhile[0] = lambda: PostgresJournal(url, "cluster", holder="ctl2", lease_seconds=2.0, seen=store.lease()).close()
+    with pytest.raises(JournalFenced):
+        journal.write_image(Image(sequence=2, payload=b"of the past"))
+    assert [image.payload for image in journal.images()] == [b"state"]
+    journal.close()
+    store.drop()
+
+
+def test_a_leader_that_vanishes_inside_a_transaction_keeps_no_other_waiting(
+    journal_databases: JournalDatabases,
+) -> None:
+    """Its machine lost power, so the database has heard nothing, and keeps the lock of the term."""
+    url = journal_databases.url()
+    early = PostgresJournal(url, "cluster", holder="ctl1", lease_seconds=0.5)
+    early._writer.run(lambda database: database.execute("BEGIN"))
+    early._writer.run(early._check_term)
+    store = Store(url, "cluster", patience_seconds=2.0)
+    late = PostgresJournal(url, "cluster", holder="ctl2", lease_seconds=2.0, seen=store.lease(), forced=True)
+    late.append(group(1, 1), {})
+    for journal in (late, early):
+        journal.close()
+    store.drop()
+
+
+def test_a_database_without_a_journal_can_be_cleared(journal_databases: JournalDatabases) -> None:
+    """`slurmctld -c` at the first start."""
+    url = journal_databases.url()
+    store = Store(url, "cluster", patience_seconds=1.0)
+    assert set_aside(store) == ""
+    journal = PostgresJournal(url, "cluster")
+    assert journal.term == 1
+    journal.close()
+    store.drop()
+
+
+def test_a_cleared_journal_takes_nothing_from_its_former_leader(journal_databases: JournalDatabases) -> None:
+    """The session that has the lease is gone, but the leader's other connections are not."""
+    url = journal_databases.url()
+    journal = PostgresJournal(url, "cluster")
+    store = Store(url, "cluster", patience_seconds=1.0)
+    journal._writer.drop()
+    while store.lease().alive:
+        pass
+    set_aside(store)
+    with pytest.raises(JournalFenced):
+        journal.write_image(Image(sequence=1, payload=b"state"))
+    assert not journal.beat()
+    journal.close()
     store.drop()

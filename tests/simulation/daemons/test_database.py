@@ -33,7 +33,10 @@ from .database_runtimes import Clockwork, Threads, clockwork
 URL = "postgresql://spritz@db/journal"
 BODY = b"#!/bin/sh"
 APPEND = "INSERT INTO groups ("
-CONFIGURE = "SELECT set_config('search_path', %s, false), set_config('synchronous_commit', 'on', false)"
+CONFIGURE = (
+    "SELECT set_config('search_path', %s, false), set_config('synchronous_commit', 'on', false),"
+    " set_config('idle_in_transaction_session_timeout', %s, false)"
+)
 
 
 def group(last: int, payload: bytes = b"events") -> Group:
@@ -158,7 +161,7 @@ def test_a_crash_undoes_what_was_not_committed(world: Clockwork, database: Datab
     journal = opened()
     journal.write_image(Image(sequence=0, payload=b"first"))
     writer = FakePsycopg({"db": database}).connect("host=db dbname=journal", autocommit=True)
-    writer.execute(CONFIGURE, ["spritz_cluster"])
+    writer.execute(CONFIGURE, ["spritz_cluster", "0"])
     writer.transaction().__enter__()
     writer.execute("DELETE FROM images WHERE sequence < %s", [9])
     assert writer.execute("SELECT DISTINCT sequence FROM images ORDER BY sequence DESC").fetchall() == []
@@ -396,7 +399,7 @@ def test_a_write_waits_for_the_lock_of_the_term_and_then_looks_again(threads: tu
     _, database = threads
     early = opened("ctl1")
     taker = FakePsycopg({"db": database}).connect("host=db dbname=journal", autocommit=True)
-    taker.execute(CONFIGURE, ["spritz_cluster"])
+    taker.execute(CONFIGURE, ["spritz_cluster", "0"])
     ends: list[BaseException] = []
 
     def write() -> None:

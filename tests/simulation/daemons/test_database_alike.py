@@ -363,8 +363,8 @@ def _statement(random: Random) -> tuple[str, list[object]]:
     term, last, name = random.choice([1, 1, 1, 2]), random.randrange(1, 4), random.choice(["a", "b"])
     row: list[object] = [last, last, 1.5, random.randrange(3), b"x"]
     statements: list[tuple[str, list[object]]] = [
-        ("SELECT 1 FROM meta WHERE term = %s FOR SHARE", [term]),
-        ("SELECT 1 FROM meta WHERE term = %s FOR SHARE", [term]),
+        (journal_postgresql._HOLD, ["90001", term]),
+        (journal_postgresql._HOLD, ["90001", term]),
         ("UPDATE meta SET beat = beat + 1 WHERE term = %s", [term]),
         ("UPDATE meta SET term = %s WHERE term = %s", [random.choice([1, 2]), term]),
         ("UPDATE meta SET holder = '', address = '', pid = 0 WHERE term = %s", [term]),
@@ -398,7 +398,10 @@ def _statement(random: Random) -> tuple[str, list[object]]:
     return random.choice(statements)
 
 
-_CONFIGURE = "SELECT set_config('search_path', %s, false), set_config('synchronous_commit', 'on', false)"
+_CONFIGURE = (
+    "SELECT set_config('search_path', %s, false), set_config('synchronous_commit', 'on', false),"
+    " set_config('idle_in_transaction_session_timeout', %s, false)"
+)
 
 
 @contextmanager
@@ -414,7 +417,7 @@ def _both(sides: tuple[Side, Side], count: int) -> Iterator[tuple[Sessions, Sess
     try:
         for sessions in both:
             for connection in sessions.connections:
-                connection.execute(_CONFIGURE, ["spritz_cluster"])
+                connection.execute(_CONFIGURE, ["spritz_cluster", "0"])
         yield both
     finally:
         for sessions in both:

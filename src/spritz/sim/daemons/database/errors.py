@@ -51,6 +51,10 @@ class InFailedSqlTransaction(InternalError):
     sqlstate = "25P02"
 
 
+class IdleInTransactionSessionTimeout(InternalError):
+    sqlstate = "25P03"
+
+
 class UniqueViolation(IntegrityError):
     sqlstate = "23505"
 

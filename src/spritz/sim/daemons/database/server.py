@@ -89,6 +89,10 @@ class Session:
         self.started = started
         self.client = client
         self.schema = "public"
+        #: until a silent client's transaction is ended; 0: never
+        self.idle_seconds = 0.0
+        #: statements executed
+        self.executed = 0
         self.requests: deque[Request] = deque()
         #: its client is gone: it ends after what it has received
         self.leaves = False
@@ -114,6 +118,10 @@ class Session:
     def set_schema(self, name: str) -> None:
         """See `statements.Surroundings`."""
         self.schema = name
+
+    def set_idle_seconds(self, seconds: float) -> None:
+        """See `statements.Surroundings`."""
+        self.idle_seconds = seconds
 
 
 class Server:
@@ -212,6 +220,9 @@ class Server:
             answer = Answer(request=request, error=error)
         session.blocked = None
         session.requests.popleft()
+        session.executed += 1
+        if session.in_block:
+            self._await_next(session)
         session.client.answered(answer)
         return True
 
@@ -249,6 +260,24 @@ class Server:
         if session.transaction is not None:
             self.storage.roll_back(session.transaction)
         session.transaction, session.failed = None, session.in_block
+
+    def _await_next(self, session: Session) -> None:
+        """End the session if its client says nothing more for too long."""
+        own = session.transaction.idle_seconds if session.transaction is not None else None
+        seconds = session.idle_seconds if own is None else own
+        executed = session.executed
+
+        def end() -> None:
+            if self.frozen:
+                self._arrivals.append(end)
+            elif session.executed == executed and not session.requests and session.pid in self.sessions:
+                self.forget(session)
+                session.client.ended(
+                    errors.IdleInTransactionSessionTimeout("terminating connection due to idle-in-transaction timeout")
+                )
+
+        if seconds:
+            self.agenda.at(self._runtime.now() + seconds, end)
 
     def _retry(self) -> None:
         """Go on with the sessions whose locks may have been given back, in the order in which they came."""

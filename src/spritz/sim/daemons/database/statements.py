@@ -86,6 +86,10 @@ class Surroundings(Protocol):
         """Set search_path."""
         ...
 
+    def set_idle_seconds(self, seconds: float) -> None:
+        """Set idle_in_transaction_session_timeout."""
+        ...
+
 
 class Work:
     """A statement in its transaction, with the tables of the session's search_path."""
@@ -229,10 +233,14 @@ def _updated(meta: Meta | None) -> Result:
 # The session
 
 
-@_statement("SELECT set_config('search_path', %s, false), set_config('synchronous_commit', 'on', false)")
-def _configure(work: Work, schema: str) -> Result:
+@_statement(
+    "SELECT set_config('search_path', %s, false), set_config('synchronous_commit', 'on', false),"
+    " set_config('idle_in_transaction_session_timeout', %s, false)"
+)
+def _configure(work: Work, schema: str, milliseconds: str) -> Result:
     work.around.set_schema(schema)
-    return _one(schema, "on")
+    work.around.set_idle_seconds(int(milliseconds) / 1000)
+    return _one(schema, "on", f"{milliseconds}ms")
 
 
 @_statement("SELECT pg_advisory_xact_lock(hashtext(%s))")
@@ -441,9 +449,15 @@ def _release(work: Work, term: int) -> Result:
     return _updated(work.update_meta(lambda meta: meta.term == term, holder="", address="", pid=0))
 
 
-@_statement("SELECT 1 FROM meta WHERE term = %s FOR SHARE", changes="SELECT FOR SHARE")
-def _check_term(work: Work, term: int) -> Result:
-    return _one(1) if work.lock_meta(lambda meta: meta.term == term, Mode.SHARE) else Result()
+@_statement(
+    "SELECT set_config('idle_in_transaction_session_timeout', %s, true) FROM meta WHERE term = %s FOR SHARE",
+    changes="SELECT FOR SHARE",
+)
+def _hold_term(work: Work, milliseconds: str, term: int) -> Result:
+    if work.lock_meta(lambda meta: meta.term == term, Mode.SHARE) is None:
+        return Result()
+    work.transaction.idle_seconds = int(milliseconds) / 1000
+    return _one(f"{milliseconds}ms")
 
 
 # Groups and their blobs

@@ -81,6 +81,8 @@ class Transaction:
         self.changes: dict[Table, dict[Any, Any]] = {}
         self.schemas: dict[str, Schema | None] = {}
         self.locks: dict[Hashable, Mode] = {}
+        #: idle_in_transaction_session_timeout of this transaction, if it has one of its own
+        self.idle_seconds: float | None = None
 
     def schema(self, name: str) -> Schema | None:
         """The schema of this name; None if there is none."""
