@@ -89,7 +89,7 @@ def test_edits_of_one_file_are_applied_one_after_the_other() -> None:
 @pytest.mark.parametrize(
     ("status", "answer", "expected"),
     [
-        (1, {"seed": 14, "rule": 3, "text": "two owners", "runs": 5}, (5, "3", "")),
+        (1, {"seed": 14, "rule": 3, "text": "two owners", "runs": 9}, (5, "3", "")),
         (1, {"seed": 14, "rule": "launched once", "text": ""}, (5, "launched once", "")),
         (0, {"runs": 20}, (20, "", "")),
         (0, None, (20, "", "")),

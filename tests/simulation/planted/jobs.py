@@ -356,6 +356,15 @@ def _requeued(
         why="The time limit of a resumed job does not move by its suspension: it is ended before it has had its time.",
     ),
     Planted(
+        name="limit_moved_twice",
+        rule=5,
+        needs=("suspend",),
+        file=_GANG,
+        old="ends_at=job.ends_at + seconds if job.ends_at else 0.0,",
+        new="ends_at=job.ends_at + 2 * seconds if job.ends_at else 0.0,",
+        why="The time limit of a resumed job moves by twice its suspension: its deadline comes late.",
+    ),
+    Planted(
         name="time_slice_not_moved",
         rule=5,
         needs=("gang",),

@@ -200,18 +200,13 @@ FAULTS = (
         " controller can recover from it.",
     ),
     Planted(
-        name="append_by_any_earlier_term",
+        name="append_in_the_present_term",
         rule=4,
         needs=("standby",),
         file=_POSTGRESQL,
-        old="""\
-    WITH held AS MATERIALIZED (SELECT 1 FROM meta WHERE term = %s FOR SHARE)
-    INSERT INTO groups
-""".rstrip(),
-        new="""\
-    WITH held AS MATERIALIZED (SELECT 1 FROM meta WHERE term >= %s FOR SHARE)
-    INSERT INTO groups
-""".rstrip(),
+        old="self._writer.run(lambda database: self._insert(database, _APPEND, (self.term, *row), group))",
+        new="term = self._writer.lease().term\n"
+        "            self._writer.run(lambda database: self._insert(database, _APPEND, (term, *row), group))",
         why="The fence is open for groups without scripts: a leader that was stopped and goes on after a takeover"
         " journals events between those of its successor.",
     ),

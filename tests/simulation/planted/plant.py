@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[3]
 SOURCE = REPOSITORY / "src" / "spritz"
 
-#: Seconds for a simulator to end by itself after its seeds; longer than the longest seed takes.
+#: Further options of the simulator: a violation is enough, and faults are searched for side by side.
+OPTIONS = "--no-shrink --jobs 1"
+#: Parts of a cluster that the simulator runs only if asked to.
+PARTS = frozenset({"accounting", "standby"})
+
+#: Seconds for a simulator to end by itself after the last seed that it may begin.
 _GRACE_SECONDS = 60.0
 #: Characters of the simulator's last words that are shown where it ended without a result.
 _LAST_WORDS = 300
@@ -96,7 +101,7 @@ class Found:
         return bool(self.rule)
 
 
-def search(fault: Planted, *, first: int, seeds: int, seconds: float) -> Found:
+def search(fault: Planted, *, first: int, seeds: int, seconds: float, options: str = OPTIONS) -> Found:
     """Run the simulator with the fault, until it finds a violation or has tried all seeds, for at most `seconds`."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="spritz-planted-") as name:
@@ -106,7 +111,11 @@ def search(fault: Planted, *, first: int, seeds: int, seconds: float) -> Found:
         command = [
             *(sys.executable, "-m", "spritz.sim.daemons"),
             *("--seeds", f"{first}-{first + seeds - 1}", "--stop-at-first", "--json", str(result)),
+            *("--seconds", f"{seconds:g}"),
+            *options.split(),
         ]
+        if parts := sorted(PARTS.intersection(fault.needs)):
+            command += ["--parts", ",".join(parts)]
         status, output = _run(command, environment_of(tree), seconds)
         took = time.monotonic() - began
         try:
@@ -115,8 +124,7 @@ def search(fault: Planted, *, first: int, seeds: int, seconds: float) -> Found:
             answer = {}
     runs = int(answer.get("runs") or 0)
     if status == 1 and answer.get("rule"):
-        tried = runs or int(answer["seed"]) - first + 1
-        text = str(answer.get("text", ""))
+        tried, text = int(answer["seed"]) - first + 1, str(answer.get("text", ""))
         return Found(fault=fault, seeds=tried, seconds=took, rule=str(answer["rule"]), text=text)
     problem = ""
     if status is None:
@@ -232,6 +240,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=200, help="most seeds for each fault")
     parser.add_argument("--seconds", type=float, default=900.0, help="most seconds for each fault")
     parser.add_argument("--jobs", type=int, default=2, help="faults that are searched for at once")
+    parser.add_argument("--options", default=OPTIONS, help=f"further options of the simulator (default: {OPTIONS})")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write a report in Markdown")
     parser.add_argument("--list", action="store_true", help="list the faults, and search for none")
     parser.add_argument("--imports", action="store_true", help="only import the changed modules")
@@ -256,7 +265,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1 if any(problems) else 0
 
     def searched(fault: Planted) -> Found:
-        found = search(fault, first=options.first, seeds=options.seeds, seconds=options.seconds)
+        found = search(
+            fault, first=options.first, seeds=options.seeds, seconds=options.seconds, options=options.options
+        )
         print(_line(row_of(found)), flush=True)
         return found
 

@@ -12,8 +12,9 @@ FAULTS = (
         rule=7,
         file="scheduling/plan/start_now.py",
         old="start = self._until(now + request.seconds, allocation, request, within)",
-        new="start = self._until(now + min(request.seconds, 3600.0), allocation, request, within)",
-        why="Backfill looks at planned starts of the next hour only: a longer job takes the resources of a later one.",
+        new="start = self._until(now + min(request.seconds, 300.0), allocation, request, within)",
+        why="Backfill looks at planned starts of the next five minutes only: a longer job takes the resources of a"
+        " later one.",
     ),
     Planted(
         name="newcomers_break_planned_starts",
