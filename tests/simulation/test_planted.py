@@ -90,7 +90,12 @@ def test_edits_of_one_file_are_applied_one_after_the_other() -> None:
     ("status", "answer", "expected"),
     [
         (1, {"seed": 14, "rule": 3, "text": "two owners", "runs": 9}, (5, "3", "")),
-        (1, {"seed": 14, "rule": "launched once", "text": ""}, (5, "launched once", "")),
+        (1, {"seed": 14, "rule": "3.once", "text": ""}, (5, "3.once", "")),
+        (
+            1,
+            {"seed": 14, "rule": "the simulation does not fail", "text": "a\nb"},
+            (0, "", "seed 14: the simulation does not fail: a b"),
+        ),
         (0, {"runs": 20}, (20, "", "")),
         (0, None, (20, "", "")),
         (2, None, (0, "", "exit status 2: no module")),
@@ -111,9 +116,23 @@ def test_the_result_of_a_campaign_is_read(
         return status, "no module"
 
     monkeypatch.setattr(plant, "_run", run)
-    found = plant.search(FAULTS[0], first=10, seeds=20, seconds=30.0)
+    found = plant.search(FAULTS[0], plant.Campaign(first=10, seeds=20, seconds=30.0))
     assert (found.seeds, found.rule, found.problem) == expected
-    assert found.is_found is (status == 1)
+    assert found.is_found is bool(found.rule)
+
+
+def test_seeds_that_are_not_clean_without_a_fault_prove_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(command: list[str], environment: dict[str, str], seconds: float) -> tuple[int | None, str]:
+        assert environment["PYTHONPATH"] == str(plant.SOURCE.parent)
+        result = {"seed": 2, "rule": "6.pending", "text": "it waits"}
+        Path(command[command.index("--json") + 1]).write_text(json.dumps(result), encoding="utf-8")
+        return 1, ""
+
+    monkeypatch.setattr(plant, "_run", run)
+    assert plant.main(["--fault", FAULTS[0].name]) == 2
+    assert capsys.readouterr().out == "without any fault: seed 2: 6.pending: it waits\n"
 
 
 def test_the_report_names_the_median_and_what_was_not_found() -> None:

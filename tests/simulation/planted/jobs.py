@@ -328,6 +328,15 @@ def _requeued(
         why="An acknowledged cancel or hold of an array leaves out the tasks that have records of their own.",
     ),
     Planted(
+        name="some_tasks_are_all",
+        rule=2,
+        needs=("arrays",),
+        file="core/decide/arrays.py",
+        old="selected.append(Selected(array_record, 0 if pending & ~wanted == 0 else pending & wanted))",
+        new="selected.append(Selected(array_record))",
+        why="A cancel, hold or release of some tasks of an array is carried out for all tasks that wait.",
+    ),
+    Planted(
         name="stale_note_hides_a_hold",
         rule=2,
         file="core/decide/plan.py",

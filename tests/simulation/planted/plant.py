@@ -3,7 +3,8 @@
     python -m tests.simulation.planted.plant --seeds 200 --jobs 2 --report planted.md
 
 Each fault gets a tree of its own in a temporary directory, where changed files are written and all others are links,
-and a campaign of `python -m spritz.sim.daemons` there, in a process of its own. Exit status 0 if every fault was found.
+and a campaign of `python -m spritz.sim.daemons` there, in a process of its own. The same seeds must be clean without a
+fault. Exit status 0 if every fault was found, 1 if one was not, 2 if the seeds are not clean.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.planted.faults import AREAS, FAULTS
 
@@ -101,37 +102,71 @@ class Found:
         return bool(self.rule)
 
 
-def search(fault: Planted, *, first: int, seeds: int, seconds: float, options: str = OPTIONS) -> Found:
-    """Run the simulator with the fault, until it finds a violation or has tried all seeds, for at most `seconds`."""
+@dataclass(frozen=True, kw_only=True)
+class Campaign:
+    """Which seeds are tried for each fault, for how many seconds, and with which further options of the simulator."""
+
+    first: int = 1
+    seeds: int = 200
+    seconds: float = 900.0
+    options: str = OPTIONS
+
+
+def search(fault: Planted, campaign: Campaign) -> Found:
+    """Run the simulator with the fault, until it finds a violation, or the seeds or the time are used up."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="spritz-planted-") as name:
         directory = Path(name)
         tree = planted_tree(fault, directory / "tree")
-        result = directory / "result.json"
-        command = [
-            *(sys.executable, "-m", "spritz.sim.daemons"),
-            *("--seeds", f"{first}-{first + seeds - 1}", "--stop-at-first", "--json", str(result)),
-            *("--seconds", f"{seconds:g}"),
-            *options.split(),
-        ]
-        if parts := sorted(PARTS.intersection(fault.needs)):
-            command += ["--parts", ",".join(parts)]
-        status, output = _run(command, environment_of(tree), seconds)
-        took = time.monotonic() - began
-        try:
-            answer = json.loads(result.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            answer = {}
-    runs = int(answer.get("runs") or 0)
-    if status == 1 and answer.get("rule"):
-        tried, text = int(answer["seed"]) - first + 1, str(answer.get("text", ""))
-        return Found(fault=fault, seeds=tried, seconds=took, rule=str(answer["rule"]), text=text)
+        status, output, answer = _simulated(tree, directory / "result.json", fault.needs, campaign)
+    took = time.monotonic() - began
+    runs, rule, text = int(answer.get("runs") or 0), str(answer.get("rule") or ""), str(answer.get("text") or "")
+    # A failure of the simulator itself, whose rule has no number, proves nothing.
+    if status == 1 and rule[:1].isdigit():
+        tried = int(answer["seed"]) - campaign.first + 1
+        return Found(fault=fault, seeds=tried, seconds=took, rule=rule, text=text)
     problem = ""
     if status is None:
-        problem = f"stopped after {seconds:g} s"
+        problem = f"stopped after {campaign.seconds:g} s"
+    elif status == 1 and rule:
+        problem = f"seed {answer.get('seed')}: {rule}: {_last_words(text)}"
     elif status != 0:
-        problem = f"exit status {status}: {' '.join(output.split())[-_LAST_WORDS:]}"
-    return Found(fault=fault, seeds=runs or (0 if problem else seeds), seconds=took, problem=problem)
+        problem = f"exit status {status}: {_last_words(output)}"
+    return Found(fault=fault, seeds=runs or (0 if problem else campaign.seeds), seconds=took, problem=problem)
+
+
+def baseline(needs: Iterable[str], campaign: Campaign) -> str:
+    """What the simulator finds in these seeds without a fault; "" if nothing. Else no search would prove anything."""
+    with tempfile.TemporaryDirectory(prefix="spritz-planted-") as name:
+        status, output, answer = _simulated(SOURCE.parent, Path(name) / "result.json", needs, campaign)
+    if status in (0, None):
+        return ""
+    found = f"seed {answer['seed']}: {answer.get('rule')}: {answer.get('text')}" if "seed" in answer else output
+    return _last_words(found)
+
+
+def _simulated(
+    tree: Path, result: Path, needs: Iterable[str], campaign: Campaign
+) -> tuple[int | None, str, dict[str, Any]]:
+    """Exit status and output of the simulator, and what it wrote to `result`."""
+    last = campaign.first + campaign.seeds - 1
+    command = [
+        *(sys.executable, "-m", "spritz.sim.daemons"),
+        *("--seeds", f"{campaign.first}-{last}", "--stop-at-first", "--json", str(result)),
+        *("--seconds", f"{campaign.seconds:g}"),
+        *campaign.options.split(),
+    ]
+    if parts := sorted(PARTS.intersection(needs)):
+        command += ["--parts", ",".join(parts)]
+    status, output = _run(command, environment_of(tree), campaign.seconds)
+    try:
+        return status, output, json.loads(result.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return status, output, {}
+
+
+def _last_words(text: str) -> str:
+    return " ".join(text.split())[-_LAST_WORDS:]
 
 
 def environment_of(tree: Path) -> dict[str, str]:
@@ -169,7 +204,7 @@ def import_problem(fault: Planted) -> str:
     with tempfile.TemporaryDirectory(prefix="spritz-planted-") as name:
         tree = planted_tree(fault, Path(name) / "tree")
         status, output = _run([sys.executable, "-c", program, str(tree), *modules], environment_of(tree), 60.0)
-    return "" if status == 0 else output[-_LAST_WORDS:]
+    return "" if status == 0 else _last_words(output)
 
 
 # Reports
@@ -242,13 +277,14 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="faults that are searched for at once")
     parser.add_argument("--options", default=OPTIONS, help=f"further options of the simulator (default: {OPTIONS})")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write a report in Markdown")
+    parser.add_argument("--no-baseline", action="store_true", help="do not try the seeds without a fault first")
     parser.add_argument("--list", action="store_true", help="list the faults, and search for none")
     parser.add_argument("--imports", action="store_true", help="only import the changed modules")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0 if all faults were found."""
+    """Returns the exit status: see above."""
     options = _options(arguments)
     faults = _chosen(options)
     if options.list:
@@ -264,10 +300,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{len(faults) - sum(map(bool, problems))} of {len(faults)} can be imported")
         return 1 if any(problems) else 0
 
+    campaign = Campaign(first=options.first, seeds=options.seeds, seconds=options.seconds, options=options.options)
+    if not options.no_baseline:
+        needs = {part for fault in faults for part in fault.needs}
+        for parts in (frozenset[str](), *([needs] if PARTS & needs else ())):
+            if found := baseline(parts, campaign):
+                print(f"without any fault: {found}")
+                return 2
+
     def searched(fault: Planted) -> Found:
-        found = search(
-            fault, first=options.first, seeds=options.seeds, seconds=options.seconds, options=options.options
-        )
+        found = search(fault, campaign)
         print(_line(row_of(found)), flush=True)
         return found
 

@@ -52,6 +52,14 @@ FAULTS = (
         " lower-ranked jobs.",
     ),
     Planted(
+        name="ends_rounded_down_to_minutes",
+        rule=7,
+        file="scheduling/view/events/running_jobs.py",
+        old="record.ends_at = _planned_end(record, ends_at or at + YEAR_SECONDS)",
+        new="record.ends_at = _planned_end(record, ends_at // 60.0 * 60.0 or at + YEAR_SECONDS)",
+        why="A start is promised for a minute in which the running job, which lasts to its limit, still has its nodes.",
+    ),
+    Planted(
         name="freed_node_not_noted",
         rule=6,
         file="scheduling/view/events/running_jobs.py",
