@@ -6,7 +6,6 @@ and the supervisors of steps. One seed decides every order, delay and fault, so 
 
 Map
 ---
-<<<<<<< HEAD
 `world`        virtual time, hosts, processes, the order of events; `loop`, `threads`: what a process runs on
 `seam`         every name of the production code that a simulation replaces, in one table
 `machine`      what every simulated machine gives: users, the site's programs, children, logs
@@ -21,9 +20,7 @@ Map
 `faults`       kinds of faults, how they are drawn and injected; `coverage`: what a run has touched
 `campaign`     many runs in forked children; `shrink`: a failing plan made smaller; `story`: a run to be read
 `main`         `python -m spritz.sim.daemons`
-=======
 `database`     PostgreSQL and its driver in memory, with faults
->>>>>>> part-database
 `history`      what clients asked and were told, and what nodes ran: the only input of the checks
 `wanted`       what the workload asks for, as far as the checks depend on it
 `checks`       rules that every history must keep

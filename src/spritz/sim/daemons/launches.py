@@ -37,7 +37,7 @@ from spritz.model.step import StepSpec
 from spritz.sim.daemons import blocking
 from spritz.sim.daemons.blocking import SimulatedReactor
 from spritz.sim.daemons.requests import new_job, submission, wanted_of
-from spritz.sim.daemons.supervisors import StepClient
+from spritz.sim.daemons.step_clients import StepClient
 from spritz.sim.daemons.wanted import Change
 from spritz.sim.daemons.workload import NewJob, NewStep
 
