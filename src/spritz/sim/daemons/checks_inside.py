@@ -91,6 +91,8 @@ class Inside:
         self.machine = machine
         self._groups = 0
         self._version = -1
+        #: number of the last event at the last look: without later ones the state is what it was
+        self._looked_at = -1
         self._overdue_looks = 0
         #: effect as text -> times in the current second
         self._effects: dict[str, int] = {}
@@ -121,9 +123,11 @@ class Inside:
             self._report(rule, found)
 
     def _cheap(self) -> Iterator[tuple[str, str]]:
-        yield STATE_HOLDS, "; ".join(breaches(self.machine.state)[:3])
-        yield BLOBS_ARE_THERE, self.blob_breach()
-        yield IDS_ARE_NEW, self.id_breach()
+        if self._looked_at != self.context.writer.last_sequence:
+            self._looked_at = self.context.writer.last_sequence
+            yield STATE_HOLDS, "; ".join(breaches(self.machine.state)[:3])
+            yield BLOBS_ARE_THERE, self.blob_breach()
+            yield IDS_ARE_NEW, self.id_breach()
         yield QUEUES_ARE_SHORT, self.queue_breach()
         yield DEADLINES_MOVE, self.deadline_breach()
         calls = self.process.loop.turn_calls_max

@@ -36,6 +36,10 @@ Violation = tuple[str, float, str]
 #: Where the disks of simulated hosts are: in memory, since only the simulation decides what a disk loses.
 _MEMORY = Path("/dev/shm")
 
+#: Seconds without any event after which a run is over, and between two looks for one: more than any timer that a fault
+#: leaves behind (SlurmdTimeout, retries of a reboot, the patience of clients).
+_SETTLED_SECONDS, _SLICE_SECONDS = 900.0, 60.0
+
 #: Every run calls its directory by the same name, so that paths have the same length and order everywhere.
 _ROOT_DESCRIPTOR = 240
 
@@ -117,7 +121,7 @@ def _carry_out(site: Site, plan: Plan) -> list[Violation]:
             if action.kind in faults.KINDS:
                 world.at(EPOCH + action.at, partial(_inject, site, action, violations))
         world.run(scale.busy_seconds)
-        world.run(scale.quiet_seconds)
+        _settle(site, scale.quiet_seconds)
     except Stuck as error:
         violations.append(("the simulation comes to its end", world.now - EPOCH, str(error)))
     except Exception:
@@ -138,6 +142,30 @@ def _judged(site: Site) -> list[Violation]:
             at = site.world.now - EPOCH
             violations.append(("the simulation does not fail", at, traceback.format_exc()))
     return violations
+
+
+def _settle(site: Site, seconds: float) -> None:
+    """Let what the faults have delayed catch up, for so many seconds at most: until nothing runs and nothing has
+    happened for `_SETTLED_SECONDS`. Only when to stop is decided by looking into the controller.
+    """
+    world = site.world
+    end = world.now + seconds
+    last, since = -1, world.now
+    while world.now < end and world.now - since < _SETTLED_SECONDS:
+        world.run(min(_SLICE_SECONDS, end - world.now))
+        sequence = _last_event(site)
+        if sequence != last:
+            last, since = sequence, world.now
+
+
+def _last_event(site: Site) -> int:
+    """Number of the last event of the controller that leads; another one each time while jobs run, or none leads."""
+    for unit in site.units.values():
+        inside = unit.process.inside if unit.process is not None and unit.is_running else None
+        if inside is not None:
+            busy = any(job.state.active or job.completing for job in inside.machine.state.jobs.values())
+            return -int(site.world.now) if busy else inside.context.writer.last_sequence
+    return -int(site.world.now)
 
 
 def _inject(site: Site, action: Action, violations: list[Violation]) -> None:
@@ -163,7 +191,7 @@ def _not_running(site: Site) -> list[Violation]:
     world = site.world
     found = []
     for name, unit in site.units.items():
-        ends = sum(1 for at, _, _ in unit.ends if at > world.now - site.scale.quiet_seconds / 2)
+        ends = sum(1 for at, _, _ in unit.ends if at > world.now - _SETTLED_SECONDS)
         if unit.is_wanted and ends > 1:
             at, _, error = unit.ends[-1]
             found.append(("every daemon comes up again", at - EPOCH, f"{name} ended {ends} times, at last: {error!r}"))
