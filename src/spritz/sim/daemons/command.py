@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from spritz.client.errors import ClientError, RemoteError
+from spritz.client.submission_retry import UNKNOWN
 from spritz.client.sync import connect_controller
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
@@ -105,7 +106,7 @@ class Command:
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, RemoteError):
             cause = cause.__cause__
-        if cause is not None or error.code in NOT_SENT:
+        if UNKNOWN not in error.details and (cause is not None or error.code in NOT_SENT):
             self.refused(operation, error.code)
         else:
             operation.answer = error.code

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import signal
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spritz import process_identity
 from spritz.client import aio, membership
@@ -20,12 +21,13 @@ from spritz.client.errors import ClientError
 from spritz.config.load import load
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.commands.job import Done
-from spritz.model.node import NodeSample
+from spritz.model.node import NodeConfig, NodeSample
 from spritz.node import (
     agent,
     cgroup,
     daemon,
     daemon_cores,
+    dynamic_node,
     gpu_detection,
     gpu_use,
     hardware,
@@ -57,7 +59,7 @@ from spritz.sim.daemons.world import Process
 from spritz.stepd import processes, record
 
 if TYPE_CHECKING:
-    from spritz.model.node import NodeConfig
+    from spritz.model.resources import NodeCapacity
     from spritz.sim.daemons.world import Host
 
 
@@ -76,6 +78,9 @@ _USUAL: dict[str, Any] = {
 
 #: users that may run the controller
 _OWNERS = frozenset((0, USERS["slurm"]))
+
+
+T = TypeVar("T")
 
 
 class NodeMachine:
@@ -297,8 +302,42 @@ async def slurmd(process: Process, conf: str, nodes: str, history: History) -> i
     machine = machine_of(process.host, history)
     machine.hold(process)
     await asyncio.sleep(0)
+    served = settings.own_nodes(load(conf), nodes, process.host.name)
+    options = Options(foreground=True, config_file=conf, nodes=nodes)
+    return await _serve(process, machine, options, served, None)
+
+
+async def dynamic_slurmd(process: Process, conf: str, capacity: NodeCapacity, history: History) -> int:
+    """Main coroutine of `slurmd -Z` on a machine with this hardware: it waits for the controller to take the node."""
+    machine = machine_of(process.host, history)
+    machine.hold(process)
+    options = Options(foreground=True, config_file=conf, dynamic=True, conf=f"NodeAddr={process.host.address}")
+    found = machine.hardware(NodeConfig(name=process.host.name, capacity=capacity))
+    own = await in_thread(process, lambda: dynamic_node.introduce(conf, options, found, None))
+    return await _serve(process, machine, options, [own], own)
+
+
+async def in_thread(process: Process, work: Callable[[], T]) -> T:
+    """The result of blocking code of a process, which does nothing else meanwhile."""
+    done: asyncio.Future[T] = process.loop.create_future()
+
+    def run() -> None:
+        try:
+            result = work()
+        except Exception as error:
+            process.loop.call_soon_threadsafe(done.set_exception, error)
+        else:
+            process.loop.call_soon_threadsafe(done.set_result, result)
+
+    threads.Thread(target=run, name="main").start()
+    return await done
+
+
+async def _serve(
+    process: Process, machine: NodeMachine, options: Options, served: Sequence[NodeConfig], own: NodeConfig | None
+) -> int:
+    conf = options.config_file
     config = load(conf)
-    served = settings.own_nodes(config, nodes, process.host.name)
     machine.nodes = tuple(node.name for node in served)
     machine.cpus = served[0].capacity.cpus
     gpus = (line for line in served[0].capacity.gres if line.name == "gpu")
@@ -307,8 +346,7 @@ async def slurmd(process: Process, conf: str, nodes: str, history: History) -> i
     port = int(str(config.settings["SlurmctldPort"]).partition("-")[0])
     machine.controllers = tuple((address, port) for address in config.settings.controller_addresses)
     found = machine.hardware(served[0])
-    options = Options(foreground=True, config_file=conf, nodes=nodes)
-    ours = main._Ours(None, None, False)
+    ours = main._Ours(own, None, False)
     known = main._read(conf, options, found, ours)
     for node in known.nodes.values():
         machine.files.makedirs(node.spool, exist_ok=True)
@@ -445,6 +483,12 @@ class _Asyncio:
         return getattr(asyncio, name)
 
 
+class _NoErrors:
+    """Stands for the module `sys`: what is printed there is for people."""
+
+    stderr = io.StringIO()
+
+
 class _Platform:
     """Stands for the module `platform`: the same on every machine that simulates."""
 
@@ -496,7 +540,7 @@ def _names() -> list[tuple[ModuleType, str, object]]:
     names += [(module, "socket", socket_here) for module in with_socket]
     names += [(module, "open", files.open_here) for module in (spool, record)]
     names += [(spool, "disk", _Disk), (spool, "shutil", files.Shutil), (hosts, "disk", _Disk)]
-    names += [(daemon, "platform", _Platform), (daemon, "asyncio", _Asyncio())]
+    names += [(dynamic_node, "sys", _NoErrors), (daemon, "platform", _Platform), (daemon, "asyncio", _Asyncio())]
     return names
 
 

@@ -192,7 +192,9 @@ class _Day:
         if kind == "batch":
             fields |= self._batch(tag, user)
             if self.chance(0.06) and not fields.get("array"):
-                fields["components"] = tuple(self._component(f"{tag}+{place}") for place in range(1, 1 + self._few()))
+                fields["components"] = tuple(
+                    self._component(f"{tag}+{place}", held=fields["held"]) for place in range(1, 1 + self._few())
+                )
             if self.chance(0.15) and not fields.get("array"):
                 fields["steps"] = self._steps(fields)
             fields["script"] = script_of(
@@ -284,8 +286,8 @@ class _Day:
             fields["throttle"] = random.choice((0, 1, 2, 3))
         return fields
 
-    def _component(self, tag: str) -> NewJob:
-        fields = self._size()
+    def _component(self, tag: str, *, held: bool) -> NewJob:
+        fields = self._size() | {"held": held}
         fields.pop("licenses", None)
         return NewJob(tag=tag, environment=(f"SIM_TAG={tag}",), **fields)
 
