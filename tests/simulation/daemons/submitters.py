@@ -53,6 +53,7 @@ class Submitters:
         self.cancelled: set[str] = set()
         #: the scripts that users submit; none: a new one each time
         self.pool: list[bytes] = []
+        self._used_at: dict[bytes, float] = {}
         self.random = self.world.random("submitters")
 
     @property
@@ -114,12 +115,19 @@ class Submitters:
             await asyncio.sleep(self.random.uniform(0.0, pause))
             name = f"{process.name}-{number}"
             if self.pool:
-                self.scripts[name] = self.random.choice(self.pool)
+                self.scripts[name] = self._old_script()
                 await self._submit_one(name)
                 continue
             size = self.random.choice((5, 150, 2_500, 20_000))
             self.scripts[name] = f"#!/bin/sh\n# {name}\n{self.random.randbytes(size).hex()}\n".encode()
             await self._submit_one(name)
+
+    def _old_script(self) -> bytes:
+        """One of the pool, rather such a one whose jobs have been purged (MinJobAge): the journal removes it now."""
+        old = [script for script in self.pool if self.world.now - self._used_at.get(script, 0.0) > 310.0]
+        script = self.random.choice(old or self.pool)
+        self._used_at[script] = self.world.now
+        return script
 
     async def _submit_one(self, name: str) -> None:
         spec = job_spec(name=name, hold=True)

@@ -135,14 +135,14 @@ def test_a_flipped_bit_is_refused_or_repaired_and_never_passed_over(what: str) -
 def resubmitting(seed: int) -> Told:
     """The same few scripts again and again, while their old jobs are purged and a slow disk removes them."""
     run = Submitters(seed)
-    run.pool = [f"#!/bin/sh\n# script {number}\n".encode() * 50 for number in range(12)]
-    users = run.begin(users=4, jobs=120, pause=30.0)
-    for _ in range(60):
+    run.pool = [f"#!/bin/sh\n# script {number}\n".encode() * 50 for number in range(40)]
+    users = run.begin(users=4, jobs=100, pause=60.0)
+    for _ in range(100):
         run.world.run(run.random.uniform(5.0, 60.0))
         run.cancel_some(0.9)
-        if run.random.random() < 0.3:
-            run.disk.fail("slow", run.random.uniform(1.0, 40.0))
-        if run.random.random() < 0.15:
+        if run.random.random() < 0.7:
+            run.disk.fail("slow", run.random.uniform(10.0, 60.0))
+        if run.random.random() < 0.05:
             crash(run, run.random.choice(("kill", "kill now", "power")))
     run.settle(users)
     return told(run, run.problems() + run.other_problems(users))
