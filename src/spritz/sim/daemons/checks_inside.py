@@ -204,7 +204,7 @@ class Inside:
         seen = self.world.job_ids
         twice = []
         for job in self.machine.state.jobs.values():
-            who = (job.spec.uid, job.spec.name, job.submitted_at)
+            who = (job.spec.uid, job.spec.comment or job.spec.name)
             if seen.setdefault(job.id, who) != who:
                 twice.append(job.id)
         return f"jobs {twice[:5]}" if twice else ""

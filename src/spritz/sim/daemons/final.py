@@ -35,7 +35,7 @@ class Unreadable(Exception):
 def read(users: Users) -> Final:
     """Read it by a command of root's, while the simulation goes on. Raises Unreadable."""
     world = users.world
-    final = Final(read_at=world.now, rules=rules_of(users))
+    final = Final(read_at=world.now, clock_error_seconds=world.clock_error_seconds, rules=rules_of(users))
     problem = ["not read in time"]
 
     def body(command: Command, data: Data) -> None:

@@ -91,12 +91,14 @@ class World:
         )
         #: chance of each small fault that happens at a call (`faults`)
         self.chances: dict[str, float] = {}
+        #: the most that any clock has shown too much or too little
+        self.clock_error_seconds = 0.0
         #: clients of steps by their address (`supervisors.StepClient`)
         self.step_clients: dict[str, Any] = {}
         #: what a look inside a daemon has found: (rule, seconds after the beginning, text)
         self.violations: list[tuple[str, float, str]] = []
-        #: of durable jobs: (uid, name, time of submission) by id
-        self.job_ids: dict[int, tuple[int, str, float]] = {}
+        #: of durable jobs: (uid, tag or name) by id; a job that is queued again has a new time of submission
+        self.job_ids: dict[int, tuple[int, str]] = {}
         #: simulated sockets by descriptor (`local`)
         self.descriptors: dict[int, Any] = {}
 
@@ -247,6 +249,7 @@ class Host:
     def set_clock(self, ahead: float) -> None:
         """An administrator, or NTP, sets the clock: it shows the time plus so many seconds from now on."""
         self.clock_ahead = ahead
+        self.world.clock_error_seconds = max(self.world.clock_error_seconds, abs(ahead))
         for process in self.processes:
             for told in list(process.on_clock_set):
                 process.loop.call_soon(told)
