@@ -11,8 +11,7 @@ Map
 `machine`      what every simulated machine gives: users, the site's programs, children, logs
 `network`      connections between processes: delay, partition, reset
 `units`        daemons that a service manager keeps running; `controllers`: slurmctld
-`nodes`        slurmd, and its machine: `files` (disk), `supervisors`, `work` (steps), `local` (sockets within a host);
-               `step_clients`: what stands for srun
+`nodes`        slurmd, and its machine: `files` (disk), `supervisors`, `work` (steps), `local` (sockets within a host)
 `site`         a cluster: hosts, slurm.conf, units; `plan`: what users and misfortune do to it; `run`: one run
 `history`      what clients asked and were told, and what nodes ran: the only input of the checks
 """
