@@ -23,17 +23,19 @@ from spritz.model.reports import StepFinished, TaskEnd, Usage
 from spritz.model.scarcity import UNWRITABLE
 from spritz.sim.daemons import threads
 from spritz.sim.daemons.local import LocalSocket, pair
+from spritz.sim.daemons.step_clients import StepClient
 from spritz.sim.daemons.work import StepRun, Task, behaviour_of
 from spritz.sim.daemons.world import Process
 from spritz.stepd import control, record
 from spritz.stepd.spec import CONTROL, RECORD, SCRIPT, SUPERVISOR
+
+__all__ = ["SimulatedSupervisor", "SimulatedZygote", "StepClient", "connect"]
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle
     from collections.abc import Callable
 
     from spritz.sim.daemons.nodes import NodeMachine
-    from spritz.sim.daemons.step_clients import StepClient
     from spritz.stepd.spec import SupervisorSpec
 
 #: As the real one has them: steps in a row, seconds idle, seconds to the sync of a result that nobody took, and to the
