@@ -58,8 +58,8 @@ class Side(Protocol):
 
     def pid(self, connection: Any) -> int: ...
 
-    def is_blocked(self, pid: int) -> bool:
-        """Whether this session waits for another one."""
+    def waits(self) -> dict[int, list[int]]:
+        """The sessions that wait, and for which."""
         ...
 
     def be_read_only(self, value: bool) -> None:
@@ -99,10 +99,9 @@ class Real:
     def pid(self, connection: Any) -> int:
         return int(connection.info.backend_pid)
 
-    def is_blocked(self, pid: int) -> bool:
-        row = self._watch.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0", (pid,)).fetchone()
-        assert row is not None
-        return bool(row[0])
+    def waits(self) -> dict[int, list[int]]:
+        rows = self._watch.execute(f"SELECT pid, pg_blocking_pids(pid) {self._OTHERS}").fetchall()
+        return {pid: blockers for pid, blockers in rows if blockers}
 
     def be_read_only(self, value: bool) -> None:
         self._watch.execute(f"ALTER SYSTEM SET default_transaction_read_only = {'on' if value else 'off'}")
@@ -136,9 +135,13 @@ class Simulated:
     def pid(self, connection: Any) -> int:
         return int(connection._line.session.pid)
 
-    def is_blocked(self, pid: int) -> bool:
-        session = self.database.server.sessions.get(pid)
-        return session is not None and session.blocked is not None
+    def waits(self) -> dict[int, list[int]]:
+        sessions = self.database.server.sessions.values()
+        return {
+            waiting.pid: [each.pid for each in sessions if each.transaction is waiting.blocked.holder]
+            for waiting in sessions
+            if waiting.blocked is not None
+        }
 
     def be_read_only(self, value: bool) -> None:
         self.database.server.read_only = value
@@ -328,20 +331,20 @@ class Sessions:
 
     def settled(self) -> dict[int, object]:
         """The answers that have come, by session, when all others wait for each other."""
-        until(lambda: all(future.done() or self._waits(index) for index, future in self.pending.items()))
+        until(self._is_settled)
+        if isinstance(self._side, Real):  # one that was woken may not have gone on yet
+            time.sleep(0.003)
+            until(self._is_settled)
         answers = {index: future.result() for index, future in self.pending.items() if future.done()}
         for index in answers:
             del self.pending[index]
         return answers
 
-    def _waits(self, index: int) -> bool:
-        """Whether it waits, and is in no circle that would be broken soon."""
-        pid = self._pids[index]
-        if not self._side.is_blocked(pid):
-            return False
-        if isinstance(self._side, Real):
-            time.sleep(0.005)
-        return self._side.is_blocked(pid)
+    def _is_settled(self) -> bool:
+        """Whether all that have no answer wait for others, and not in a circle that is about to be broken."""
+        working = [self._pids[index] for index, future in self.pending.items() if not future.done()]
+        waits = self._side.waits() if working else {}
+        return all(pid in waits and not _is_in_a_circle(pid, waits) for pid in working)
 
     def close(self) -> None:
         self._side.end_sessions()
@@ -349,6 +352,18 @@ class Sessions:
             thread.shutdown()
         for connection in self.connections:
             connection.close()
+
+
+def _is_in_a_circle(pid: int, waits: dict[int, list[int]]) -> bool:
+    """Whether the sessions that this one waits for wait for it."""
+    seen: set[int] = set()
+    ahead = list(waits[pid])
+    while ahead:
+        other = ahead.pop()
+        if other not in seen:
+            seen.add(other)
+            ahead += waits.get(other, [])
+    return pid in seen
 
 
 def _end_of_block(connection: Any, text: str) -> None:

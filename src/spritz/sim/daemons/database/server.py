@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from threading import RLock
 from typing import Any, Protocol
 
@@ -103,6 +103,12 @@ class Session:
         self.failed = False
         #: what it waits for
         self.blocked: Blocked | None = None
+        #: see `statements.Surroundings`
+        self.memory: dict[str, Any] = {}
+
+    def has_waited_for(self, what: Hashable) -> bool:
+        """See `statements.Surroundings`."""
+        return self.blocked is not None and self.blocked.what == what
 
     def exists(self, pid: int, started: float) -> bool:
         """See `statements.Surroundings`."""
@@ -219,6 +225,7 @@ class Server:
             self._abort(session)
             answer = Answer(request=request, error=error)
         session.blocked = None
+        session.memory.clear()
         session.requests.popleft()
         session.executed += 1
         if session.in_block:
@@ -294,19 +301,14 @@ class Server:
                 self._waiting.insert(place, session)
 
     def _is_waited_for_by_itself(self, session: Session) -> bool:
-        """Whether a circle of sessions wait for each other."""
+        """Whether sessions wait for each other in a circle."""
         owners = {other.transaction: other for other in self.sessions.values() if other.transaction is not None}
         seen: list[Session] = []
-        ahead = [session]
-        while ahead:
-            other = ahead.pop()
-            if other in seen or other.blocked is None:
-                continue
+        other: Session | None = session
+        while other is not None and other.blocked is not None and other not in seen:
             seen.append(other)
-            ahead += [owners[holder] for holder in other.blocked.holders if holder in owners]
-            if session in ahead:
-                return True
-        return False
+            other = owners.get(other.blocked.holder)
+        return other is session
 
     def _end(self, session: Session) -> None:
         """Of the session; its transaction is undone."""

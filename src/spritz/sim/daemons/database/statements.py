@@ -12,14 +12,16 @@ a wait.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from spritz.sim.daemons.database import errors
 from spritz.sim.daemons.database.storage import Mode, Schema, Table, Transaction
+
+T = TypeVar("T")
 
 #: The only row of `meta`.
 _META = 0
@@ -78,6 +80,15 @@ class Surroundings(Protocol):
         """Raises DiskFull if no table can grow."""
         ...
 
+    @property
+    def memory(self) -> dict[str, Any]:
+        """What the statement keeps from one evaluation to the next."""
+        ...
+
+    def has_waited_for(self, what: Hashable) -> bool:
+        """Whether this statement was blocked by a lock on it, and is evaluated again."""
+        ...
+
     def exists(self, pid: int, started: float) -> bool:
         """Whether pg_stat_activity shows this session."""
         ...
@@ -113,6 +124,14 @@ class Work:
             self.around.take_space()
         self.transaction.put(self.table(table), key, row)
 
+    def remembered(self, name: str, value: Callable[[], T]) -> T:
+        """The value of the statement's first evaluation: after a wait its snapshot is still that of its beginning."""
+        memory = self.around.memory
+        if name not in memory:
+            memory[name] = value()
+        found: T = memory[name]
+        return found
+
     def wait_for(self, table: str, keys: Iterable[Any]) -> None:
         """Wait for others that change or add these rows."""
         for key in keys:
@@ -133,7 +152,8 @@ class Work:
         return Result(count=1)
 
     def delete(self, table: str, keys: Iterable[Any]) -> Result:
-        gone = [key for key in keys if self.row(table, key) is not None]
+        seen = self.remembered(table, lambda: {key: self.row(table, key) for key in keys})
+        gone = [key for key, row in seen.items() if row is not None and self.row(table, key) is row]
         self.wait_for(table, gone)
         for key in gone:
             self.put(table, key, None)
@@ -148,11 +168,16 @@ class Work:
         return self.around.exists(meta.pid, meta.started)
 
     def lock_meta(self, matches: Callable[[Meta], bool], mode: Mode) -> Meta | None:
-        """The row, locked, if it matches; a row that does not is neither locked nor waited for."""
+        """The row, locked, if it matches; a row that does not is neither locked nor waited for. After a wait the newest
+        version is locked before it is compared again, and stays locked.
+        """
+        row = (self.table("meta"), _META)
+        if self.around.has_waited_for(row):
+            self.transaction.lock(row, mode)
         meta = self.meta()
         if meta is None or not matches(meta):
             return None
-        self.transaction.lock((self.table("meta"), _META), mode)
+        self.transaction.lock(row, mode)
         return meta
 
     def update_meta(self, matches: Callable[[Meta], bool], **changes: Any) -> Meta | None:
@@ -500,12 +525,11 @@ def _append_blobs(
 ) -> Result:
     if work.lock_meta(lambda meta: meta.term == term, Mode.SHARE) is None:
         return Result()
-    work.wait_for("groups", [last])
-    work.wait_for("blobs", keys)
+    row = Group(first=first, at=float(at), checksum=checksum, payload=bytes(payload))
+    inserted = work.remembered("inserted", lambda: work.insert("groups", last, row))
     for key, body in zip(keys, bodies, strict=True):
         work.insert("blobs", key, bytes(body))
-    row = Group(first=first, at=float(at), checksum=checksum, payload=bytes(payload))
-    return Result(count=int(work.insert("groups", last, row)))
+    return Result(count=int(inserted))
 
 
 @_statement("INSERT INTO groups VALUES (-1, -1, 0, 0, %b)", changes="INSERT")

@@ -32,13 +32,15 @@ class Mode(IntEnum):
 
 
 class Blocked(Exception):
-    """A lock is held by other transactions, which must end first."""
+    """A lock is held by another transaction, which must end first: of several that share it, the one that began first,
+    as PostgreSQL waits for one after another.
+    """
 
-    def __init__(self, what: Hashable, mode: Mode, holders: list[Transaction]) -> None:
+    def __init__(self, what: Hashable, mode: Mode, holder: Transaction) -> None:
         super().__init__("a lock is held")
         self.what = what
         self.mode = mode
-        self.holders = holders
+        self.holder = holder
 
     def is_ahead_of(self, other: Blocked) -> bool:
         """Whether one that began to wait later must let this one pass."""
@@ -83,6 +85,8 @@ class Transaction:
         self.locks: dict[Hashable, Mode] = {}
         #: idle_in_transaction_session_timeout of this transaction, if it has one of its own
         self.idle_seconds: float | None = None
+        #: given with the first lock
+        self.number = 0
 
     def schema(self, name: str) -> Schema | None:
         """The schema of this name; None if there is none."""
@@ -119,11 +123,14 @@ class Transaction:
         holders = self.storage.locks.get(what, {})
         others = [one for one, held in holders.items() if one is not self and max(held, mode) is Mode.EXCLUSIVE]
         if others:
-            raise Blocked(what, mode, others)
+            raise Blocked(what, mode, min(others, key=lambda one: one.number))
 
     def lock(self, what: Hashable, mode: Mode) -> None:
         """Hold a lock until the end. Raises Blocked."""
         self.wait_for(what, mode)
+        if not self.number:
+            self.storage.numbers += 1
+            self.number = self.storage.numbers
         holders = self.storage.locks.setdefault(what, {})
         self.locks[what] = holders[self] = max(mode, holders.get(self, mode))
 
@@ -157,6 +164,7 @@ class Storage:
     def __init__(self) -> None:
         self.schemas: dict[str, Schema] = {}
         self.locks: dict[Hashable, dict[Transaction, Mode]] = {}
+        self.numbers = 0
         self._commits: deque[_Commit] = deque(maxlen=_COMMITS_KEPT)
 
     def commit(self, transaction: Transaction) -> None:
