@@ -1,6 +1,7 @@
 """What a run has touched: kinds of messages that were received, and `await`s at which a process was killed.
 
-Both are counted in `World.counts`, as "message slurmctld SubmitJob" and "await controller/loop.py:120".
+Both are counted in `World.counts`, as "message slurmctld SubmitJob" and "await controller/loop.py:120"; and
+"accepts slurmctld SubmitJob" says that a daemon's table has this kind.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import spritz
-from spritz.wire import envelope
+from spritz.wire import envelope, requests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from msgspec import Struct
 
     from spritz.sim.daemons.world import Process
 
@@ -26,6 +29,7 @@ _ROOT = Path(spritz.__file__).parent
 
 # Messages
 
+original_request_decoder = requests.RequestDecoder
 original_decode_envelope = envelope.decode_envelope
 
 
@@ -38,6 +42,26 @@ def decode_envelope(payload: bytes) -> envelope.Envelope:
         process = threads.world().current
         threads.world().count(f"message {process.name if process else 'simulation'} {decoded.kind}")
     return decoded
+
+
+class RequestDecoder(requests.RequestDecoder):
+    """As `wire.requests.RequestDecoder`; what a daemon's table accepts is noted, for a comparison with what came."""
+
+    __slots__ = ()
+
+    def __init__(self, types: Iterable[type[Struct]]) -> None:
+        from spritz.sim.daemons import threads
+
+        super().__init__(types)
+        process = threads.world().current
+        for kind in self.kinds:
+            threads.world().counts[f"accepts {process.name if process else 'simulation'} {kind}"] = 1
+
+
+def never_came(counts: dict[str, int]) -> list[str]:
+    """Kinds of messages that a daemon's table has, and that no daemon of its kind received: "slurmctld SubmitJob"."""
+    came = kinds(counts, "message")
+    return sorted(name for name in kinds(counts, "accepts") if name not in came)
 
 
 # Await points

@@ -91,6 +91,10 @@ KINDS: dict[str, Kind] = {
         Kind(name="spool slow", targets=_NODES, seconds=(10, 300)),
         Kind(name="slow starts", targets=_NODES, seconds=(10, 300)),
         Kind(name="undying processes", targets=_NODES, seconds=(10, 300)),
+        Kind(name="jobs fail", targets=_NODES, seconds=(10, 300), weight=0.5),
+        Kind(name="gpu lost", targets=_NODES, seconds=(60, 900)),
+        Kind(name="health change", targets=_NODES, seconds=(60, 900)),
+        Kind(name="program fails", targets=_NODES, seconds=(10, 300)),
     )
 }
 

@@ -37,8 +37,6 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, "-m", "spritz.sim.daemons", *arguments])
     options = _parser().parse_args(arguments)
-    seam.load_all()
-    gc.freeze()  # children share what the parent has loaded
     return _replay(options) if options.replay is not None else _campaign(options)
 
 
@@ -95,7 +93,14 @@ def _positive(text: str) -> int:
 # Many seeds
 
 
+def _warm() -> None:
+    """Load all that children will use, which they share."""
+    seam.load_all()
+    gc.freeze()
+
+
 def _campaign(options: argparse.Namespace) -> int:
+    _warm()
     scale = SCALES[options.scale]
     if options.parts is not None:
         scale = msgspec.structs.replace(scale, parts=options.parts)
@@ -185,6 +190,7 @@ def _replay(options: argparse.Namespace) -> int:
     except (OSError, msgspec.DecodeError) as error:
         print(f"{options.replay}: {error}", file=sys.stderr)
         return 2
+    _warm()
     result = _once(replay.plan)
     print("\n".join(result.transcript))
     if result.digest == replay.digest:

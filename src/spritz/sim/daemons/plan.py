@@ -58,6 +58,7 @@ PARTS = frozenset({"accounting", "standby"})
 
 #: Sizes of a run by name. `day` is the one of the reports.
 SCALES = {
+    "tiny": Scale(nodes=2, jobs=4, busy_seconds=300.0, quiet_seconds=900.0, faults=6),
     "small": Scale(),
     "day": Scale(nodes=20, jobs=200, busy_seconds=86_400.0, quiet_seconds=14_400.0, faults=120),
 }

@@ -179,7 +179,10 @@ def _digest(lines: list[str], site: Site, violations: list[Violation]) -> str:
 
 
 def _messages() -> list[tuple[object, object]]:
-    return [(coverage.original_decode_envelope, coverage.decode_envelope)]
+    return [
+        (coverage.original_decode_envelope, coverage.decode_envelope),
+        (coverage.original_request_decoder, coverage.RequestDecoder),
+    ]
 
 
 seam.MORE.append(_messages)

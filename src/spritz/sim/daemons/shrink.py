@@ -9,8 +9,7 @@ Source: A. Zeller, R. Hildebrandt, "Simplifying and Isolating Failure-Inducing I
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -104,15 +103,22 @@ class _Search:
             self._take(_ending(self.plan, at))
 
     def remove_actions(self) -> None:
-        parts = 2
-        while self.plan.actions:
-            parts = min(parts, len(self.plan.actions))
-            if self._take(_without(self.plan, parts)):
-                parts = max(parts - 1, 2)
-            elif parts == len(self.plan.actions):
+        size = max(1, len(self.plan.actions) // 2)
+        while self._remove_parts(size) or size > 1:
+            if self._is_over():
                 return
-            else:
-                parts *= 2
+            size = max(1, size // 2)
+
+    def _remove_parts(self, size: int) -> bool:
+        """Try to do without each part of so many actions, the last first: what is late is often not needed."""
+        last = len(self.plan.actions)
+        removed = False
+        while last > 0 and not self._is_over():
+            bounds = [(max(0, end - size), end) for end in range(last, 0, -size)][: self._at_once]
+            found = self._first_that_fails([_without(self.plan, *bound) for bound in bounds])
+            removed = removed or found is not None
+            last = bounds[-1 if found is None else found][0]
+        return removed
 
     def shorten(self) -> None:
         """Let the busy part end with the last action."""
@@ -122,21 +128,27 @@ class _Search:
         while self._take(_smaller(self.plan)):
             pass
 
-    def _take(self, candidates: Iterator[Plan]) -> bool:
+    def _take(self, candidates: Sequence[Plan]) -> bool:
         """Go on with the first of these that fails in the same way. False if none does."""
-        while group := self._group(candidates):
-            self.runs += len(group)
-            for plan, result in zip(group, self._run_all(group), strict=True):
-                if any(rule == self.rule for rule, _, _ in result.violations):
-                    self.plan, self.result = plan, result
-                    self._tell()
-                    return True
+        for first in range(0, len(candidates), self._at_once):
+            if self._is_over():
+                break
+            if self._first_that_fails(candidates[first : first + self._at_once]) is not None:
+                return True
         return False
 
-    def _group(self, candidates: Iterator[Plan]) -> list[Plan]:
-        if self.runs >= self._runs_max or monotonic() > self._ends_at:
-            return []
-        return [plan for plan, _ in zip(candidates, range(self._at_once), strict=False)]
+    def _first_that_fails(self, plans: Sequence[Plan]) -> int | None:
+        """Run these, and go on with the first that fails in the same way; its place."""
+        self.runs += len(plans)
+        for place, (plan, result) in enumerate(zip(plans, self._run_all(plans), strict=True)):
+            if any(rule == self.rule for rule, _, _ in result.violations):
+                self.plan, self.result = plan, result
+                self._tell()
+                return place
+        return None
+
+    def _is_over(self) -> bool:
+        return self.runs >= self._runs_max or monotonic() > self._ends_at
 
     def _tell(self) -> None:
         scale = self.plan.scale
@@ -144,30 +156,28 @@ class _Search:
         self._told(f"{len(self.plan.actions)} actions, {scale.nodes} nodes, {busy}, after {self.runs} runs")
 
 
-def _without(plan: Plan, parts: int) -> Iterator[Plan]:
-    """The plan without one of so many parts of its actions; the last part first: what is late is often not needed."""
-    actions = plan.actions
-    bounds = [len(actions) * number // parts for number in range(parts + 1)]
-    for first, last in reversed(list(itertools.pairwise(bounds))):
-        yield msgspec.structs.replace(plan, actions=actions[:first] + actions[last:])
+def _without(plan: Plan, first: int, last: int) -> Plan:
+    """The plan without the actions from `first` to `last`, exclusive."""
+    return msgspec.structs.replace(plan, actions=plan.actions[:first] + plan.actions[last:])
 
 
-def _ending(plan: Plan, at: float) -> Iterator[Plan]:
+def _ending(plan: Plan, at: float) -> list[Plan]:
     """What came after the violation is left out; without waiting for the cluster to be well, and with it."""
     actions = tuple(action for action in plan.actions if action.at <= at)
-    for quiet_seconds in (QUIET_SECONDS_MIN, plan.scale.quiet_seconds):
-        scale = msgspec.structs.replace(plan.scale, busy_seconds=round(at + 1.0, 3), quiet_seconds=quiet_seconds)
-        yield msgspec.structs.replace(plan, scale=scale, actions=actions)
+    busy_seconds = round(at + 1.0, 3)
+    quiet = (QUIET_SECONDS_MIN, plan.scale.quiet_seconds)
+    scales = [msgspec.structs.replace(plan.scale, busy_seconds=busy_seconds, quiet_seconds=one) for one in quiet]
+    return [msgspec.structs.replace(plan, scale=scale, actions=actions) for scale in scales]
 
 
-def _shorter(plan: Plan) -> Iterator[Plan]:
+def _shorter(plan: Plan) -> list[Plan]:
     last = max((action.at + float(action.data.get("seconds", 0.0)) for action in plan.actions), default=0.0)
     busy_seconds = round(last + 1.0, 3)
-    if busy_seconds < plan.scale.busy_seconds:
-        yield msgspec.structs.replace(plan, scale=msgspec.structs.replace(plan.scale, busy_seconds=busy_seconds))
+    if busy_seconds >= plan.scale.busy_seconds:
+        return []
+    return [msgspec.structs.replace(plan, scale=msgspec.structs.replace(plan.scale, busy_seconds=busy_seconds))]
 
 
-def _smaller(plan: Plan) -> Iterator[Plan]:
-    for nodes in sorted({1, plan.scale.nodes // 2, plan.scale.nodes - 1}):
-        if 0 < nodes < plan.scale.nodes:
-            yield msgspec.structs.replace(plan, scale=msgspec.structs.replace(plan.scale, nodes=nodes))
+def _smaller(plan: Plan) -> list[Plan]:
+    counts = sorted({1, plan.scale.nodes // 2, plan.scale.nodes - 1} - {0, plan.scale.nodes})
+    return [msgspec.structs.replace(plan, scale=msgspec.structs.replace(plan.scale, nodes=count)) for count in counts]

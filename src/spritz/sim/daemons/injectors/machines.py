@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from spritz.sim.daemons import coverage
 from spritz.sim.daemons.faults import drawn, host_of, performs, units_on
+from spritz.sim.daemons.injectors import operators
 
 if TYPE_CHECKING:
     from spritz.sim.daemons.plan import Action
@@ -173,3 +174,58 @@ def _kill_supervisor(site: Site, action: Action, seconds: float) -> str | None:
     if host is None or host.machine is None or not host.machine.kill_supervisor():
         return None
     return host.name
+
+
+@performs("jobs fail")
+def _jobs_fail(site: Site, action: Action, seconds: float) -> str | None:
+    """Every job fails at once, as where a file system is not mounted: such a node would swallow the queue."""
+    return _for_a_while("fails_jobs", True, site, action, seconds)
+
+
+@performs("gpu lost")
+def _gpu_lost(site: Site, action: Action, seconds: float) -> str | None:
+    """The driver finds fewer GPUs than before."""
+    host = host_of(site, action.target)
+    if host is None or host.machine is None:
+        return None
+    host.machine.gpus = int(drawn(action, 0, 4))
+
+    def come_back() -> None:
+        host.machine.gpus = None
+
+    site.world.after(seconds, come_back)
+    return f"{host.name} has {host.machine.gpus}"
+
+
+@performs("health change")
+def _health_change(site: Site, action: Action, seconds: float) -> str | None:
+    """HealthCheckProgram drains the node; an administrator lets it serve again when the fault is over."""
+    host = host_of(site, action.target)
+    if host is None or host.machine is None or not host.machine.health_program:
+        return None
+    host.machine.illness = "sim: unwell"
+
+    def recover() -> None:
+        host.machine.illness = ""
+        operators.ask(site, "set_node", {"nodes": list(host.machine.nodes), "state": "RESUME"})
+
+    site.world.after(seconds, recover)
+    return host.name
+
+
+@performs("program fails")
+def _program_fails(site: Site, action: Action, seconds: float) -> str | None:
+    """The node's prolog or epilog fails, or takes long."""
+    host = host_of(site, action.target)
+    if host is None or host.machine is None:
+        return None
+    path = "/site/prolog" if int(action.data["draw"]) & 1 else "/site/epilog"
+    takes, problem = (drawn(action, 1.0, 60.0), "") if int(action.data["draw"]) & 2 else (0.1, "exit status 1")
+    host.machine.programs[path] = (takes, problem)
+
+    def recover() -> None:
+        host.machine.programs.pop(path, None)
+        operators.ask(site, "set_node", {"nodes": list(host.machine.nodes), "state": "RESUME"})
+
+    site.world.after(seconds, recover)
+    return f"{host.name} {path}: {problem or f'{takes:.1f} s'}"

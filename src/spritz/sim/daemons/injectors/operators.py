@@ -15,18 +15,19 @@ if TYPE_CHECKING:
     from spritz.sim.daemons.site import Site
 
 
-def _operator(site: Site, kind: str, data: Data) -> None:
+def ask(site: Site, kind: str, data: Data) -> None:
+    """Let an administrator make a request."""
     assert site.users is not None, "a run has users"
     site.users.start("root", kind, OPERATIONS[kind], data, site.login)
 
 
 def _reconfigured(site: Site, action: Action, seconds: float) -> str | None:
-    _operator(site, "reread", {"settings": {"BatchStartTimeout": str(5 + action.data["draw"] % 16)}})
+    ask(site, "reread", {"settings": {"BatchStartTimeout": str(5 + action.data["draw"] % 16)}})
     return "slurm.conf"
 
 
 def _mistaken(site: Site, action: Action, seconds: float) -> str | None:
-    _operator(site, "reread", {"mistake": "NodeName=n1 CPUs=many", "seconds": seconds})
+    ask(site, "reread", {"mistake": "NodeName=n1 CPUs=many", "seconds": seconds})
     return "slurm.conf"
 
 
@@ -34,21 +35,21 @@ def _taken_over(site: Site, action: Action, seconds: float) -> str | None:
     if len(site.controllers) < 2:
         return None
     index = action.data["draw"] % len(site.controllers)
-    _operator(site, "take_over", {"index": index})
+    ask(site, "take_over", {"index": index})
     return str(site.controllers[index].name)
 
 
 def _drained(site: Site, action: Action, seconds: float) -> str | None:
     node: str = site.nodes[action.data["draw"] % len(site.nodes)].name
-    _operator(site, "set_node", {"nodes": [node], "state": "DRAIN"})
-    site.world.after(seconds, lambda: _operator(site, "set_node", {"nodes": [node], "state": "RESUME"}))
+    ask(site, "set_node", {"nodes": [node], "state": "DRAIN"})
+    site.world.after(seconds, lambda: ask(site, "set_node", {"nodes": [node], "state": "RESUME"}))
     return node
 
 
 def _added(site: Site, action: Action, seconds: float) -> str | None:
     name = f"d{1 + action.data['draw'] % 3}"
-    _operator(site, "node_add", {"node": name})
-    site.world.after(seconds, lambda: _operator(site, "node_delete", {"node": name}))
+    ask(site, "node_add", {"node": name})
+    site.world.after(seconds, lambda: ask(site, "node_delete", {"node": name}))
     return name
 
 
