@@ -12,9 +12,8 @@ from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import GetScript, ListJobs, Script
 from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.model.states import JobState
-from spritz.sim.daemons.accounting import policy
 from spritz.sim.daemons.accounting.client import Behind
-from spritz.sim.daemons.checks.final import Final, NodeShape, Rules
+from spritz.sim.daemons.checks.final import Final, Limit, NodeShape, Rules
 from spritz.sim.daemons.history import Injected, Operation, Outcome
 
 if TYPE_CHECKING:
@@ -69,12 +68,17 @@ def read(users: Users) -> Final:
 def rules_of(users: Users) -> Rules:
     """What the site permits."""
     site, scale = users.site, users.site.scale
+    limits: tuple[Limit, ...] = ()
+    if site.accounting is not None:
+        from spritz.sim.daemons.accounting import policy  # SQLAlchemy: loaded by `seam.load` before
+
+        limits = policy.limits()
     is_forgetful = scale.remembered_seconds < scale.busy_seconds + scale.quiet_seconds
     return Rules(
         nodes=tuple(NodeShape(name=host.name, memory_mib=16_000) for host in site.nodes),
         licenses=scale.licenses,
+        limits=limits,
         controllers=frozenset(host.name for host in site.controllers),
-        limits=policy.limits() if site.accounting is not None else (),
         later_is_lower=False,  # users set nice
         suspends="SUSPEND" in scale.preemption,
         kill_wait_seconds=20.0,  # the longest that administrators set

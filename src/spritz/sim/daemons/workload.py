@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 #: Users who submit jobs.
 PEOPLE = ("alice", "bob", "carol", "dave")
 
+#: Their accounts, as `accounting.policy` makes them.
+ACCOUNTS_OF = {"alice": ("physics", "biology"), "bob": ("physics",), "carol": ("biology",), "dave": ("biology",)}
+
 
 class Dependence(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One condition of --dependency, on the job with a tag."""
@@ -273,6 +276,9 @@ class _Day:
         """Partition, reservation, order."""
         random = self.random
         fields: dict[str, Any] = {"nice": random.choice((0, 0, 0, 0, 100, 1000))}
+        if "accounting" in self.scale.parts:  # the limits are those of `accounting.policy`
+            fields["account"] = random.choice(ACCOUNTS_OF[user])
+            fields["qos"] = random.choice(("normal", "normal", "high", "low"))
         if self.chance(0.35):
             fields["partition"] = random.choice(("low", "low", "high", "main,low", "shared", "main"))
         for name, users, since, until in self.reservations:
