@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.sync import Connection, connect_controller
+from spritz.model.errors import SpritzError
 from spritz.model.queries.events import Counters, Statistics
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import GetScript, ListJobs, Script
 from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.model.states import JobState
-from spritz.sim.daemons.checks.final import Final, Limit, NodeShape, Rules
+from spritz.sim.daemons.accounting import policy
+from spritz.sim.daemons.accounting.client import Behind
+from spritz.sim.daemons.checks.final import Final, NodeShape, Rules
 from spritz.sim.daemons.history import Injected, Operation, Outcome
 
 if TYPE_CHECKING:
@@ -51,6 +54,12 @@ def read(users: Users) -> Final:
     world.run_until(lambda: not command.process.is_alive, _SECONDS)
     if problem[0]:
         raise Unreadable(problem[0])
+    accounting = users.site.accounting
+    if accounting is not None:
+        try:
+            final.rows = tuple(row.job for row in accounting.read_jobs(users.site.login, _SECONDS))
+        except (Behind, SpritzError, TimeoutError) as error:
+            raise Unreadable(f"slurmdbd: {error!r}") from error
     injected = [entry.until for entry in users.history.entries if isinstance(entry, Injected)]
     final.last_fault_at = max(injected, default=0.0)
     _judge_waits(final, unanswered)
@@ -60,17 +69,12 @@ def read(users: Users) -> Final:
 def rules_of(users: Users) -> Rules:
     """What the site permits."""
     site, scale = users.site, users.site.scale
-    limits: tuple[Limit, ...] = ()
-    if site.accounting is not None:
-        from spritz.sim.daemons.accounting import policy  # SQLAlchemy: loaded by `seam.load` before
-
-        limits = policy.limits()
     is_forgetful = scale.remembered_seconds < scale.busy_seconds + scale.quiet_seconds
     return Rules(
         nodes=tuple(NodeShape(name=host.name, memory_mib=16_000) for host in site.nodes),
         licenses=scale.licenses,
-        limits=limits,
         controllers=frozenset(host.name for host in site.controllers),
+        limits=policy.limits() if site.accounting is not None else (),
         later_is_lower=False,  # users set nice
         suspends="SUSPEND" in scale.preemption,
         kill_wait_seconds=20.0,  # the longest that administrators set

@@ -131,6 +131,8 @@ class Site:
     def write_conf(self, more: str = "") -> None:
         """slurm.conf for the hosts that there are, and with further lines."""
         scale = self.scale
+        if self.accounting is not None and not scale.preemption:
+            self.settings |= {"PreemptType": "preempt/qos", "PreemptMode": "REQUEUE"}
         preemption = f"PreemptType=preempt/partition_prio\nPreemptMode={scale.preemption}" if scale.preemption else ""
         settings = (f"{key}={value}" for key, value in self.settings.items())
         controllers = "\n".join(f"SlurmctldHost={host.name}({host.address})" for host in self.controllers)

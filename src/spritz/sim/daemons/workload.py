@@ -213,6 +213,11 @@ class _Day:
             fields["kill_on_invalid_dependency"] = self.chance(0.4)
         if "singleton" in [one.kind for one in fields.get("dependencies", ())]:
             fields["name"] = f"single-{user}"
+        if "accounting" in self.scale.parts:
+            from spritz.sim.daemons.accounting.policy import draw_names
+
+            is_small = fields["nodes_min"] == 1 and not fields.get("components")
+            fields["account"], fields["qos"] = draw_names(random=self.random, user=user, is_small=is_small)
         return NewJob(tag=tag, kind=kind, environment=(f"SIM_TAG={tag}",), **fields)
 
     def _few(self) -> int:

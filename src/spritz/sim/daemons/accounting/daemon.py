@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spritz.accounting.configuration import database_url
 from spritz.accounting.daemon import serve
@@ -18,7 +19,11 @@ from spritz.sim.daemons.units import Unit
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from spritz.model.accounting import JobWithSteps
+    from spritz.model.usage import HolderUsage
     from spritz.sim.daemons.world import Host, Process, World
+
+T = TypeVar("T")
 
 HOST, ADDRESS, PORT = "dbd", "10.0.0.9", 6819
 
@@ -28,9 +33,7 @@ AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost={HOST}
 AccountingStoragePort={PORT}
 AccountingStorageEnforce=associations,limits,qos
-PriorityType=priority/multifactor
-PreemptType=preempt/qos
-PreemptMode=REQUEUE"""
+PriorityType=priority/multifactor"""
 
 _SLURMDBD_CONF = """\
 DbdHost={host}
@@ -59,6 +62,24 @@ class Accounting:
     def begin_policy(self, host: Host) -> Command:
         """Let an administrator on `host` make the accounts, users and QOS, as soon as slurmdbd and slurmctld are up."""
         return Command(host, "sacctmgr", self.client.make_policy)
+
+    def read_jobs(self, host: Host, seconds: float) -> list[JobWithSteps]:
+        """All lives of all jobs, as `sacct -a -D` on `host` is told, while the simulation goes on.
+
+        Raises SpritzError; Behind if slurmdbd does not have the newest events; TimeoutError after `seconds`.
+        """
+        return self._read(host, seconds, self.client.read_jobs)
+
+    def read_usage(self, host: Host, seconds: float, starts_at: int, ends_at: int) -> list[HolderUsage]:
+        """Usage of each user of an account between two full hours, as sreport is told. Raises as `read_jobs`."""
+        return self._read(host, seconds, lambda: self.client.read_usage(starts_at, ends_at))[1]
+
+    def _read(self, host: Host, seconds: float, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        command = Command(host, "sacct", main)
+        if not self.world.run_until(lambda: command.is_over, seconds):
+            raise TimeoutError(f"no answer in {seconds:g} seconds")
+        result: T = command.result
+        return result
 
     async def _serve(self, process: Process) -> int:
         """As `accounting.main` does, in the process that serves."""

@@ -1,11 +1,13 @@
 """The accounts, users and QOS of a simulated cluster, and the limits in them.
 
-They are records as sacctmgr sends them; `limits` tells the checks the same limits, from these records alone.
+They are records as sacctmgr sends them; `limits` tells the checks the same limits, from these records alone. Every job
+of the workload fits into the limits of its account and QOS if it is alone, so none waits for ever.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 
 from spritz.model.limits.records import Account, Association, Book, EditBook, Qos, Record, User
 from spritz.sim.daemons.checks.final import Limit
@@ -25,7 +27,7 @@ QOS = (
         description="few, and soon",
         priority=1000,
         preempt="low,normal",
-        grp_tres="cpu=24,gres/gpu=12",
+        grp_tres="cpu=40,gres/gpu=20",
         max_jobs_pu=2,
         max_submit_pu=6,
     ),
@@ -42,7 +44,7 @@ ASSOCIATIONS = (
         parent="science",
         shares=3,
         grp_jobs=20,
-        grp_tres="cpu=32,gres/gpu=16",
+        grp_tres="cpu=44,gres/gpu=20",
         default_qos="normal",
     ),
     Association(
@@ -51,13 +53,13 @@ ASSOCIATIONS = (
         account="biology",
         parent="science",
         grp_submit=120,
-        grp_tres="cpu=28",
+        grp_tres="cpu=40",
         default_qos="normal",
     ),
     Association(id=-4, cluster=CLUSTER, account="physics", user="alice", is_default=True, max_jobs=8),
     Association(id=-5, cluster=CLUSTER, account="physics", user="bob", is_default=True, max_submit=40),
     Association(id=-6, cluster=CLUSTER, account="biology", user="carol", is_default=True, max_jobs=4, max_submit=60),
-    Association(id=-7, cluster=CLUSTER, account="biology", user="dave", is_default=True, grp_tres="cpu=16"),
+    Association(id=-7, cluster=CLUSTER, account="biology", user="dave", is_default=True, grp_tres="cpu=40"),
     Association(id=-8, cluster=CLUSTER, account="biology", user="alice", max_jobs=3),
 )
 
@@ -86,6 +88,21 @@ def edit_of(book: Book) -> EditBook | None:
 def is_complete(book: Book) -> bool:
     """Whether the book has this policy."""
     return bool(book.accounts) and any(row.account == "physics" for row in book.associations) and edit_of(book) is None
+
+
+#: Accounts of each user, one as likely as the other.
+ACCOUNTS_OF = {
+    "alice": ("physics", "physics", "biology"),
+    "bob": ("physics",),
+    "carol": ("biology",),
+    "dave": ("biology",),
+}
+
+
+def draw_names(random: Random, user: str, *, is_small: bool) -> tuple[str, str]:
+    """Account and QOS of a job. `is_small`: of 24 CPUs at most."""
+    names = ("normal", "normal", "normal", "high", "low") if is_small else ("normal", "normal", "high")
+    return random.choice(ACCOUNTS_OF[user]), random.choice(names)
 
 
 def limits() -> tuple[Limit, ...]:

@@ -94,11 +94,17 @@ def differences(found: Rows, wanted: Rows) -> list[str]:
 
 
 def usage_differences(
-    jobs: Iterable[JobWithSteps], holders: Iterable[HolderUsage], starts_at: int, ends_at: int
+    jobs: Iterable[JobWithSteps],
+    holders: Iterable[HolderUsage],
+    starts_at: int,
+    ends_at: int,
+    *,
+    has_reservations: bool = False,
 ) -> list[str]:
     """Whether sreport's CPU seconds of each user of an account, between two full hours, are those of sacct's jobs.
 
-    A suspended job uses nothing meanwhile; a second of it may be counted in another hour.
+    A suspended job uses nothing meanwhile; a second of it may be counted in another hour. `has_reservations`: sreport
+    may have more, since who reserves nodes is charged for those that no job uses.
     """
     wanted: dict[tuple[str, str], int] = defaultdict(int)
     slack: dict[tuple[str, str], int] = defaultdict(int)
@@ -116,7 +122,7 @@ def usage_differences(
     return [
         f"user {key[1]} of account {key[0]}: sreport has {found[key]} CPU seconds, the jobs have {wanted[key]}"
         for key in sorted({*wanted, *found})
-        if abs(found[key] - wanted[key]) > slack[key]
+        if wanted[key] - found[key] > slack[key] or (found[key] - wanted[key] > slack[key] and not has_reservations)
     ]
 
 

@@ -55,8 +55,9 @@ def _same(story: Story, life: Life, row: JobRecord, job: Job) -> Iterator[Violat
     ended_at = job.ended_at if job.state.ended else 0.0
     # If the clock was set back, accounting's run time is zero and not negative.
     started_at = min(job.started_at, ended_at) if ended_at else job.started_at
-    # PREEMPTED: accounting has no exit status of it, as in Slurm.
-    final = job.state.ended and job.state is not JobState.PREEMPTED
+    # A job that was cancelled, preempted or too long has its end in accounting before its processes have ended: as in
+    # Slurm, the exit status that the controller learns afterwards is not there.
+    final = job.state in (JobState.COMPLETED, JobState.FAILED)
     for name, held, recorded in (
         ("state", job.state.value, row.state),
         ("exit status", job.exit_status, row.exit_status),
@@ -76,7 +77,9 @@ def _times(story: Story, life: Life, row: JobRecord) -> Iterator[Violation]:
     if not life.runs:
         return
     began = life.began_at
-    if not started_at or not started_at - slack <= began <= due_by(story, started_at, seconds, life) + slack:
+    # The first step of an allocation begins when its user wants it.
+    latest = due_by(story, started_at, seconds, life) + slack if life.batch is not None else inf
+    if not started_at or not started_at - slack <= began <= latest:
         start = f"started at {clock(started_at)}" if started_at else "never started"
         yield _violation(story, "6.accounting", life, f"{start} by accounting, and began at {clock(began)}")
     if not ended_at:
