@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from spritz.client.errors import ClientError, RemoteError
-from spritz.client.submission_retry import UNKNOWN
-from spritz.client.sync import connect_controller
+from spritz.client.sync import Connection, connect_controller
 from spritz.model.commands.job import Done
 from spritz.model.errors import SpritzError
 from spritz.sim.daemons import blocking, threads
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
 
 #: Details of an action, by its kind.
 Data = dict[str, Any]
-
-#: Codes of errors of a request that was never sent.
-NOT_SENT = ("SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR", "ESLURM_IN_STANDBY_MODE")
 
 
 class Skipped(Exception):
@@ -106,11 +102,19 @@ class Command:
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, RemoteError):
             cause = cause.__cause__
-        if UNKNOWN not in error.details and (cause is not None or error.code in NOT_SENT):
+        if cause is not None:
             self.refused(operation, error.code)
         else:
             operation.answer = error.code
             self._tell(operation, "answer lost")
+
+    def connected(self, operation: Operation) -> Connection:
+        """A connection for it. Without one nothing is sent, which counts as a refusal. Raises ClientError."""
+        try:
+            return connect_controller()
+        except ClientError as error:
+            self.refused(operation, error.code)
+            raise
 
     def _answered(self, operation: Operation, outcome: Outcome, answer: Any) -> None:
         operation.answered_at = self.world.now
@@ -139,15 +143,11 @@ class Command:
         """
         operation = self.called(kind, job_id=job_id, wanted=wanted)
         try:
-            connection = connect_controller()
-        except ClientError as error:
-            self.refused(operation, error.code)
-            raise
-        try:
-            with connection as controller:
+            with self.connected(operation) as controller:
                 reply = controller.call(request, reply_type)
         except ClientError as error:
-            self.failed(operation, error)
+            if operation.outcome is Outcome.UNKNOWN:
+                self.failed(operation, error)
             raise
         if code := verdict(reply):
             self.refused(operation, code)

@@ -8,7 +8,7 @@ import msgspec
 
 from spritz.cli import sbatch
 from spritz.client.errors import ClientError, RemoteError
-from spritz.client.sync import connect_controller, submit_key
+from spritz.client.sync import submit_key
 from spritz.model.commands.job import (
     CancelJobs,
     CancelResult,
@@ -26,6 +26,7 @@ from spritz.model.commands.job import (
 from spritz.model.job import Dependency, EndSignal, JobSpec, Sharing
 from spritz.model.job_filter import JobFilter, JobTarget
 from spritz.model.resources import GresRequest, mask_ids
+from spritz.sim.daemons.history import Outcome
 from spritz.sim.daemons.site import HIGH_NODES_MAX, TIERS
 from spritz.sim.daemons.threads import sleep
 from spritz.sim.daemons.wanted import Change, Condition, Wanted
@@ -161,10 +162,11 @@ def submit(command: Command, data: Data) -> None:
     if wanted.steps:
         command.users.expect_script(wanted)
     try:
-        with connect_controller() as controller:
+        with command.connected(operation) as controller:
             reply = sbatch._answer(controller, request)
     except ClientError as error:
-        command.failed(operation, error)
+        if operation.outcome is Outcome.UNKNOWN:
+            command.failed(operation, error)
         raise
     command.users.jobs[wanted.tag] = reply.job_id
     command.done(operation, job_id=reply.job_id)
