@@ -31,8 +31,8 @@ from spritz.sim.daemons.run import Result, memory, run
 if TYPE_CHECKING:
     from typing import NoReturn
 
-#: Seconds of CPU time of one run above which it is taken to be stuck; and so many times as much of the wall clock, since
-#: a run that waits for ever takes none.
+#: Seconds of CPU time of one run above which it is taken to be stuck; and so many times as much of the wall clock,
+#: since a run that waits for ever takes none.
 RUN_SECONDS_MAX = 120.0
 _WALL_TIMES = 10
 
@@ -228,9 +228,10 @@ def _serve(plan: Plan, root: Path, run: Run, writing: int) -> NoReturn:
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent kills it
         try:
-            stacks = open(root / _STACKS, "w")
-            faulthandler.register(_TELL_SIGNAL, file=stacks)
-            result = run(plan, root)
+            with open(root / _STACKS, "w") as stacks:
+                faulthandler.register(_TELL_SIGNAL, file=stacks)
+                result = run(plan, root)
+                faulthandler.unregister(_TELL_SIGNAL)
         except BaseException:
             result = failed(plan, "the simulation does not fail", traceback.format_exc(), 0.0)
         with open(writing, "wb") as pipe:
