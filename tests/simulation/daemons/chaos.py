@@ -11,7 +11,9 @@ import random
 import sys
 import traceback
 
+from spritz.model.commands.job import Done, RequeueJob, ResumeJob, SuspendJob
 from spritz.model.commands.step import CreateStep, StepCreated
+from spritz.model.job_filter import JobTarget
 from spritz.model.step import StepSpec
 from spritz.sim.daemons.disk import renew_disk
 from spritz.sim.daemons.work import StepRun
@@ -28,7 +30,7 @@ MinJobAge=100000
 
 _KINDS = (
     *("daemon", "daemon stops", "controller", "supervisor", "power", "hang", "memory", "spool", "failing", "slow"),
-    *("undying", "late", "network", "start", "failing jobs", "prolog", "slow epilog", "reboot"),
+    *("undying", "late", "network", "start", "failing jobs", "prolog", "slow epilog", "reboot", "clock"),
 )
 
 
@@ -38,17 +40,20 @@ def chaos(seed: int, jobs: int = 15, faults: int = 8) -> list[str]:
     cluster = Cluster(seed, nodes=5, more=_MORE)
     cluster.world.run(5)
     numbers = []
-    actions = [_submit] * jobs + [_misfortune] * faults
+    actions = [_submit] * jobs + [_misfortune] * faults + [_change] * (jobs // 2)
     chance.shuffle(actions)
     for action in actions:
         cluster.world.run(chance.uniform(0.0, 15.0))
         if action is _submit:
             numbers.append(_submit(cluster, chance))
+        elif action is _change:
+            _change(cluster, chance, numbers)
         else:
             _misfortune(cluster, chance)
     _heal(cluster)
     for number in numbers:
         cluster.release(number)  # where its prolog has failed
+        cluster.go_on(number)
         cluster.ends(number, *_OVER, seconds=2400)
     cluster.wait(lambda: not any(machine.steps for machine in cluster.machines.values()), 600)
     cluster.check()
@@ -68,6 +73,26 @@ def _submit(cluster: Cluster, chance: random.Random) -> int:
         for machine in cluster.machines.values():
             machine.on_began.append(_StepOf(cluster, number, nodes, chance))
     return number
+
+
+def _change(cluster: Cluster, chance: random.Random, numbers: list[int]) -> None:
+    """A user cancels a job, or an administrator suspends one and resumes it a little later."""
+    if not numbers:
+        return
+    number = chance.choice(numbers)
+    kind = chance.choice(("cancel", "suspend", "requeue"))
+    target, host = JobTarget(job_id=number), cluster.controller.host
+    if kind == "cancel":
+        cluster.cancel(number)
+    elif kind == "requeue":
+        cluster.spawn(host, lambda channel: channel.call(RequeueJob(target=target), Done))
+    else:
+
+        def resume() -> None:
+            cluster.spawn(host, lambda channel: channel.call(ResumeJob(target=target), Done), uid=0)
+
+        cluster.spawn(host, lambda channel: channel.call(SuspendJob(target=target), Done), uid=0)
+        cluster.world.after(chance.uniform(0.1, 30.0), resume)
 
 
 class _StepOf:
@@ -129,6 +154,8 @@ def _misfortune(cluster: Cluster, chance: random.Random) -> None:
         machine.for_a_while("programs", {"/site/epilog": (20.0, "")}, seconds)
     elif kind == "reboot":
         machine.reboot()
+    elif kind == "clock":
+        machine.host.set_clock(chance.uniform(-100.0, 100.0))
     else:
         machine.for_a_while("start_seconds", (0.5, 5.0), seconds)
 

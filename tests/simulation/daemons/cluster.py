@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import shutil
+import signal
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from spritz.client.aio import connect
 from spritz.client.channel import Channel
 from spritz.client.errors import ClientError, RemoteError
 from spritz.model.commands.cluster import UpdateNode
-from spritz.model.commands.job import CancelJobs, CancelResult, Done, JobSubmitted, ReleaseJob, SubmitJob
+from spritz.model.commands.job import CancelJobs, CancelResult, Done, JobSubmitted, ReleaseJob, ResumeJob, SubmitJob
 from spritz.model.commands.step import CreateStep, StepCreated
 from spritz.model.job import JobSpec
 from spritz.model.job_filter import JobFilter, JobTarget
@@ -25,7 +26,7 @@ from spritz.model.queries.nodes import ListNodes, Nodes, NodeView
 from spritz.model.step import Step, StepSpec
 from spritz.sim.daemons import seam
 from spritz.sim.daemons.controllers import slurmctld
-from spritz.sim.daemons.history import Began, Ended, Entry, History
+from spritz.sim.daemons.history import Began, Ended, Entry, History, Signalled
 from spritz.sim.daemons.machine import StoryLogger
 from spritz.sim.daemons.network import Network
 from spritz.sim.daemons.nodes import NodeMachine, machine_of, slurmd
@@ -121,6 +122,12 @@ class Cluster:
         with contextlib.suppress(RemoteError):
             self.user(lambda channel: channel.call(request, Done), uid=0)
 
+    def go_on(self, job_id: int) -> None:
+        """An administrator resumes a job, if it is suspended."""
+        request = ResumeJob(target=JobTarget(job_id=job_id))
+        with contextlib.suppress(RemoteError):
+            self.user(lambda channel: channel.call(request, Done), uid=0)
+
     def cancel(self, job_id: int) -> None:
         request = CancelJobs(filter=JobFilter(targets=(JobTarget(job_id=job_id),)))
         self.user(lambda channel: channel.call(request, CancelResult))
@@ -197,15 +204,24 @@ class Cluster:
         assert not self.world.unhandled, self.world.unhandled
         running: dict[tuple[str, int, int, int], Began] = {}
         seen: set[tuple[str, int, int, int]] = set()
+        #: others may have got the CPUs of a suspended job
+        stopped = {e.job_id for e in self.history.entries if isinstance(e, Signalled) and e.number == signal.SIGSTOP}
         for entry in self.history.entries:
             if isinstance(entry, Began):
                 assert _key(entry) not in seen, f"again: {entry}"
-                jobs = [(one.job_id, one.node, one.step_id) for one in running.values()]
-                assert (entry.job_id, entry.node, entry.step_id) not in jobs, f"at the same time: {entry}"
+                for one in running.values():
+                    _need_apart(one, entry, is_shared=bool({one.job_id, entry.job_id} & stopped))
                 seen.add(_key(entry))
                 running[_key(entry)] = entry
             elif isinstance(entry, Ended):
                 del running[_key(entry)]
+
+
+def _need_apart(one: Began, other: Began, *, is_shared: bool) -> None:
+    """Neither two lives of a step on a node at a time, nor two jobs on a CPU."""
+    if one.node == other.node:
+        assert (one.job_id, one.step_id) != (other.job_id, other.step_id), f"at the same time: {one}, {other}"
+        assert is_shared or one.job_id == other.job_id or not one.job_cpus & other.job_cpus, f"{one}, {other}"
 
 
 def _key(entry: Entry) -> tuple[str, int, int, int]:

@@ -53,6 +53,7 @@ class Submitters:
         self.cancelled: set[str] = set()
         #: the scripts that users submit; none: a new one each time
         self.pool: list[bytes] = []
+        self._used_at: dict[bytes, float] = {}
         self.random = self.world.random("submitters")
 
     @property
@@ -114,12 +115,19 @@ class Submitters:
             await asyncio.sleep(self.random.uniform(0.0, pause))
             name = f"{process.name}-{number}"
             if self.pool:
-                self.scripts[name] = self.random.choice(self.pool)
+                self.scripts[name] = self._old_script()
                 await self._submit_one(name)
                 continue
             size = self.random.choice((5, 150, 2_500, 20_000))
             self.scripts[name] = f"#!/bin/sh\n# {name}\n{self.random.randbytes(size).hex()}\n".encode()
             await self._submit_one(name)
+
+    def _old_script(self) -> bytes:
+        """One of the pool, rather such a one whose jobs have been purged (MinJobAge): the journal removes it now."""
+        old = [script for script in self.pool if self.world.now - self._used_at.get(script, 0.0) > 310.0]
+        script = self.random.choice(old or self.pool)
+        self._used_at[script] = self.world.now
+        return script
 
     async def _submit_one(self, name: str) -> None:
         spec = job_spec(name=name, hold=True)
@@ -156,17 +164,23 @@ class Submitters:
             by_name.setdefault(job.spec.name, []).append(job.id)
         for name, job_id in self.acknowledged.items():
             ids = by_name.pop(name, [])
-            at = self.acknowledged_at[name]
-            if name in self.cancelled or (not ids and any(one.at <= at <= one.until for one in excused)):
+            if name in self.cancelled or (job_id not in ids and self._is_excused(name, excused)):
                 continue  # cancelled ones may be purged
             if ids != [job_id]:
                 found.append(f"{name} was acknowledged as job {job_id}; there is {ids}")
                 continue
             found += self._script_problem(name, job_id)
         found += [f"job {ids} {name} was acknowledged to nobody" for name, ids in by_name.items()]
-        if len(set(self.acknowledged.values())) < len(self.acknowledged):
+        # A copy knows nothing of the ids that were given after it was made.
+        known = [name for name in self.acknowledged if not self._is_excused(name, excused, "copy")]
+        if len({self.acknowledged[name] for name in known}) < len(known):
             found.append("an id was given twice")
         return found
+
+    def _is_excused(self, name: str, excused: Sequence[Injected], how: str = "") -> bool:
+        """Whether a restored state may lack the job."""
+        at = self.acknowledged_at[name]
+        return any(entry.at <= at <= entry.until and entry.kind.endswith(how) for entry in excused)
 
     def _script_problem(self, name: str, job_id: int) -> list[str]:
         """A damaged script must be refused in words."""

@@ -43,7 +43,16 @@ def crash(run: Submitters, kind: str) -> None:
         run.world.run_until(lambda: not run.unit.is_running, 60.0)
 
 
-@pytest.mark.parametrize("kinds", [("kill now",), ("kill", "kill now"), ("power", "power now"), ("power",)])
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ("kill", "kill now", "power", "power now"),
+        pytest.param(("kill now",), marks=pytest.mark.slow),
+        pytest.param(("kill", "kill now"), marks=pytest.mark.slow),
+        pytest.param(("power", "power now"), marks=pytest.mark.slow),
+        pytest.param(("power",), marks=pytest.mark.slow),
+    ],
+)
 def test_acknowledged_jobs_and_scripts_survive(kinds: tuple[str, ...]) -> None:
     problems, counts, _ = apart(killed_while_submitting, 1, kinds, 30)
     assert problems == []
@@ -74,6 +83,7 @@ def submitting_on_a_bad_disk(seed: int, kinds: tuple[str, ...], faults: int, pow
     return told(run, problems)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["fsync", "full", "read-only", "slow"])
 def test_a_disk_that_fails_loses_nothing_acknowledged(kind: str) -> None:
     problems, counts, _ = apart(submitting_on_a_bad_disk, 1, (kind,), 12, False)
@@ -81,6 +91,7 @@ def test_a_disk_that_fails_loses_nothing_acknowledged(kind: str) -> None:
     assert counts[f"disk {kind}"] >= 5
 
 
+@pytest.mark.slow
 def test_what_a_failed_sync_left_in_memory_is_not_built_upon() -> None:
     """A power loss after a sync that failed, and after a start that found what it had written in the page cache."""
     for seed in range(1, 5):
@@ -106,11 +117,14 @@ def test_a_controller_whose_syncs_fail_stops_and_acknowledges_nothing() -> None:
     assert any("journal.failed" in line for line in story)
 
 
-def flipped(seed: int, what: str) -> tuple[Told, list[str]]:
+def flipped(seed: int, what: str, answer: str) -> tuple[Told, list[str]]:
     """Jobs submitted, a bit flipped while the controller is down, an operator if it is refused; and the refusals."""
     run = Submitters(seed)
     users = run.begin(users=4, jobs=30, pause=8.0)
-    run.world.run(run.random.uniform(20.0, 120.0))
+    run.world.run(run.random.uniform(10.0, 60.0))
+    run.operator.copy_state()
+    run.operator.answer = answer
+    run.world.run(run.random.uniform(10.0, 60.0))
     run.operator.flip(what)
     run.unit.kill()
     run.settle(users)
@@ -119,14 +133,16 @@ def flipped(seed: int, what: str) -> tuple[Told, list[str]]:
     return told(run, problems + run.other_problems(users)), run.operator.refusals
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["group", "image", "blob", "mark", "log"])
-def test_a_flipped_bit_is_refused_or_repaired_and_never_passed_over(what: str) -> None:
+@pytest.mark.parametrize("answer", ["-i", "copy"])
+def test_a_flipped_bit_is_refused_or_repaired_and_never_passed_over(what: str, answer: str) -> None:
     """Of a refusal an operator learns which events are lost; what was acknowledged before them is there."""
     refusals: list[str] = []
     for seed in range(1, 6):
-        (problems, counts, _), refused = apart(flipped, seed, what)
+        (problems, counts, _), refused = apart(flipped, seed, what, answer)
         assert problems == [], seed
-        assert counts.get("restored by -i", 0) == len(refused)
+        assert counts.get(f"restored by {answer}", 0) == len(refused)
         refusals += refused
     if what in ("group", "log"):
         assert refusals
@@ -135,19 +151,20 @@ def test_a_flipped_bit_is_refused_or_repaired_and_never_passed_over(what: str) -
 def resubmitting(seed: int) -> Told:
     """The same few scripts again and again, while their old jobs are purged and a slow disk removes them."""
     run = Submitters(seed)
-    run.pool = [f"#!/bin/sh\n# script {number}\n".encode() * 50 for number in range(12)]
-    users = run.begin(users=4, jobs=120, pause=30.0)
-    for _ in range(60):
+    run.pool = [f"#!/bin/sh\n# script {number}\n".encode() * 50 for number in range(40)]
+    users = run.begin(users=4, jobs=100, pause=60.0)
+    for _ in range(100):
         run.world.run(run.random.uniform(5.0, 60.0))
         run.cancel_some(0.9)
-        if run.random.random() < 0.3:
-            run.disk.fail("slow", run.random.uniform(1.0, 40.0))
-        if run.random.random() < 0.15:
+        if run.random.random() < 0.7:
+            run.disk.fail("slow", run.random.uniform(10.0, 60.0))
+        if run.random.random() < 0.05:
             crash(run, run.random.choice(("kill", "kill now", "power")))
     run.settle(users)
     return told(run, run.problems() + run.other_problems(users))
 
 
+@pytest.mark.slow
 def test_a_script_that_comes_back_while_it_is_removed_is_kept() -> None:
     problems, counts, _ = apart(resubmitting, 1)
     assert problems == []

@@ -15,7 +15,9 @@ Map
 `accounting`   slurmdbd over SQLite; its database, its policy, its faults, its records
 `disk`         what a controller's disk keeps, and how it fails; `disk_calls`: its stand-ins of `os` and `sqlite3`
 `site`         a cluster: hosts, slurm.conf, units; `plan`: what users and misfortune do to it; `run`: one run
-`users`        users, whose `command`s make `requests` by blocking sockets (`blocking`); `workload`: what they want
+`users`        users, whose `command`s run production code over blocking sockets (`blocking`): `requests` (sbatch,
+               scancel, scontrol), `launches` (srun, salloc), `operators`, `readings`; `workload`: a day of them
+`final`        what users are shown in the end; `judge`: the checks of a run
 `faults`       kinds of faults, how they are drawn and injected; `coverage`: what a run has touched
 `campaign`     many runs in forked children; `shrink`: a failing plan made smaller; `story`: a run to be read
 `main`         `python -m spritz.sim.daemons`

@@ -134,16 +134,20 @@ class Socket:
             raise TimeoutError("timed out")
 
     def _check_writable(self) -> None:
-        if self._error is not None:
-            raise self._error
+        self._raise_once()
         if self.end.is_over:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    def _raise_once(self) -> None:
+        """The kernel tells an error once; then the stream has ended."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
     def recv(self, size: int) -> bytes:
         if not self._arrivals.wait(self.is_readable, self._timeout):
             raise TimeoutError("timed out")
-        if self._error is not None:
-            raise self._error
+        self._raise_once()
         data = bytes(self._incoming[:size])
         del self._incoming[:size]
         return data

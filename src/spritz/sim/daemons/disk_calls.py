@@ -124,38 +124,47 @@ class Connection(sqlite3.Connection):
             return super().execute(sql, parameters)
         found: list[sqlite3.Cursor] = []
         run = super().execute
-        self._write(lambda: found.append(run(sql, parameters)), begins=sql.startswith("BEGIN"))
+        self._write(lambda: found.append(run(sql, parameters)), sql)
         return found[0]
 
     def executemany(self, sql: str, parameters: Iterable[Any]) -> sqlite3.Cursor:
         found: list[sqlite3.Cursor] = []
         run = super().executemany
-        self._write(lambda: found.append(run(sql, parameters)))
+        self._write(lambda: found.append(run(sql, parameters)), sql)
         return found[0]
 
     def executescript(self, sql: str) -> sqlite3.Cursor:
         found: list[sqlite3.Cursor] = []
         run = super().executescript
-        self._write(lambda: found.append(run(sql)))
+        self._write(lambda: found.append(run(sql)), sql)
         return found[0]
 
     def close(self) -> None:
         if self in self.disk.connections:
             disk_here()
-            self._write(super().close)
-            self.disk.connections.remove(self)
+            self._write(super().close, "close")
+            if not self._is_open():
+                self.disk.connections.remove(self)
 
-    def _write(self, work: Any, *, begins: bool = False) -> None:
+    def _write(self, work: Any, sql: str) -> None:
         disk_here()
-        self.disk.database_write(work, begins=begins)
-        if not begins and (self not in self.disk.connections or not self._is_open_transaction()):
+        self.disk.database_write(work, self._effect(sql))
+        if not (self._is_open() and self.in_transaction):
             self.disk.database_ended()
 
-    def _is_open_transaction(self) -> bool:
+    def _effect(self, sql: str) -> str:
+        if sql == "close":
+            return sql
+        if sql.startswith("PRAGMA"):
+            return "checkpoint"
+        return "inside" if sql.startswith("BEGIN") or (self.in_transaction and sql != "COMMIT") else "commit"
+
+    def _is_open(self) -> bool:
         try:
-            return self.in_transaction
-        except sqlite3.ProgrammingError:  # closed
+            self.total_changes  # noqa: B018 - raises
+        except sqlite3.ProgrammingError:
             return False
+        return True
 
 
 def _is_reading(sql: str) -> bool:

@@ -15,7 +15,7 @@ import os
 import posixpath
 import stat
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +67,14 @@ class _Open:
     def __init__(self, inode: Inode) -> None:
         self.inode = inode
         self.at = 0
+
+
+def _apply(names: Iterable[tuple[Inode, str, Inode | None]]) -> None:
+    for parent, name, inode in names:
+        if inode is None:
+            parent.entries.pop(name, None)
+        else:
+            parent.entries[name] = inode
 
 
 class Files:
@@ -171,23 +179,16 @@ class Files:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         return parent, name
 
-    def _set(self, parent: Inode, name: str, inode: Inode | None) -> None:
-        """Change a name; until it is durable, a power loss may undo it."""
-        before = parent.entries.get(name)
-        if inode is None:
-            del parent.entries[name]
-        else:
-            parent.entries[name] = inode
-        parent.mtime = self.host.wall()
-
-        def undo() -> None:
-            if before is None:
-                parent.entries.pop(name, None)
-            else:
-                parent.entries[name] = before
-
-        if parent.device == _DISK:
-            self._journal.append((self.world.now, undo))
+    def _set(self, *changes: tuple[Inode, str, Inode | None]) -> None:
+        """Change names, all or none: (directory, name, what it is from now on). Until that is durable, a power loss may
+        undo it.
+        """
+        before = [(parent, name, parent.entries.get(name)) for parent, name, _ in changes]
+        _apply(changes)
+        for parent, _, _ in changes:
+            parent.mtime = self.host.wall()
+        if changes[0][0].device == _DISK:
+            self._journal.append((self.world.now, lambda: _apply(before)))
             self._forget_old_changes()
 
     def _new(self, path: str, mode: int) -> Inode:
@@ -196,7 +197,7 @@ class Files:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         self._may_write(parent, path)
         inode = Inode(mode, parent.device, self.host.wall())
-        self._set(parent, name, inode)
+        self._set((parent, name, inode))
         return inode
 
     def mkdir(self, path: str, mode: int = 0o777) -> None:
@@ -225,7 +226,7 @@ class Files:
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), target)
         self._may_write(parent, target)
         inode.links += 1
-        self._set(parent, name, inode)
+        self._set((parent, name, inode))
 
     def unlink(self, path: str) -> None:
         parent, name = self._place(path)
@@ -236,7 +237,7 @@ class Files:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         self._may_write(parent, path, removes=True)
         inode.links -= 1
-        self._set(parent, name, None)
+        self._set((parent, name, None))
 
     def rmdir(self, path: str) -> None:
         parent, name = self._place(path)
@@ -248,7 +249,7 @@ class Files:
         if inode.entries:
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
         self._may_write(parent, path, removes=True)
-        self._set(parent, name, None)
+        self._set((parent, name, None))
 
     def rmtree(self, path: str, ignore_errors: bool = False) -> None:
         """As shutil's, with `ignore_errors`."""
@@ -280,8 +281,7 @@ class Files:
             there.links -= 1
         if not inode.is_directory and id(inode) in self._dirty and there is not None:
             self._sync(inode)  # ext4 writes what replaces another file (auto_da_alloc)
-        self._set(to, new, inode)
-        self._set(parent, name, None)
+        self._set((to, new, inode), (parent, name, None))
 
     def listdir(self, path: str) -> list[str]:
         inode = self.find(path)

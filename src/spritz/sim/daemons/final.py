@@ -11,7 +11,7 @@ from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import GetScript, ListJobs, Script
 from spritz.model.queries.nodes import ListNodes, Nodes
 from spritz.model.states import JobState
-from spritz.sim.daemons.checks.final import Final, NodeShape, Rules
+from spritz.sim.daemons.checks.final import Final, Limit, NodeShape, Rules
 from spritz.sim.daemons.history import Injected, Operation, Outcome
 
 if TYPE_CHECKING:
@@ -60,10 +60,16 @@ def read(users: Users) -> Final:
 def rules_of(users: Users) -> Rules:
     """What the site permits."""
     site, scale = users.site, users.site.scale
+    limits: tuple[Limit, ...] = ()
+    if site.accounting is not None:
+        from spritz.sim.daemons.accounting import policy  # SQLAlchemy: loaded by `seam.load` before
+
+        limits = policy.limits()
     is_forgetful = scale.remembered_seconds < scale.busy_seconds + scale.quiet_seconds
     return Rules(
         nodes=tuple(NodeShape(name=host.name, memory_mib=16_000) for host in site.nodes),
         licenses=scale.licenses,
+        limits=limits,
         controllers=frozenset(host.name for host in site.controllers),
         later_is_lower=False,  # users set nice
         suspends="SUSPEND" in scale.preemption,

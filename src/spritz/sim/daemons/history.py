@@ -111,7 +111,8 @@ class Ended(Struct, kw_only=True):
 
 
 class Signalled(Struct, kw_only=True):
-    """A signal, a stop or a continuation reached a step's processes."""
+    """A signal reached a step's processes. However they were stopped and continued, it is 19 (SIGSTOP) and 18
+    (SIGCONT)."""
 
     at: float
     node: str

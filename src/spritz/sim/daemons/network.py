@@ -314,6 +314,11 @@ class End(asyncio.Transport):
         self.is_over = True
         self.is_silent = silently
         if silently:
+            # The other kernel asks now and then (`runtime.pipe.keep_alive`, which the relay of commands sets, too).
+            other = self.other
+            self.world.after(
+                other.silent_seconds, lambda: other.lost(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
+            )
             return
         # The kernel closes it: what was sent still arrives, then the end of the stream.
         self.other.take(None)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import signal
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spritz import process_identity
 from spritz.client import aio, membership
@@ -20,12 +21,13 @@ from spritz.client.errors import ClientError
 from spritz.config.load import load
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.commands.job import Done
-from spritz.model.node import NodeSample
+from spritz.model.node import NodeConfig, NodeSample
 from spritz.node import (
     agent,
     cgroup,
     daemon,
     daemon_cores,
+    dynamic_node,
     gpu_detection,
     gpu_use,
     hardware,
@@ -57,12 +59,28 @@ from spritz.sim.daemons.world import Process
 from spritz.stepd import processes, record
 
 if TYPE_CHECKING:
-    from spritz.model.node import NodeConfig
+    from spritz.model.resources import NodeCapacity
     from spritz.sim.daemons.world import Host
 
 
+#: Faults that `NodeMachine.for_a_while` sets, as they are without: those of the machine, and of its disk.
+_USUAL: dict[str, Any] = {
+    "fork_error": 0,
+    "start_seconds": None,
+    "fails_jobs": False,
+    "gpus": None,
+    "programs": {},
+    "illness": "",
+    "reboot_seconds": (20.0, 90.0),
+    "disk.error": 0,
+    "disk.slow_seconds": 0.0,
+}
+
 #: users that may run the controller
 _OWNERS = frozenset((0, USERS["slurm"]))
+
+
+T = TypeVar("T")
 
 
 class NodeMachine:
@@ -92,6 +110,7 @@ class NodeMachine:
         self.undying_until = 0.0
         #: nothing runs on it, and its clock goes on
         self.hangs = False
+        self._held: list[Process] = []
         #: every task of users fails at once, as where a file system is missing
         self.fails_jobs = False
         #: of slurm.conf
@@ -106,6 +125,8 @@ class NodeMachine:
         self.reboot_seconds: tuple[float, float] | None = (20.0, 90.0)
         #: called when it is up after RebootProgram: a service manager starts its daemons
         self.on_rebooted: list[Callable[[], None]] = []
+        #: when faults end that were set for a while
+        self._until: dict[str, float] = {}
         #: of slurm.conf
         self.health_program = ""
         self.controllers: tuple[tuple[str, int], ...] = ()
@@ -120,29 +141,41 @@ class NodeMachine:
         if self.hangs:
             return
         self.hangs = True
-        stopped = [process for process in self.host.processes if not process.is_stopped]
-        for process in stopped:
-            process.stop()
+        for process in self.host.processes:
+            self.hold(process)
         for task in self._tasks():
             task.pause()
-        self.world.after(seconds, lambda: self._goes_on(stopped))
+        boots = self.host.boots
+        self.world.after(seconds, lambda: self._goes_on() if self.host.boots == boots else None)
 
-    def _goes_on(self, stopped: list[Process]) -> None:
+    def hold(self, process: Process) -> None:
+        """Stop it while the machine hangs."""
+        if self.hangs and not process.is_stopped:
+            process.stop()
+            self._held.append(process)
+
+    def _goes_on(self) -> None:
         self.hangs = False
-        for process in stopped:
+        held, self._held = self._held, []
+        for process in held:
             process.go_on()
         for task in self._tasks():
             task.go_on()
 
     def for_a_while(self, name: str, value: Any, seconds: float) -> None:
-        """Set a fault of this machine (`fork_error`, `start_seconds`) or its disk (`disk.error`, `disk.slow_seconds`),
-        and take it back later.
-        """
+        """Set a fault of this machine or its disk, one of `_USUAL`, and take it back later."""
+        until = self._until[name] = max(self.world.now + seconds, self._until.get(name, 0.0))
+        self._set(name, value)
+
+        def end() -> None:
+            if self.world.now >= self._until[name]:
+                self._set(name, _USUAL[name])
+
+        self.world.at(until, end)
+
+    def _set(self, name: str, value: Any) -> None:
         owner: Any = self.files if name.startswith("disk.") else self
-        name = name.removeprefix("disk.")
-        before = type(getattr(owner, name))() if name != "start_seconds" else None
-        setattr(owner, name, value)
-        self.world.after(seconds, lambda: setattr(owner, name, before))
+        setattr(owner, name.removeprefix("disk."), value)
 
     def let_none_die(self, seconds: float) -> None:
         """Processes wait in the kernel, and do not die of SIGKILL, for so long."""
@@ -200,6 +233,7 @@ class NodeMachine:
 
     def _lost_power(self) -> None:
         self.hangs = False
+        self._held.clear()
         self.zygotes.clear()
         for step in list(self.steps):
             step.lose()
@@ -266,8 +300,44 @@ def run_program(process: Process, path: str, variables: Mapping[str, str]) -> tu
 async def slurmd(process: Process, conf: str, nodes: str, history: History) -> int:
     """Main coroutine of a slurmd for these nodes (a hostlist; "": the one that is named as its host)."""
     machine = machine_of(process.host, history)
+    machine.hold(process)
+    await asyncio.sleep(0)
+    served = settings.own_nodes(load(conf), nodes, process.host.name)
+    options = Options(foreground=True, config_file=conf, nodes=nodes)
+    return await _serve(process, machine, options, served, None)
+
+
+async def dynamic_slurmd(process: Process, conf: str, capacity: NodeCapacity, history: History) -> int:
+    """Main coroutine of `slurmd -Z` on a machine with this hardware: it waits for the controller to take the node."""
+    machine = machine_of(process.host, history)
+    machine.hold(process)
+    options = Options(foreground=True, config_file=conf, dynamic=True, conf=f"NodeAddr={process.host.address}")
+    found = machine.hardware(NodeConfig(name=process.host.name, capacity=capacity))
+    own = await in_thread(process, lambda: dynamic_node.introduce(conf, options, found, None))
+    return await _serve(process, machine, options, [own], own)
+
+
+async def in_thread(process: Process, work: Callable[[], T]) -> T:
+    """The result of blocking code of a process, which does nothing else meanwhile."""
+    done: asyncio.Future[T] = process.loop.create_future()
+
+    def run() -> None:
+        try:
+            result = work()
+        except Exception as error:
+            process.loop.call_soon_threadsafe(done.set_exception, error)
+        else:
+            process.loop.call_soon_threadsafe(done.set_result, result)
+
+    threads.Thread(target=run, name="main").start()
+    return await done
+
+
+async def _serve(
+    process: Process, machine: NodeMachine, options: Options, served: Sequence[NodeConfig], own: NodeConfig | None
+) -> int:
+    conf = options.config_file
     config = load(conf)
-    served = settings.own_nodes(config, nodes, process.host.name)
     machine.nodes = tuple(node.name for node in served)
     machine.cpus = served[0].capacity.cpus
     gpus = (line for line in served[0].capacity.gres if line.name == "gpu")
@@ -276,8 +346,7 @@ async def slurmd(process: Process, conf: str, nodes: str, history: History) -> i
     port = int(str(config.settings["SlurmctldPort"]).partition("-")[0])
     machine.controllers = tuple((address, port) for address in config.settings.controller_addresses)
     found = machine.hardware(served[0])
-    options = Options(foreground=True, config_file=conf, nodes=nodes)
-    ours = main._Ours(None, None, False)
+    ours = main._Ours(own, None, False)
     known = main._read(conf, options, found, ours)
     for node in known.nodes.values():
         machine.files.makedirs(node.spool, exist_ok=True)
@@ -414,6 +483,12 @@ class _Asyncio:
         return getattr(asyncio, name)
 
 
+class _NoErrors:
+    """Stands for the module `sys`: what is printed there is for people."""
+
+    stderr = io.StringIO()
+
+
 class _Platform:
     """Stands for the module `platform`: the same on every machine that simulates."""
 
@@ -465,7 +540,7 @@ def _names() -> list[tuple[ModuleType, str, object]]:
     names += [(module, "socket", socket_here) for module in with_socket]
     names += [(module, "open", files.open_here) for module in (spool, record)]
     names += [(spool, "disk", _Disk), (spool, "shutil", files.Shutil), (hosts, "disk", _Disk)]
-    names += [(daemon, "platform", _Platform), (daemon, "asyncio", _Asyncio())]
+    names += [(dynamic_node, "sys", _NoErrors), (daemon, "platform", _Platform), (daemon, "asyncio", _Asyncio())]
     return names
 
 

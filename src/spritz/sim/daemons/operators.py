@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from spritz.cli.control.daemons import take_over
 from spritz.client.errors import ClientError
 from spritz.client.sync import connect_controller
-from spritz.model.commands.cluster import CreateNodes, DeleteNodes, UpdateNode, UpdatePartition
+from spritz.model.commands.cluster import DeleteNodes, UpdateNode, UpdatePartition
 from spritz.model.commands.job import Done
 from spritz.model.commands.reservation import (
     CreateReservation,
@@ -43,18 +43,21 @@ def set_partition(command: Command, data: Data) -> None:
 
 
 def node_add(command: Command, data: Data) -> None:
-    """scontrol create NodeName=."""
-    name = data["node"]
-    site = command.users.site
-    host = site.spare(name)
-    line = f"NodeName={name} NodeAddr={host.address} CPUs=8 RealMemory=16000 State=UNKNOWN"
-    command.ask("node_add", CreateNodes(line=line), Done, wanted=data)
+    """A machine that slurm.conf does not have boots, and its slurmd makes it a node (`slurmd -Z`)."""
+    operation = command.called("node_add", wanted=data["node"])
+    command.users.site.start_dynamic_node(data["node"])
+    command.done(operation)
 
 
 def node_delete(command: Command, data: Data) -> None:
-    """scontrol delete NodeName=."""
-    name = data["node"]
-    command.ask("node_delete", DeleteNodes(names=(name,)), Done, wanted=data)
+    """The daemon is stopped, then scontrol delete NodeName=; a node with jobs is refused, and its daemon goes on."""
+    name, site = data["node"], command.users.site
+    site.stop_dynamic_node(name)
+    try:
+        command.ask("node_delete", DeleteNodes(names=(name,)), Done, wanted=name)
+    except ClientError:
+        site.start_dynamic_node(name)
+        raise
 
 
 def reserve(command: Command, data: Data) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.resources import NodeCapacity
 from spritz.sim.daemons import checks_inside, disk_calls, seam
 from spritz.sim.daemons.controllers import slurmctld
 from spritz.sim.daemons.disk import Disk
 from spritz.sim.daemons.history import History
-from spritz.sim.daemons.nodes import NodeMachine, machine_of, slurmd
+from spritz.sim.daemons.nodes import NodeMachine, dynamic_slurmd, machine_of, slurmd
 from spritz.sim.daemons.restoring import Operator
 from spritz.sim.daemons.units import Unit
 
@@ -45,7 +46,7 @@ HealthCheckProgram=/site/health
 HealthCheckInterval=60
 DefMemPerCPU=500
 PriorityType=priority/basic
-SlurmctldParameters=enable_user_top
+SchedulerParameters=enable_user_top
 MaxNodeCount={most_nodes}
 Licenses={licenses}
 {more}
@@ -106,10 +107,23 @@ class Site:
         self.machines[host.name] = machine_of(host, self.history)
         self.add(Unit(host, "slurmd", lambda process: slurmd(process, str(self.conf), "", self.history)))
 
-    def spare(self, name: str) -> Host:
-        """A machine that slurm.conf does not have."""
-        found = self.world.hosts.get(name)
-        return found or self.world.host(name, f"10.0.3.{len(self.world.hosts)}")
+    def start_dynamic_node(self, name: str) -> None:
+        """A machine that slurm.conf does not have boots, with a slurmd that makes it a node (`slurmd -Z`)."""
+        if name not in self.machines:
+            host = self.world.host(name, f"10.0.3.{len(self.world.hosts)}")
+            self.machines[name] = machine_of(host, self.history)
+            if self.users is not None:
+                self.users.watch(self.machines[name])
+            capacity = NodeCapacity(cpus=4, cores_per_socket=4, memory_mib=8_000)
+            self.add(
+                Unit(host, "slurmd", lambda process: dynamic_slurmd(process, str(self.conf), capacity, self.history))
+            )
+        self.units[f"{name}/slurmd"].start()
+
+    def stop_dynamic_node(self, name: str) -> None:
+        """The administrator stops its daemon."""
+        if name in self.machines:
+            self.units[f"{name}/slurmd"].stop()
 
     def add(self, unit: Unit) -> None:
         self.units[f"{unit.host.name}/{unit.name}"] = unit

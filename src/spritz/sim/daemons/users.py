@@ -24,6 +24,7 @@ from spritz.sim.daemons.requests import REQUESTS
 from spritz.sim.daemons.world import EPOCH
 
 if TYPE_CHECKING:
+    from spritz.sim.daemons.nodes import NodeMachine
     from spritz.sim.daemons.plan import Action
     from spritz.sim.daemons.site import Site
     from spritz.sim.daemons.work import StepRun
@@ -73,7 +74,7 @@ class Users:
         #: jobs with steps in their script, by tag
         self._scripts: dict[str, NewJob] = {}
         for machine in site.machines.values():
-            machine.on_began.append(self._began)
+            self.watch(machine)
 
     def schedule(self, actions: Iterable[Action]) -> None:
         """Let all actions that are users' happen at their times."""
@@ -99,6 +100,10 @@ class Users:
         if "signal_after" in data:
             self.world.after(data["signal_after"], lambda: command.signal(signal.SIGINT))
         return command
+
+    def watch(self, machine: NodeMachine) -> None:
+        """Scripts that run there may call srun."""
+        machine.on_began.append(self._began)
 
     def expect_script(self, wanted: NewJob) -> None:
         """This job's script will call srun."""

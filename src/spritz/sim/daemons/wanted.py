@@ -26,7 +26,8 @@ class Condition(Struct, frozen=True, kw_only=True):
 class Wanted(Struct, kw_only=True):
     """A job as it was submitted. 0, "" and None: not asked for."""
 
-    #: different for each submission; in the job's comment, or else its name
+    #: different for each submission; in the job's comment, or else its name. Accounting keeps comments only with
+    #: AccountingStoreFlags=job_comment, which the simulated site must have
     tag: str
     name: str = ""
     account: str = ""

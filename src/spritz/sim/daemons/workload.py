@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 #: Users who submit jobs.
 PEOPLE = ("alice", "bob", "carol", "dave")
 
+#: Their accounts, as `accounting.policy` makes them.
+ACCOUNTS_OF = {"alice": ("physics", "biology"), "bob": ("physics",), "carol": ("biology",), "dave": ("biology",)}
+
 
 class Dependence(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One condition of --dependency, on the job with a tag."""
@@ -192,7 +195,9 @@ class _Day:
         if kind == "batch":
             fields |= self._batch(tag, user)
             if self.chance(0.06) and not fields.get("array"):
-                fields["components"] = tuple(self._component(f"{tag}+{place}") for place in range(1, 1 + self._few()))
+                fields["components"] = tuple(
+                    self._component(f"{tag}+{place}", held=fields["held"]) for place in range(1, 1 + self._few())
+                )
             if self.chance(0.15) and not fields.get("array"):
                 fields["steps"] = self._steps(fields)
             fields["script"] = script_of(
@@ -266,6 +271,9 @@ class _Day:
         """Partition, reservation, order."""
         random = self.random
         fields: dict[str, Any] = {"nice": random.choice((0, 0, 0, 0, 100, 1000))}
+        if "accounting" in self.scale.parts:  # the limits are those of `accounting.policy`
+            fields["account"] = random.choice(ACCOUNTS_OF[user])
+            fields["qos"] = random.choice(("normal", "normal", "high", "low"))
         if self.chance(0.35):
             fields["partition"] = random.choice(("low", "low", "high", "main,low", "shared", "main"))
         for name, users, since, until in self.reservations:
@@ -284,8 +292,8 @@ class _Day:
             fields["throttle"] = random.choice((0, 1, 2, 3))
         return fields
 
-    def _component(self, tag: str) -> NewJob:
-        fields = self._size()
+    def _component(self, tag: str, *, held: bool) -> NewJob:
+        fields = self._size() | {"held": held}
         fields.pop("licenses", None)
         return NewJob(tag=tag, environment=(f"SIM_TAG={tag}",), **fields)
 

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from spritz.sim.daemons.history import Operation
 
 #: Fields that are read back in units of their own: times of the daemons' clock, lists that are met one by one.
-_NOT_COMPARED = frozenset({"begin_at", "deadline_at", "dependencies", "dependency_mode", "hold", "priority", "end_at"})
+_NOT_COMPARED = frozenset(
+    {"array_limit", "begin_at", "deadline_at", "dependencies", "dependency_mode", "hold", "priority", "end_at"}
+)
 
 #: Requests that hold a job or let it go, or may do so by a field.
 _HOLDING = frozenset({"hold", "release", "requeue", "update"})

@@ -100,7 +100,8 @@ def _certain(story: Story, subject: Subject, item: Condition, at: float) -> bool
     last = [story.lives_of(part)[-1:] for part in parts]
     if not all(lives and _certainly_over(lives[0], at) for lives in last):
         return False
-    well = [_well(lives[0]) for lives in last]
+    # A condition that failed once stays failed, so all moments at which a job was over must agree.
+    well = [outcome for part in parts for outcome in _outcomes(story, part, at)]
     if item.kind in ("afterok", "aftercorr"):
         return all(outcome is True for outcome in well)
     return item.kind != "afternotok" or all(outcome is False for outcome in well)
@@ -167,7 +168,8 @@ def _outcomes(story: Story, subject: Subject, at: float) -> list[bool | None]:
     """
     lives = story.lives_of(subject)
     outcomes: list[bool | None] = []
-    for life, after in zip(lives, [*lives[1:], None], strict=True):
+    for place, life in enumerate(lives):
+        after = lives[place + 1] if place + 1 < len(lives) else None
         if not life.runs:
             over = min(reported_end(story, life), _cancelled_at(story, subject))
         else:

@@ -30,11 +30,13 @@ def liveness(story: Story) -> Iterator[Violation]:
     if not story.final.drained:
         return
     yield from _answers(story)
+    # A suspended job keeps memory, licences and its place in its array: what waits for these cannot run.
+    stopped = any(job.state is JobState.SUSPENDED for job in story.final.jobs)
     for job in story.final.jobs:
         yield from _completing(story, job)
-        if job.state is JobState.PENDING:
+        if job.state is JobState.PENDING and not stopped:
             yield from _pending(story, job)
-        elif job.state.active:
+        if job.state.active:
             yield from _active(story, job)
     yield from _left_behind(story)
 
