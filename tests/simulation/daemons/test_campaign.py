@@ -46,12 +46,23 @@ def test_each_run_is_told() -> None:
 def test_a_run_that_is_stuck_is_killed() -> None:
     def run(plan: Plan, root: Path) -> Result:
         if plan.seed == 2:
-            time.sleep(1000)
+            while True:
+                pass
         return well(plan, root)
 
     totals = campaign(plans(3), jobs=3, run=run, run_seconds_max=1.0)
     assert totals.seeds == 3
     assert [(one.seed, one.violations[0][0]) for one in totals.failures] == [(2, "the simulation comes to its end")]
+
+
+def test_a_run_that_waits_for_ever_is_killed() -> None:
+    def run(plan: Plan, root: Path) -> Result:
+        time.sleep(1000)
+        return well(plan, root)
+
+    (only,) = campaign(plans(1), run=run, run_seconds_max=0.1).failures
+    assert "time.sleep" not in only.violations[0][0]
+    assert "in run" in only.violations[0][2], "it says where it waits"
 
 
 def test_a_run_that_raises_is_a_violation() -> None:

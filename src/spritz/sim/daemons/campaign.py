@@ -7,6 +7,7 @@ long is a violation like any other: the parent says so, since the child cannot.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import itertools
 import os
 import selectors
@@ -17,7 +18,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from random import Random
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 import msgspec.msgpack
@@ -30,11 +31,19 @@ from spritz.sim.daemons.run import Result, memory, run
 if TYPE_CHECKING:
     from typing import NoReturn
 
-#: Wall-clock seconds of one run above which it is taken to be stuck.
-RUN_SECONDS_MAX = 300.0
+#: Seconds of CPU time of one run above which it is taken to be stuck; and so many times as much of the wall clock,
+#: since a run that waits for ever takes none.
+RUN_SECONDS_MAX = 120.0
+_WALL_TIMES = 10
 
 #: What adds actions to a plan.
 DRAWERS: list[Callable[[Random, Scale], list[Action]]] = [workload.draw, faults.draw]
+
+#: asks a run that is stuck where it is, and the file with the answer
+_TELL_SIGNAL = signal.SIGUSR1
+_STACKS = ".stacks"
+
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 Run = Callable[[Plan, Path], Result]
 
@@ -139,7 +148,7 @@ def results(
             for key, _ in selector.select(0.5):
                 children[key.fd].read()
             for child in list(children.values()):
-                child.is_stuck = not child.is_over and monotonic() - child.began > run_seconds_max
+                child.is_stuck = not child.is_over and child.takes_too_long(run_seconds_max)
                 if child.is_over or child.is_stuck:
                     selector.unregister(child.descriptor)
                     del children[child.descriptor]
@@ -186,13 +195,30 @@ class _Child:
         shutil.rmtree(self.root, ignore_errors=True)
         return status
 
+    def takes_too_long(self, seconds: float) -> bool:
+        """Whether it has used so many seconds of CPU time, or makes no progress."""
+        wall_seconds = monotonic() - self.began
+        if wall_seconds < seconds:
+            return False
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS > seconds or wall_seconds > _WALL_TIMES * seconds
+
+    def _where(self) -> str:
+        """What all threads of a stuck run do."""
+        with contextlib.suppress(OSError):
+            os.kill(self.pid, _TELL_SIGNAL)
+            sleep(0.5)
+            return (self.root / _STACKS).read_text()
+        return ""
+
     def result(self, seconds: float) -> Result:
         """What it has sent, or why it sent nothing."""
+        where = self._where() if self.is_stuck else ""
         status = self.kill()
         if not self.is_stuck:
             with contextlib.suppress(msgspec.DecodeError):
                 return _DECODER.decode(bytes(self._received))
-        text = f"no result after {seconds:g} s" if self.is_stuck else f"its process ended with status {status}"
+        text = f"no result after {seconds:g} s\n{where}" if self.is_stuck else f"its process ended with status {status}"
         rule = "the simulation comes to its end" if self.is_stuck else "the simulation does not fail"
         return failed(self.plan, rule, text, monotonic() - self.began)
 
@@ -202,7 +228,10 @@ def _serve(plan: Plan, root: Path, run: Run, writing: int) -> NoReturn:
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent kills it
         try:
-            result = run(plan, root)
+            with open(root / _STACKS, "w") as stacks:
+                faulthandler.register(_TELL_SIGNAL, file=stacks)
+                result = run(plan, root)
+                faulthandler.unregister(_TELL_SIGNAL)
         except BaseException:
             result = failed(plan, "the simulation does not fail", traceback.format_exc(), 0.0)
         with open(writing, "wb") as pipe:

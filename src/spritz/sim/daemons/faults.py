@@ -141,12 +141,8 @@ _KIND_CHANCE = 0.4
 
 def draw(random: Random, scale: Scale) -> list[Action]:
     """Faults of one run, ordered by their times. All are over when `scale.busy_seconds` are."""
-    kinds = injectable(scale.parts)
-    chosen = [kind for kind in kinds if random.random() < _KIND_CHANCE] or kinds
-    weights = [kind.weight for kind in chosen]
     actions = []
-    for at in _times(random, scale):
-        kind = random.choices(chosen, weights)[0]
+    for at, kind in _every(random, scale) if scale.every_kind else _some(random, scale):
         target = f"{random.choice(kind.targets)}:{random.randrange(1, 1 + max(1, scale.nodes))}"
         data: dict[str, Any] = {"seconds": _spread(random, *kind.seconds), "draw": random.randrange(1 << 30)}
         if kind.details is not None:
@@ -154,6 +150,20 @@ def draw(random: Random, scale: Scale) -> list[Action]:
         data["seconds"] = round(min(data["seconds"], scale.busy_seconds - at), 6)
         actions.append(Action(at=round(at, 6), kind=kind.name, target=target, data=data))
     return actions
+
+
+def _some(random: Random, scale: Scale) -> list[tuple[float, Kind]]:
+    kinds = injectable(scale.parts)
+    chosen = [kind for kind in kinds if random.random() < _KIND_CHANCE] or kinds
+    weights = [kind.weight for kind in chosen]
+    return [(at, random.choices(chosen, weights)[0]) for at in _times(random, scale)]
+
+
+def _every(random: Random, scale: Scale) -> list[tuple[float, Kind]]:
+    kinds = injectable(scale.parts) * 2
+    return sorted(
+        ((random.uniform(60.0, 0.9 * scale.busy_seconds), kind) for kind in kinds), key=lambda drawn: drawn[0]
+    )
 
 
 def _times(random: Random, scale: Scale) -> list[float]:

@@ -22,7 +22,7 @@ import msgspec.structs
 
 import spritz
 from spritz.sim.daemons import coverage, seam, shrink
-from spritz.sim.daemons.campaign import Totals, campaign, plan_of, results
+from spritz.sim.daemons.campaign import RUN_SECONDS_MAX, Totals, campaign, plan_of, results
 from spritz.sim.daemons.plan import PARTS, SCALES, Plan
 from spritz.sim.daemons.run import Result, run
 
@@ -58,6 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--jobs", type=_positive, default=0, metavar="N", help="runs at a time (default: one a CPU)")
     parser.add_argument("--seconds", type=float, default=0.0, metavar="LIMIT", help="begin no run after these seconds")
+    parser.add_argument(
+        "--run-seconds", type=float, default=RUN_SECONDS_MAX, metavar="LIMIT", help="take a run to be stuck after these"
+    )
     parser.add_argument("--stop-at-first", action="store_true", help="stop when a rule is violated")
     parser.add_argument("--no-shrink", action="store_true", help="do not make the first failure smaller")
     parser.add_argument("--story", action="store_true", help="print what happened, of --seed and --replay")
@@ -110,6 +113,7 @@ def _campaign(options: argparse.Namespace) -> int:
         jobs=options.jobs,
         stop_at_first=options.stop_at_first,
         seconds_max=options.seconds,
+        run_seconds_max=options.run_seconds,
         told=_Progress(len(seeds)),
     )
     print("\n".join(summary(totals)))
