@@ -11,7 +11,36 @@ from tests.simulation.daemons.seeds import FRESH, result_of
 FAULTS_APART: dict[str, str] = {}
 
 #: Messages that no simulated user or daemon sends, with the reason.
-MESSAGES_APART: dict[str, str] = {}
+MESSAGES_APART: dict[str, str] = {
+    f"{daemon} {kind}": reason
+    for daemon, reason, kinds in (
+        ("slurmctld", "no federation is simulated", "AskLock PutSibling ReportSibling ReturnLock RevokeSibling"),
+        ("slurmctld", "needs the part standby", "TakeOver"),
+        ("slurmctld", "nodes save no power", "SetPowerException"),
+        ("slurmctld", "the log is the story", "SetDebugFlag SetDampening SetSchedulingLog PauseScheduling"),
+        ("slurmctld", "no users' crontabs, triggers, tokens", "UpdateCrontab SetTrigger UseToken"),
+        ("slurmctld", "administrators change partitions, and add none", "CreatePartition DeletePartition"),
+        ("slurmctld", "not asked for by the workload yet", "AttachStep CreateHetStep RebootNodes UpdateReservation"),
+        ("slurmctld", "needs PrologFlags=Alloc", "NodePrologEnded"),
+        ("slurmctld", "needs a fault that nodes report by themselves", "NodeTrouble"),
+        ("slurmctld", "resets usage that limits need", "ResetUsage"),
+        ("slurmd", "needs PrologFlags=Alloc", "LaunchProlog"),
+        ("slurmd", "not asked for by the workload yet", "AttachClient MeasureStep NotifyTasks RebootNode StopDaemon"),
+        ("slurmd", "only a person pings it", "Ping"),
+        ("slurmdbd", "reports, which sacct's tests ask for", "AskHistory AskJobSizes AskReservations AskUsage"),
+        ("slurmdbd", "reports, which sacct's tests ask for", "SelectEvents SelectJobs GetDocuments RehearseEdit"),
+        ("slurmdbd", "archives have tests of their own", "ArchiveDump ArchiveLoad"),
+        ("slurmdbd", "changes records behind the checks' back", "FixRunaway ModifyJobs"),
+        (
+            "slurmdbd",
+            "only a person asks",
+            "ClearStatistics GetCallStatistics GetDatabaseConfiguration Ping Statistics",
+        ),
+        ("slurmdbd", "an injector restarts it", "ReconfigureDatabase ShutdownDatabase"),
+        ("slurmdbd", "no federation, no tokens", "PassToCluster MakeToken UseToken"),
+    )
+    for kind in kinds.split()
+}
 
 
 @pytest.fixture(scope="module")

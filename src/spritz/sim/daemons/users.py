@@ -16,6 +16,7 @@ import msgspec
 
 from spritz.sim.daemons import blocking, seam
 from spritz.sim.daemons.command import Command, Data, Skipped
+from spritz.sim.daemons.inquiries import inquire
 from spritz.sim.daemons.launches import LAUNCHES
 from spritz.sim.daemons.machine import user_name_of
 from spritz.sim.daemons.operators import OPERATIONS
@@ -36,7 +37,13 @@ seam.MORE.append(blocking.replacements)
 _TAG = re.compile(rb"^# tag (.*)$", re.MULTILINE)
 
 #: what carries out each kind of action
-KINDS: dict[str, Callable[[Command, Data], None]] = {**REQUESTS, **LAUNCHES, **OPERATIONS, **READINGS}
+KINDS: dict[str, Callable[[Command, Data], None]] = {
+    **REQUESTS,
+    **LAUNCHES,
+    **OPERATIONS,
+    **READINGS,
+    "inquire": inquire,
+}
 
 
 class Parent(Protocol):
