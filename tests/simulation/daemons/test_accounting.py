@@ -171,6 +171,7 @@ def disturbed(cluster: Cluster, rounds: int, kinds: tuple[str, ...], quiet_secon
     )
 
 
+@pytest.mark.slow
 def test_twenty_kills_of_slurmdbd_and_slurmctld_lose_nothing_and_store_nothing_twice() -> None:
     outcome = simulated(disturbed, 40, ("slurmdbd killed", "slurmctld killed"), seed=7)
     assert not outcome.differences, outcome.story
@@ -178,6 +179,7 @@ def test_twenty_kills_of_slurmdbd_and_slurmctld_lose_nothing_and_store_nothing_t
     assert outcome.counts["fault slurmdbd killed"] >= 15
 
 
+@pytest.mark.slow
 def test_a_commit_whose_acknowledgement_is_lost_stores_nothing_twice() -> None:
     outcome = simulated(disturbed, 30, ("database acknowledgement lost",), seed=3)
     assert not outcome.differences, outcome.story
@@ -185,6 +187,7 @@ def test_a_commit_whose_acknowledgement_is_lost_stores_nothing_twice() -> None:
     assert outcome.counts["log outbox.refused"] >= 5, "the controller was told of the error"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_records_are_the_truth_after_every_kind_of_fault(seed: int) -> None:
     """By the journal, by what nodes ran, and for sreport by the jobs that sacct tells of."""
@@ -195,6 +198,7 @@ def test_the_records_are_the_truth_after_every_kind_of_fault(seed: int) -> None:
     assert not outcome.unhandled, outcome.story
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_story() -> None:
     first, second = (
         simulated(disturbed, 8, ("slurmdbd killed", "database full", "slurmdbd without power"), 600.0, seed=5)

@@ -61,6 +61,7 @@ def test_acknowledged_jobs_and_scripts_survive(kinds: tuple[str, ...]) -> None:
     assert counts["replay compared"] >= 10
 
 
+@pytest.mark.slow
 def test_the_same_seed_tells_the_same_story() -> None:
     first = apart(killed_while_submitting, 5, ("kill", "power", "kill now"), 6)
     assert apart(killed_while_submitting, 5, ("kill", "power", "kill now"), 6) == first

@@ -326,6 +326,7 @@ def test_a_node_that_comes_back_starts_nothing_before_its_former_jobs_are_gone()
     apart(_comes_back, 19)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20, 25))
 def test_whatever_happens_to_machines_no_step_runs_twice_and_every_job_ends(seed: int) -> None:
     apart(chaos, seed)

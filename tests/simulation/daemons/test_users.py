@@ -218,6 +218,7 @@ def _day(seed: int) -> Result:
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_day_violates_no_rule(seed: int) -> None:
     result = apart(_day, seed)
