@@ -43,6 +43,9 @@ MESSAGES_APART: dict[str, str] = {
 }
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def counts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     """The sums of all fresh seeds."""
