@@ -11,10 +11,10 @@ PYTEST_ARGS ?=
 ROUNDS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help dashboard venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases rest metrics gpu kubernetes experiments training failover fuzz kernel kills upgrade traces docs site formats changelog wheels release clean
+.PHONY: help dashboard venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases rest metrics gpu kubernetes experiments training failover fuzz simulate campaign kernel kills upgrade traces docs site formats changelog wheels release clean
 
 help:
-	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases rest metrics gpu kubernetes experiments training failover fuzz kernel kills upgrade traces docs site formats changelog wheels release clean (see CONTRIBUTING.md)'
+	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases rest metrics gpu kubernetes experiments training failover fuzz simulate campaign kernel kills upgrade traces docs site formats changelog wheels release clean (see CONTRIBUTING.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
 $(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch] packaging/bin/*) $(wildcard src/spritz/*/_*.c src/spritz/scheduling/kernels/*.[ch])
@@ -113,6 +113,18 @@ fuzz: $(VENV)/.stamp
 	done
 	@if $(PIP) install --quiet --constraint constraints.txt --editable '.[dev,fuzz]'; then $(BIN)/python -m tests.fuzz.guided 60; \
 	else echo 'atheris cannot be installed here: what strangers send was not fuzzed by coverage'; fi
+
+# The real daemons on virtual time, under faults drawn from a seed (docs/explanation/reliability.md): make simulate
+# SEEDS=100, SEED=17 for one, SIMULATE_ARGS='--scale day --parts accounting' and what else `--help` lists.
+SEEDS ?= 20
+simulate: compiled
+	$(BIN)/python -m spritz.sim.daemons $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(SIMULATE_ARGS)
+
+# Ten thousand seeds of every kind of cluster (hours): their sums in build/campaign*.json, and a report for
+# docs/explanation/reliability.md in build/campaign.md.
+CAMPAIGN_SEEDS ?= 10000
+campaign: compiled
+	$(BIN)/python -m tools.campaign $(CAMPAIGN_SEEDS) $(SIMULATE_ARGS)
 
 # Programs that drive Slurm, unmodified (some hundred packages beside Spritz's own).
 clients: $(VENV)/.stamp

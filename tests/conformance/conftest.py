@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from tests.databases import put_tables
 
 from . import databases
 from .cluster import ACCOUNTED, PLAIN, SITE, Cluster, Shape, connect, started
+from .journal_databases import JournalDatabases, RealDatabases, SimulatedDatabases
 
 Open = Callable[[], Journal]
 
@@ -121,12 +123,28 @@ def postgresql() -> Iterator[databases.Server]:
         yield running
 
 
-@pytest.fixture(params=["sqlite", "memory", "postgresql"])
+@pytest.fixture(params=[RealDatabases, SimulatedDatabases], ids=["postgresql", "simulated"])
+def journal_databases(request: pytest.FixtureRequest) -> Iterator[JournalDatabases]:
+    """PostgreSQL, and what stands for it in simulations."""
+    if request.param is SimulatedDatabases:
+        with SimulatedDatabases() as simulated:
+            yield simulated
+    else:
+        with RealDatabases(request.getfixturevalue("postgresql")) as real:
+            yield real
+
+
+@pytest.fixture(params=["sqlite", "memory", "postgresql", "simulated"])
 def open_journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """Opens the same store again and again; whatever is left open is closed at the end."""
     store = MemoryStore()
     opened: list[Journal] = []
-    url = request.getfixturevalue("postgresql").url() if request.param == "postgresql" else ""
+    url = ""
+    ends = ExitStack()
+    if request.param == "postgresql":
+        url = request.getfixturevalue("postgresql").url()
+    elif request.param == "simulated":
+        url = ends.enter_context(SimulatedDatabases()).url()
 
     def opener() -> Journal:
         journal: Journal
@@ -142,3 +160,4 @@ def open_journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ope
     yield opener
     for journal in opened:
         journal.close()
+    ends.close()

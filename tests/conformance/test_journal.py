@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -20,9 +21,9 @@ from spritz.controller.journal import (
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
 from spritz.controller.journal_postgresql import PostgresJournal, Store, set_aside
 from spritz.controller.journal_sqlite import SqliteJournal
-from tests.conformance.databases import Server
 
 from .conftest import Open
+from .journal_databases import JournalDatabases
 
 
 def group(first: int, last: int, payload: bytes = b"events") -> Group:
@@ -151,8 +152,8 @@ def test_an_earlier_controller_that_lost_its_lock_cannot_write(tmp_path: Path) -
     late_sqlite.close()
 
 
-def test_a_deposed_controller_writes_nothing_to_postgresql(postgresql: Server) -> None:
-    url = postgresql.url()
+def test_a_deposed_controller_writes_nothing_to_postgresql(journal_databases: JournalDatabases) -> None:
+    url = journal_databases.url()
     early = PostgresJournal(url, "cluster", holder="ctl1")
     early.append(group(1, 2), {})
     store = Store(url, "cluster", patience_seconds=1.0)
@@ -180,8 +181,8 @@ def test_a_deposed_controller_writes_nothing_to_postgresql(postgresql: Server) -
     store.drop()
 
 
-def test_a_lease_that_has_moved_since_it_was_seen_is_not_taken(postgresql: Server) -> None:
-    url = postgresql.url()
+def test_a_lease_that_has_moved_since_it_was_seen_is_not_taken(journal_databases: JournalDatabases) -> None:
+    url = journal_databases.url()
     first = PostgresJournal(url, "cluster", holder="ctl1")
     store = Store(url, "cluster", patience_seconds=1.0)
     seen = store.lease()
@@ -192,15 +193,12 @@ def test_a_lease_that_has_moved_since_it_was_seen_is_not_taken(postgresql: Serve
     first.close()
 
 
-def test_an_append_whose_answer_was_lost_is_not_doubled(postgresql: Server) -> None:
+def test_an_append_whose_answer_was_lost_is_not_doubled(journal_databases: JournalDatabases) -> None:
     """The session is ended by the database after the commit: the group is tried again, and found to be there."""
-    import psycopg
-
-    url = postgresql.url()
+    url = journal_databases.url()
     journal = PostgresJournal(url, "cluster")
     journal.append(group(1, 1), {})
-    other = psycopg.connect(url.replace("+psycopg", ""), autocommit=True)
-    other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+    journal_databases.end_sessions()
     body = b"x" * 100
     journal.append(group(2, 2), {content_key(body): body})
     journal.last_sequence = 1  # as if the answer had not come
@@ -209,73 +207,47 @@ def test_an_append_whose_answer_was_lost_is_not_doubled(postgresql: Server) -> N
     journal.last_sequence = 1
     with pytest.raises(JournalError, match="does not take"):
         journal.append(group(2, 2, b"something else"), {})
-    other.close()
     journal.close()
 
 
-def test_a_database_that_lost_what_it_acknowledged_takes_no_more(postgresql: Server) -> None:
+def test_a_database_that_lost_what_it_acknowledged_takes_no_more(journal_databases: JournalDatabases) -> None:
     """A standby of PostgreSQL that was promoted before it had received all."""
-    import psycopg
-
-    url = postgresql.url()
+    url = journal_databases.url()
     journal = PostgresJournal(url, "cluster")
     assert journal.beat()
     for number in (1, 2):
         journal.append(group(number, number), {})
-    other = psycopg.connect(url.replace("+psycopg", ""), autocommit=True)
-    end_others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-    other.execute(end_others)
+    journal_databases.end_sessions()
     journal.append(group(3, 3), {})
-    other.execute("DELETE FROM spritz_cluster.groups WHERE last = 3")
-    other.execute(end_others)
-    with pytest.raises(JournalFailed, match="terminating connection"):
+    journal_databases.lose_group(3)
+    journal_databases.end_sessions()
+    with pytest.raises(JournalFailed, match="terminating connection|server closed the connection"):
         journal.beat()  # it makes one attempt
     for _ in range(2):
         for attempt in (lambda: journal.append(group(4, 4), {}), journal.beat):
             with pytest.raises(JournalLost, match="lost event 3"):
                 attempt()
-    other.close()
     journal.close()
     reopened = PostgresJournal(url, "cluster")
     assert [g.last for g in reopened.groups(0)] == [1, 2]
     reopened.close()
 
 
-#: Insertions fail as on a full disk until there were %d of them.
-FULL = """
-    CREATE SEQUENCE spritz_cluster.tries;
-    CREATE FUNCTION spritz_cluster.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-        IF nextval('spritz_cluster.tries') <= %d THEN
-            RAISE 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';
-        END IF;
-        RETURN new;
-    END $$;
-    CREATE TRIGGER full_disk BEFORE INSERT ON spritz_cluster.groups
-        FOR EACH ROW EXECUTE FUNCTION spritz_cluster.refuse()
-"""
-
-
-def test_a_short_lack_of_space_is_waited_for(postgresql: Server) -> None:
-    import psycopg
-
-    url = postgresql.url()
+def test_a_short_lack_of_space_is_waited_for(journal_databases: JournalDatabases) -> None:
+    url = journal_databases.url()
     journal = PostgresJournal(url, "cluster")
-    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as other:
-        other.execute(FULL % 2)
+    journal_databases.be_full(2)
     journal.append(group(1, 1), {})
     assert [g.last for g in journal.groups(0)] == [1]
     journal.close()
 
 
-def test_the_lease_of_a_full_database_is_not_taken(postgresql: Server) -> None:
-    import psycopg
-
-    url = postgresql.url()
+def test_the_lease_of_a_full_database_is_not_taken(journal_databases: JournalDatabases) -> None:
+    url = journal_databases.url()
     PostgresJournal(url, "cluster").close()
     store = Store(url, "cluster", patience_seconds=1.0)
     before = store.lease()
-    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as other:
-        other.execute(FULL % 1)
+    journal_databases.be_full(1)
     with pytest.raises(JournalFailed, match="No space left on device"):
         PostgresJournal(url, "cluster")
     assert store.lease() == before
@@ -285,8 +257,8 @@ def test_the_lease_of_a_full_database_is_not_taken(postgresql: Server) -> None:
     store.drop()
 
 
-def test_clearing_keeps_the_old_journal_and_the_term(postgresql: Server) -> None:
-    url = postgresql.url()
+def test_clearing_keeps_the_old_journal_and_the_term(journal_databases: JournalDatabases) -> None:
+    url = journal_databases.url()
     journal = PostgresJournal(url, "cluster")
     journal.append(group(1, 1), {})
     store = Store(url, "cluster", patience_seconds=1.0)
@@ -295,7 +267,7 @@ def test_clearing_keeps_the_old_journal_and_the_term(postgresql: Server) -> None
     journal.close()
     assert set_aside(store) == "spritz_cluster_cleared_1"
     again = PostgresJournal(url, "cluster")
-    assert (again.term, again.last_sequence) == (2, 0)
+    assert (again.term, again.last_sequence) == (3, 0)
     again.close()
     store.drop()
 
@@ -317,9 +289,9 @@ def test_a_raised_term_is_that_of_what_follows_and_of_the_next_start(open_journa
     assert (again.term, again.last_sequence) == (8, 2)
 
 
-def test_a_controller_that_was_deposed_raises_no_term(postgresql: Server) -> None:
+def test_a_controller_that_was_deposed_raises_no_term(journal_databases: JournalDatabases) -> None:
     """Whatever nodes tell it: the database has the term of the one that leads, which goes on."""
-    url = postgresql.url()
+    url = journal_databases.url()
     early = PostgresJournal(url, "cluster", holder="ctl1")
     store = Store(url, "cluster", patience_seconds=5)
     late = PostgresJournal(url, "cluster", holder="ctl2", seen=store.lease(), forced=True)
@@ -334,4 +306,86 @@ def test_a_controller_that_was_deposed_raises_no_term(postgresql: Server) -> Non
     late.append(group(2, 2), {})
     for journal in (early, late):
         journal.close()
+    store.drop()
+
+
+class Meanwhile:
+    """A connection on which something is done before each statement that inserts a part of an image."""
+
+    def __init__(self, database: Any, work: Callable[[], object]) -> None:
+        self._database = database
+        self._work = work
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    def execute(self, statement: str, *parameters: Any, **more: Any) -> Any:
+        if statement.startswith("INSERT INTO images"):
+            self._work()
+        return self._database.execute(statement, *parameters, **more)
+
+
+def test_an_image_being_written_keeps_neither_heartbeats_nor_a_new_leader_waiting(
+    journal_databases: JournalDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image of a large cluster takes longer than the lease."""
+    url = journal_databases.url()
+    journal = PostgresJournal(url, "cluster", holder="ctl1", lease_seconds=2.0)
+    journal.append(group(1, 1), {})
+    run = journal._images.run
+    meanwhile: list[Callable[[], object]] = [journal.beat]
+    monkeypatch.setattr(
+        journal._images, "run", lambda work: run(lambda database: work(cast("Any", Meanwhile(database, meanwhile[0]))))
+    )
+    journal.write_image(Image(sequence=1, payload=b"state"))
+
+    store = Store(url, "cluster", patience_seconds=2.0)
+    meanwhile[0] = lambda: PostgresJournal(url, "cluster", holder="ctl2", lease_seconds=2.0, seen=store.lease()).close()
+    with pytest.raises(JournalFenced):
+        journal.write_image(Image(sequence=2, payload=b"of the past"))
+    assert [image.payload for image in journal.images()] == [b"state"]
+    journal.close()
+    store.drop()
+
+
+def test_a_leader_that_vanishes_inside_a_transaction_keeps_no_other_waiting(
+    journal_databases: JournalDatabases,
+) -> None:
+    """Its machine lost power, so the database has heard nothing, and keeps the lock of the term."""
+    url = journal_databases.url()
+    early = PostgresJournal(url, "cluster", holder="ctl1", lease_seconds=0.5)
+    early._writer.run(lambda database: database.execute("BEGIN"))
+    early._writer.run(early._check_term)
+    store = Store(url, "cluster", patience_seconds=2.0)
+    late = PostgresJournal(url, "cluster", holder="ctl2", lease_seconds=2.0, seen=store.lease(), forced=True)
+    late.append(group(1, 1), {})
+    for journal in (late, early):
+        journal.close()
+    store.drop()
+
+
+def test_a_database_without_a_journal_can_be_cleared(journal_databases: JournalDatabases) -> None:
+    """`slurmctld -c` at the first start."""
+    url = journal_databases.url()
+    store = Store(url, "cluster", patience_seconds=1.0)
+    assert set_aside(store) == ""
+    journal = PostgresJournal(url, "cluster")
+    assert journal.term == 1
+    journal.close()
+    store.drop()
+
+
+def test_a_cleared_journal_takes_nothing_from_its_former_leader(journal_databases: JournalDatabases) -> None:
+    """The session that has the lease is gone, but the leader's other connections are not."""
+    url = journal_databases.url()
+    journal = PostgresJournal(url, "cluster")
+    store = Store(url, "cluster", patience_seconds=1.0)
+    journal._writer.drop()
+    while store.lease().alive:
+        pass
+    set_aside(store)
+    with pytest.raises(JournalFenced):
+        journal.write_image(Image(sequence=1, payload=b"state"))
+    assert not journal.beat()
+    journal.close()
     store.drop()

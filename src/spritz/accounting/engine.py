@@ -136,8 +136,9 @@ def _or_to(host: str) -> Any:
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
+    """Every commit is synced: an edit by sacctmgr that was acknowledged has no second copy, as events have."""
     cursor = connection.cursor()
-    for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "temp_store = FILE", "cache_size = -32000"):
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "temp_store = FILE", "cache_size = -32000"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 

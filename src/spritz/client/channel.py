@@ -110,12 +110,19 @@ class _Items(Generic[T]):
 class _Waiting(Generic[T]):
     """A request of this side without an answer yet: a single answer goes to `future`, a stream's to `items`."""
 
-    __slots__ = ("decoder", "future", "items")
+    __slots__ = ("arrived", "decoder", "future", "items")
 
-    def __init__(self, decoder: Decoder[T], future: asyncio.Future[T] | None, items: _Items[T] | None) -> None:
+    def __init__(
+        self,
+        decoder: Decoder[T],
+        future: asyncio.Future[T] | None,
+        items: _Items[T] | None,
+        arrived: Callable[[T], None] | None = None,
+    ) -> None:
         self.decoder = decoder
         self.future = future
         self.items = items
+        self.arrived = arrived
 
     def fail(self, error: Exception) -> None:
         if self.future is not None and not self.future.done():
@@ -224,15 +231,24 @@ class Channel:
 
     # Requests of this side
 
-    async def call(self, request: Struct, reply_type: type[T], *, timeout: float | None = 30.0) -> T:
+    async def call(
+        self,
+        request: Struct,
+        reply_type: type[T],
+        *,
+        timeout: float | None = 30.0,
+        arrived: Callable[[T], None] | None = None,
+    ) -> T:
         """The peer's answer to a request, which must be of `reply_type` (NoneType for none).
 
         `timeout` is in seconds; None waits as long as the connection lives, for requests that are answered when
-        something happens. Raises RemoteError if the peer refuses, CallTimeout, ConnectionLost, or ClientError for an
-        answer that cannot be decoded. If the caller is cancelled or times out, the request is cancelled at the peer.
+        something happens. `arrived` is called with the answer before any message that follows it is looked at: the
+        caller itself goes on later. Raises RemoteError if the peer refuses, CallTimeout, ConnectionLost, or ClientError
+        for an answer that cannot be decoded. If the caller is cancelled or times out, the request is cancelled at the
+        peer.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        request_id = self._ask(request, _Waiting(_decoder(reply_type), future, None))
+        request_id = self._ask(request, _Waiting(_decoder(reply_type), future, None, arrived))
         try:
             async with asyncio.timeout(timeout):
                 return await future
@@ -626,6 +642,8 @@ class Channel:
             return
         if waiting.future is not None:
             if not waiting.future.done():
+                if waiting.arrived is not None:
+                    waiting.arrived(value)
                 waiting.future.set_result(value)
         elif waiting.items is not None:
             waiting.items.put(value)

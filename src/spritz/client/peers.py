@@ -47,7 +47,7 @@ class Peers:
         self._tasks = tasks
         self._log = log
         self._links: dict[tuple[str, int], asyncio.Future[Mux]] = {}
-        self._taken: set[Mux] = set()
+        self._taken: dict[Mux, None] = {}
         self._unreached: dict[tuple[str, int], float] = {}
 
     async def open(self, address: str, port: int, uid: int, gid: int, socket: str, end: asyncio.Protocol) -> MuxStream:
@@ -64,8 +64,8 @@ class Peers:
             pipe.abort()
             return
         pipe.watch_peer(_SILENT_SECONDS)
-        mux = Mux(pipe, accepted=True, on_open=self._opened, on_gone=lambda: self._taken.discard(mux))
-        self._taken.add(mux)
+        mux = Mux(pipe, accepted=True, on_open=self._opened, on_gone=lambda: self._taken.pop(mux, None))
+        self._taken[mux] = None
 
     def close(self) -> None:
         for link in self._links.values():

@@ -81,7 +81,7 @@ class Server:
         otherwise: Handler | None = None,
     ) -> None:
         self._statistics = statistics
-        self.channels: set[Channel] = set()
+        self.channels: dict[Channel, None] = {}
         self._tls: Callable[[], ssl.SSLContext] | None = None
         self._streams_protocol = ""
         self._hub: Hub | Peers | None = None
@@ -101,7 +101,7 @@ class Server:
         self.plain_too: Callable[[bytes], bool] | None = None
         self._listeners: list[Listener] = []
         #: refused connections, until their peers have read the reason
-        self._refused: set[Pipe] = set()
+        self._refused: dict[Pipe, None] = {}
         self._next_look: asyncio.TimerHandle | None = None
         self._tasks = Supervisor(self._contained_failure)
         #: the loop's time, shared among users; None until the server runs
@@ -190,7 +190,7 @@ class Server:
             turns=self.turns,
         )
         channel.on_first_bytes = self.otherwise_spoken
-        self.channels.add(channel)
+        self.channels[channel] = None
         timer = asyncio.get_running_loop().call_later(HELLO_SECONDS_MAX, self._expect_hello, channel)
         channel.on_gone = lambda: self._gone(channel, timer)
         if self._on_connect is not None:
@@ -202,8 +202,8 @@ class Server:
         if len(self._refused) >= REFUSALS_MAX:
             pipe.abort()
             return
-        self._refused.add(pipe)
-        pipe.closed.add_done_callback(lambda _: self._refused.discard(pipe))
+        self._refused[pipe] = None
+        pipe.closed.add_done_callback(lambda _: self._refused.pop(pipe, None))
         pipe.send(encode_failure(0, failure("ESLURM_MAX_JOB_COUNT", f"Resource temporarily unavailable: {reason}")))
         pipe.close_slowly()
 
@@ -214,7 +214,7 @@ class Server:
 
     def _gone(self, channel: Channel, timer: asyncio.TimerHandle) -> None:
         timer.cancel()
-        self.channels.discard(channel)
+        self.channels.pop(channel, None)
 
     def _look(self) -> None:
         """Check periodically for connections that exceed a time limit."""

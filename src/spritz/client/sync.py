@@ -141,13 +141,9 @@ class Connection:
 
     def is_quiet(self) -> bool:
         """Whether the daemon has sent nothing, and not closed the connection, since the last answer."""
-        from select import POLLIN, poll
-
         if self._socket.fileno() < 0:
             return False  # closed
-        said = poll()
-        said.register(self._socket, POLLIN)
-        return not self._frames.buffered_bytes and not said.poll(0)
+        return not self._frames.buffered_bytes and not _is_readable(self._socket)
 
     def fileno(self) -> int:
         """The socket's descriptor, for waiting on several inputs."""
@@ -359,6 +355,15 @@ class ConnectionCache:
 
 #: Set by a process that serves many calls.
 connection_cache: ConnectionCache | None = None
+
+
+def _is_readable(connection: _socket.socket) -> bool:
+    """Whether bytes, or the end of the stream, have arrived."""
+    from select import POLLIN, poll
+
+    asked = poll()
+    asked.register(connection, POLLIN)
+    return bool(asked.poll(0))
 
 
 def submit_key() -> str:

@@ -27,6 +27,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from threading import Event, Lock, Thread
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, TypeVar
@@ -139,6 +140,9 @@ _TAKE = f"""
 
 _RAISE = "UPDATE meta SET term = %s WHERE term = %s"
 
+#: Locks the term. A time limits the pauses of the transaction: a machine that vanished would keep the lock for hours.
+_HOLD = "SELECT set_config('idle_in_transaction_session_timeout', %s, true) FROM meta WHERE term = %s FOR SHARE"
+
 _MINE = """
     UPDATE meta SET pid = pg_backend_pid(),
         started = (SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid())
@@ -160,6 +164,15 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):
 def shown(url: str) -> str:
     """The URL for messages: its password, wherever it stands, is replaced by `…`."""
     return re.sub(r"(://[^/@:]*):[^@/]*@", r"\1:…@", re.sub(r"(password=)[^&]*", r"\1…", url))
+
+
+def cut(database: Connection) -> None:
+    """Break a connection under the thread that uses it. Raises OSError or psycopg.Error if it is closed.
+
+    Replaced in simulation (`sim.daemons.database`).
+    """
+    with socket.socket(fileno=os.dup(database.fileno())) as view:
+        view.shutdown(socket.SHUT_RDWR)
 
 
 class Store:
@@ -227,10 +240,12 @@ class Store:
             database.close()
             raise self._psycopg.OperationalError("the connection was abandoned")
         with database.cursor() as cursor:
-            # A site default chosen for speed would make "acknowledged" weaker than "durable".
+            # A site default chosen for speed would make "acknowledged" weaker than "durable". A machine that vanished
+            # would keep the locks of its transaction until TCP notices: no operation takes longer than this.
             cursor.execute(
-                "SELECT set_config('search_path', %s, false), set_config('synchronous_commit', 'on', false)",
-                (self.schema,),
+                "SELECT set_config('search_path', %s, false), set_config('synchronous_commit', 'on', false),"
+                " set_config('idle_in_transaction_session_timeout', %s, false)",
+                (self.schema, _milliseconds(_OPERATION_SECONDS)),
             )
         if again and self.on_again is not None:
             try:
@@ -291,8 +306,7 @@ class Store:
         if database is None or database.closed:
             return
         try:
-            with socket.socket(fileno=os.dup(database.fileno())) as view:
-                view.shutdown(socket.SHUT_RDWR)
+            cut(database)
         except (OSError, self._psycopg.Error):
             pass  # closed meanwhile
 
@@ -428,11 +442,8 @@ def _check_space(database: Connection) -> None:
     """Raises psycopg.Error if the server can store no more events. Else controllers would lead one after another, each
     until its first event.
     """
-    from psycopg import Rollback
-
-    with database.transaction() as attempt:
+    with database.transaction(force_rollback=True):
         database.execute("INSERT INTO groups VALUES (-1, -1, 0, 0, %b)", (bytes(_PROBE_BYTES),))
-        raise Rollback(attempt)
 
 
 def _checksum(database: Connection, last: int) -> int | None:
@@ -588,8 +599,9 @@ class PostgresJournal:
             raise JournalFailed(f"{self.name} does not take events")
 
     def _check_term(self, database: Connection) -> None:
-        """Lock the term for this transaction. Raises JournalFenced."""
-        if database.execute("SELECT 1 FROM meta WHERE term = %s FOR SHARE", (self.term,)).fetchone() is None:
+        """Lock the term for this transaction, which must go on within the lease's time. Raises JournalFenced."""
+        row = (_milliseconds(self.lease_seconds), self.term)
+        if database.execute(_HOLD, row).fetchone() is None:
             raise self.fenced()
 
     @property
@@ -599,10 +611,20 @@ class PostgresJournal:
 
     def reserve_ids(self, below: int) -> None: ...
 
+    @contextmanager
+    def _writing(self, database: Connection) -> Iterator[None]:
+        """A transaction that is committed only if the term is this controller's.
+
+        The term is locked at its end, for the commit: heartbeats wait for that lock, as does a controller that takes
+        the lease, and an image takes long to write.
+        """
+        with database.transaction():
+            yield
+            self._check_term(database)
+
     def remove_blobs(self, keys: set[str]) -> None:
         def remove(database: Connection) -> None:
-            with database.transaction():
-                self._check_term(database)
+            with self._writing(database):
                 database.execute("DELETE FROM blobs WHERE key = ANY(%s)", (sorted(keys),))
 
         self._writer.run(remove)
@@ -614,8 +636,7 @@ class PostgresJournal:
         checksum = crc32(payload)
 
         def write(database: Connection) -> None:
-            with database.transaction():
-                self._check_term(database)
+            with self._writing(database):
                 database.execute("DELETE FROM images WHERE sequence = %s", (image.sequence,))
                 for part, body in enumerate(parts):
                     database.execute(
@@ -630,15 +651,13 @@ class PostgresJournal:
 
     def prune(self, keep_after: int) -> None:
         def forget(database: Connection) -> None:
-            with database.transaction():
-                self._check_term(database)
+            with self._writing(database):
                 kept = database.execute(
                     "SELECT DISTINCT sequence FROM images ORDER BY sequence DESC LIMIT 2", binary=True
                 ).fetchall()
-                if len(kept) < 2:
-                    return
-                database.execute("DELETE FROM images WHERE sequence < %s", (kept[1][0],))
-                database.execute("DELETE FROM groups WHERE last <= %s", (min(keep_after, kept[1][0]),))
+                if len(kept) == 2:
+                    database.execute("DELETE FROM images WHERE sequence < %s", (kept[1][0],))
+                    database.execute("DELETE FROM groups WHERE last <= %s", (min(keep_after, kept[1][0]),))
 
         self._writer.run(forget)
         self.oldest_sequence = self._oldest()
@@ -652,8 +671,7 @@ class PostgresJournal:
         """Replace the document; durable on return. Raises JournalFenced, JournalFailed."""
 
         def write(database: Connection) -> None:
-            with database.transaction():
-                self._check_term(database)
+            with self._writing(database):
                 database.execute(
                     "INSERT INTO kept VALUES (%s, %b) ON CONFLICT (name) DO UPDATE SET body = excluded.body",
                     (name, body),
@@ -734,6 +752,11 @@ class PostgresJournal:
             store.drop()
 
 
+def _milliseconds(seconds: float) -> str:
+    """As PostgreSQL's settings have it."""
+    return str(max(1, int(seconds * 1000)))
+
+
 def _line(error: Exception) -> str:
     """The first line of the database's message."""
     text = str(error).strip()
@@ -741,13 +764,17 @@ def _line(error: Exception) -> str:
 
 
 def set_aside(store: Store) -> str:
-    """`-c`: rename the schema and create a new one with the next term. Returns the old schema's new name, "" for none.
+    """`-c`: rename the schema and create a new one with the next term, so that a controller which still has connections
+    of the old one's term writes nothing to it. Returns the old schema's new name, "" for none.
 
     Raises JournalBusy while a controller leads.
     """
 
     def rename(database: Connection) -> str:
         with database.transaction():
+            table = database.execute("SELECT to_regclass(%s)", (f"{store.schema}.meta",)).fetchone()
+            if table == (None,):
+                return ""
             row = database.execute(f"SELECT term, holder, {_ALIVE}, identity FROM meta FOR UPDATE").fetchone()
             if row is None or row[0] == 0:
                 return ""
@@ -763,7 +790,7 @@ def set_aside(store: Store) -> str:
             database.execute(f"CREATE SCHEMA {store.schema}")
             database.execute(_TABLES)
             drawn = int.from_bytes(SystemRandomness().token(7), "big")
-            database.execute("INSERT INTO meta (identity, term) VALUES (%s, %s)", (drawn, row[0]))
+            database.execute("INSERT INTO meta (identity, term) VALUES (%s, %s)", (drawn, row[0] + 1))
         return name
 
     return store.run(rename)

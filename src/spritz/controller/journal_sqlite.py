@@ -172,13 +172,11 @@ class SqliteJournal(SqliteReading):
         try:
             self._refuse_a_missing_database()
             with self._translated_errors():
-                unfinished = self._check_end()
+                self._check_end()
                 self._writer = _connect(self._path)
                 self._reader = _connect(self._path)
                 self._reader.execute("PRAGMA query_only = ON")
-                if unfinished:
-                    # The next transaction begins a new log: its frames must not lie before older unfinished ones.
-                    self._writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+                self._begin_log()
                 self.term = self._begin_term()
                 self.last_sequence: int = _last(self._writer)
                 self.identity = self._own_identity()
@@ -194,20 +192,17 @@ class SqliteJournal(SqliteReading):
 
     # Its end
 
-    def _check_end(self) -> bool:
-        """Compare database, log and mark. Returns whether the log ends with a transaction that was not finished.
-
-        Raises JournalCorrupt if acknowledged events are missing.
-        """
+    def _check_end(self) -> None:
+        """Compare database, log and mark. Raises JournalCorrupt if acknowledged events are missing."""
         if not self._path.exists():
-            return False
+            return
         log = Path(f"{self._path}-wal")
         try:
             mark = read_mark(self._mark_path)
             without_log = journal_log.is_empty(log)
             with closing(_connect_to_look(self._path)) as database:
                 if database.execute("PRAGMA user_version").fetchone()[0] > _LAYOUT:
-                    return False  # refused when it is opened
+                    return  # refused when it is opened
                 tables = database.execute("SELECT count(*) FROM sqlite_master WHERE name = 'groups'").fetchone()[0]
                 last = _last(database) if tables else 0
                 meta = dict(database.execute("SELECT key, value FROM meta")) if tables else {}
@@ -227,7 +222,15 @@ class SqliteJournal(SqliteReading):
             )
         if behind > 1:
             raise _end_missing(f"{log} is damaged", last, None)
-        return behind == 1
+
+    def _begin_log(self) -> None:
+        """Move all of the log to the database, so that the next transaction begins a new one.
+
+        If a sync failed, the kernel may have what the log holds in its cache alone, and take it for written: nothing
+        may be acknowledged on top of it before all of it is written once more, and synced. And new frames must not lie
+        before older unfinished ones.
+        """
+        self._writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
 
     @property
     def _mark_path(self) -> Path:

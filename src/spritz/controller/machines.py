@@ -130,7 +130,7 @@ class Machines:
         #: the files at the last reading without faults
         self._served = ConfigurationFiles(digest=loaded.digest, files=_read_files(loaded.path, loaded.files_read))
         #: calls that wait for another configuration than `_served`
-        self._waiting: set[Call] = set()
+        self._waiting: dict[Call, None] = {}
         #: of the port that other machines connect to
         self.certificate: tls.PortCertificate
         self.hub: Hub
@@ -442,8 +442,8 @@ class Machines:
             raise _denied("slurm.conf has no SlurmctldParameters=enable_configless, and the machine joined by no token")
         if request.known != self._served.digest:
             return self._served
-        self._waiting.add(call)
-        call.on_abandon(lambda: self._waiting.discard(call))
+        self._waiting[call] = None
+        call.on_abandon(lambda: self._waiting.pop(call, None))
         return DEFERRED
 
     async def read(self, loaded: LoadedConfig) -> ConfigurationFiles:
@@ -456,7 +456,7 @@ class Machines:
         known, self._served = self._served.digest, files
         if files.digest == known:
             return
-        waiting, self._waiting = self._waiting, set()
+        waiting, self._waiting = self._waiting, {}
         for call in waiting:
             call.reply(files)
 

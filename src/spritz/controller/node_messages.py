@@ -141,7 +141,11 @@ class NodeMessages:
 
     def _terminate_job(self, effect: core_effects.TerminateJobOn) -> Struct | None:
         job = self._state().jobs.get(effect.job_id)
-        if job is None or (job.completing and effect.node not in job.completing):
+        if job is None:
+            return None
+        # A node that an administrator has set DOWN is no longer waited for, and must end what runs there all the same.
+        is_lost = effect.cause == JobState.NODE_FAIL.value
+        if job.completing and effect.node not in job.completing and not is_lost:
             return None  # the job has left the node
         # A requeued job's record is already its next life; the node must end the previous one.
         return launch.TerminateJob(

@@ -160,12 +160,14 @@ def _readable(
 def _readable_blobs(journal: SqliteReading, machine: Machine, unreadable: Callable[[str], None]) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     for job in machine.state.jobs.values():
-        for key in (job.spec.script_key, job.spec.environment_key):
+        for key in filter(None, (job.spec.script_key, job.spec.environment_key)):
             try:
-                body = journal.blob(key) if key else None
+                body = journal.blob(key)
             except JournalError as error:
                 unreadable(f"script or environment of job {job.id}: {error.message}")
                 continue
-            if body is not None:
+            if body is None:
+                unreadable(f"script or environment of job {job.id}: {key} is missing")
+            else:
                 files[key] = body
     return files

@@ -12,6 +12,7 @@ import resource
 import shlex
 import signal
 import socket
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -310,14 +311,17 @@ class Daemon:
         """Returns how many of them the controller knows."""
         requests = await asyncio.gather(*map(self._registration, names))
         answers = await asyncio.gather(
-            *(channel.call(request, Registered, timeout=60.0) for request in requests), return_exceptions=True
+            *(
+                channel.call(request, Registered, timeout=60.0, arrived=partial(self._registered, request.name))
+                for request in requests
+            ),
+            return_exceptions=True,
         )
         known = 0
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, Registered):
                 known += 1
                 self._refused.pop(request.name, None)
-                self._agent.registered(request.name, answer.term, answer.ended_jobs)
                 for message in answer.messages:
                     self._log.info("node.registered", node=request.name, message=message)
             elif isinstance(answer, RemoteError):
@@ -329,6 +333,10 @@ class Daemon:
             else:
                 raise answer
         return known
+
+    def _registered(self, name: str, answer: Registered) -> None:
+        """Before the launches that follow: what the controller has ended here may still have their resources."""
+        self._agent.registered(name, answer.term, answer.ended_jobs)
 
     @property
     def _boot_id(self) -> str:
@@ -519,8 +527,13 @@ class Daemon:
         while True:
             await self._clock.sleep(HEARTBEAT_SECONDS)
             link.notify(self._samples())
-            if not self._looking:
+            if self._has_use and not self._looking:
                 self._tasks.spawn_contained(self._look_at_use(), name="use.look")
+
+    @property
+    def _has_use(self) -> bool:
+        """Whether `_look_at_use` has anything to look at."""
+        return self._settings.measures_jobs or self._gpu_use.present or bool(self._settings.job_mapping_directory)
 
     async def _look_at_use(self) -> None:
         """Figures of jobs and GPUs for the next heartbeat, and dcgm-exporter's files. Nothing else waits for a hanging

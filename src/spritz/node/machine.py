@@ -3,7 +3,7 @@
 Every entry returns `actions` for the shell to carry out, in order. No clock, no I/O. One Machine per node.
 
 A job is known from its first launch (or adoption) until it is *gone*: no step of it is left and its Epilog has run.
-    launch (or LaunchProlog, at the allocation) ─▶ Prolog (once per job)
+    launch (or LaunchProlog, at the allocation) ─▶ Prolog (once per job); later, where evicted jobs have not gone yet
     launch ─▶ supervisor started ─▶ its end ─▶ reported ─▶ acknowledged (spool removed)
     batch script over, or TerminateJob ─▶ all steps are ended ─▶ Epilog ─▶ gone ─▶ JobGone (or `job_gone` in the report)
 
@@ -65,9 +65,23 @@ REMEMBERED_MAX = 10_000
 
 
 class _JobHere:
-    """A job on this node. `steps` are those whose end has not been seen; `queued` wait for the Prolog."""
+    """A job on this node. `steps` are those whose end has not been seen; `queued` wait for the Prolog, or until
+    evicted jobs are gone.
+    """
 
-    __slots__ = ("epilog", "job", "over", "prolog", "queued", "steps", "suspended", "wants_gone", "wants_prolog")
+    __slots__ = (
+        "epilog",
+        "evicted",
+        "job",
+        "over",
+        "prolog",
+        "queued",
+        "steps",
+        "suspended",
+        "waits",
+        "wants_gone",
+        "wants_prolog",
+    )
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -84,6 +98,10 @@ class _JobHere:
         self.wants_gone = False
         #: steps that start now are suspended at once
         self.suspended = False
+        #: the controller has given its resources to others already: it lost the node, or the node was silent for long
+        self.evicted = False
+        #: nothing of it begins before evicted jobs are gone, for it may have been given what they still use
+        self.waits = False
 
 
 class Machine:
@@ -191,13 +209,24 @@ class Machine:
         if life in self._gone or (entry is not None and entry.over):
             return []  # the report of its end suffices
         if entry is None:
-            entry = self._jobs[life] = _JobHere(message.job)
+            entry = self._add(message.job)
         entry.wants_prolog = True
-        if entry.prolog == "running":
+        return self._begin_prolog(life, entry)
+
+    def _add(self, job: Job) -> _JobHere:
+        """A job that is new here."""
+        entry = _JobHere(job)
+        entry.waits = any(other.evicted for other in self._jobs.values())
+        self._jobs[job.id, job.restart_count] = entry
+        return entry
+
+    def _begin_prolog(self, life: Life, entry: _JobHere) -> Actions:
+        """Run the Prolog, unless it was; without one it has ended well at once."""
+        if entry.prolog == "running" or entry.waits:
             return []
         if self.has_prolog and entry.prolog == "":
             entry.prolog = "running"
-            return [RunProlog(message.job)]
+            return [RunProlog(entry.job)]
         entry.prolog = "done"
         return [self._prolog_report(life, "")]
 
@@ -220,7 +249,7 @@ class Machine:
         if life in self._gone:
             return Rejection(code="ESLURM_ALREADY_DONE")
         if entry is None:
-            entry = self._jobs[life] = _JobHere(message.job)
+            entry = self._add(message.job)
             waited_for = message.job.prolog_nodes
             if waited_for is not None and self.node not in waited_for:
                 entry.prolog = "done"  # in an earlier life of this daemon, at the allocation
@@ -228,14 +257,17 @@ class Machine:
             return []
         elif entry.over:
             return Rejection(code="ESLURM_ALREADY_DONE")
+        if entry.prolog == "failed":
+            return Rejection(code="ESLURMD_PROLOG_FAILED", message="Job prolog failed")
+        if entry.waits:
+            entry.queued.append(message)
+            return []
         if self.has_prolog and entry.prolog in ("", "running"):
             entry.queued.append(message)
             if entry.prolog == "running":
                 return []
             entry.prolog = "running"
             return [RunProlog(message.job)]
-        if entry.prolog == "failed":
-            return Rejection(code="ESLURMD_PROLOG_FAILED", message="Job prolog failed")
         entry.suspended = message.job.state is JobState.SUSPENDED
         return self._start(entry, message)
 
@@ -344,7 +376,7 @@ class Machine:
             entry = self._jobs.get(life)
             if entry is None:
                 continue
-            entry.over = True
+            entry.over = entry.evicted = True
             entry.wants_gone = True
             actions += [self._never_ran(_key(queued), "the job has ended") for queued in entry.queued]
             entry.queued.clear()
@@ -491,7 +523,29 @@ class Machine:
         if entry.epilog == "running":
             return []
         self._forget(life)
-        return [self._job_gone(life)] if entry.wants_gone else []
+        told: Actions = [self._job_gone(life)] if entry.wants_gone else []
+        return told + self._let_in() if entry.evicted else told
+
+    def _let_in(self) -> Actions:
+        """Begin what has waited for evicted jobs, if none is left."""
+        if any(entry.evicted for entry in self._jobs.values()):
+            return []
+        actions: Actions = []
+        for life, entry in self._jobs.items():
+            if entry.waits:
+                entry.waits = False
+                actions += self._begin_waiting(life, entry)
+        return actions
+
+    def _begin_waiting(self, life: Life, entry: _JobHere) -> Actions:
+        actions = self._begin_prolog(life, entry) if entry.wants_prolog else []
+        if self.has_prolog and entry.prolog in ("", "running"):
+            if entry.queued and not entry.prolog:
+                entry.prolog = "running"
+                actions.append(RunProlog(entry.job))
+            return actions
+        waiting, entry.queued = entry.queued, []
+        return actions + [action for message in waiting for action in self._start(entry, message)]
 
     def _job_gone(self, life: Life) -> Send:
         return Send(JobGone(node=self.node, job_id=life[0], restart_count=life[1]))

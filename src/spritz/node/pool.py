@@ -54,7 +54,7 @@ class Pool:
         self._on_dismissed = on_dismissed
         self._on_room = on_room
         self._starts_max = starts_max or max(STARTS_MIN, STARTS_PER_CPU * len(os.sched_getaffinity(0)))
-        self._open: set[SupervisorLink] = set()
+        self._open: dict[SupervisorLink, None] = {}
         #: those of `_open` that get no further step
         self._outdated: set[SupervisorLink] = set()
         #: with the timers that dismiss them
@@ -93,7 +93,7 @@ class Pool:
         link = SupervisorLink(
             node, key, directory, task_ids, connection, on_report=self._on_report, on_end=self._on_end
         )
-        self._open.add(link)
+        self._open[link] = None
         return link
 
     def started(self, link: SupervisorLink) -> None:
@@ -118,7 +118,7 @@ class Pool:
 
     def forget(self, link: SupervisorLink) -> None:
         """It has ended."""
-        self._open.discard(link)
+        self._open.pop(link, None)
         self._outdated.discard(link)
         timer = self._idle.pop(link, None)
         if timer is not None:
@@ -127,7 +127,7 @@ class Pool:
 
     def renew(self) -> None:
         """Give no further step to existing supervisors: new ones must start in the daemon's current state."""
-        self._outdated |= self._open
+        self._outdated.update(self._open)
         for link in list(self._idle):
             self._dismiss(link)
 

@@ -92,7 +92,8 @@ class Supervisor:
     def __init__(self, on_failure: OnFailure | None = None, *, end_seconds: float | None = None) -> None:
         self._on_failure = on_failure
         self._end_seconds = end_seconds
-        self._tasks: set[asyncio.Task[Any]] = set()
+        #: in the order of their starts, in which they are cancelled
+        self._tasks: dict[asyncio.Task[Any], None] = {}
         self._errors: list[BaseException] = []
         self._parent: asyncio.Task[Any] | None = None
         #: cancellations of the parent that were under way before the block
@@ -162,7 +163,7 @@ class Supervisor:
             work.close()
             raise RuntimeError(f"task {name}: its group {'has ended' if self._left else 'has not begun'}")
         task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._ended)
         if self._ending:
             task.cancel()
@@ -217,7 +218,7 @@ class Supervisor:
             self._parent.cancel()
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not self._tasks and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
         if task.cancelled():

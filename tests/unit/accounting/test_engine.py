@@ -95,3 +95,16 @@ def test_after_a_checkpoint_a_copy_of_the_file_alone_has_all_rows(tmp_path: Path
         found.close()
     finally:
         engine.dispose()
+
+
+def test_every_commit_is_synced(tmp_path: Path) -> None:
+    """With less, SQLite's log is synced at checkpoints only: a loss of power would take back acknowledged edits.
+
+    Source: https://sqlite.org/pragma.html#pragma_synchronous
+    """
+    engine = open_engine(parse_url(f"sqlite:///{tmp_path / 'acct.db'}"))
+    try:
+        with engine.connect() as connection:
+            assert connection.execute(text("PRAGMA synchronous")).scalar() == 2
+    finally:
+        engine.dispose()

@@ -95,6 +95,25 @@ def test_the_accepting_side_may_ask_too() -> None:
     run(main)
 
 
+def test_an_answer_is_looked_at_before_the_message_that_follows_it() -> None:
+    """A node must know which jobs have ended for the controller before it takes the launches behind that answer."""
+    seen: list[str] = []
+
+    def answer_and_ask(ask: Ask, call: Call) -> Deferred:
+        call.reply(Answer(text="answer"))
+        call.channel.notify(Ask(text="launch"))
+        return DEFERRED
+
+    async def main() -> None:
+        async with server_at({Ask: answer_and_ask}) as (_server, name):
+            link = await to(name, table={Ask: lambda ask, call: seen.append(ask.text)})
+            await link.call(Ask(text="register"), Answer, arrived=lambda answer: seen.append(answer.text))
+            await until(lambda: len(seen) == 2, "both messages")
+            assert seen == ["answer", "launch"]
+
+    run(main)
+
+
 def test_answers_find_their_callers_in_whatever_order_they_come() -> None:
     kept: list[tuple[Ask, Call]] = []
 

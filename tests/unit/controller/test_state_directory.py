@@ -31,7 +31,7 @@ def damaged(tmp_path: Path) -> tuple[Path, int]:
     journal = SqliteJournal(directory)
     journal.reserve_ids(1001)
     for _ in range(2):
-        world.submit()
+        world.submit(script_key="5c" * 20)
         first = journal.last_sequence + 1
         events = world.events[journal.last_sequence :]
         group = Group(first=first, last=first + len(events) - 1, at=world.now, payload=encode_events(events))
@@ -71,3 +71,11 @@ def test_where_no_ids_are_reserved_many_are_left_out(damaged: tuple[Path, int]) 
     journal, recovered = start(directory, ignore_errors=True)
     assert recovered.machine.state.next_job_id == lost + UNKNOWN_IDS
     journal.close()
+
+
+def test_each_job_without_its_script_is_named(damaged: tuple[Path, int], capfd: pytest.CaptureFixture[str]) -> None:
+    """As where a bit of the script's key has flipped."""
+    directory, lost = damaged
+    journal, _ = start(directory, ignore_errors=True)
+    journal.close()
+    assert f"script or environment of job {lost - 1}: {'5c' * 20} is missing" in capfd.readouterr().err

@@ -199,6 +199,43 @@ def test_the_epilog_of_a_job_that_ended_while_the_node_was_away_runs_when_that_i
     assert not machine.busy
 
 
+@pytest.mark.parametrize("prolog", [False, True])
+def test_nothing_begins_before_jobs_are_gone_whose_resources_were_given_away(prolog: bool) -> None:
+    """The node was silent for so long that the controller requeued its job, and started it there when it was back."""
+    machine = started(Machine("n1", epilog=True), 0)
+    machine.has_prolog = prolog
+    assert [type(one) for one in done(machine.end_jobs([(5, 0)]))] == [actions.EndStep] * 2
+    again = structs.replace(JOB, restart_count=1)
+    next_launch = structs.replace(LAUNCH, job=again)
+    assert done(machine.handle(LaunchProlog(term=1, node="n1", job=again), 1)) == []
+    assert done(machine.handle(next_launch, 1)) == []
+    assert done(machine.handle(next_launch, 1)) == [], "repeated"
+    assert RunningStep(5, 1, STEP_BATCH) in machine.running
+    machine.noticed_end(BATCH, ended(BATCH))
+    only(done(machine.noticed_end(RunningStep(5, 0, 0), ended(RunningStep(5, 0, 0))))[1:], actions.RunEpilog)
+    found = done(machine.epilog_ended(JOB, ok=True))
+    assert reports(found)[0] == JobGone(node="n1", job_id=5, restart_count=0)
+    if prolog:
+        only(found[1:], actions.RunProlog)
+        found = done(machine.prolog_ended(again, True, "", 9.0))
+    assert isinstance(reports(found)[-1], NodePrologEnded)
+    assert only(found[-1:], actions.StartSupervisor).key == RunningStep(5, 1, STEP_BATCH)
+
+
+def test_a_job_that_waits_for_evicted_ones_can_be_ended() -> None:
+    machine = started(Machine("n1"), 0)
+    machine.end_jobs([(5, 0)])
+    other = structs.replace(JOB, id=6)
+    machine.handle(structs.replace(LAUNCH, job=other), 1)
+    order = TerminateJob(term=1, node="n1", job=other, cause="CANCELLED", at=9.0)
+    told = reports(machine.handle(order, 1))
+    assert [type(one) for one in told] == [StepFinished, JobGone]
+    for key in (RunningStep(5, 0, 0), BATCH):
+        found = done(machine.noticed_end(key, ended(key)))
+    assert not [one for one in found if isinstance(one, actions.StartSupervisor)]
+    assert not machine.busy
+
+
 def test_the_epilog_runs_on_nodes_that_never_ran_a_step() -> None:
     machine = Machine("n1", epilog=True)
     assert only(done(machine.handle(terminate(), 1)), actions.RunEpilog).job == JOB

@@ -313,3 +313,24 @@ def test_a_loop_that_stands_still_is_reported_with_the_place(debug: bool, capfd:
 
     tasks.run(main(), debug=debug)
     assert "stand_still" in capfd.readouterr().err
+
+
+def test_tasks_are_cancelled_in_the_order_of_their_starts() -> None:
+    """A set of tasks has another order in every process; a simulation must repeat one."""
+    cancelled: list[int] = []
+
+    async def wait(number: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.append(number)
+
+    async def main() -> None:
+        async with tasks.Supervisor() as group:
+            for number in range(200):
+                group.spawn(wait(number), name=f"wait {number}")
+            await asyncio.sleep(0)
+            group.cancel_all()
+
+    tasks.run(main())
+    assert cancelled == list(range(200))

@@ -242,7 +242,7 @@ def _settle(
         elif (
             lost
             or (job.id, job.restart_count) in others
-            or (rebooted and not _batch_is_told(context.state, job, name, alive))
+            or (rebooted and not _batch_is_told(context.state, job, report, alive))
         ):
             fail_job_on_node(context, job, name)
         else:
@@ -253,12 +253,16 @@ def _settle(
             context.add_effect(TerminateStepOn(node=name, job_id=job_id, restart_count=life, step_id=step_id))
 
 
-def _batch_is_told(state: State, job: Job, name: str, alive: set[tuple[int, int, int]]) -> bool:
-    """Whether the node will report the end of the job's script, or has yet to receive it."""
+def _batch_is_told(state: State, job: Job, report: RegisterNode, alive: set[tuple[int, int, int]]) -> bool:
+    """Whether a node that has booted will report the end of the job's script, or has yet to receive it."""
     if (job.id, job.restart_count, STEP_BATCH) in alive:
         return True
+    if report.booted_at > job.started_at:
+        # The script may have been sent, and have run, before the boot: what the spool did not sync is forgotten with
+        # its id kept, and the script must not run a second time in this life of the job.
+        return False
     step = state.steps.get(job.id, {}).get(STEP_BATCH)
-    return step is not None and name in step.unstarted_nodes
+    return step is not None and report.name in step.unstarted_nodes
 
 
 def _settle_job(

@@ -11,6 +11,19 @@ Map
 `machine`      what every simulated machine gives: users, the site's programs, children, logs
 `network`      connections between processes: delay, partition, reset
 `units`        daemons that a service manager keeps running; `controllers`: slurmctld
+`nodes`        slurmd, and its machine: `files` (disk), `supervisors` and `work` (steps), `local` (sockets of a host)
+               `step_clients`: what stands for srun
+`accounting`   slurmdbd over SQLite; its database, its policy, its faults, its records
+`disk`         what a controller's disk keeps, and how it fails; `disk_calls`: its stand-ins of `os` and `sqlite3`
 `site`         a cluster: hosts, slurm.conf, units; `plan`: what users and misfortune do to it; `run`: one run
+`users`        users, whose `command`s run production code over blocking sockets (`blocking`): `requests` (sbatch,
+               scancel, scontrol), `launches` (srun, salloc), `operators`, `readings`; `workload`: a day of them
+`final`        what users are shown in the end; `judge`: the checks of a run
+`faults`       kinds of faults, how they are drawn and injected; `coverage`: what a run has touched
+`campaign`     many runs in forked children; `shrink`: a failing plan made smaller; `story`: a run to be read
+`main`         `python -m spritz.sim.daemons`
+`database`     PostgreSQL and its driver in memory, with faults
 `history`      what clients asked and were told, and what nodes ran: the only input of the checks
+`wanted`       what the workload asks for, as far as the checks depend on it
+`checks`       rules that every history must keep
 """

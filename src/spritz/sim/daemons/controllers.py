@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 async def slurmctld(process: Process, path: str) -> int:
     """Serve with this slurm.conf, as the SlurmctldHost that has the name of the process's host, until told to stop."""
-    options = Options(foreground=True, config_file=path, host=process.host.name)
+    disk = process.host.disk
+    if disk is not None:
+        process.on_end.append(lambda silently: disk.process_ended(process))
+    ignores = disk is not None and disk.operator is not None and disk.operator.takes_options()
+    options = Options(foreground=True, config_file=path, host=process.host.name, ignore_errors=ignores)
     log = StoryLogger("slurmctld", process)
     pid_file = PidFile()
     configuration = read_configuration(path)

@@ -41,14 +41,21 @@ class Operation(Struct, kw_only=True):
     outcome: Outcome = Outcome.UNKNOWN
     #: the job that it names; of a submission: the job that the answer names
     job_id: int = 0
-    #: what was asked, as the workload has it (see `workload.Wanted`); of a step its job and shape
+    #: what was asked: of a submission `wanted.Wanted`, of a change of a job `wanted.Change`, of `reserve`
+    #: `wanted.Reserved`, of `unreserve` its name; of a step its job and shape
     wanted: Any = None
     #: code of the refusal, or details of the answer
     answer: Any = None
 
 
 class Reading(Struct, kw_only=True):
-    """What a user was shown. Of `squeue`: rows of (job id, state, reason); of `sacct`: records."""
+    """What a user was shown, by `kind`:
+
+    squeue           (job id, state, reason) of every job that is not over, of all users
+    job              (job id, state, reason, fields) of some jobs; `fields`: values of JobSpec by name
+    sacct            records
+    expected_starts  (job id, planned start) of blocked jobs, highest priority first
+    """
 
     client: str
     kind: str
@@ -82,6 +89,10 @@ class Began(Struct, kw_only=True):
     task_ids: tuple[int, ...]
     #: ports that the step may listen on (srun --resv-ports)
     ports: tuple[int, ...] = ()
+    #: as in the `Job` of the launch message: 0 and None if it is no task of an array, 0 if it is no component
+    array_job_id: int = 0
+    array_task_id: int | None = None
+    het_job_id: int = 0
 
 
 class Ended(Struct, kw_only=True):
@@ -100,7 +111,8 @@ class Ended(Struct, kw_only=True):
 
 
 class Signalled(Struct, kw_only=True):
-    """A signal, a stop or a continuation reached a step's processes."""
+    """A signal reached a step's processes. However they were stopped and continued, it is 19 (SIGSTOP) and 18
+    (SIGCONT)."""
 
     at: float
     node: str
@@ -128,14 +140,19 @@ class Injected(Struct, kw_only=True):
 
 
 class Acted(Struct, kw_only=True):
-    """A controller process sent an order to a node (seen by the network): who led when."""
+    """A node received an order of a controller process and accepted it: who led when."""
 
     at: float
     host: str
     #: of the process
     pid: int
     term: int
+    #: of the message: LaunchBatch, TerminateJob …
     kind: str
+    #: that accepted it
+    node: str = ""
+    #: what the order is about, the same for each repetition: "12.0 life 1"
+    subject: str = ""
 
 
 Entry = Operation | Reading | Began | Ended | Signalled | Booted | Injected | Acted

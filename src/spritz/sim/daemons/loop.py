@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from spritz.sim.daemons.identity import Future, Task
+
 if TYPE_CHECKING:
     from spritz.sim.daemons.world import Event, Process
 
@@ -90,6 +92,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._tasks: list[asyncio.Task[Any]] = []
         #: most callbacks in one turn
         self.turn_calls_max = 0
+        #: how many callbacks run until `on_countdown` happens, between that callback and the next (`faults`)
+        self.countdown = 0
+        self.on_countdown: Callable[[], None] | None = None
+        #: threads for `asyncio.to_thread`
+        self._pool: Any = None
         #: errors that no task and no handler took
         self.unhandled: list[dict[str, Any]] = []
 
@@ -168,6 +175,17 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             if not self._ready or not self.process.is_alive:
                 return
             self._ready.popleft().run()
+            if self.countdown:
+                self._count_down()
+
+    def _count_down(self) -> None:
+        self.countdown -= 1
+        if not self.countdown and self.on_countdown is not None:
+            self.on_countdown()
+
+    def when_called(self, calls: int, then: Callable[[], None]) -> None:
+        """Let `then` happen when so many more callbacks have run; 0: never."""
+        self.countdown, self.on_countdown = calls, then
 
     def run_as(self, call: Callable[..., None], *args: Any) -> None:
         """Run code as this process, on its loop."""
@@ -192,14 +210,29 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     # Tasks
 
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        return Future(loop=self)
 
     def create_task(self, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:  # type: ignore[override]
-        task = asyncio.Task(coro, loop=self, **options)
+        task = Task(coro, loop=self, **options)
         self._tasks.append(task)
         if len(self._tasks) > 1_000:
             self._tasks = [one for one in self._tasks if not one.done()]
         return task
+
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """Those that are not done."""
+        return [task for task in self._tasks if not task.done()]
+
+    # Threads
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        """By a pool of simulated threads; None: the loop's own, as `asyncio.to_thread` wants it."""
+        if executor is None:
+            from spritz.sim.daemons.executors import ThreadPoolExecutor
+
+            executor = self._pool = self._pool or ThreadPoolExecutor()
+        result: asyncio.Future[Any] = executor.run(self, func, *args)
+        return result
 
     # Descriptors of simulated sockets
 

@@ -17,7 +17,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from spritz.runtime.credentials import PeerCredentials
 from spritz.runtime.pipe import UNSENT_BYTES_HIGH, Pipe
@@ -51,11 +51,14 @@ class Network:
         self.world = world
         self._random = world.random("network")
         self._listeners: dict[tuple[str, str | int], BoundSocket] = {}
-        self.connections: set[Connection] = set()
+        #: in the order in which they were made: a set's order would depend on addresses in memory
+        self.connections: dict[Connection, None] = {}
         #: (from, to) -> until when nothing crosses
         self._cut: dict[tuple[str, str], float] = {}
         #: (from, to) -> seconds that everything takes longer, and until when
         self._slow: dict[tuple[str, str], tuple[float, float]] = {}
+        #: host -> until when its processes read nothing
+        self._stalled: dict[str, float] = {}
         self._ports = 40_000
         #: called with each message's bytes that cross: (from, to, bytes)
         self.on_bytes: list[Callable[[Process, Process, bytes], None]] = []
@@ -67,12 +70,37 @@ class Network:
         until = self.world.now + seconds
         self._cut[source, target] = max(until, self._cut.get((source, target), 0.0))
         self.world.at(until, self._healed)
-        for connection in self.connections:
+        for connection in list(self.connections):
             connection.cut(source, target, seconds)
 
     def slow(self, source: str, target: str, by_seconds: float, seconds: float) -> None:
         """All that crosses takes longer."""
         self._slow[source, target] = by_seconds, self.world.now + seconds
+
+    def stall(self, host: str, seconds: float) -> None:
+        """Processes of this host read nothing of what other hosts send."""
+        until = self.world.now + seconds
+        self._stalled[host] = max(until, self._stalled.get(host, 0.0))
+        self.world.at(until, self._healed)
+
+    def is_stalled(self, source: Host, target: Host) -> bool:
+        return source is not target and self._stalled.get(target.name, 0.0) > self.world.now
+
+    def reset(self, host: str) -> int:
+        """Break all connections between this host and others, for both sides. Returns how many."""
+        found = [one for one in self.connections if one.is_between(host)]
+        for connection in found:
+            connection.ends[0].reset()
+        return len(found)
+
+    def forget(self, host: str) -> int:
+        """The host's kernel loses its connections with others and tells nobody. Returns how many are half open."""
+        found = [one for one in self.connections if one.is_between(host)]
+        for connection in found:
+            for end in connection.ends:
+                if end.process.host.name == host:
+                    end.forget()
+        return len(found)
 
     def is_cut(self, source: Host, target: Host) -> bool:
         return source is not target and self._cut.get((source.name, target.name), 0.0) > self.world.now
@@ -121,13 +149,18 @@ class Network:
                 if self.world.now > end:
                     raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
             await asyncio.sleep(self.delay(process.host, host) + self.delay(host, process.host))
+        pipe = SimulatedPipe()
+        self.join(process, host, name, pipe)
+        return pipe
+
+    def join(self, process: Process, host: Host, name: str | int, pipe: PipeOfEnd) -> End:
+        """The process's end of a new connection to whoever listens there. Raises ConnectionRefusedError."""
         bound = self._listeners.get((host.name, name))
         if bound is None or not bound.process.is_alive or bound.on_accept is None:
             number = errno.ECONNREFUSED
             raise ConnectionRefusedError(number, os.strerror(number))
         connection = Connection(self, process, bound.process)
-        self.connections.add(connection)
-        pipe = SimulatedPipe()
+        self.connections[connection] = None
         connection.ends[0].made(pipe)
         on_accept = bound.on_accept
 
@@ -135,7 +168,7 @@ class Network:
             connection.ends[1].made(AcceptedPipe(on_accept))
 
         bound.process.loop.arrive(accept)
-        return pipe
+        return connection.ends[0]
 
 
 class BoundSocket:
@@ -153,6 +186,22 @@ class BoundSocket:
 
     def close(self) -> None:
         self.network.unbind(self)
+
+
+class PipeOfEnd(Protocol):
+    """What an end tells of: a pipe of `runtime`, or a blocking socket (`blocking`)."""
+
+    end: End
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+
+    def data_received(self, data: bytes) -> None: ...
+
+    def connection_lost(self, error: Exception | None) -> None: ...
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
 
 
 class SimulatedPipe(Pipe):
@@ -199,6 +248,11 @@ class Connection:
         for end in self.ends:
             end.process.on_end.append(end.process_ended)
 
+    def is_between(self, host: str) -> bool:
+        """Whether it joins this host with another one."""
+        names = [end.process.host.name for end in self.ends]
+        return host in names and names[0] != names[1]
+
     def cut(self, source: str, target: str, seconds: float) -> None:
         """A link was cut: each side gives up when it has waited as long as it wants."""
         for end in self.ends:
@@ -212,7 +266,7 @@ class Connection:
 
     def over(self) -> None:
         if all(end.is_over for end in self.ends):
-            self.network.connections.discard(self)
+            self.network.connections.pop(self, None)
 
 
 class End(asyncio.Transport):
@@ -226,7 +280,7 @@ class End(asyncio.Transport):
         self.process = process
         self.network = connection.network
         self.world = process.world
-        self.pipe: SimulatedPipe | None = None
+        self.pipe: PipeOfEnd | None = None
         self.silent_seconds = _KEEP_ALIVE_SECONDS
         #: sent to this end, and not read yet: bytes, or None for the end of the stream
         self._incoming: deque[bytes | None] = deque()
@@ -244,7 +298,7 @@ class End(asyncio.Transport):
 
     # Life
 
-    def made(self, pipe: SimulatedPipe) -> None:
+    def made(self, pipe: PipeOfEnd) -> None:
         """The pipe of this end is there. In its process's turn."""
         if self.is_over or not self.process.is_alive:
             return
@@ -260,6 +314,11 @@ class End(asyncio.Transport):
         self.is_over = True
         self.is_silent = silently
         if silently:
+            # The other kernel asks now and then (`runtime.pipe.keep_alive`, which the relay of commands sets, too).
+            other = self.other
+            self.world.after(
+                other.silent_seconds, lambda: other.lost(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
+            )
             return
         # The kernel closes it: what was sent still arrives, then the end of the stream.
         self.other.take(None)
@@ -281,6 +340,13 @@ class End(asyncio.Transport):
         broken = error or ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
         self.lost(broken)
         self.other.lost(broken)
+
+    def forget(self) -> None:
+        """This side's kernel knows the connection no more; the other side learns it when it sends or asks."""
+        if not self.is_over:
+            self.is_silent = True
+            self.lost(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
+            self.world.after(self.other.silent_seconds, self.other.reset)
 
     def give_up_later(self) -> None:
         """The link does not carry for as long as this side's kernel waits."""
@@ -317,6 +383,8 @@ class End(asyncio.Transport):
             return
         if self.network.is_cut(self.other.process.host, self.process.host):
             return  # `retransmit` delivers it
+        if self.network.is_stalled(self.other.process.host, self.process.host):
+            return  # and this
         first = self._incoming.popleft()
         if first is None:
             self.lost(None)

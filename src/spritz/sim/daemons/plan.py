@@ -34,6 +34,15 @@ class Scale(Struct, frozen=True, kw_only=True):
     quiet_seconds: float = 7200.0
     #: faults on average
     faults: int = 12
+    #: instead of these, and of the requests that are drawn now and then: two of every kind that there is
+    every_kind: bool = False
+    #: what becomes of jobs in partition `low` if jobs in `high` want their nodes: REQUEUE, CANCEL, SUSPEND,GANG; ""
+    #: nothing
+    preemption: str = "REQUEUE"
+    #: seconds that controllers remember jobs after their end
+    remembered_seconds: int = 100_000
+    #: licenses of the cluster
+    licenses: dict[str, int] = field(default_factory=lambda: {"matlab": 4, "fluent": 2})
     #: parts of the cluster that run: "accounting", "standby"
     parts: frozenset[str] = frozenset()
 
@@ -44,3 +53,15 @@ class Plan(Struct, frozen=True, kw_only=True):
     seed: int
     scale: Scale
     actions: tuple[Action, ...]
+
+
+#: Parts of a cluster that a run can have or not (`Scale.parts`).
+PARTS = frozenset({"accounting", "standby"})
+
+#: Sizes of a run by name. `day` is the one of the reports; `every` has everything, for coverage.
+SCALES = {
+    "every": Scale(jobs=60, busy_seconds=7200.0, every_kind=True),
+    "tiny": Scale(nodes=2, jobs=4, busy_seconds=300.0, quiet_seconds=900.0, faults=6),
+    "small": Scale(),
+    "day": Scale(nodes=20, jobs=200, busy_seconds=86_400.0, quiet_seconds=14_400.0, faults=120),
+}

@@ -7,20 +7,26 @@ other threads may still use.
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
+import functools
+import gc
+import importlib
+import pkgutil
 import pwd
 import queue
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from types import ModuleType
+from collections.abc import Callable, Sequence
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from spritz.client import same_machine
 from spritz.controller import clock_changes, forked
 from spritz.runtime import directory, garbage_collection, log, privilege, programs, randomness, sockets, watchdog
-from spritz.sim.daemons import machine, network, threads
+from spritz.sim.daemons import executors, identity, machine, network, threads
 
 if TYPE_CHECKING:
     from spritz.sim.daemons.world import World
@@ -56,7 +62,9 @@ def replacements() -> list[tuple[object, object]]:
         (threading.Condition, threads.Condition),
         (queue, threads.Queue),
         (queue.SimpleQueue, threads.SimpleQueue),
+        (concurrent.futures.ThreadPoolExecutor, executors.ThreadPoolExecutor),
         (signal, _Signals()),
+        (gc, machine.NoCollector()),
         (sockets.unix_socket, network.unix_socket),
         (sockets.tcp_socket, network.tcp_socket),
         (sockets.listen, network.listen),
@@ -91,9 +99,47 @@ def replacements() -> list[tuple[object, object]]:
 #: Further parts of the table: of node daemons, databases (functions, since they import these).
 MORE: list[Callable[[], list[tuple[object, object]]]] = []
 
+#: Names of single modules and classes: (module, name, replacement). For what other modules keep, as `os`.
+NAMES: list[Callable[[], Sequence[tuple[ModuleType | type[Any], str, object]]]] = []
+
+
+def rebound(function: Callable[..., Any], **names: object) -> Callable[..., Any]:
+    """The same function with other global names."""
+    assert isinstance(function, FunctionType), "written in Python"
+    made = FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__, function.__defaults__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+def load(parts: frozenset[str]) -> None:
+    """Import the production code of these parts of a cluster: what is imported later keeps the real machine's names."""
+    if "accounting" in parts:
+        from spritz.sim.daemons import accounting  # noqa: F401 - for its imports
+
+
+#: Packages whose code may run in a simulation.
+_PACKAGES: tuple[str, ...] = (
+    *("accounting", "client", "config", "controller", "core", "model", "node", "notation", "plugins"),
+    *("presentation", "runtime", "scheduling", "stepd", "wire"),
+)
+
+
+@functools.cache
+def load_all() -> None:
+    """Import every module that may run: one that is imported later would find the real names."""
+    for package in _PACKAGES:
+        parent = importlib.import_module(f"spritz.{package}")
+        for module in pkgutil.walk_packages(parent.__path__, f"{parent.__name__}."):
+            if ".migrations." in module.name or module.name.endswith(".__main__"):
+                continue  # these act when they are imported
+            with contextlib.suppress(ImportError):  # of an extra that is not installed: it cannot run either
+                importlib.import_module(module.name)
+
 
 def install(world: World) -> None:
     """Replace all of it in every module of Spritz that is loaded; this world is the one that runs."""
+    load_all()
+    identity.number_all()
     threads.use(world)
     by_id = {id(original): replacement for original, replacement in replacements()}
     keep = [original for original, _ in replacements()]  # their ids stay theirs
@@ -103,4 +149,9 @@ def install(world: World) -> None:
                 replacement = by_id.get(id(value))
                 if replacement is not None:
                     setattr(module, attribute, replacement)
+    # Some functions import it when they are called.
+    pwd.getpwnam, pwd.getpwuid = machine.getpwnam, machine.getpwuid  # type: ignore[assignment]
     del keep
+    for names in NAMES:
+        for owner, attribute, replacement in names():
+            setattr(owner, attribute, replacement)

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spritz.model.resources import NodeCapacity
+from spritz.sim.daemons import checks_inside, disk_calls, seam
 from spritz.sim.daemons.controllers import slurmctld
+from spritz.sim.daemons.disk import Disk
 from spritz.sim.daemons.history import History
+from spritz.sim.daemons.nodes import NodeMachine, dynamic_slurmd, machine_of, slurmd
+from spritz.sim.daemons.restoring import Operator
 from spritz.sim.daemons.units import Unit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from spritz.sim.daemons.accounting import Accounting
     from spritz.sim.daemons.plan import Scale
-    from spritz.sim.daemons.world import World
+    from spritz.sim.daemons.users import Users
+    from spritz.sim.daemons.world import Host, World
+
+seam.NAMES += [disk_calls.names, checks_inside.names]
 
 _CONF = """\
 ClusterName=sim
@@ -25,16 +34,35 @@ SchedulerType=sched/backfill
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 GresTypes=gpu
-ReturnToService=1
-MinJobAge=300
+ReturnToService=2
+MinJobAge={remembered}
 KillWait=10
 SlurmdTimeout=120
-TreeWidth=4
+TreeWidth=2
+TaskPlugin=task/affinity
+Prolog=/site/prolog
+Epilog=/site/epilog
+HealthCheckProgram=/site/health
+HealthCheckInterval=60
+DefMemPerCPU=500
+PriorityType=priority/basic
+SchedulerParameters=enable_user_top
+MaxNodeCount={most_nodes}
+Licenses={licenses}
 {more}
 NodeName=n[1-{nodes}] NodeAddr=10.0.1.[1-{nodes}] CPUs=8 RealMemory=16000 Gres=gpu:4 State=UNKNOWN
-PartitionName=main Nodes=ALL Default=YES State=UP
-PartitionName=shared Nodes=ALL OverSubscribe=FORCE:2 State=UP
+PartitionName=main Nodes=ALL Default=YES DefaultTime=60 PriorityTier={tiers[main]} PreemptMode=OFF
+PartitionName=shared Nodes=ALL OverSubscribe=YES:2 DefaultTime=60 PriorityTier={tiers[shared]} PreemptMode=OFF
+PartitionName=low Nodes=ALL DefaultTime=60 PriorityTier={tiers[low]}
+PartitionName=high Nodes=ALL DefaultTime=60 PriorityTier={tiers[high]} MaxNodes={high_nodes} PreemptMode=OFF
 """
+
+#: PriorityTier of each partition, and the most nodes of a job in `high`
+TIERS = {"main": 5, "shared": 5, "low": 1, "high": 9}
+HIGH_NODES_MAX = 2
+
+#: most nodes that are added to those of slurm.conf
+_SPARE_NODES = 4
 
 
 class Site:
@@ -45,18 +73,68 @@ class Site:
         self.scale = scale
         self.history = History()
         self.units: dict[str, Unit] = {}
+        #: what runs on compute nodes, by host
+        self.machines: dict[str, NodeMachine] = {}
         self.controllers = [world.host("ctl1", "10.0.0.1")]
         self.nodes = [world.host(f"n{number}", f"10.0.1.{number}") for number in range(1, scale.nodes + 1)]
+        #: where users' commands run
+        self.login = world.host("login", "10.0.2.1")
+        #: keys of slurm.conf that an administrator has changed
+        self.settings: dict[str, str] = {}
         self.conf: Path = world.root / "slurm.conf"
+        #: further lines of slurm.conf
+        self.lines: list[str] = []
+        #: slurmdbd and its database; None without the part "accounting"
+        self.accounting: Accounting | None = None
+        if "accounting" in scale.parts:
+            from spritz.sim.daemons import accounting  # SQLAlchemy: loaded by `seam.load` before
+
+            self.accounting = accounting.Accounting(world)
+            self.lines.append(accounting.SLURM_CONF)
+            self.add(self.accounting.unit)
+        #: set when there are users
+        self.users: Users | None = None
         self.write_conf()
+        self.disks = {host.name: Disk(host) for host in self.controllers}
+        self.operators = {name: Operator(disk, self.history) for name, disk in self.disks.items()}
         for host in self.controllers:
             self.add(Unit(host, "slurmctld", lambda process: slurmctld(process, str(self.conf))))
+        for host in self.nodes:
+            self.add_node(host)
+
+    def add_node(self, host: Host) -> None:
+        """A machine with a slurmd."""
+        self.machines[host.name] = machine_of(host, self.history)
+        self.add(Unit(host, "slurmd", lambda process: slurmd(process, str(self.conf), "", self.history)))
+
+    def start_dynamic_node(self, name: str) -> None:
+        """A machine that slurm.conf does not have boots, with a slurmd that makes it a node (`slurmd -Z`)."""
+        if name not in self.machines:
+            host = self.world.host(name, f"10.0.3.{len(self.world.hosts)}")
+            self.machines[name] = machine_of(host, self.history)
+            if self.users is not None:
+                self.users.watch(self.machines[name])
+            capacity = NodeCapacity(cpus=4, cores_per_socket=4, memory_mib=8_000)
+            self.add(
+                Unit(host, "slurmd", lambda process: dynamic_slurmd(process, str(self.conf), capacity, self.history))
+            )
+        self.units[f"{name}/slurmd"].start()
+
+    def stop_dynamic_node(self, name: str) -> None:
+        """The administrator stops its daemon."""
+        if name in self.machines:
+            self.units[f"{name}/slurmd"].stop()
 
     def add(self, unit: Unit) -> None:
         self.units[f"{unit.host.name}/{unit.name}"] = unit
 
     def write_conf(self, more: str = "") -> None:
-        """slurm.conf for the hosts that there are."""
+        """slurm.conf for the hosts that there are, and with further lines."""
+        scale = self.scale
+        if self.accounting is not None and not scale.preemption:
+            self.settings |= {"PreemptType": "preempt/qos", "PreemptMode": "REQUEUE"}
+        preemption = f"PreemptType=preempt/partition_prio\nPreemptMode={scale.preemption}" if scale.preemption else ""
+        settings = (f"{key}={value}" for key, value in self.settings.items())
         controllers = "\n".join(f"SlurmctldHost={host.name}({host.address})" for host in self.controllers)
         self.conf.write_text(
             _CONF.format(
@@ -64,7 +142,12 @@ class Site:
                 controller=self.controllers[0].name,
                 root=self.world.root,
                 nodes=len(self.nodes),
-                more=more,
+                tiers=TIERS,
+                high_nodes=HIGH_NODES_MAX,
+                most_nodes=len(self.nodes) + _SPARE_NODES,
+                remembered=scale.remembered_seconds,
+                licenses=",".join(f"{name}:{count}" for name, count in scale.licenses.items()),
+                more="\n".join(line for line in (*self.lines, preemption, *settings, more) if line),
             )
         )
         gres = f"NodeName=n[1-{len(self.nodes)}] Name=gpu Count=4\n"
@@ -73,3 +156,5 @@ class Site:
     def start(self) -> None:
         for unit in self.units.values():
             unit.start()
+        if self.accounting is not None:
+            self.accounting.begin_policy(self.controllers[0])

@@ -55,7 +55,7 @@ class Waiter:
         self.is_woken = False
         self.on_wake = on_wake
         self._timer: WorldEvent | None = None
-        process.waiters.add(self)
+        process.waiters[self] = None
 
     def wake_at(self, when: float) -> None:
         self._timer = self.process.world.at(when, self.wake)
@@ -76,7 +76,7 @@ class Waiter:
         self.on_wake()
 
     def _left(self) -> None:
-        self.process.waiters.discard(self)
+        self.process.waiters.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
 

@@ -32,6 +32,7 @@ class Unit:
         self.starts = 0
         #: what each of its processes ended with
         self.ends: list[tuple[float, Any, BaseException | None]] = []
+        host.on_boot.append(self._begin_soon)
 
     @property
     def is_running(self) -> bool:
@@ -54,6 +55,9 @@ class Unit:
         if self.process is not None:
             self.process.end()
 
+    def _begin_soon(self) -> None:
+        self.world.after(self._random.uniform(*RESTART_SECONDS), self._begin)
+
     def _begin(self) -> None:
         if not self.is_wanted or not self.host.is_up or self.is_running:
             return
@@ -65,4 +69,4 @@ class Unit:
     def _ended(self, process: Process) -> None:
         self.ends.append((self.world.now, process.result, process.error))
         self.world.tell(f"{process} ended: {process.error!r}" if process.error else f"{process} ended")
-        self.world.after(self._random.uniform(*RESTART_SECONDS), self._begin)
+        self._begin_soon()

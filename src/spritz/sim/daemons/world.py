@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spritz.runtime.programs import Failure
+    from spritz.sim.daemons.disk import Disk
     from spritz.sim.daemons.network import Network
     from spritz.sim.daemons.threads import Waiter
 
@@ -90,7 +91,15 @@ class World:
         )
         #: chance of each small fault that happens at a call (`faults`)
         self.chances: dict[str, float] = {}
-        #: simulated sockets by descriptor (`network`)
+        #: the most that any clock has shown too much or too little
+        self.clock_error_seconds = 0.0
+        #: clients of steps by their address (`supervisors.StepClient`)
+        self.step_clients: dict[str, Any] = {}
+        #: what a look inside a daemon has found: (rule, seconds after the beginning, text)
+        self.violations: list[tuple[str, float, str]] = []
+        #: of durable jobs: (uid, tag or name) by id; a job that is queued again has a new time of submission
+        self.job_ids: dict[int, tuple[int, str]] = {}
+        #: simulated sockets by descriptor (`local`)
         self.descriptors: dict[int, Any] = {}
 
     def random(self, name: str) -> random.Random:
@@ -221,6 +230,13 @@ class Host:
         self.processes: list[Process] = []
         self.directory = world.root / name
         self.directory.mkdir(parents=True, exist_ok=True)
+        #: what of its files survives, if that is simulated
+        self.disk: Disk | None = None
+        #: called when it is up again
+        self.on_boot: list[Callable[[], None]] = []
+        #: of a compute node: its disk, its steps (`nodes.NodeMachine`)
+        self.machine: Any = None
+        self.on_power_lost: list[Callable[[], None]] = []
 
     def wall(self) -> float:
         """What its clock shows, epoch seconds."""
@@ -233,6 +249,7 @@ class Host:
     def set_clock(self, ahead: float) -> None:
         """An administrator, or NTP, sets the clock: it shows the time plus so many seconds from now on."""
         self.clock_ahead = ahead
+        self.world.clock_error_seconds = max(self.world.clock_error_seconds, abs(ahead))
         for process in self.processes:
             for told in list(process.on_clock_set):
                 process.loop.call_soon(told)
@@ -242,12 +259,16 @@ class Host:
         self.is_up = False
         for process in list(self.processes):
             process.end(silently=True)
+        for told in list(self.on_power_lost):
+            told()
 
     def boot(self) -> None:
         """The machine is up again, with an empty list of processes."""
         self.is_up = True
         self.boots += 1
         self.booted_at = self.world.now
+        for booted in list(self.on_boot):
+            booted()
 
 
 class Process:
@@ -270,10 +291,12 @@ class Process:
         #: called at its end, with whether the machine lost power
         self.on_end: list[Callable[[bool], None]] = []
         self.on_clock_set: list[Callable[[], None]] = []
+        #: of a controller: its parts (`checks_inside.Inside`)
+        self.inside: Any = None
         #: what a stopped process will do when it goes on
         self.held: list[Callable[[], None]] = []
-        #: waits of its threads: they end with it
-        self.waiters: set[Waiter] = set()
+        #: waits of its threads, in their order: they end with it
+        self.waiters: dict[Waiter, None] = {}
         host.processes.append(self)
 
     def __repr__(self) -> str:

@@ -1,0 +1,101 @@
+"""Rule 6, second part: accounting's records are the truth, to the second.
+
+A start is recorded when the controller decides it, so processes begin at most `order_seconds` later; the end of a batch
+job when its script's end is reported, at most `order_seconds` after it. Both are extended by faults on the way
+(`faults.due_by`), and by what the daemons' clocks may be wrong.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from spritz.model.states import JobState
+from spritz.sim.daemons.checks.faults import due_by
+from spritz.sim.daemons.checks.violation import Violation, clock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.model.accounting import JobRecord
+    from spritz.model.job import Job
+    from spritz.sim.daemons.checks.story import Life, Story
+
+#: Records have whole seconds.
+_SECOND = 1.0
+
+
+def accounts(story: Story) -> Iterator[Violation]:
+    """Every life, if the cluster has a slurmdbd and all was given time to reach it."""
+    if story.final.rows is None or not story.final.drained:
+        return
+    rows = {(row.job_id, row.restart_count): row for row in story.final.rows if not row.array_tasks}
+    for key, life in story.lives.items():
+        row = rows.get(key)
+        job = story.jobs.get(life.job_id)
+        waits = job is not None and job.array is not None  # an array's tasks that wait have a record together
+        if row is None:
+            if life.runs or not waits:
+                yield _violation(story, "6.accounting", life, "has no record in accounting")
+            continue
+        yield from _open(story, life, row)
+        yield from _times(story, life, row)
+        if job is not None and job.array is None and job.restart_count == life.life:
+            yield from _same(story, life, row, job)
+
+
+def _open(story: Story, life: Life, row: JobRecord) -> Iterator[Violation]:
+    later = story.lives_of(life.subject)[-1].life > life.life
+    if later and not row.ended_at:
+        yield _violation(story, "6.accounting", life, f"has no end in accounting ({row.state}), but was queued again")
+
+
+def _same(story: Story, life: Life, row: JobRecord, job: Job) -> Iterator[Violation]:
+    """The controller's record and accounting's."""
+    ended_at = job.ended_at if job.state.ended else 0.0
+    # If the clock was set back, accounting's run time is zero and not negative.
+    started_at = min(job.started_at, ended_at) if ended_at else job.started_at
+    # A job that was cancelled, preempted or too long has its end in accounting before its processes have ended: as in
+    # Slurm, the exit status that the controller learns afterwards is not there.
+    final = job.state in (JobState.COMPLETED, JobState.FAILED)
+    for name, held, recorded in (
+        ("state", job.state.value, row.state),
+        ("exit status", job.exit_status, row.exit_status),
+    ):
+        if held != recorded and (final or name == "state"):
+            yield _violation(story, "6.accounting", life, f"has {name} {recorded} in accounting, the controller {held}")
+    for name, at, recorded_at in (("start", started_at, row.started_at), ("end", ended_at, row.ended_at)):
+        if abs(at - recorded_at) > _SECOND:
+            times = f"{clock(story.virtual_time(recorded_at))}, the controller {clock(story.virtual_time(at))}"
+            yield _violation(story, "6.accounting", life, f"has {name} {times} (accounting first)")
+
+
+def _times(story: Story, life: Life, row: JobRecord) -> Iterator[Violation]:
+    slack = story.final.clock_error_seconds + _SECOND
+    seconds = story.final.rules.order_seconds
+    started_at, ended_at = story.virtual_time(row.started_at), story.virtual_time(row.ended_at)
+    if not life.runs:
+        return
+    began = life.began_at
+    # The first step of an allocation begins when its user wants it.
+    latest = due_by(story, started_at, seconds, life) + slack if life.batch is not None else inf
+    if not started_at or not started_at - slack <= began <= latest:
+        start = f"started at {clock(started_at)}" if started_at else "never started"
+        yield _violation(story, "6.accounting", life, f"{start} by accounting, and began at {clock(began)}")
+    if not ended_at:
+        return
+    batch = life.batch
+    if row.state in ("COMPLETED", "FAILED") and batch is not None and batch.ended is not None:
+        saw = batch.until
+        if not saw - slack <= ended_at <= due_by(story, saw, seconds, life) + slack:
+            text = f"ended at {clock(ended_at)} by accounting, and its script at {clock(saw)}"
+            yield _violation(story, "6.accounting", life, text)
+    latest = due_by(story, ended_at, story.final.rules.kill_wait_seconds + seconds, life) + slack
+    if latest < life.ended_at < inf:
+        text = f"ended at {clock(ended_at)} by accounting ({row.state}), and its processes at {clock(life.ended_at)}"
+        yield _violation(story, "6.accounting", life, text)
+
+
+def _violation(story: Story, rule: str, life: Life, text: str) -> Violation:
+    entries = tuple(entry for run in life.runs for entry in run.entries)
+    return Violation(rule=rule, at=story.final.read_at, text=f"{life.label} {text}", entries=entries)

@@ -1,0 +1,104 @@
+"""Rule 1, second part: acknowledged changes of jobs are in force at the end.
+
+Looks only at changes that no later or overlapping request, and no request of unknown outcome, can have undone. Orders
+of requests that overlap are judged by rule 2 (`linearizable`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spritz.model.job import Hold
+from spritz.model.states import JobState
+from spritz.sim.daemons.checks.story import Story
+from spritz.sim.daemons.checks.values import in_force, writes
+from spritz.sim.daemons.checks.violation import Violation, clock
+from spritz.sim.daemons.history import Outcome
+from spritz.sim.daemons.wanted import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.model.job import Job
+    from spritz.sim.daemons.history import Operation
+
+#: Fields that are read back in units of their own: times of the daemons' clock, lists that are met one by one.
+_NOT_COMPARED = frozenset(
+    {"array_limit", "begin_at", "deadline_at", "dependencies", "dependency_mode", "hold", "priority", "end_at"}
+)
+
+#: Requests that hold a job or let it go, or may do so by a field.
+_HOLDING = frozenset({"hold", "release", "requeue", "update"})
+
+
+def changes_in_force(story: Story) -> Iterator[Violation]:
+    """Cancel, hold, release and update of every job that the controller still knows."""
+    for job in story.final.jobs:
+        if job.array is not None:
+            continue  # the record of tasks that wait: requests may name some of them only
+        yield from _cancelled(story, job)
+        yield from _held(story, job)
+        yield from _updated(story, job)
+
+
+def _cancelled(story: Story, job: Job) -> Iterator[Violation]:
+    changes = story.changes(story.subject(job.id))
+    for cancel in changes:
+        if cancel.kind != "cancel" or cancel.outcome is not Outcome.DONE or job.state.ended:
+            continue
+        if not any(change.kind == "requeue" and may_follow(change, cancel) for change in changes):
+            yield _violation(story, job, cancel, f"it is {job.state.value}")
+
+
+def _held(story: Story, job: Job) -> Iterator[Violation]:
+    changes = [change for change in story.changes(story.subject(job.id)) if change.kind in _HOLDING]
+    last = max(changes, key=lambda change: change.called_at, default=None)
+    if last is None or last.outcome is not Outcome.DONE or job.state is not JobState.PENDING:
+        return
+    if any(may_follow(change, last) for change in changes if change is not last):
+        return
+    if last.kind == "hold" and job.hold is Hold.NONE:
+        yield _violation(story, job, last, "it waits without a hold")
+    if last.kind == "release" and job.hold is not Hold.NONE and not job.restart_count:
+        yield _violation(story, job, last, f"it is held by {job.hold.value}")
+
+
+def _updated(story: Story, job: Job) -> Iterator[Violation]:
+    subject, final = story.subject(job.id), story.final
+    updates = [change for change in story.changes(subject) if change.kind == "update"]
+    fields = {name for update in updates for name in _fields(update)}
+    for name in sorted(fields - _NOT_COMPARED):
+        shown = _shown(job, name)
+        expected = in_force(writes(story, subject, name), final.read_at, final.read_at)
+        last = next(update for update in reversed(updates) if name in _fields(update))
+        if shown in expected or not _comparable(expected) or last.outcome is not Outcome.DONE:
+            continue
+        yield _violation(story, job, last, f"{name} is {shown!r}, not {' or '.join(map(repr, expected))}")
+
+
+def _shown(job: Job, name: str) -> Any:
+    if name == "array_limit":
+        return job.array_of.limit if job.array_of is not None else 0
+    return getattr(job.spec, name, None)
+
+
+def _fields(update: Operation) -> dict[str, Any]:
+    return update.wanted.fields if isinstance(update.wanted, Change) else {}
+
+
+def _comparable(values: list[Any]) -> bool:
+    """None is what the site gives by itself, which the history does not know."""
+    return bool(values) and all(isinstance(value, (str, int, float)) for value in values)
+
+
+def may_follow(later: Operation, earlier: Operation) -> bool:
+    """Whether a request that was not refused can have taken effect after an acknowledged one."""
+    if later.outcome is Outcome.UNKNOWN or later.answered_at is None or earlier.answered_at is None:
+        return True
+    return later.answered_at >= earlier.called_at
+
+
+def _violation(story: Story, job: Job, change: Operation, instead: str) -> Violation:
+    asked = f"{change.kind} of job {job.id} was acknowledged at {clock(change.answered_at or 0.0)}"
+    text = f"{asked}, but at the end {instead}"
+    return Violation(rule="1.change", at=story.final.read_at, text=text, entries=(change,))

@@ -1,0 +1,66 @@
+"""How faults excuse delays: what may be late because of them, and when a controller may have given up a node.
+
+A fault whose target names nodes concerns these alone; every other fault concerns all nodes.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from spritz.sim.daemons.checks.story import Fault, Life, Story
+
+
+def due_by(story: Story, at: float, seconds: float, life: Life) -> float:
+    """When something that takes `seconds` from `at` on must be done on the life's nodes.
+
+    Faults on the way delay it until they are over and what they delayed is caught up with (`Rules.recovery_seconds`).
+    """
+    nodes = nodes_of(life)
+    due = at + seconds
+    for fault in story.faults:
+        if fault.since > due:
+            break
+        recovered = fault.until + story.final.rules.recovery_seconds
+        if recovered > at and _concerns(story, fault, nodes):
+            due = max(due, recovered + seconds)
+    return due
+
+
+def nodes_of(life: Life) -> frozenset[str]:
+    """Nodes on which it began."""
+    return frozenset(run.began.node for run in life.runs)
+
+
+def _concerns(story: Story, fault: Fault, nodes: Collection[str]) -> bool:
+    return not fault.named & story.node_names or not fault.named.isdisjoint(nodes)
+
+
+def reported_end(story: Story, life: Life) -> float:
+    """The earliest moment of the end that is reported, whatever the daemon's clock; inf: none is reported."""
+    reported = life.reported.ended_at if life.reported is not None else 0.0
+    return reported - story.final.clock_error_seconds if reported else inf
+
+
+def over_at(story: Story, life: Life) -> float:
+    """The earliest moment by which the controller may have regarded the life as ended and gone from its nodes.
+
+    It waits for all processes, except those of nodes that it has given up.
+    """
+    if life.reported is None or life.reported.state == "COMPLETED":
+        return life.ended_at
+    if life.reported.state == "NODE_FAIL" or _had_fault(story, life):
+        return min(life.ended_at, reported_end(story, life))
+    return life.ended_at
+
+
+def _had_fault(story: Story, life: Life) -> bool:
+    """Whether a fault concerned one of its nodes between its reported end and its real end."""
+    since, nodes = reported_end(story, life), nodes_of(life)
+    return any(
+        fault.since <= life.ended_at and fault.until >= since and _concerns(story, fault, nodes)
+        for fault in story.faults
+    )

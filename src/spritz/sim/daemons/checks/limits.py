@@ -1,0 +1,203 @@
+"""Rule 3: array throttles, licences, and limits of accounts and QOS.
+
+What counts at a moment is every life whose processes began before and which neither nodes nor daemons regard as ended:
+the controller started each of them earlier, so it counted at least these. A life that is being killed counts for the
+controller no more, though its processes are there, so its reported end is used where that is earlier. Stopped processes
+are not counted. Limits are checked at each beginning, so lowering one below what runs is no violation.
+
+Source: sbatch(1) --array, --licenses; sacctmgr(1) MaxJobs, MaxSubmitJobs, GrpTRES.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from spritz.notation import licenses as notation
+from spritz.sim.daemons.checks.story import parts_of
+from spritz.sim.daemons.checks.values import possible
+from spritz.sim.daemons.checks.violation import Violation, clock
+from spritz.sim.daemons.history import Outcome
+from spritz.sim.daemons.wanted import SUBMISSIONS, Wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from spritz.sim.daemons.checks.final import Limit
+    from spritz.sim.daemons.checks.story import Life, Story, Subject
+    from spritz.sim.daemons.history import Operation
+
+
+def limits(story: Story) -> Iterator[Violation]:
+    """At the beginning of each life, and at each submission."""
+    lives = sorted((life for life in story.lives.values() if life.runs), key=lambda life: life.began_at)
+    active: list[Life] = []
+    for life in lives:
+        at = life.began_at
+        active = [other for other in active if counted_until(story, other) > at]
+        active.append(life)
+        present = [other for other in active if other is life or not _stopped(other, at)]
+        yield from _throttle(story, life, present)
+        yield from _licenses(story, life, present)
+        for limit in story.final.rules.limits:
+            yield from _running(story, limit, life, present)
+    for limit in story.final.rules.limits:
+        if limit.submitted is not None:
+            yield from _submitted(story, limit, limit.submitted)
+
+
+def counted_until(story: Story, life: Life) -> float:
+    """The earliest moment by which the controller may have ended this life."""
+    reported = life.reported.ended_at if life.reported is not None else 0.0
+    if life.reported is None and (life.job_id, life.life + 1) in story.lives:
+        return life.began_at  # queued again, nobody tells when: its processes may have been there for long after that
+    if life.reported is not None and life.reported.state == "PENDING":
+        return life.ended_at
+    return min(life.ended_at, reported - story.final.clock_error_seconds if reported else inf)
+
+
+def _stopped(life: Life, at: float) -> bool:
+    present = [run for run in life.runs if run.began.at <= at < run.until]
+    return bool(present) and all(run.stopped_at(at) for run in present)
+
+
+def _throttle(story: Story, life: Life, active: list[Life]) -> Iterator[Violation]:
+    leader, task = life.subject
+    wanted = story.wanted(leader)
+    if task is None or wanted is None or not wanted.array_tasks:
+        return
+    tasks = [other for other in active if other.subject[0] == leader]
+    since = min(other.began_at for other in tasks) - story.final.rules.order_seconds
+    values = possible(story, (leader, None), "array_limit", since, life.began_at)
+    most = max(value or inf for value in values)
+    if len(tasks) > most:
+        what = f"task {task} of array {leader} began at {clock(life.began_at)} as the {len(tasks)}th that runs"
+        yield _violation("3.throttle", life, tasks, f"{what}; at most {int(most)} may")
+
+
+def _licenses(story: Story, life: Life, active: list[Life]) -> Iterator[Violation]:
+    for name in _needs(story, life):
+        most = story.final.rules.licenses.get(name)
+        users = [other for other in active if name in _needs(story, other)]
+        used = sum(_needs(story, other)[name] for other in users)
+        if most is not None and used > most:
+            text = f"{life.label} began at {clock(life.began_at)}: {used} licences {name} are in use of {most}"
+            yield _violation("3.licences", life, users, f"{text}, by {_listed(users)}")
+
+
+def _needs(story: Story, life: Life) -> dict[str, int]:
+    """Licences that it has for certain: none if it asks for alternatives, or has changed its request."""
+    if life.subject[1] and not life.runs[0].began.array_job_id:
+        return {}  # of a heterogeneous job the first component is counted
+    texts = possible(story, life.subject, "licenses", 0.0, life.began_at)
+    choices = notation.parse(texts[0]) if len(texts) == 1 and texts[0] else ()
+    return choices[0] if len(choices) == 1 else {}
+
+
+def _running(story: Story, limit: Limit, life: Life, active: list[Life]) -> Iterator[Violation]:
+    if not _in_limit(story, limit, life):
+        return
+    user = _uid(story, life)
+    counted = [
+        other
+        for other in active
+        if _in_limit(story, limit, other) and (not limit.per_user or _uid(story, other) == user)
+    ]
+    began = [run.began for other in counted for run in other.runs if run.began.at <= life.began_at]
+    cpus = {(entry.node, entry.job_id, cpu) for entry in began for cpu in entry.job_cpus}
+    gpus = {(entry.node, entry.job_id, gres) for entry in began for gres in entry.gres if gres[0] == "gpu"}
+    nodes = {entry.node for entry in began}
+    for most, used, what in (
+        (limit.jobs, len(counted), "jobs"),
+        (limit.cpus, len(cpus), "CPUs"),
+        (limit.gpus, len(gpus), "GPUs"),
+        (limit.nodes, len(nodes), "nodes"),
+    ):
+        if most is not None and used > most:
+            text = f"{life.label} began at {clock(life.began_at)}: {used} {what} run under {limit.name}, {most} may"
+            yield _violation("3.limit", life, counted, f"{text}: {_listed(counted)}")
+
+
+def _in_limit(story: Story, limit: Limit, life: Life) -> bool:
+    """Whether the life counts for certain: the fields that select it were never changed to others."""
+    accounts = possible(story, life.subject, "account", 0.0, life.began_at)
+    qos = possible(story, life.subject, "qos", 0.0, life.began_at)
+    return (
+        bool(accounts)
+        and (not limit.accounts or all(account in limit.accounts for account in accounts))
+        and (not limit.qos or all(name == limit.qos for name in qos))
+        and limit.uid in (None, _uid(story, life))
+    )
+
+
+def _uid(story: Story, life: Life) -> int:
+    return story.submissions[life.subject[0]].uid
+
+
+def _listed(lives: list[Life]) -> str:
+    return ", ".join(other.label for other in lives)
+
+
+def _violation(rule: str, life: Life, lives: Iterable[Life], text: str) -> Violation:
+    return Violation(rule=rule, at=life.began_at, text=text, entries=tuple(other.runs[0].began for other in lives))
+
+
+# -- limits on submission
+
+
+def _submitted(story: Story, limit: Limit, most: int) -> Iterator[Violation]:
+    """Jobs that were acknowledged before the call and had certainly not ended at the answer."""
+    accepted = [
+        operation
+        for operation in story.operations
+        if operation.kind in SUBMISSIONS
+        and operation.outcome is Outcome.DONE
+        and isinstance(operation.wanted, Wanted)
+        and _selects(limit, operation)
+    ]
+    for operation in accepted:
+        others = [other for other in accepted if _before(other, operation)]
+        if limit.per_user:
+            others = [other for other in others if other.uid == operation.uid]
+        live = sum(_live_parts(story, other, operation.answered_at or inf) for other in others)
+        count = live + _size(operation.wanted)
+        if count > most:
+            text = (
+                f"job {operation.job_id} was accepted at {clock(operation.answered_at or 0.0)}: "
+                f"{count} jobs wait or run under {limit.name}, {most} may"
+            )
+            at = operation.answered_at or operation.called_at
+            yield Violation(rule="3.limit", at=at, text=text, entries=(operation,))
+
+
+def _selects(limit: Limit, operation: Operation) -> bool:
+    wanted: Wanted = operation.wanted
+    return (
+        (not limit.accounts or wanted.account in limit.accounts)
+        and (not limit.qos or wanted.qos == limit.qos)
+        and limit.uid in (None, operation.uid)
+    )
+
+
+def _before(other: Operation, operation: Operation) -> bool:
+    return other.answered_at is not None and other is not operation and other.answered_at < operation.called_at
+
+
+def _size(wanted: Wanted) -> int:
+    return len(wanted.array_tasks) or wanted.het_size or 1
+
+
+def _live_parts(story: Story, submission: Operation, at: float) -> int:
+    """Tasks or components that were submitted and not ended at `at`: cancelled ones may have ended."""
+    return sum(_live(story, subject, at) for subject in parts_of(submission.job_id, submission.wanted))
+
+
+def _live(story: Story, subject: Subject, at: float) -> bool:
+    changes = story.changes(subject)
+    if any(change.called_at <= at and change.kind in ("cancel", "update") for change in changes):
+        return False
+    lives = story.lives_of(subject)
+    if not lives or lives[-1].reported is None:
+        return False
+    reported = lives[-1].reported.ended_at
+    return not reported or reported - story.final.clock_error_seconds > at

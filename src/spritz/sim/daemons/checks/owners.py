@@ -1,0 +1,117 @@
+"""Rule 3: no CPU, GPU, memory or port of a node has two owners at one time; exclusive jobs are alone.
+
+A resource belongs to a life of a job from the beginning to the end of each of its processes there. Stopped processes
+keep memory and GPUs; their CPUs are free for others (scontrol(1) suspend). Within a job, steps own CPUs among
+themselves, and the script and the job's container own none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.model.ids import STEP_MAX
+from spritz.sim.daemons.checks.violation import Violation, clock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.sim.daemons.checks.story import Run, Story
+
+
+def owners(story: Story) -> Iterator[Violation]:
+    """At each beginning: what the new processes have is not that of any that are there."""
+    present: dict[str, list[Run]] = {}
+    runs = sorted((run for life in story.lives.values() for run in life.runs), key=lambda run: run.began.at)
+    for run in runs:
+        at = run.began.at
+        here = [other for other in present.get(run.began.node, ()) if other.until > at]
+        for other in here:
+            yield from _between(story, run, other)
+        here.append(run)
+        present[run.began.node] = here
+        yield from _memory(story, run, here)
+    yield from _continued(runs)
+
+
+def _between(story: Story, run: Run, other: Run) -> Iterator[Violation]:
+    began, before = run.began, other.began
+    for port in sorted(set(began.ports) & set(before.ports)):
+        yield _violation("3.port", run, other, f"port {port}")
+    if _life(run) == _life(other):
+        yield from _steps(run, other)
+        return
+    if alone := _exclusive(story, run, other):
+        yield _violation("3.exclusive", run, other, f"the node, which job {alone} has alone")
+    if not (began.shares or before.shares):
+        cpus = sorted(began.job_cpus & before.job_cpus)
+        if cpus and not other.stopped_at(began.at):
+            yield _violation("3.cpu", run, other, f"CPU {', '.join(map(str, cpus))}")
+    for name, index in sorted(began.gres & before.gres):
+        if name not in story.final.rules.shared_gres:
+            yield _violation("3.gres", run, other, f"{name} {index}")
+
+
+def _life(run: Run) -> tuple[int, int]:
+    return run.began.job_id, run.began.restart_count
+
+
+def _steps(run: Run, other: Run) -> Iterator[Violation]:
+    began, before = run.began, other.began
+    if began.shares or before.shares or began.step_id > STEP_MAX or before.step_id > STEP_MAX:
+        return
+    cpus = sorted(began.step_cpus & before.step_cpus)
+    if cpus:
+        between = f"CPU {', '.join(map(str, cpus))} (steps {before.step_id} and {began.step_id})"
+        yield _violation("3.cpu", run, other, between)
+
+
+def _exclusive(story: Story, run: Run, other: Run) -> int:
+    """Number of the job that excludes the other; 0: neither does. Lives and components of one job do not."""
+    same = story.subject(run.began.job_id)[0] == story.subject(other.began.job_id)[0]
+    if same and not run.began.array_job_id:
+        return 0
+    for job in (run.began, other.began):
+        wanted = story.wanted(job.job_id)
+        sharing = wanted.sharing if wanted is not None else ""
+        if sharing == "exclusive" or (sharing == "user" and run.began.uid != other.began.uid):
+            return job.job_id
+    return 0
+
+
+def _memory(story: Story, run: Run, here: list[Run]) -> Iterator[Violation]:
+    """The sum of all jobs' memory is not more than the node has."""
+    node = run.began.node
+    most = next((shape.memory_mib for shape in story.final.rules.nodes if shape.name == node), 0)
+    held = {_life(other): other.began.memory_mib for other in here if not other.began.shares}
+    if most and sum(held.values()) > most:
+        parts = ", ".join(f"job {job_id}: {mib}" for (job_id, _life), mib in sorted(held.items()))
+        text = f"memory of {node} at {clock(run.began.at)}: {sum(held.values())} MiB of {most} MiB ({parts})"
+        yield Violation(rule="3.memory", at=run.began.at, text=text, entries=tuple(other.began for other in here))
+
+
+def _continued(runs: list[Run]) -> Iterator[Violation]:
+    """A job that goes on after it was stopped needs CPUs that are free."""
+    for run in runs:
+        for _since, until in run.stops:
+            for other in runs:
+                if other.began.node != run.began.node or _life(other) == _life(run) or other is run:
+                    continue
+                there = other.began.at < until < other.until and not other.stopped_at(until)
+                cpus = run.began.job_cpus & other.began.job_cpus
+                if there and until < run.until and cpus and not (run.began.shares or other.began.shares):
+                    text = (
+                        f"job {run.began.job_id} went on at {clock(until)} on {run.began.node} with CPU "
+                        f"{', '.join(map(str, sorted(cpus)))}, which job {other.began.job_id} has since "
+                        f"{clock(other.began.at)}"
+                    )
+                    yield Violation(rule="3.cpu", at=until, text=text, entries=(run.began, other.began))
+
+
+def _violation(rule: str, run: Run, other: Run, resource: str) -> Violation:
+    began, before = run.began, other.began
+    until = "is still there" if other.until == float("inf") else f"ended at {clock(other.until)}"
+    text = (
+        f"job {began.job_id} began on {began.node} at {clock(began.at)} with {resource}, "
+        f"and job {before.job_id}, there since {clock(before.at)}, {until}"
+    )
+    return Violation(rule=rule, at=began.at, text=text, entries=(before, began))

@@ -1,0 +1,155 @@
+"""Rule 7: the planned start of the highest-priority blocked job is kept.
+
+A reading of kind `expected_starts` lists blocked jobs with their planned starts, highest priority first; its first row
+is a promise. "Planned starts are kept from cycle to cycle, and move only earlier, with four exceptions: a job that
+outranks it is submitted, a node fails, a running job's limit is raised, or the controller restarts."
+
+Read more widely here, so that nothing correct is reported:
+
+- a job outranks it too if it is released, queued again, moved up, or becomes eligible only after the promise;
+- a node that is drained, deleted or reserved has failed for this purpose;
+- a job that is suspended runs that much longer, which raises its limit;
+- a new configuration may change everything that a restart may.
+
+Source: docs/explanation/scheduling.md, Backfill and planned starts.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from spritz.sim.daemons.checks.violation import Violation, clock
+from spritz.sim.daemons.history import Acted, Outcome, Reading
+from spritz.sim.daemons.wanted import SUBMISSIONS, Change, Wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.sim.daemons.checks.story import Story, Subject
+    from spritz.sim.daemons.history import Operation
+
+#: Requests after which planned starts may move: what they do is in the list above.
+_EXCUSES = frozenset(
+    {"release", "requeue", "top", "drain", "node_delete", "reserve", "suspend", "resume", "take_over", "reconfigure"}
+)
+_RAISES = frozenset({"time_limit_minutes", "end_at", "priority", "nice", "qos", "partitions", "account", "hold"})
+
+
+class Promise(Struct, kw_only=True):
+    """A planned start that a user was shown."""
+
+    reading: Reading
+    subject: Subject
+    job_id: int
+    start_at: float
+
+
+def promises(story: Story) -> Iterator[Violation]:
+    """The first promise of each job that was not kept without an exception."""
+    broken: set[Subject] = set()
+    for promise in _promises(story):
+        if promise.subject in broken:
+            continue
+        started_at = _started_at(story, promise)
+        slack = story.final.rules.kill_wait_seconds + story.final.rules.order_seconds + story.final.clock_error_seconds
+        if started_at <= promise.start_at + slack or _excused(story, promise, started_at):
+            continue
+        broken.add(promise.subject)
+        began = f"began at {clock(started_at)}" if started_at < story.final.read_at else "did not begin"
+        text = (
+            f"job {promise.job_id} was promised at {clock(promise.reading.answered_at)} to start by "
+            f"{clock(promise.start_at)}, and {began}; no job outranks it since, no node failed, no limit was raised, "
+            "and no controller restarted"
+        )
+        yield Violation(rule="7.promise", at=promise.start_at, text=text, entries=(promise.reading,))
+
+
+def _promises(story: Story) -> Iterator[Promise]:
+    for reading in story.entries:
+        if not isinstance(reading, Reading) or reading.kind != "expected_starts" or not reading.rows:
+            continue
+        job_id, start_at = next(iter(reading.rows))[:2]
+        subject = story.subject(job_id)
+        if start_at and story.wanted(job_id) is not None:
+            yield Promise(reading=reading, subject=subject, job_id=job_id, start_at=start_at)
+
+
+def _started_at(story: Story, promise: Promise) -> float:
+    """Its first beginning after the promise, else the end of the run. An array keeps it with any of its tasks."""
+    leader, index = promise.subject
+    lives = story.lives_of(promise.subject) if index is not None else story.lives_of_whole(leader)
+    began = [life.began_at for life in lives if promise.reading.called_at <= life.began_at < inf]
+    return min(began, default=story.final.read_at)
+
+
+def _excused(story: Story, promise: Promise, until: float) -> bool:
+    since = promise.reading.called_at
+    between = [operation for operation in story.operations if _in_force(operation, since, until)]
+    return (
+        any(_moves(story, promise, operation) for operation in between)
+        or _becomes_eligible(story, promise, since, until)
+        or _fails(story, since, until)
+        or _controllers(story, since) != _controllers(story, until)
+    )
+
+
+def _in_force(operation: Operation, since: float, until: float) -> bool:
+    """Whether it may have taken effect between these moments."""
+    if operation.outcome is Outcome.REFUSED or operation.called_at > until:
+        return False
+    return operation.outcome is Outcome.UNKNOWN or operation.answered_at is None or operation.answered_at >= since
+
+
+def _moves(story: Story, promise: Promise, operation: Operation) -> bool:
+    if operation.kind in SUBMISSIONS:
+        new = isinstance(operation.wanted, Wanted) and operation.called_at >= promise.reading.called_at
+        return new and outranks(story, operation, promise.subject)
+    if operation.job_id and story.subject(operation.job_id)[0] == promise.subject[0]:
+        return operation.kind != "signal"
+    if operation.kind == "update" and isinstance(operation.wanted, Change):
+        return not _RAISES.isdisjoint(operation.wanted.fields)
+    return operation.kind in _EXCUSES
+
+
+def outranks(story: Story, other: Operation, subject: Subject) -> bool:
+    """Whether the other submission may be before the subject in the queue."""
+    promised = story.submissions[subject[0]]
+    ours, its = promised.wanted, other.wanted
+    if its.tier != ours.tier:
+        return bool(its.tier > ours.tier)
+    if its.priority is not None and ours.priority is not None:
+        return bool(its.priority > ours.priority)
+    if its.priority is not None or ours.priority is not None or not story.final.rules.later_is_lower:
+        return True
+    return other.called_at < (promised.answered_at or inf)
+
+
+def _becomes_eligible(story: Story, promise: Promise, since: float, until: float) -> bool:
+    """Whether a job began that outranks it, and may have become eligible only after the promise."""
+    for life in story.lives.values():
+        submission = story.submissions.get(life.subject[0])
+        if submission is None or not since < life.began_at <= until or life.subject[0] == promise.subject[0]:
+            continue
+        wanted: Wanted = submission.wanted
+        late = wanted.begin_at > since or wanted.dependencies or wanted.array_limit or wanted.licenses or life.life
+        if (late or wanted.reservation) and outranks(story, submission, promise.subject):
+            return True
+    return False
+
+
+def _fails(story: Story, since: float, until: float) -> bool:
+    """Whether a fault concerned a node or a controller."""
+    names = {shape.name for shape in story.final.rules.nodes} | story.final.rules.controllers
+    return any(fault.since <= until and fault.until >= since and fault.named & names for fault in story.faults)
+
+
+def _controllers(story: Story, at: float) -> tuple[str, int, int] | None:
+    """The controller process that acted last by then."""
+    last = None
+    for entry in story.entries:
+        if isinstance(entry, Acted) and entry.at <= at:
+            last = entry.host, entry.pid, entry.term
+    return last

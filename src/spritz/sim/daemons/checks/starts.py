@@ -1,0 +1,158 @@
+"""Rule 3, first part: what begins on nodes begins once, and only after it may begin.
+
+A controller decides a start before its processes begin, so processes may begin just after a cancel or a hold was
+acknowledged. That is accepted only where controller or accounting report a start before the acknowledgement, and only
+for `order_seconds` after a cancel (longer if a fault delayed the order).
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from spritz.model.ids import STEP_BATCH
+from spritz.sim.daemons.checks.changes import may_follow
+from spritz.sim.daemons.checks.faults import due_by
+from spritz.sim.daemons.checks.values import possible
+from spritz.sim.daemons.checks.violation import Violation, clock
+from spritz.sim.daemons.history import Began, Ended, Outcome
+from spritz.sim.daemons.wanted import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spritz.sim.daemons.checks.story import Life, Run, Story
+    from spritz.sim.daemons.history import Operation
+
+
+def starts(story: Story) -> Iterator[Violation]:
+    """Every beginning on a node."""
+    yield from _once(story)
+    yield from _ends_without_beginning(story)
+    for life in story.lives.values():
+        if not life.runs:
+            continue
+        if story.wanted(life.job_id) is None:
+            yield _violation("3.unknown", life, "but no submission was answered with that job")
+            continue
+        yield from _after_next_life(story, life)
+        yield from _after_cancel(story, life)
+        yield from _while_held(story, life)
+        yield from _before_begin_time(story, life)
+
+
+def _once(story: Story) -> Iterator[Violation]:
+    """A step begins once on a node, and a script on one node alone."""
+    seen: dict[tuple[object, ...], Began] = {}
+    for began in story.entries:
+        if not isinstance(began, Began):
+            continue
+        where = began.node if began.step_id != STEP_BATCH else ""
+        key = (where, began.job_id, began.restart_count, began.step_id)
+        first = seen.setdefault(key, began)
+        if first is not began:
+            text = (
+                f"{_step(began)} began on {first.node} at {clock(first.at)}, and on {began.node} at {clock(began.at)}"
+            )
+            yield Violation(rule="3.once", at=began.at, text=text, entries=(first, began))
+
+
+def _step(began: Began) -> str:
+    step = "the script" if began.step_id == STEP_BATCH else f"step {began.step_id}"
+    return f"{step} of job {began.job_id}, restart {began.restart_count},"
+
+
+def _ends_without_beginning(story: Story) -> Iterator[Violation]:
+    began: set[tuple[str, int, int, int]] = set()
+    for entry in story.entries:
+        if isinstance(entry, Began):
+            began.add((entry.node, entry.job_id, entry.restart_count, entry.step_id))
+            continue
+        if isinstance(entry, Ended) and (entry.node, entry.job_id, entry.restart_count, entry.step_id) not in began:
+            text = f"job {entry.job_id} ended on {entry.node} at {clock(entry.at)}, where it had not begun"
+            yield Violation(rule="3.once", at=entry.at, text=text, entries=(entry,))
+
+
+def _after_next_life(story: Story, life: Life) -> Iterator[Violation]:
+    """An order for an earlier life reaches a node only as long as messages may be on their way."""
+    later = [other.began_at for other in story.lives_of(life.subject) if other.life > life.life]
+    limit = due_by(story, min(later), story.final.rules.order_seconds, life) if later else inf
+    for run in life.runs:
+        if run.began.at > limit:
+            text = f"but a later life of it had begun at {clock(min(later))}"
+            yield _violation("3.life", life, text, run)
+
+
+def _after_cancel(story: Story, life: Life) -> Iterator[Violation]:
+    changes = story.changes(life.subject)
+    requeues = [change for change in changes if change.kind == "requeue"]
+    for cancel in changes:
+        answered = _acknowledged(cancel, "cancel")
+        if answered is None:
+            continue
+        again = [change for change in requeues if may_follow(change, cancel)]
+        on_its_way = started_before(story, life, answered)
+        latest = due_by(story, answered, story.final.rules.order_seconds, life) if on_its_way else answered
+        for run in life.runs:
+            if run.began.at > latest and not any(change.called_at <= run.began.at for change in again):
+                text = f"but its cancel was acknowledged at {clock(answered)}"
+                yield _violation("3.cancelled", life, text, run, cancel)
+                break
+
+
+def _while_held(story: Story, life: Life) -> Iterator[Violation]:
+    changes = story.changes(life.subject)
+    wanted = story.wanted(life.job_id)
+    submission = story.submissions[life.subject[0]]
+    first = life.began_at
+    holds = [change for change in changes if _acknowledged(change, "hold") is not None]
+    if wanted is not None and wanted.hold:
+        holds.insert(0, submission)
+    for hold in holds:
+        answered = hold.answered_at if hold.answered_at is not None else hold.called_at
+        if first <= answered or started_before(story, life, answered):
+            continue
+        lifted = (change for change in changes if may_release(change) and may_follow(change, hold))
+        if not any(change.called_at <= first for change in lifted):
+            text = f"but its hold was acknowledged at {clock(answered)}, and no release was called since"
+            yield _violation("3.held", life, text, None, hold)
+            return
+
+
+def may_release(change: Operation) -> bool:
+    """Whether the request lifts a hold: release, or an update that does so."""
+    fields = change.wanted.fields if isinstance(change.wanted, Change) else {}
+    return change.kind == "release" or (change.kind == "update" and ("hold" in fields or "priority" in fields))
+
+
+def _acknowledged(change: Operation, kind: str) -> float | None:
+    return change.answered_at if change.kind == kind and change.outcome is Outcome.DONE else None
+
+
+def started_before(story: Story, life: Life, at: float) -> bool:
+    """Whether the life had started by then: by processes, or by what controller or accounting report."""
+    if life.began_at <= at:
+        return True
+    reported = life.reported.started_at if life.reported is not None else 0.0
+    return bool(reported) and reported <= at + story.final.clock_error_seconds
+
+
+def _before_begin_time(story: Story, life: Life) -> Iterator[Violation]:
+    first = life.began_at
+    since = first - story.final.rules.order_seconds
+    times = [float(value or 0.0) for value in possible(story, life.subject, "begin_at", since, first)]
+    earliest = min(times, default=0.0)
+    if first < earliest - story.final.clock_error_seconds:
+        yield _violation("3.begin", life, f"but it may not start before {clock(earliest)}")
+
+
+def _violation(
+    rule: str, life: Life, text: str, run: Run | None = None, operation: Operation | None = None
+) -> Violation:
+    began = run.began if run is not None else min((run.began for run in life.runs), key=lambda entry: entry.at)
+    return Violation(
+        rule=rule,
+        at=began.at,
+        text=f"{life.label} began on {began.node} at {clock(began.at)}, {text}",
+        entries=(began,) if operation is None else (operation, began),
+    )

@@ -1,0 +1,263 @@
+"""What a controller's own objects must show: rules 4 and 5, looked at from inside while it runs.
+
+The checks of the history believe no daemon. These look where the history cannot: is the state in memory the one that
+the journal gives; has each live job its script; are queues short; does a due deadline move something. Production code
+runs as it is: a controller is found by a class that takes the place of its own and tells of its parts.
+
+A violation is (rule, seconds after the beginning, text), and goes to `World.violations`.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from spritz.controller import daemon
+from spritz.controller.journal import JournalError
+from spritz.controller.journal_sqlite import SqliteJournal, SqliteReading
+from spritz.controller.recovery import machine_of, replay_after
+from spritz.core.invariants import breaches
+from spritz.core.machine import Machine
+from spritz.sim.daemons import threads
+from spritz.sim.daemons.world import EPOCH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
+
+    from spritz.controller.api.cluster import ClusterQueries
+    from spritz.controller.commit import CommitThread
+    from spritz.controller.context import Context
+    from spritz.controller.recovery import Recovered
+    from spritz.model.events import Event
+    from spritz.sim.daemons.world import Process
+
+STATE_IS_JOURNAL = "4: the state is the replay of the journal"
+STATE_HOLDS = "4: the state breaks no invariant"
+BLOBS_ARE_THERE = "1: a live job has its script and environment"
+IDS_ARE_NEW = "1: no job id is given twice"
+QUEUES_ARE_SHORT = "5: queues are bounded"
+TURNS_ARE_SHORT = "5: no turn of a loop exceeds its budget"
+DEADLINES_MOVE = "5: a due deadline moves something"
+ORDERS_ARE_FEW = "5: no order is repeated many times a second"
+
+#: Seconds between two looks at a running controller, and groups committed between two replays of its journal.
+LOOK_SECONDS = 20.0
+REPLAY_GROUPS = 200
+
+#: Callbacks that may wait for one turn of a loop.
+TURN_CALLS_BUDGET = 5_000
+#: Groups that wait for their release, events of the group being gathered, jobs of a thread, frames of a connection.
+UNRELEASED_MAX = 50
+GATHERED_MAX = 50_000
+WAITING_MAX = 10_000
+#: Seconds that a deadline may be due, by the clock of its host, while the loop runs.
+OVERDUE_SECONDS = 30.0
+#: Times that the same effect may leave within a second.
+REPEATED_MAX = 20
+
+
+class ObservedDaemon(daemon._Daemon):
+    """slurmctld's own, which shows its parts to the simulation."""
+
+    def _assemble(self, context: Context, committer: CommitThread, recovered: Recovered) -> ClusterQueries:
+        cluster = super()._assemble(context, committer, recovered)
+        process = threads.world().running
+        process.inside = Inside(process, context, recovered.machine)
+        if self._options.ignore_errors:
+            _tell_salvaged(process, context, recovered.machine)
+        return cluster
+
+
+def names() -> list[tuple[ModuleType, str, object]]:
+    """What stands where, for `seam.NAMES`."""
+    return [(daemon, "_Daemon", ObservedDaemon)]
+
+
+def _tell_salvaged(process: Process, context: Context, machine: Machine) -> None:
+    operator = process.host.disk and process.host.disk.operator
+    if operator:
+        named = {key for job in machine.state.jobs.values() for key in (job.spec.script_key, job.spec.environment_key)}
+        operator.salvaged(machine.state.at, named - context.blobs.known - {""})
+
+
+class Inside:
+    """One life of a controller, from its recovery to its end."""
+
+    def __init__(self, process: Process, context: Context, machine: Machine) -> None:
+        self.process = process
+        self.world = process.world
+        self.context = context
+        self.machine = machine
+        self._groups = 0
+        self._version = -1
+        #: number of the last event at the last look: without later ones the state is what it was
+        self._looked_at = -1
+        self._overdue_looks = 0
+        #: effect as text -> times in the current second
+        self._effects: dict[str, int] = {}
+        self._second = 0
+        self._count_effects()
+        self.world.soon(self._recovered)
+
+    def _recovered(self) -> None:
+        if self.process.is_alive:
+            self._report(STATE_IS_JOURNAL, self.replay_breach())
+            self._look()
+
+    def _look(self) -> None:
+        if not self.process.is_alive:
+            return
+        if not self.process.blocked:
+            self.look()
+        self.world.after(LOOK_SECONDS, self._look)
+
+    def look(self) -> None:
+        """All checks, the dear one only now and then."""
+        self.world.count("look inside")
+        writer = self.context.writer
+        if writer.groups >= self._groups + REPLAY_GROUPS:
+            self._groups = writer.groups
+            self._report(STATE_IS_JOURNAL, self.replay_breach())
+        for rule, found in self._cheap():
+            self._report(rule, found)
+
+    def _cheap(self) -> Iterator[tuple[str, str]]:
+        if self._looked_at != self.context.writer.last_sequence:
+            self._looked_at = self.context.writer.last_sequence
+            yield STATE_HOLDS, "; ".join(breaches(self.machine.state)[:3])
+            yield BLOBS_ARE_THERE, self.blob_breach()
+            yield IDS_ARE_NEW, self.id_breach()
+        yield QUEUES_ARE_SHORT, self.queue_breach()
+        yield DEADLINES_MOVE, self.deadline_breach()
+        calls = self.process.loop.turn_calls_max
+        yield TURNS_ARE_SHORT, f"{calls} callbacks in one turn" if calls > TURN_CALLS_BUDGET else ""
+
+    def _report(self, rule: str, text: str) -> None:
+        if text:
+            self.world.violations.append((rule, self.world.now - EPOCH, f"{self.process}: {text}"))
+            self.world.tell(f"VIOLATION {rule}: {text}")
+
+    # State and journal
+
+    def _journal_on_disk(self) -> SqliteReading | None:
+        """The journal by a connection of its own; None where it is no SQLite's, or its end is being torn."""
+        if not isinstance(self.context.journal, SqliteJournal):
+            return None
+        return SqliteReading(self.context.configuration.state_directory)
+
+    def replay_breach(self) -> str:
+        """How the state differs from what the journal gives, with the events that are not in it yet."""
+        try:
+            reading = self._journal_on_disk()
+        except JournalError:
+            return ""  # a disk that fails: the controller meets it by itself
+        if reading is None:
+            return ""
+        with closing(reading):
+            try:
+                again = _oldest(reading, self.machine)
+                first = again.state.version
+                replay_after(reading, again)
+            except JournalError as error:
+                operator = self.process.host.disk and self.process.host.disk.operator
+                # A part that no start needs may have rotted: its readers are told.
+                return "" if operator and operator.has_rot else f"the journal cannot be read: {error.message}"
+        at = reading.last_sequence
+        for number, event in self._unwritten():
+            if number > at:
+                again.apply(event)
+                at = number
+        if at != self.machine.state.version:
+            return f"memory is at event {self.machine.state.version}, the journal at {at}"
+        self.world.count("replay compared")
+        return "" if again.image() == self.machine.image() else f"replay from event {first} differs at event {at}"
+
+    def _unwritten(self) -> Iterator[tuple[int, Event]]:
+        """Events that may not be on disk yet, with their numbers."""
+        writer = self.context.writer
+        groups = [*writer._unreleased, writer._gathering]
+        events = [event for group in groups for event in group.events]
+        yield from enumerate(events, writer.last_sequence - len(events) + 1)
+
+    def blob_breach(self) -> str:
+        """Live jobs whose script or environment is neither stored nor on its way."""
+        blobs = self.context.blobs
+        try:
+            reading = self._journal_on_disk()
+        except JournalError:
+            return ""
+        known = blobs.known
+        if reading is not None:
+            with closing(reading):
+                known = {*reading.blob_sizes(), *blobs._unsent, *blobs._committing}
+        operator = self.process.host.disk and self.process.host.disk.operator
+        known = known | operator.lost_keys if operator else known
+        lacking = [
+            job.id
+            for job in self.machine.state.jobs.values()
+            if not job.state.ended
+            and any(key and key not in known for key in (job.spec.script_key, job.spec.environment_key))
+        ]
+        return f"jobs {lacking[:5]}" if lacking else ""
+
+    def id_breach(self) -> str:
+        """Jobs whose id another job had, of those that are durable."""
+        if not self.context.writer.is_durable:
+            return ""
+        seen = self.world.job_ids
+        twice = []
+        for job in self.machine.state.jobs.values():
+            who = (job.spec.uid, job.spec.comment or job.spec.name)
+            if seen.setdefault(job.id, who) != who:
+                twice.append(job.id)
+        return f"jobs {twice[:5]}" if twice else ""
+
+    # Work
+
+    def queue_breach(self) -> str:
+        """Queues that are longer than they should be."""
+        writer = self.context.writer
+        sizes = {
+            "groups to release": (len(writer._unreleased), UNRELEASED_MAX),
+            "events gathered": (len(writer._gathering.events), GATHERED_MAX),
+            "reads of the journal": (self.context.reader._worker._waiting, WAITING_MAX),
+            "lines of log files": (self.context.log_files._waiting, WAITING_MAX),
+        }
+        return ", ".join(f"{size} {name}" for name, (size, most) in sizes.items() if size > most)
+
+    def deadline_breach(self) -> str:
+        """A deadline that stays due at two looks while nothing changes."""
+        deadline = self.machine.next_deadline()
+        version, self._version = self._version, self.machine.state.version
+        overdue = deadline is not None and deadline < self.process.host.wall() - OVERDUE_SECONDS
+        self._overdue_looks = self._overdue_looks + 1 if overdue and version == self._version else 0
+        return f"due since {deadline}" if self._overdue_looks == 3 else ""
+
+    def _count_effects(self) -> None:
+        writer = self.context.writer
+        carry_out: Callable[..., None] = writer._on_effects
+
+        def counted(effects: list[object]) -> None:
+            second = int(self.world.now)
+            if second != self._second:
+                self._second = second
+                self._effects.clear()
+            for effect in effects:
+                text = repr(effect)
+                self._effects[text] = times = self._effects.get(text, 0) + 1
+                if times == REPEATED_MAX + 1:
+                    self._report(ORDERS_ARE_FEW, text[:200])
+            carry_out(effects)
+
+        writer._on_effects = counted  # type: ignore[assignment]  # it takes what it is given
+
+
+def _oldest(reading: SqliteReading, machine: Machine) -> Machine:
+    """The state from which most events can be applied again: an empty one, or the oldest image that is followed by all
+    later events.
+    """
+    if reading.oldest_sequence == 1:
+        return Machine(machine.state.settings)
+    image = min(reading.images(), key=lambda image: image.sequence, default=None)
+    return Machine(machine.state.settings) if image is None else machine_of(image)

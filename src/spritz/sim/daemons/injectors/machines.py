@@ -1,0 +1,231 @@
+"""Faults of machines: power, disks, and what else breaks on a node."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Any
+
+from spritz.sim.daemons import coverage
+from spritz.sim.daemons.faults import drawn, host_of, performs, units_on
+from spritz.sim.daemons.injectors import operators
+
+if TYPE_CHECKING:
+    from spritz.sim.daemons.plan import Action
+    from spritz.sim.daemons.site import Site
+    from spritz.sim.daemons.world import Host
+
+# Power
+
+
+@performs("power loss")
+def _power_loss(site: Site, action: Action, seconds: float) -> str | None:
+    host = host_of(site, action.target)
+    if host is None or not host.is_up:
+        return None
+    _turn_off(site, host, seconds)
+    return host.name
+
+
+def _turn_off(site: Site, host: Host, seconds: float) -> None:
+    """Let it be without power for so long; its service manager starts its daemons with it."""
+    for process in host.processes:
+        coverage.note_awaits(process)
+    host.lose_power()
+    site.world.after(seconds, lambda: None if host.is_up else host.boot())
+
+
+@performs("reboot")
+def _reboot(site: Site, action: Action, seconds: float) -> str | None:
+    """An orderly one: daemons are told to stop before the machine goes down."""
+    host = host_of(site, action.target)
+    if host is None or not host.is_up:
+        return None
+    units = [unit for unit in units_on(site, host) if unit.is_wanted]
+    for unit in units:
+        unit.stop()
+
+    def go_down() -> None:
+        for unit in units:
+            unit.is_wanted = True
+        if host.is_up:
+            _turn_off(site, host, 0.9 * seconds)
+
+    site.world.after(0.1 * seconds, go_down)
+    return host.name
+
+
+@performs("hang")
+def _hang(site: Site, action: Action, seconds: float) -> str | None:
+    """Everything on the machine stands still."""
+    host = host_of(site, action.target)
+    if host is None or not host.is_up or not host.processes:
+        return None
+    if host.machine is not None:
+        host.machine.hang(seconds)
+        return host.name
+    for process in list(host.processes):
+        process.stop()
+        site.world.after(seconds, process.go_on)
+    return host.name
+
+
+# Disks of controllers
+
+
+def _fail_disk(kind: str, site: Site, action: Action, seconds: float) -> str | None:
+    host = host_of(site, action.target)
+    if host is None or host.disk is None:
+        return None
+    host.disk.fail(kind, seconds)
+    return host.name
+
+
+@performs("disk slow")
+def _disk_slow(site: Site, action: Action, seconds: float) -> str | None:
+    return _fail_disk("slow", site, action, seconds)
+
+
+@performs("disk full")
+def _disk_full(site: Site, action: Action, seconds: float) -> str | None:
+    return _fail_disk("full", site, action, seconds)
+
+
+@performs("disk read-only")
+def _disk_read_only(site: Site, action: Action, seconds: float) -> str | None:
+    return _fail_disk("read-only", site, action, seconds)
+
+
+@performs("disk fsync")
+def _disk_fsync(site: Site, action: Action, seconds: float) -> str | None:
+    return _fail_disk("fsync", site, action, seconds)
+
+
+def _crash_in_write(kind: str, site: Site, action: Action) -> str | None:
+    """Let one of the next operations on the disk be the last: its write is torn."""
+    host = host_of(site, action.target)
+    if host is None or host.disk is None:
+        return None
+    operations = int(2 ** drawn(action, 0.0, 6.0))
+    host.disk.crash(kind, operations)
+    return f"{host.name} after {operations} operations"
+
+
+@performs("kill inside a write")
+def _kill_in_write(site: Site, action: Action, seconds: float) -> str | None:
+    return _crash_in_write("kill", site, action)
+
+
+@performs("power inside a write")
+def _power_in_write(site: Site, action: Action, seconds: float) -> str | None:
+    return _crash_in_write("power", site, action)
+
+
+# Nodes
+
+
+def _for_a_while(name: str, value: Any, site: Site, action: Action, seconds: float) -> str | None:
+    host = host_of(site, action.target)
+    if host is None or host.machine is None:
+        return None
+    host.machine.for_a_while(name, value, seconds)
+    return host.name
+
+
+@performs("memory full")
+def _memory_full(site: Site, action: Action, seconds: float) -> str | None:
+    """No process can be forked."""
+    return _for_a_while("fork_error", errno.ENOMEM, site, action, seconds)
+
+
+@performs("spool full")
+def _spool_full(site: Site, action: Action, seconds: float) -> str | None:
+    return _for_a_while("disk.error", errno.ENOSPC, site, action, seconds)
+
+
+@performs("spool broken")
+def _spool_broken(site: Site, action: Action, seconds: float) -> str | None:
+    return _for_a_while("disk.error", errno.EIO, site, action, seconds)
+
+
+@performs("spool slow")
+def _spool_slow(site: Site, action: Action, seconds: float) -> str | None:
+    return _for_a_while("disk.slow_seconds", 10 ** drawn(action, -2.0, 1.0), site, action, seconds)
+
+
+@performs("slow starts")
+def _slow_starts(site: Site, action: Action, seconds: float) -> str | None:
+    """Steps begin late: as where a file system of the network hangs."""
+    return _for_a_while("start_seconds", (0.5, drawn(action, 1.0, 60.0)), site, action, seconds)
+
+
+@performs("undying processes")
+def _undying(site: Site, action: Action, seconds: float) -> str | None:
+    """Processes wait in the kernel: not even SIGKILL ends them."""
+    host = host_of(site, action.target)
+    if host is None or host.machine is None:
+        return None
+    host.machine.let_none_die(seconds)
+    return host.name
+
+
+@performs("kill supervisor")
+def _kill_supervisor(site: Site, action: Action, seconds: float) -> str | None:
+    host = host_of(site, action.target)
+    if host is None or host.machine is None or not host.machine.kill_supervisor():
+        return None
+    return host.name
+
+
+@performs("jobs fail")
+def _jobs_fail(site: Site, action: Action, seconds: float) -> str | None:
+    """Every job fails at once, as where a file system is not mounted: such a node would swallow the queue."""
+    return _for_a_while("fails_jobs", True, site, action, seconds)
+
+
+@performs("gpu lost")
+def _gpu_lost(site: Site, action: Action, seconds: float) -> str | None:
+    """The driver finds fewer GPUs than before."""
+    host = host_of(site, action.target)
+    if host is None or host.machine is None:
+        return None
+    host.machine.gpus = int(drawn(action, 0, 4))
+
+    def come_back() -> None:
+        host.machine.gpus = None
+
+    site.world.after(seconds, come_back)
+    return f"{host.name} has {host.machine.gpus}"
+
+
+@performs("health change")
+def _health_change(site: Site, action: Action, seconds: float) -> str | None:
+    """HealthCheckProgram drains the node; an administrator lets it serve again when the fault is over."""
+    host = host_of(site, action.target)
+    if host is None or host.machine is None or not host.machine.health_program:
+        return None
+    host.machine.illness = "sim: unwell"
+
+    def recover() -> None:
+        host.machine.illness = ""
+        operators.ask(site, "set_node", {"nodes": list(host.machine.nodes), "state": "RESUME"})
+
+    site.world.after(seconds, recover)
+    return host.name
+
+
+@performs("program fails")
+def _program_fails(site: Site, action: Action, seconds: float) -> str | None:
+    """The node's prolog or epilog fails, or takes long."""
+    host = host_of(site, action.target)
+    if host is None or host.machine is None:
+        return None
+    path = "/site/prolog" if int(action.data["draw"]) & 1 else "/site/epilog"
+    takes, problem = (drawn(action, 1.0, 60.0), "") if int(action.data["draw"]) & 2 else (0.1, "exit status 1")
+    host.machine.programs[path] = (takes, problem)
+
+    def recover() -> None:
+        host.machine.programs.pop(path, None)
+        operators.ask(site, "set_node", {"nodes": list(host.machine.nodes), "state": "RESUME"})
+
+    site.world.after(seconds, recover)
+    return f"{host.name} {path}: {problem or f'{takes:.1f} s'}"

@@ -1,0 +1,84 @@
+"""Faults of processes: killed, stopped, ended by an administrator, without children."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.sim.daemons import coverage
+from spritz.sim.daemons.faults import drawn, performs, unit_of
+
+if TYPE_CHECKING:
+    from spritz.sim.daemons.plan import Action
+    from spritz.sim.daemons.site import Site
+    from spritz.sim.daemons.units import Unit
+
+
+@performs("kill")
+def _kill(site: Site, action: Action, seconds: float) -> str | None:
+    unit = unit_of(site, action.target)
+    if unit is None or unit.process is None or not unit.process.is_alive:
+        return None
+    hit = str(unit.process)
+    kill(unit)
+    return hit
+
+
+def kill(unit: Unit) -> None:
+    """SIGKILL, with a note of where its code waited."""
+    if unit.process is not None and unit.process.is_alive:
+        coverage.note_awaits(unit.process)
+        unit.kill()
+
+
+@performs("kill at a callback")
+def _kill_at_callback(site: Site, action: Action, seconds: float) -> str | None:
+    """Kill it in the middle of its work. At any other time it waits, nearly always at the same places."""
+    unit = unit_of(site, action.target)
+    if unit is None or unit.process is None or not unit.process.is_alive:
+        return None
+    process = unit.process
+    calls = int(2 ** drawn(action, 0.0, 9.0))
+    hit = f"{process} after {calls} callbacks"
+
+    def happen() -> None:
+        site.world.tell(f"fault: kill, {process}")
+        kill(unit)
+
+    process.loop.when_called(calls, happen)
+    site.world.after(seconds, lambda: process.loop.when_called(0, happen))
+    return hit
+
+
+@performs("stop")
+def _stop(site: Site, action: Action, seconds: float) -> str | None:
+    unit = unit_of(site, action.target)
+    if unit is None or unit.process is None or not unit.process.is_alive:
+        return None
+    process = unit.process
+    process.stop()
+    site.world.after(seconds, process.go_on)
+    return str(process)
+
+
+@performs("restart")
+def _restart(site: Site, action: Action, seconds: float) -> str | None:
+    """An administrator stops it, and starts it some time later."""
+    unit = unit_of(site, action.target)
+    if unit is None or not unit.is_wanted:
+        return None
+    unit.stop()
+    site.world.after(seconds, unit.start)
+    return f"{unit.host.name}/{unit.name}"
+
+
+@performs("fork refused")
+@performs("child killed")
+def _at_calls(site: Site, action: Action, seconds: float) -> str | None:
+    chances = site.world.chances
+    chances[action.kind] = drawn(action, 0.1, 1.0)
+
+    def end() -> None:
+        chances.pop(action.kind, None)
+
+    site.world.after(seconds, end)
+    return "cluster"

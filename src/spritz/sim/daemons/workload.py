@@ -1,0 +1,453 @@
+"""What users ask for in a run, drawn from its seed: pure data, which `users` carries out.
+
+Jobs are named by tags, since their numbers are known only to whom the controller told them. A tag is the job's comment,
+and its name unless it shares one (`NewJob.name`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from spritz.sim.daemons.plan import Action
+from spritz.sim.daemons.world import EPOCH
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from spritz.sim.daemons.plan import Scale
+
+#: Users who submit jobs.
+PEOPLE = ("alice", "bob", "carol", "dave")
+
+#: Their accounts, as `accounting.policy` makes them.
+ACCOUNTS_OF = {"alice": ("physics", "biology"), "bob": ("physics",), "carol": ("biology",), "dave": ("biology",)}
+
+
+class Dependence(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One condition of --dependency, on the job with a tag."""
+
+    #: after, afterany, afterok, afternotok, aftercorr, singleton
+    kind: str
+    tag: str = ""
+    minutes: int = 0
+
+
+class NewStep(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A step that srun runs inside an allocation, or a script."""
+
+    tasks: int = 1
+    nodes: int = 1
+    cpus_per_task: int = 1
+    gpus: int = 0
+    memory_mib: int = 0
+    overlap: bool = False
+    #: what its tasks do
+    seconds: float = 1.0
+    exit_status: int = 0
+    #: seconds from the start of the script, or from the grant, to its request
+    after_seconds: float = 0.0
+
+
+class NewJob(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job as its user asks for it; `requests.wanted_of` makes of it what the checks read."""
+
+    tag: str
+    #: job name, if it is not the tag
+    name: str = ""
+    #: batch, srun or salloc
+    kind: str = "batch"
+    script: str = ""
+    environment: tuple[str, ...] = ()
+    partition: str = ""
+    nodes_min: int = 1
+    #: 0: as many as nodes_min
+    nodes_max: int = 0
+    tasks: int = 1
+    cpus_per_task: int = 1
+    #: GPUs, by one of three options
+    gpus: int = 0
+    gpus_per_node: int = 0
+    gpus_per_task: int = 0
+    memory_mib_per_node: int = 0
+    memory_mib_per_cpu: int = 0
+    #: name -> count
+    licenses: dict[str, int] = {}
+    #: "0-9", "" for none; `throttle` is the number after %
+    array: str = ""
+    throttle: int = 0
+    #: of a heterogeneous job: the components after the first
+    components: tuple[NewJob, ...] = ()
+    dependencies: tuple[Dependence, ...] = ()
+    #: "all" or "any"
+    dependency_mode: str = "all"
+    kill_on_invalid_dependency: bool = False
+    #: seconds since the epoch; 0.0: none
+    begin_at: float = 0.0
+    deadline_at: float = 0.0
+    held: bool = False
+    exclusive: bool = False
+    #: --oversubscribe
+    shares: bool = False
+    reservation: str = ""
+    account: str = ""
+    qos: str = ""
+    #: None: the partition's
+    time_limit_minutes: int | None = None
+    time_min_minutes: int | None = None
+    #: --signal: number, seconds before the end, whether to the batch shell only
+    end_signal: tuple[int, int, bool] | None = None
+    #: None: the cluster's default
+    requeue: bool | None = None
+    nice: int = 0
+    #: what its script, or its allocation's user, does
+    seconds: float = 10.0
+    exit_status: int = 0
+    #: the script ends by this signal (0: it exits)
+    killed_by: int = 0
+    ignores_term: bool = False
+    steps: tuple[NewStep, ...] = ()
+
+
+def script_of(tag: str, seconds: float, exit_status: int = 0, killed_by: int = 0, ignores_term: bool = False) -> str:
+    """A batch script as the simulated supervisors run it."""
+    plan = f"seconds={seconds:g} exit={exit_status} signal={killed_by}{' ignore=15' if ignores_term else ''}"
+    return f"#!/bin/sh\n#SIM {plan}\n# tag {tag}\n"
+
+
+def draw(random: Random, scale: Scale) -> list[Action]:
+    """What users and administrators do in a run, in the order of time: a day of a cluster, in `scale.busy_seconds`."""
+    day = _Day(random, scale)
+    day.draw_reservations()
+    day.draw_jobs()
+    day.draw_operators()
+    day.draw_readings()
+    return sorted(day.actions, key=lambda action: action.at)
+
+
+#: How often jobs are of a kind, in percent.
+_KIND_WEIGHTS = {"batch": 76, "srun": 14, "salloc": 10}
+
+
+class _Day:
+    """The actions as they are drawn."""
+
+    def __init__(self, random: Random, scale: Scale) -> None:
+        self.random = random
+        self.scale = scale
+        self.actions: list[Action] = []
+        #: jobs that were drawn, in the order of time: (at, user, wanted)
+        self.jobs: list[tuple[float, str, NewJob]] = []
+        #: (name, users, from, to)
+        self.reservations: list[tuple[str, tuple[str, ...], float, float]] = []
+
+    def act(self, at: float, kind: str, target: str, **data: Any) -> None:
+        if at < self.scale.busy_seconds:
+            self.actions.append(Action(at=at, kind=kind, target=target, data=data))
+
+    def chance(self, probability: float) -> bool:
+        return self.random.random() < probability
+
+    def some(self, low: float, high: float) -> float:
+        """Seconds between the two, whose logarithm is spread evenly: often short, now and then long."""
+        spread: float = (high / low) ** self.random.random()
+        return round(low * spread, 3)
+
+    # Jobs
+
+    def draw_jobs(self) -> None:
+        for number, at in enumerate(self._arrivals()):
+            user = self.random.choice(PEOPLE)
+            wanted = self._wanted(f"j{number}", user, at)
+            self.jobs.append((at, user, wanted))
+            self._submit(at, user, wanted)
+            self._follow(at, user, wanted)
+
+    def _arrivals(self) -> list[float]:
+        """Times of submissions: a third of them come in bursts."""
+        random, scale = self.random, self.scale
+        times: list[float] = []
+        while len(times) < scale.jobs:
+            at = random.uniform(5.0, 0.9 * scale.busy_seconds)
+            burst = random.randint(2, 8) if self.chance(0.1) else 1
+            times += [round(at + random.random() * 0.02 * place, 6) for place in range(burst)]
+        return sorted(times[: scale.jobs])
+
+    def _submit(self, at: float, user: str, wanted: NewJob) -> None:
+        data: dict[str, Any] = {"wanted": msgspec.to_builtins(wanted)}
+        if wanted.kind == "batch":
+            kind = "submit"
+            if self.chance(0.04):
+                data["kill_after"] = self.some(0.0005, 0.02)
+        else:
+            kind = wanted.kind
+            if self.chance(0.3):
+                data[self.random.choice(("kill_after", "signal_after"))] = self.some(0.001, 200.0)
+        self.act(at, kind, user, **data)
+
+    def _wanted(self, tag: str, user: str, at: float) -> NewJob:
+        kind = self.random.choices(list(_KIND_WEIGHTS), list(_KIND_WEIGHTS.values()))[0]
+        fields = self._size() | self._time(at) | self._place(user, at)
+        if self.chance(0.02):
+            fields["nodes_min"] = self.scale.nodes + 3  # more than there are: refused
+        if kind == "batch":
+            fields |= self._batch(tag, user)
+            if self.chance(0.06) and not fields.get("array"):
+                fields["components"] = tuple(
+                    self._component(f"{tag}+{place}", held=fields["held"]) for place in range(1, 1 + self._few())
+                )
+            if self.chance(0.15) and not fields.get("array"):
+                fields["steps"] = self._steps(fields)
+            fields["script"] = script_of(
+                tag, fields["seconds"], fields["exit_status"], fields["killed_by"], fields["ignores_term"]
+            )
+        else:
+            fields |= {"held": False, "killed_by": 0, "ignores_term": False}
+            fields["steps"] = self._steps(fields)[:1] if kind == "srun" else self._steps(fields)
+            if kind == "srun":
+                fields["nodes_max"] = 0
+        if not fields.get("components") and self.chance(0.2):
+            fields["dependencies"], fields["dependency_mode"] = self._dependencies(fields)
+            fields["kill_on_invalid_dependency"] = self.chance(0.4)
+        if "singleton" in [one.kind for one in fields.get("dependencies", ())]:
+            fields["name"] = f"single-{user}"
+        if "accounting" in self.scale.parts:
+            from spritz.sim.daemons.accounting.policy import draw_names
+
+            is_small = fields["nodes_min"] == 1 and not fields.get("components")
+            fields["account"], fields["qos"] = draw_names(random=self.random, user=user, is_small=is_small)
+        return NewJob(tag=tag, kind=kind, environment=(f"SIM_TAG={tag}",), **fields)
+
+    def _few(self) -> int:
+        return self.random.choice((1, 1, 2))
+
+    def _size(self) -> dict[str, Any]:
+        """Nodes, CPUs, memory, devices, licenses."""
+        random = self.random
+        nodes = random.choice((1, 1, 1, 1, 1, 2, 2, 3))
+        fields: dict[str, Any] = {
+            "nodes_min": nodes,
+            "tasks": nodes * random.choice((1, 1, 2)),
+            "cpus_per_task": random.choice((1, 1, 1, 2, 4)),
+        }
+        if self.chance(0.1):
+            fields["nodes_max"] = nodes + random.randint(1, 2)
+        memory = random.choice(("", "", "memory_mib_per_cpu", "memory_mib_per_node"))
+        if memory:
+            fields[memory] = random.choice((100, 500, 1000, 2000, 6000 if memory == "memory_mib_per_node" else 300))
+        if self.chance(0.2):
+            option = random.choice(("gpus", "gpus_per_node", "gpus_per_task"))
+            fields[option] = nodes * random.choice((1, 2)) if option == "gpus" else random.choice((1, 1, 2))
+        if self.chance(0.12) and self.scale.licenses:
+            name = random.choice(sorted(self.scale.licenses))
+            fields["licenses"] = {name: random.randint(1, self.scale.licenses[name])}
+        if self.chance(0.08):
+            fields["exclusive"] = True
+        elif self.chance(0.08):
+            fields |= {"shares": True, "partition": "shared"}
+        return fields
+
+    def _time(self, at: float) -> dict[str, Any]:
+        """How long it runs, its limit, when it may begin."""
+        random = self.random
+        seconds = self.some(1.0, 600.0)
+        fields: dict[str, Any] = {
+            "seconds": seconds,
+            "exit_status": random.choice((0, 0, 0, 0, 1, 77)),
+            "killed_by": random.choice((0,) * 12 + (11, 9)),
+            "ignores_term": self.chance(0.05),
+        }
+        if self.chance(0.7):
+            minutes = max(1, int(seconds / 60 * random.choice((0.5, 1.5, 2, 4)) + 1))
+            fields["time_limit_minutes"] = minutes
+            if minutes > 1 and self.chance(0.1):
+                fields["time_min_minutes"] = random.randint(1, minutes)
+        if self.chance(0.08):
+            fields["end_signal"] = (random.choice((10, 12)), random.choice((10, 30, 60)), self.chance(0.5))
+        if self.chance(0.07):
+            fields["begin_at"] = float(int(EPOCH + at + self.some(1.0, 900.0)))
+        if self.chance(0.05):
+            fields["deadline_at"] = float(int(EPOCH + at + self.some(200.0, 3000.0)))
+        return fields
+
+    def _place(self, user: str, at: float) -> dict[str, Any]:
+        """Partition, reservation, order."""
+        random = self.random
+        fields: dict[str, Any] = {"nice": random.choice((0, 0, 0, 0, 100, 1000))}
+        if "accounting" in self.scale.parts:  # the limits are those of `accounting.policy`
+            fields["account"] = random.choice(ACCOUNTS_OF[user])
+            fields["qos"] = random.choice(("normal", "normal", "high", "low"))
+        if self.chance(0.35):
+            fields["partition"] = random.choice(("low", "low", "high", "main,low", "shared", "main"))
+        for name, users, since, until in self.reservations:
+            if user in users and since - 300 < at < until and self.chance(0.5):
+                fields["reservation"] = name
+                fields.pop("partition", None)
+        return fields
+
+    def _batch(self, tag: str, user: str) -> dict[str, Any]:
+        """Arrays, holds, requeue."""
+        random = self.random
+        fields: dict[str, Any] = {"held": self.chance(0.06), "requeue": random.choice((None, True, False))}
+        if self.chance(0.14):
+            last = random.randint(1, 12)
+            fields["array"] = random.choice((f"0-{last}", f"1-{last}:2", f"0,3,{last + 3}"))
+            fields["throttle"] = random.choice((0, 1, 2, 3))
+        return fields
+
+    def _component(self, tag: str, *, held: bool) -> NewJob:
+        fields = self._size() | {"held": held}
+        fields.pop("licenses", None)
+        return NewJob(tag=tag, environment=(f"SIM_TAG={tag}",), **fields)
+
+    def _steps(self, fields: dict[str, Any]) -> tuple[NewStep, ...]:
+        """Steps that fit into the job, or now and then do not."""
+        random = self.random
+        return tuple(
+            NewStep(
+                tasks=random.randint(1, fields["tasks"]) if self.chance(0.95) else fields["tasks"] + 50,
+                nodes=1,
+                cpus_per_task=random.randint(1, fields["cpus_per_task"]),
+                gpus=fields.get("gpus_per_node", 0) and random.randint(0, fields["gpus_per_node"]),
+                overlap=self.chance(0.2),
+                seconds=self.some(0.5, max(1.0, fields["seconds"] * 1.2)),
+                exit_status=random.choice((0, 0, 0, 2)),
+                after_seconds=round(random.random() * fields["seconds"] * 0.7, 3),
+            )
+            for _ in range(random.randint(1, 3))
+        )
+
+    def _dependencies(self, fields: dict[str, Any]) -> tuple[tuple[Dependence, ...], str]:
+        random = self.random
+        if self.chance(0.15):
+            return (Dependence(kind="singleton"),), "all"
+        earlier = self.jobs[-15:]
+        if not earlier:
+            return (), "all"
+        chosen: list[Dependence] = []
+        for _, _, other in random.sample(earlier, min(len(earlier), self._few())):
+            kind = random.choice(("after", "afterany", "afterok", "afternotok", "afterok"))
+            if fields.get("array") and other.array:
+                kind = "aftercorr"
+            minutes = random.choice((0, 0, 1)) if kind == "after" else 0
+            chosen.append(Dependence(kind=kind, tag=other.tag, minutes=minutes))
+        return tuple(chosen), random.choice(("all", "all", "any"))
+
+    # What users do with jobs that they have submitted
+
+    def _follow(self, at: float, user: str, wanted: NewJob) -> None:
+        random = self.random
+        later = at + self.some(0.003, 400.0)
+        who = user if self.chance(0.9) else random.choice((*PEOPLE, "root"))
+        target: dict[str, Any] = {"tag": wanted.tag}
+        if wanted.array and self.chance(0.4):
+            target["tasks"] = format(random.randint(1, 31), "x")
+        if self.chance(0.14):
+            self.act(later, "cancel", who, **target)
+        if self.chance(0.08) or (wanted.held and self.chance(0.8)):
+            if not wanted.held:
+                self.act(later, "hold", who, by_user=who != "root", **target)
+            self.act(later + self.some(0.002, 300.0), "release", who, **target)
+        if self.chance(0.12):
+            self.act(at + self.some(0.003, 300.0), "update", who, changes=self._changes(at), **target)
+        if self.chance(0.06):
+            self.act(later, "requeue", who, hold=self.chance(0.2), **target)
+            self.act(later + self.some(1.0, 300.0), "release", "root", **target)
+        if self.chance(0.06):
+            self.act(later, "suspend", "root", **target)
+            self.act(later + self.some(0.01, 200.0), "resume", "root", **target)
+        if self.chance(0.05):
+            self.act(later, "cancel", who, signal=random.choice((10, 12, 15)), batch=self.chance(0.3), **target)
+        if self.chance(0.03):
+            self.act(later, "top", random.choice((user, "root")), tag=wanted.tag)
+        for _ in range(random.randint(0, 2)):
+            reading = random.choice(("show_job", "show_job", "explain", "show_script"))
+            self.act(at + self.some(0.003, 900.0), reading, user, tag=wanted.tag)
+
+    def _changes(self, at: float) -> dict[str, Any]:
+        random = self.random
+        return random.choice(
+            (
+                {"time_limit_minutes": random.randint(1, 30)},
+                {"nice": random.choice((0, 50, 500))},
+                {"priority": random.randint(1, 5000)},
+                {"nodes_min": 1, "nodes_max": random.randint(1, 2)},
+                {"begin_at": float(int(EPOCH + at + self.some(1.0, 400.0)))},
+                {"array_limit": random.randint(1, 4)},
+                {"dependencies": []},
+                {"licenses": ""},
+                {"partitions": ["main"]},
+            )
+        )
+
+    # Administrators
+
+    def draw_operators(self) -> None:
+        random, busy = self.random, self.scale.busy_seconds
+        for _ in range(random.randint(0, 3)):
+            at, node = random.uniform(10.0, busy * 0.8), f"n{random.randint(1, self.scale.nodes)}"
+            self.act(at, "set_node", "root", nodes=[node], state=random.choice(("DRAIN", "DRAIN", "DOWN")))
+            self.act(min(at + self.some(1.0, 900.0), busy - 1.0), "set_node", "root", nodes=[node], state="RESUME")
+        for _ in range(random.randint(0, 3)):
+            self.act(random.uniform(10.0, busy), "reread", "root", **self._new_configuration())
+        if self.chance(0.3):
+            at = random.uniform(10.0, busy * 0.8)
+            self.act(at, "set_partition", "root", partition="low", changes={"state": random.choice(("DOWN", "DRAIN"))})
+            self.act(min(at + 300.0, busy - 1.0), "set_partition", "root", partition="low", changes={"state": "UP"})
+        if self.chance(0.4):
+            at = random.uniform(10.0, busy * 0.7)
+            self.act(at, "node_add", "root", node="d1")
+            if self.chance(0.6):
+                self.act(at + self.some(5.0, busy), "node_delete", "root", node="d1")
+        if self.chance(0.25):
+            self.act(random.uniform(10.0, busy), "shutdown", "root")
+        if "standby" in self.scale.parts:
+            for _ in range(random.randint(0, 2)):
+                self.act(random.uniform(10.0, busy), "take_over", "root", index=random.randint(0, 1))
+
+    def _new_configuration(self) -> dict[str, Any]:
+        random = self.random
+        if self.chance(0.3):
+            return {"mistake": random.choice(("NodeName=n1 CPUs=many", "PartitionName=main Nodes=nowhere", "Nonsense"))}
+        key, values = random.choice(
+            (
+                ("KillWait", "5 20"),
+                ("SlurmdTimeout", "60 200"),
+                ("BatchStartTimeout", "5 20"),
+                ("MessageTimeout", "8 20"),
+            )
+        )
+        return {"settings": {key: random.choice(values.split())}}
+
+    def draw_reservations(self) -> None:
+        """Before the jobs, which may name them."""
+        random, busy = self.random, self.scale.busy_seconds
+        for number in range(random.choice((0, 0, 1, 2))):
+            at = random.uniform(5.0, busy * 0.7)
+            since, seconds = at + self.some(5.0, 600.0), self.some(60.0, 1200.0)
+            name, users = f"res{number}", tuple(random.sample(PEOPLE, 2))
+            self.reservations.append((name, users, since, since + seconds))
+            wanted: dict[str, Any] = {"name": name, "start_at": float(int(EPOCH + since)), "users": list(users)}
+            wanted |= {"duration_seconds": float(int(seconds)), "nodes": self._some_nodes()}
+            self.act(at, "reserve", "root", **wanted)
+            if self.chance(0.3):
+                self.act(since + seconds * random.random(), "unreserve", "root", name=name)
+
+    def _some_nodes(self) -> list[str]:
+        numbers = self.random.sample(range(1, self.scale.nodes + 1), self.random.randint(1, 2))
+        return [f"n{number}" for number in sorted(numbers)]
+
+    # Readings
+
+    def draw_readings(self) -> None:
+        every = max(30.0, self.scale.busy_seconds / 40)
+        at = every
+        while at < self.scale.busy_seconds:
+            self.act(
+                at,
+                self.random.choice(("squeue", "squeue", "expected_starts", "sinfo")),
+                self.random.choice((*PEOPLE, "root")),
+            )
+            at += every * self.random.uniform(0.5, 1.5)

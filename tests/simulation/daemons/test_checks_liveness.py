@@ -1,0 +1,252 @@
+"""Rules 4 to 7: one controller, repeated orders, everything moved on, accounting is the truth, promises are kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from spritz.model.job import Hold
+from spritz.model.states import JobFlag, JobState
+from spritz.sim.daemons.checks import repeats
+from spritz.sim.daemons.history import Outcome
+from spritz.sim.daemons.wanted import Condition
+from tests.simulation.daemons.day import Day, row_of
+
+# -- rule 4
+
+
+def test_a_node_that_obeys_an_older_term_is_reported() -> None:
+    day = Day()
+    day.order(1, "n1", 1)
+    day.order(2, "n1", 2, "c2")
+    day.order(3, "n2", 1)
+    assert day.check() == []
+    day.order(4, "n1", 1)
+    text = day.broken()["4.term"]
+    assert text == "n1 accepted LaunchBatch of term 1 from c1 at 4, after LaunchBatch of term 2 from c2 at 2"
+
+
+def test_orders_of_an_older_term_may_be_on_their_way_for_a_while() -> None:
+    day = Day(stale_order_seconds=5.0)
+    day.order(1, "n1", 1)
+    day.order(2, "n1", 2, "c2")
+    day.order(6, "n2", 1)
+    assert day.check() == []
+    day.order(8, "n3", 1)
+    text = day.broken()["4.term"]
+    assert text == "n3 accepted LaunchBatch of term 1 from c1 at 8; c2 acts in term 2 since 2"
+
+
+def test_a_term_belongs_to_one_process() -> None:
+    day = Day()
+    day.order(1, "n1", 1, "c1")
+    day.order(2, "n2", 1, "c1")
+    assert day.check() == []
+    day.order(3, "n2", 1, "c2")
+    text = day.broken()["4.leader"]
+    assert text == "n2 accepted LaunchBatch of term 1 from c2 at 3, process 1; that is the term of c1, process 1"
+
+
+def test_an_order_that_is_repeated_too_often_is_reported() -> None:
+    day = Day()
+    for number in range(20):
+        day.order(number * 0.5, "n1", 1, subject="job 1")
+    assert repeats(day.history.entries, 3) == []
+    for number in range(5):
+        day.order(20 + number * 0.1, "n1", 1, subject="job 1")
+    texts = [violation.text for violation in repeats(day.history.entries, 3)]
+    assert texts == ["n1 was sent LaunchBatch of job 1 4 times from 20 on"]
+
+
+# -- rule 6
+
+
+def test_a_job_that_waits_without_a_cause_is_reported() -> None:
+    day = Day()
+    day.submit(1)
+    assert day.broken()["6.pending"] == "at the end job 1 can run and waits, submitted at 1 (None)"
+    assert day.check(drained=False) == []
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"hold": True},
+        {"begin_at": 20_000.0},
+        {"dependencies": (Condition(kind="afterok", job_id=1),)},
+        {"never_fits": True},
+        {"reservation": "none"},
+    ],
+)
+def test_a_job_that_waits_with_a_cause_is_accepted(wanted: dict[str, Any]) -> None:
+    day = Day()
+    first = day.submit(1)
+    day.run(first, 2, 3, exit_code=1)
+    job = day.submit(4, **wanted)
+    if wanted.get("hold"):
+        day.record(job, hold=Hold.USER)
+    assert day.check() == []
+
+
+def test_a_job_whose_dependency_is_satisfied_must_run() -> None:
+    for kind, code in (("afterok", 0), ("afternotok", 1), ("afterany", 1), ("after", 0), ("singleton", 0)):
+        day = Day()
+        first = day.submit(1)
+        day.run(first, 2, 3, exit_code=code)
+        day.submit(4, dependencies=(Condition(kind=kind, job_id=first),))
+        assert "job 2 can run and waits" in day.broken()["6.pending"]
+
+
+def test_a_hold_without_a_request_is_reported() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.record(job, hold=Hold.ADMIN)
+    assert day.broken()["6.pending"] == "at the end job 1 is held, and no request held it"
+
+
+def test_a_job_that_completes_for_ever_is_reported() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.run(job, 2, 3)
+    day.record(job, completing=("n1",), flags=int(JobFlag.COMPLETING))
+    assert day.broken() == {"6.completing": "at the end job 1 is still COMPLETING on n1"}
+
+
+def test_a_job_that_runs_without_processes_is_reported() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.begin(job, 2)
+    assert day.check() == []
+    day.boot(5, "n1")
+    assert day.broken()["6.running"] == "at the end job 1 is RUNNING, and its processes ended at 5"
+
+
+def test_processes_that_are_left_behind_are_reported() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.begin(job, 2, step_id=0)
+    day.run(job, 3, 4)
+    assert day.broken()["6.processes"] == "at the end job 1 is COMPLETED, and its processes on n1 are still there"
+
+
+def test_requests_must_be_answered() -> None:
+    day = Day()
+    operation = day.request("drain", 0, 1, outcome=Outcome.UNKNOWN)
+    assert day.check() == []
+    text = day.broken(waiting=(operation.id,))["6.answer"]
+    assert text == "at the end drain by user1000, called at 1, is not answered"
+    assert day.broken(parked={"WaitForStep": 2}) == {"6.answer": "at the end 2 requests WaitForStep are still parked"}
+
+
+# -- accounting
+
+
+def one_job(**changed: Any) -> dict[str, str]:
+    """What accounting has wrong if its record of a job that ran from 2 to 30 is changed."""
+    day = Day()
+    job = day.submit(1)
+    day.run(job, 2, 30)
+    return day.broken(rows=(replace(row_of(day.jobs[job]), **changed),))
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({}, ""),
+        ({"started_at": 2.9}, ""),
+        ({"started_at": 8.0}, "job 1 has start 8, the controller 2 (accounting first)"),
+        ({"ended_at": 28.0}, "job 1 ended at 28 by accounting, and its script at 30"),
+        ({"ended_at": 90.0}, "job 1 ended at 90 by accounting, and its script at 30"),
+        ({"ended_at": 33.0}, "job 1 has end 33, the controller 30 (accounting first)"),
+        ({"state": "FAILED", "exit_status": 256}, "job 1 has exit status 256 in accounting, the controller 0"),
+    ],
+)
+def test_accounting_is_the_truth(changed: dict[str, Any], text: str) -> None:
+    assert one_job(**changed).get("6.accounting", "") == text
+
+
+def test_a_life_that_accounting_does_not_know_is_reported() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.begin(job, 2)
+    day.boot(3, "n1")
+    day.queue_again(job, 3)
+    day.run(job, 5, 9)
+    assert day.check() == []
+    day.rows[0].ended_at = 0.0
+    text = day.broken()["6.accounting"]
+    assert text == "job 1 has no end in accounting (NODE_FAIL), but was queued again"
+    day.rows.clear()
+    assert day.broken()["6.accounting"] == "job 1 has no record in accounting"
+
+
+def test_processes_that_outlive_the_recorded_end_are_reported() -> None:
+    day = Day(order_seconds=5.0)
+    job = day.submit(1)
+    day.begin(job, 2)
+    day.request("cancel", job, 10)
+    day.record(job, state=JobState.CANCELLED, ended_at=10.0)
+    ended = day.end(job, 40, signal=9)
+    assert day.check() == []
+    ended.at = 60.0
+    assert day.broken()["6.accounting"] == "job 1 ended at 10 by accounting (CANCELLED), and its processes at 60"
+    day.fault(20, 50, "n1")
+    assert day.check() == []
+
+
+# -- rule 7
+
+
+def promised(*, late: bool, **more: Any) -> Day:
+    """A job that was promised to start at 100, and began at 90 or 200."""
+    day = Day(order_seconds=5.0, **more)
+    job = day.submit(1)
+    day.read(10, (job, 100.0), kind="expected_starts")
+    return day
+
+
+def test_a_promise_that_is_kept_is_accepted() -> None:
+    day = promised(late=False)
+    day.run(1, 134, 140)
+    assert day.check() == []
+
+
+def test_a_promise_that_is_not_kept_is_reported() -> None:
+    day = promised(late=True)
+    small = day.submit(20)
+    day.run(small, 30, 180, "n2")
+    day.run(1, 200, 210)
+    assert day.broken()["7.promise"] == (
+        "job 1 was promised at 10.1 to start by 100, and began at 200; no job outranks it since, no node failed, no "
+        "limit was raised, and no controller restarted"
+    )
+
+
+def test_a_job_that_never_starts_breaks_its_promise() -> None:
+    day = promised(late=True)
+    assert "to start by 100, and did not begin" in day.broken()["7.promise"]
+
+
+@pytest.mark.parametrize("exception", ["outranked", "failed", "booted", "raised", "restarted", "new term", "changed"])
+def test_the_exceptions(exception: str) -> None:
+    day = promised(late=True, controllers=frozenset({"c1"}))
+    day.order(11, "n1", 1)
+    if exception == "outranked":
+        day.submit(20, priority=9, never_fits=True)
+    elif exception == "failed":
+        day.fault(20, 30, "n1")
+    elif exception == "booted":
+        day.boot(20, "n3")
+    elif exception == "raised":
+        other = day.submit(1, begin_at=20_000.0)
+        day.request("update", other, 20, fields={"end_at": 900})
+    elif exception == "restarted":
+        day.fault(20, 20, "slurmctld c1")
+    elif exception == "new term":
+        day.order(20, "n1", 2, "c2")
+    else:
+        day.request("update", 1, 20, fields={"comment": "tag1"})
+    day.run(1, 200, 210)
+    assert day.check() == []

@@ -1,0 +1,357 @@
+"""Rule 3: what begins on nodes, when, and with what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spritz.model.ids import STEP_BATCH
+from spritz.model.job import Hold
+from spritz.model.states import JobState
+from spritz.sim.daemons.history import Outcome
+from spritz.sim.daemons.wanted import Condition
+from tests.simulation.daemons.day import Day
+
+
+def test_a_step_that_begins_twice_on_a_node_is_reported() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.begin(job, 2)
+    day.begin(job, 3, "n1", step_id=0)
+    day.begin(job, 3, "n2", step_id=0)
+    day.end(job, 4, "n1", step_id=0)
+    day.end(job, 4, "n2", step_id=0)
+    day.end(job, 5)
+    assert day.check() == []
+    day.begin(job, 6, "n2", step_id=0)
+    text = day.broken()["3.once"]
+    assert text == "step 0 of job 1, restart 0, began on n2 at 3, and on n2 at 6"
+
+
+def test_a_script_that_begins_on_two_nodes_is_reported() -> None:
+    """As two controllers would start it."""
+    day = Day()
+    job = day.submit(1)
+    day.begin(job, 2, "n1")
+    day.begin(job, 3, "n2")
+    assert day.broken()["3.once"] == "the script of job 1, restart 0, began on n1 at 2, and on n2 at 3"
+
+
+def test_processes_of_a_job_that_was_never_submitted_are_reported() -> None:
+    day = Day()
+    day.begin(9, 2)
+    assert "job 9 began on n1 at 2, but no submission" in day.broken()["3.unknown"]
+
+
+def test_an_end_without_a_beginning_is_reported() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.end(job, 2)
+    assert "job 1 ended on n1 at 2, where it had not begun" in day.broken()["3.once"]
+
+
+def test_a_start_after_the_cancel_was_acknowledged_is_reported() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.request("cancel", job, 2)
+    day.record(job, state=JobState.CANCELLED, started_at=2.0, ended_at=2.0)
+    assert day.check() == []
+    day.run(job, 3, 4)
+    assert day.broken()["3.cancelled"] == "job 1 began on n1 at 3, but its cancel was acknowledged at 2.1"
+
+
+def test_a_start_on_its_way_when_the_cancel_came_is_accepted() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.request("cancel", job, 2)
+    day.record(job, state=JobState.CANCELLED, started_at=1.9, ended_at=2.0)
+    day.run(job, 3, 4, memory_mib=1)
+    assert day.check() == []
+    day.begin(job, 60, step_id=0)
+    assert "3.cancelled" in day.broken()
+
+
+def test_a_cancelled_job_that_is_queued_again_may_start() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.request("cancel", job, 2)
+    day.record(job, state=JobState.CANCELLED, ended_at=2.0)
+    day.request("requeue", job, 3)
+    day.queue_again(job, 3, "CANCELLED")
+    day.run(job, 4, 5)
+    assert day.check() == []
+
+
+def test_a_start_of_a_held_job_is_reported() -> None:
+    for hold_first in (True, False):
+        day = Day()
+        job = day.submit(1, hold=hold_first)
+        if not hold_first:
+            day.request("hold", job, 2)
+        day.run(job, 3, 4)
+        text = day.broken()["3.held"]
+        assert text.startswith("job 1 began on n1 at 3, but its hold was acknowledged at")
+
+
+def test_a_released_job_may_start() -> None:
+    day = Day()
+    job = day.submit(1, hold=True)
+    day.request("release", job, 2, outcome=Outcome.UNKNOWN)
+    day.run(job, 3, 4)
+    assert day.check() == []
+
+
+def test_a_hold_lasts_over_a_requeue() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.begin(job, 2)
+    day.request("hold", job, 3)
+    day.boot(4, "n1")
+    day.queue_again(job, 4)
+    day.run(job, 6, 7)
+    assert "job 1 (restart 1) began on n1 at 6, but its hold" in day.broken()["3.held"]
+
+
+def test_a_start_of_an_earlier_life_is_reported() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.begin(job, 2)
+    day.boot(3, "n1")
+    day.queue_again(job, 3)
+    day.run(job, 4, 5)
+    day.begin(job, 400, "n2", restart_count=0, step_id=0)
+    assert "job 1 began on n2 at 400, but a later life of it had begun at 4" in day.broken()["3.life"]
+
+
+def test_a_start_before_the_begin_time_is_reported() -> None:
+    day = Day()
+    job = day.submit(1, begin_at=50.0)
+    day.run(job, 49, 60)
+    assert day.broken()["3.begin"] == "job 1 began on n1 at 49, but it may not start before 50"
+    assert day.check(clock_error_seconds=2.0) == []
+    day.history.entries.insert(1, day.request("update", job, 2, fields={"begin_at": 40.0}))
+    day.history.entries.pop()
+    assert day.check() == []
+
+
+# -- dependencies
+
+
+def pair(kind: str, *, exit_code: int = 0, since: float = 20.0, **wanted: Any) -> Day:
+    """A job from 5 to 10, and one that depends on it from `since` on."""
+    day = Day()
+    first = day.submit(1, **wanted)
+    second = day.submit(2, dependencies=(Condition(kind=kind, job_id=first),), **wanted)
+    runs = [(first, 5.0, 10.0, exit_code), (second, since, since + 5, 0)]
+    for job, begin, end, code in sorted(runs, key=lambda run: run[1]):
+        if begin > 10.0 or job == first:
+            day.run(job, begin, end, exit_code=code)
+        else:
+            day.begin(job, begin)
+    if since <= 10.0:
+        day.end(second, since + 5)
+    return day
+
+
+@pytest.mark.parametrize(
+    ("kind", "exit_code", "since", "text"),
+    [
+        ("afterok", 0, 20.0, ""),
+        ("afterok", 1, 20.0, "afterok:1, but job 1 had not ended well"),
+        ("afterok", 0, 8.0, "afterok:1, but job 1 had not ended"),
+        ("afterany", 1, 20.0, ""),
+        ("afterany", 1, 9.0, "afterany:1, but job 1 had not ended"),
+        ("afternotok", 1, 20.0, ""),
+        ("afternotok", 0, 20.0, "afternotok:1, but job 1 had ended well"),
+        ("after", 0, 8.0, ""),
+        ("after", 0, 4.0, "after:1, but job 1 had not started"),
+        ("singleton", 0, 20.0, ""),
+        ("singleton", 0, 8.0, "singleton, but job 1 of the same name ran since 5"),
+        ("singleton", 0, 4.0, "singleton, but job 1 of the same name had been submitted before"),
+    ],
+)
+def test_dependencies(kind: str, exit_code: int, since: float, text: str) -> None:
+    broken = pair(kind, exit_code=exit_code, since=since, name="same").broken()
+    assert set(broken) == ({"3.dependency"} if text else set())
+    assert text in broken.get("3.dependency", "")
+
+
+def test_a_job_of_a_lost_node_is_over_for_its_dependents() -> None:
+    day = Day()
+    first = day.submit(1)
+    second = day.submit(2, dependencies=(Condition(kind="afterany", job_id=first),))
+    day.begin(first, 5, "n1")
+    day.fault(6, 100, "n1")
+    day.record(first, state=JobState.NODE_FAIL, ended_at=15.0)
+    day.run(second, 20, 30, "n2")
+    day.end(first, 110, "n1", lost=True)
+    assert day.check() == []
+
+
+def test_any_of_several_dependencies_suffices() -> None:
+    for mode, right in (("any", True), ("all", False)):
+        day = Day()
+        first, other = day.submit(1), day.submit(1)
+        both = tuple(Condition(kind="afterok", job_id=job) for job in (first, other))
+        second = day.submit(2, dependencies=both, dependency_mode=mode)
+        day.run(first, 3, 4)
+        day.run(second, 5, 6)
+        day.run(other, 7, 8)
+        assert (day.check() == []) is right
+
+
+def test_a_task_waits_for_its_counterpart() -> None:
+    for begin, right in ((12.0, True), (8.0, False)):
+        day = Day()
+        first = day.submit(1, array_tasks=(0, 1))
+        second = day.submit(2, array_tasks=(0, 1), dependencies=(Condition(kind="aftercorr", job_id=first),))
+        day.begin(first, 3, "n1")
+        day.begin(first + 1, 4, "n2")
+        if not right:
+            day.begin(second + 1, begin, "n3")
+        day.end(first + 1, 10, "n2")
+        if right:
+            day.begin(second + 1, begin, "n3")
+        day.end(second + 1, 13, "n3")
+        day.end(first, 14, "n1")
+        day.run(second, 20, 21)
+        text = day.broken().get("3.dependency", "")
+        assert text == (
+            ""
+            if right
+            else f"job {second + 1} began on n3 at 8 with the dependency aftercorr:1, but job 1, part 0, had not ended"
+        )
+
+
+# -- what has two owners
+
+
+def together(**second: Any) -> Day:
+    """Two jobs at the same time on n1."""
+    day = Day()
+    jobs = [day.submit(1), day.submit(1)]
+    day.begin(jobs[0], 2, cpus={0, 1}, gres=frozenset({("gpu", 0)}), ports=(9000,), memory_mib=500)
+    day.begin(jobs[1], 3, **second)
+    for job in jobs:
+        day.end(job, 9)
+    return day
+
+
+def test_jobs_with_resources_of_their_own_are_accepted() -> None:
+    assert together(cpus={2}, gres=frozenset({("gpu", 1)}), ports=(9001,), memory_mib=500).check() == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "second", "text"),
+    [
+        ("3.cpu", {"cpus": {1, 2}}, "job 2 began on n1 at 3 with CPU 1, and job 1, there since 2, ended at 9"),
+        ("3.gres", {"gres": frozenset({("gpu", 0)})}, "with gpu 0, and job 1"),
+        ("3.port", {"ports": (9000,)}, "with port 9000, and job 1"),
+        ("3.memory", {"memory_mib": 501}, "memory of n1 at 3: 1001 MiB of 1000 MiB (job 1: 500, job 2: 501)"),
+    ],
+)
+def test_a_resource_with_two_owners_is_reported(rule: str, second: dict[str, Any], text: str) -> None:
+    broken = together(**{"cpus": {3}} | second).broken()
+    assert set(broken) == {rule}
+    assert text in broken[rule]
+
+
+def test_cpus_may_be_shared_by_agreement() -> None:
+    assert together(cpus={1}, shares=True).check() == []
+
+
+def test_an_exclusive_job_is_alone() -> None:
+    day = Day()
+    first, second = day.submit(1, sharing="exclusive"), day.submit(1)
+    day.begin(first, 2)
+    day.begin(second, 3)
+    for job in (first, second):
+        day.end(job, 9)
+    assert "with the node, which job 1 has alone" in day.broken()["3.exclusive"]
+
+
+def test_stopped_processes_leave_their_cpus_to_others_until_they_go_on() -> None:
+    for goes_on, right in ((11.0, True), (7.0, False)):
+        day = Day()
+        first, second = day.submit(1), day.submit(1)
+        day.begin(first, 2, cpus={0})
+        day.request("suspend", first, 3)
+        day.signal(first, 3, 19)
+        day.begin(second, 4, cpus={0})
+        if not right:
+            day.signal(first, goes_on, 18)
+        day.end(second, 10)
+        day.request("resume", first, 11)
+        if right:
+            day.signal(first, goes_on, 18)
+        day.end(first, 20)
+        text = day.broken().get("3.cpu", "")
+        assert text == ("" if right else "job 1 went on at 7 on n1 with CPU 0, which job 2 has since 4")
+
+
+def test_steps_of_a_job_have_cpus_of_their_own() -> None:
+    for cpus, right in (({1}, True), ({0}, False)):
+        day = Day()
+        job = day.submit(1)
+        day.begin(job, 2, cpus={0, 1})
+        day.begin(job, 3, step_id=0, cpus={0, 1}, step_cpus=frozenset({0}))
+        day.begin(job, 4, step_id=1, cpus={0, 1}, step_cpus=frozenset(cpus))
+        for step in (0, 1, STEP_BATCH):
+            day.end(job, 5, step_id=step)
+        assert (day.broken().get("3.cpu", "") == "") is right
+
+
+# -- ends
+
+
+def test_exit_codes_are_those_that_nodes_saw() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.run(job, 2, 3, exit_code=3)
+    assert day.check() == []
+    day.record(job, exit_status=0)
+    assert day.broken()["3.exit"] == "accounting reports that job 1 FAILED with 0:0; n1 saw 3:0 at 3"
+    day.record(job, state=JobState.COMPLETED)
+    assert "job 1 COMPLETED with 0:0" in day.broken()["3.exit"]
+
+
+def test_a_job_cannot_complete_with_its_machine_lost() -> None:
+    day = Day()
+    job = day.submit(1)
+    day.begin(job, 2)
+    day.boot(3, "n1")
+    day.record(job, state=JobState.COMPLETED, ended_at=3.0)
+    assert "accounting reports that job 1 COMPLETED, but no node saw its script end" in day.broken()["3.exit"]
+
+
+def test_a_job_that_outlives_its_limit_is_reported() -> None:
+    day = Day()
+    job = day.submit(1, time_limit_minutes=1)
+    day.begin(job, 10)
+    day.signal(job, 20, 19)
+    day.signal(job, 120, 18)
+    day.end(job, 190, signal=9)
+    day.record(job, state=JobState.TIMEOUT, ended_at=170.0)
+    assert day.check() == []
+    day.history.entries[-1].at = 250.0  # type: ignore[union-attr]  # its end
+    text = day.broken()["3.time"]
+    assert text == "job 1 ran on n1 from 10 to 250, and should have been gone at 210 (limit of 1 minutes)"
+    day.fault(160, 240, "n1")
+    assert "3.time" not in day.broken()
+
+
+def test_a_raised_limit_counts() -> None:
+    day = Day()
+    job = day.submit(1, time_limit_minutes=1)
+    day.begin(job, 10)
+    day.request("update", job, 20, fields={"time_limit_minutes": 10}, outcome=Outcome.UNKNOWN)
+    day.end(job, 500)
+    assert day.check() == []
+
+
+def test_held_job_at_the_end_is_fine() -> None:
+    day = Day()
+    job = day.submit(1, hold=True)
+    day.record(job, hold=Hold.USER)
+    assert day.check() == []

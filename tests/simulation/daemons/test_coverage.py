@@ -1,0 +1,91 @@
+"""Every kind of fault and every kind of message occurs in the seeds of CI: what never occurs is not tested."""
+
+from __future__ import annotations
+
+import pytest
+
+from spritz.sim.daemons import coverage, faults
+from tests.simulation.daemons.seeds import FRESH, result_of
+
+#: Faults that CI's seeds need not have, with the reason.
+FAULTS_APART: dict[str, str] = {}
+
+#: Messages that no simulated user or daemon sends, with the reason.
+MESSAGES_APART: dict[str, str] = {
+    f"{daemon} {kind}": reason
+    for daemon, reason, kinds in (
+        ("slurmctld", "no federation is simulated", "AskLock PutSibling ReportSibling ReturnLock RevokeSibling"),
+        ("slurmctld", "needs the part standby", "TakeOver"),
+        ("slurmctld", "nodes save no power", "SetPowerException"),
+        ("slurmctld", "the log is the story", "SetDebugFlag SetDampening SetSchedulingLog PauseScheduling"),
+        ("slurmctld", "no users' crontabs, triggers, tokens", "UpdateCrontab SetTrigger UseToken"),
+        ("slurmctld", "administrators change partitions, and add none", "CreatePartition DeletePartition"),
+        ("slurmctld", "not asked for by the workload yet", "AttachStep CreateHetStep RebootNodes UpdateReservation"),
+        ("slurmctld", "needs PrologFlags=Alloc", "NodePrologEnded"),
+        ("slurmctld", "needs a fault that nodes report by themselves", "NodeTrouble"),
+        ("slurmctld", "resets usage that limits need", "ResetUsage"),
+        ("slurmd", "needs PrologFlags=Alloc", "LaunchProlog"),
+        ("slurmd", "not asked for by the workload yet", "AttachClient MeasureStep NotifyTasks RebootNode StopDaemon"),
+        ("slurmd", "only a person pings it", "Ping"),
+        ("slurmdbd", "reports, which sacct's tests ask for", "AskHistory AskJobSizes AskReservations AskUsage"),
+        ("slurmdbd", "reports, which sacct's tests ask for", "SelectEvents SelectJobs GetDocuments RehearseEdit"),
+        ("slurmdbd", "archives have tests of their own", "ArchiveDump ArchiveLoad"),
+        ("slurmdbd", "changes records behind the checks' back", "FixRunaway ModifyJobs"),
+        (
+            "slurmdbd",
+            "only a person asks",
+            "ClearStatistics GetCallStatistics GetDatabaseConfiguration Ping Statistics",
+        ),
+        ("slurmdbd", "an injector restarts it", "ReconfigureDatabase ShutdownDatabase"),
+        ("slurmdbd", "no federation, no tokens", "PassToCluster MakeToken UseToken"),
+    )
+    for kind in kinds.split()
+}
+
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def counts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+    """The sums of all fresh seeds."""
+    total: dict[str, int] = {}
+    for group in FRESH:
+        for name, count in result_of(group, tmp_path_factory)["counts"].items():
+            total[name] = total.get(name, 0) + count
+    return total
+
+
+def test_every_kind_of_fault_occurs(counts: dict[str, int]) -> None:
+    parts = frozenset(part for group in FRESH for part in group.parts.split(",") if part)
+    kinds = {kind.name for kind in faults.injectable(parts)}
+    assert sorted(kinds - coverage.kinds(counts, "fault").keys() - FAULTS_APART.keys()) == []
+
+
+def test_every_kind_of_message_occurs(counts: dict[str, int]) -> None:
+    """Requests, effects and reports: what the tables of slurmctld, slurmd and slurmdbd accept."""
+    never = {name for name in coverage.never_came(counts) if name.startswith("slurm")}
+    assert sorted(never - MESSAGES_APART.keys()) == []
+
+
+def test_exceptions_are_needed(counts: dict[str, int]) -> None:
+    """An exception for something that occurs is taken out."""
+    came = coverage.kinds(counts, "message").keys()
+    assert sorted(came & MESSAGES_APART.keys()) == []
+    assert sorted(FAULTS_APART.keys() - faults.KINDS.keys()) == []
+
+
+def test_processes_are_killed_at_many_await_points(counts: dict[str, int]) -> None:
+    """Lines of `await`, `async for` and `async with` in controller, node, client and accounting."""
+    hit, of = coverage.awaits_hit(counts)
+    print(f"killed at {hit} of {of} await points")
+    assert hit >= 20
+
+
+def test_await_points_are_found() -> None:
+    """The places at which a process is killed are lines of the code that was read."""
+    points = coverage.await_points()
+    path = "controller/loop.py"
+    first, last = points[path][0]
+    assert coverage.awaits_hit({f"await {path}:{first}": 1, "await controller/loop.py:1": 1})[0] == 1
+    assert first <= last

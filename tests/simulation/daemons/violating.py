@@ -1,0 +1,21 @@
+"""The command line of the simulation with one rule, which the first fault violates: something to shrink and replay."""
+
+from __future__ import annotations
+
+import sys
+
+from spritz.sim.daemons import run
+from spritz.sim.daemons.history import Injected
+from spritz.sim.daemons.main import main
+from spritz.sim.daemons.site import Site
+from spritz.sim.daemons.world import EPOCH
+
+
+def no_fault_happens(site: Site) -> list[run.Violation]:
+    found = [entry for entry in site.history.entries if isinstance(entry, Injected)]
+    return [("no fault happens", entry.at - EPOCH, entry.kind) for entry in found[:1]]
+
+
+if __name__ == "__main__":
+    run.CHECKS[:] = [no_fault_happens]
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,31 @@
+"""Which orders of the core become messages to nodes, by the state at the time when they are sent."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from spritz.controller.node_messages import NodeMessages
+from spritz.core.effects import TerminateJobOn
+from spritz.model.commands.cluster import UpdateNode
+from spritz.model.launch import TerminateJob
+from spritz.testing.builders import World, only
+
+
+@pytest.mark.parametrize("requeue", [False, True])
+@pytest.mark.parametrize("down", [("n1",), ("n1", "n2"), ("n1", "n2", "n3")])
+def test_nodes_that_an_administrator_sets_down_end_a_job_of_several_nodes(down: tuple[str, ...], requeue: bool) -> None:
+    """Their daemons answer: else its processes would go on, and meet those of later jobs once the nodes are resumed."""
+    world = World(nodes=3)
+    job_id = world.submit(nodes_min=3, nodes_given=True, requeue=requeue)
+    world.start(job_id, "n1", "n2", "n3")
+    outcome = world.ok(UpdateNode(names=down, state="DOWN", reason="fan"))
+    blobs: Any = None
+    messages = NodeMessages(lambda: world.machine.state, blobs, lambda: 1)
+    told = {effect.node: asyncio.run(messages.message(effect)) for effect in only(outcome.effects, TerminateJobOn)}
+    assert sorted(told) == ["n1", "n2", "n3"]
+    for message in told.values():
+        assert isinstance(message, TerminateJob)
+        assert (message.job.id, message.job.restart_count) == (job_id, 0)
