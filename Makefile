@@ -11,10 +11,10 @@ PYTEST_ARGS ?=
 ROUNDS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help dashboard venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases rest metrics gpu kubernetes experiments training failover fuzz simulate campaign kernel kills upgrade traces docs site formats changelog wheels release clean
+.PHONY: help dashboard venv compiled test unit slow test-server bench-commands lint types contracts format demo bench clients databases rest metrics gpu kubernetes experiments training failover fuzz simulate campaign endurance kernel kills upgrade traces docs site formats changelog wheels release clean
 
 help:
-	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases rest metrics gpu kubernetes experiments training failover fuzz simulate campaign kernel kills upgrade traces docs site formats changelog wheels release clean (see CONTRIBUTING.md)'
+	@echo 'make venv test unit slow test-server lint types contracts format demo bench bench-commands clients databases rest metrics gpu kubernetes experiments training failover fuzz simulate campaign endurance kernel kills upgrade traces docs site formats changelog wheels release clean (see CONTRIBUTING.md)'
 
 # The stamp is older than what it was made from only when something must be installed again.
 $(VENV)/.stamp: pyproject.toml constraints.txt setup.py $(wildcard launcher/*.[ch] packaging/bin/*) $(wildcard src/spritz/*/_*.c src/spritz/scheduling/kernels/*.[ch])
@@ -183,6 +183,13 @@ bench: compiled
 # Whole processes: through the command server, without it, and Debian's Slurm where it is installed (docs/performance.md).
 bench-commands: compiled
 	$(BIN)/python -m benchmarks.commands
+
+# Real daemons on machines of their own (namespaces: needs root) under kill -9, SIGSTOP, power loss, full disks and cut
+# cables; users by the real commands. The history is checked as in the simulation: make endurance SECONDS=3600 [SEED=N]
+SECONDS ?= 3600
+endurance: compiled
+	@mkdir -p build
+	$(BIN)/python -m tests.endurance --seconds $(SECONDS) --seed $(or $(SEED),1) --report build/endurance.json
 
 # Published results on public traces (docs/simulate.md says where they come from): make traces DATA=DIR
 traces: $(VENV)/.stamp
