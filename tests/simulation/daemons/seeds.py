@@ -31,9 +31,8 @@ class Group(NamedTuple):
 FRESH = (
     Group("1-4"),
     Group("5-8"),
-    Group("9-11"),
-    Group("101-103", parts="accounting"),
-    Group("1-2", "every", parts="accounting"),
+    Group("101-102", parts="accounting"),
+    Group("2", "every", parts="accounting"),
 )
 
 
