@@ -32,7 +32,7 @@ FRESH = (
     Group("1-4"),
     Group("5-8"),
     Group("101-102", parts="accounting"),
-    Group("2", "every", parts="accounting"),
+    Group("2-2", "every", parts="accounting"),
 )
 
 
