@@ -21,6 +21,7 @@ MESSAGES_APART: dict[str, str] = {
         ("slurmctld", "no users' crontabs, triggers, tokens", "UpdateCrontab SetTrigger UseToken"),
         ("slurmctld", "administrators change partitions, and add none", "CreatePartition DeletePartition"),
         ("slurmctld", "not asked for by the workload yet", "AttachStep CreateHetStep RebootNodes UpdateReservation"),
+        ("slurmctld", "nodes that are added introduce themselves", "CreateNodes"),
         ("slurmctld", "needs PrologFlags=Alloc", "NodePrologEnded"),
         ("slurmctld", "needs a fault that nodes report by themselves", "NodeTrouble"),
         ("slurmctld", "resets usage that limits need", "ResetUsage"),
@@ -36,14 +37,12 @@ MESSAGES_APART: dict[str, str] = {
             "only a person asks",
             "ClearStatistics GetCallStatistics GetDatabaseConfiguration Ping Statistics",
         ),
+        ("slurmdbd", "sent when the journal no longer has what slurmdbd lacks", "StoreState"),
         ("slurmdbd", "an injector restarts it", "ReconfigureDatabase ShutdownDatabase"),
         ("slurmdbd", "no federation, no tokens", "PassToCluster MakeToken UseToken"),
     )
     for kind in kinds.split()
 }
-
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
