@@ -67,6 +67,11 @@ class _Handle(asyncio.TimerHandle):
             self.event.cancel()
             self.event = None
 
+    def due(self) -> None:
+        """Its time has come."""
+        self.event = None
+        self._to._arrive(self)
+
     def cancelled(self) -> bool:
         return self._call is None
 
@@ -85,6 +90,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.world = process.world
         self._ready: deque[_Handle] = deque()
         self._turn_due = False
+        #: what is scheduled during a turn comes in the next one, which is asked for at its end
+        self._in_turn = False
         self._readers: dict[int, _Handle] = {}
         self._writers: dict[int, _Handle] = {}
         self._signals: dict[int, tuple[Callable[..., object], tuple[Any, ...]]] = {}
@@ -125,8 +132,15 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._arrive(_Handle(self, callback, args, contextvars.Context()))
 
     def _arrive(self, handle: _Handle) -> None:
-        if self.process.is_alive:
-            self._ready.append(handle)
+        process = self.process
+        if not process.is_alive:
+            return
+        self._ready.append(handle)
+        if self._turn_due:
+            return
+        if self.world.current is None and not process.blocked and not process.is_stopped:
+            self._turn()  # an event of the world's own brought it, at a time that was drawn: this is its turn
+        else:
             self._want_turn()
 
     def call_later(  # type: ignore[override]
@@ -139,18 +153,13 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         timer = _Handle(self, callback, args, context, when)
         if self.process.is_alive:
-            due = self.world.now + when - self.time()
-            timer.event = self.world.at(due, lambda: self._due(timer))
+            timer.event = self.world.late(self.world.now + when - self.time(), timer.due)
         return timer
-
-    def _due(self, timer: _Handle) -> None:
-        timer.event = None
-        self._arrive(timer)
 
     # Turns
 
     def _want_turn(self) -> None:
-        if not self._turn_due:
+        if not self._turn_due and not self._in_turn:
             self._turn_due = True
             self.world.soon(self._turn)
 
@@ -164,17 +173,23 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             return
         self._turn_due = False
         calls = len(self._ready)
-        self.turn_calls_max = max(self.turn_calls_max, calls)
-        assert calls < TURN_CALLS_MAX, f"{process}: {calls} callbacks wait in one turn"
-        self.run_as(self._run_ready, calls)
+        if calls > self.turn_calls_max:
+            self.turn_calls_max = calls
+            assert calls < TURN_CALLS_MAX, f"{process}: {calls} callbacks wait in one turn"
+        self._in_turn = True
+        try:
+            self.run_as(self._run_ready, calls)
+        finally:
+            self._in_turn = False
         if self._ready and process.is_alive:
             self._want_turn()
 
     def _run_ready(self, calls: int) -> None:
+        ready, process = self._ready, self.process
         for _ in range(calls):
-            if not self._ready or not self.process.is_alive:
+            if not ready or not process.is_alive:
                 return
-            self._ready.popleft().run()
+            ready.popleft().run()
             if self.countdown:
                 self._count_down()
 

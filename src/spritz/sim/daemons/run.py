@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from spritz.controller import nodes
+from spritz.model import reports
+from spritz.node import daemon as node_daemon
 from spritz.sim.daemons import coverage, faults, injectors, seam
 from spritz.sim.daemons.judge import judge
 from spritz.sim.daemons.network import Network
@@ -77,6 +80,7 @@ def run(plan: Plan, root: Path | None = None) -> Result:
         world.network = Network(world)
         seam.load(plan.scale.parts)
         seam.install(world)
+        _pace(world)
         site = Site(world, plan.scale)
         violations = _carry_out(site, plan)
         lines = [f"{at - EPOCH:12.6f} {text}" for at, text in world.story]
@@ -95,6 +99,17 @@ def run(plan: Plan, root: Path | None = None) -> Result:
     finally:
         if root is None:
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def _pace(world: World) -> None:
+    """In most runs nodes are heard of, and looked for, less often than in production: signs of life are most of what a
+    quiet cluster does, and all alike. Every limit that follows from them is longer by the same factor.
+    """
+    factor = world.random("pace").choice((1.0, 6.0, 6.0, 6.0))
+    heartbeat = factor * reports.HEARTBEAT_SECONDS
+    paces = (node_daemon, "HEARTBEAT_SECONDS", heartbeat), (nodes, "QUIET_SECONDS", 1.5 * heartbeat)
+    for module, name, seconds in (*paces, (nodes, "LOOK_SECONDS", factor)):
+        setattr(module, name, seconds)
 
 
 def memory() -> Path | None:

@@ -9,6 +9,7 @@ What is here is the part of these modules that the production code uses.
 
 from __future__ import annotations
 
+import _thread
 import itertools
 import queue
 import threading
@@ -145,6 +146,41 @@ def _enter(waiter: Waiter, waiters: deque[Waiter] | None, deadline: float | None
         waiter.wake_at(deadline)
 
 
+class _Carrier:
+    """A thread of the operating system, which runs one simulated thread after another: to begin one costs little."""
+
+    def __init__(self) -> None:
+        # Two locks pass control to and fro: much faster than what `threading` makes of them.
+        self.baton, self.returned = _thread.allocate_lock(), _thread.allocate_lock()
+        self.baton.acquire()
+        self.returned.acquire()
+        self.work: Callable[[], None] | None = None
+        _thread.start_new_thread(self._live, ())
+
+    def run(self) -> None:
+        """Let its thread go on until that waits or ends. From the thread that runs now."""
+        self.baton.release()
+        self.returned.acquire()
+
+    def wait(self) -> None:
+        """In its thread: let the others go on, until `run`."""
+        self.returned.release()
+        self.baton.acquire()
+
+    def _live(self) -> None:
+        while True:
+            self.baton.acquire()
+            assert self.work is not None, "it was given some"
+            self.work()
+            self.work = None
+            _idle.append(self)
+            self.returned.release()
+
+
+#: carriers whose thread has ended
+_idle: list[_Carrier] = []
+
+
 class Thread:
     """As `threading.Thread`. Ends with its process: a thread of a process that is gone waits for ever."""
 
@@ -163,21 +199,15 @@ class Thread:
         self.ident = next(_identifiers)
         self._target, self._args, self._kwargs = target, args, kwargs or {}
         self.process = world().running
-        self._baton = threading.Semaphore(0)
-        self._returned = threading.Semaphore(0)
+        self._carrier: _Carrier | None = None
         self._ended = False
         self._waited = _Waited()
-        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._main, name=self.name, daemon=True)
-        self._thread.start()
         world().soon(self._first)
 
     def start_now(self) -> None:
         """Start, and run until it waits, before anything else happens: as a forked child with its parent's state."""
-        self._thread = threading.Thread(target=self._main, name=self.name, daemon=True)
-        self._thread.start()
         self.resume()
 
     def _first(self) -> None:
@@ -186,7 +216,6 @@ class Thread:
 
     def _main(self) -> None:
         _here.thread = self
-        self._baton.acquire()
         try:
             self.run()
         except ProcessKilled:
@@ -196,7 +225,6 @@ class Thread:
             world().unhandled.append((self.process, {"message": f"thread {self.name}", "exception": error}))
         self._ended = True
         self._waited._wake()
-        self._returned.release()
 
     def run(self) -> None:
         if self._target is not None:
@@ -206,16 +234,18 @@ class Thread:
         """Let it run until it waits again or ends. From the simulation's own thread."""
         if not self.process.is_alive or self._ended:
             return
+        if self._carrier is None:
+            self._carrier = _idle.pop() if _idle else _Carrier()
+            self._carrier.work = self._main
         before = world().current
         world().current = self.process
-        self._baton.release()
-        self._returned.acquire()
+        self._carrier.run()
         world().current = before
 
     def give_baton_back(self) -> None:
         """In the thread itself."""
-        self._returned.release()
-        self._baton.acquire()
+        assert self._carrier is not None, "it runs"
+        self._carrier.wait()
 
     def join(self, timeout: float | None = None) -> None:
         self._waited._wait(lambda: self._ended, timeout)

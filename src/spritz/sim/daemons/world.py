@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 #: When a simulation begins: 2027-01-15T08:00:00Z.
 EPOCH = 1_800_000_000.0
 
-#: Seconds that a turn of a loop, or the start of a thread that can go on, is late: from and to.
-_TURN_SECONDS = 5e-6, 200e-6
+#: Seconds that a turn of a loop, a timer, or a thread that can go on, is late: at least, and at most so many more.
+_LATE_LEAST, _LATE_MORE = 5e-6, 195e-6
 
 #: Events of one simulated second above which something goes round without end.
 EVENTS_A_SECOND_MAX = 2_000_000
@@ -129,9 +129,10 @@ class World:
 
     def at(self, when: float, call: Callable[[], None]) -> Event:
         """Let `call` happen at that time; among events of the same time in an order of the seed."""
-        event = Event(self, max(when, self.now), call)
+        when = max(when, self.now)
+        event = Event(self, when, call)
         self._numbers += 1
-        heapq.heappush(self._heap, (event.at, self._random.random(), self._numbers, event))
+        heapq.heappush(self._heap, (when, self._random.random(), self._numbers, event))
         return event
 
     def after(self, seconds: float, call: Callable[[], None]) -> Event:
@@ -139,8 +140,11 @@ class World:
 
     def soon(self, call: Callable[[], None]) -> Event:
         """Let `call` happen within fractions of a millisecond."""
-        low, high = _TURN_SECONDS
-        return self.at(self.now + low + (high - low) * self._random.random(), call)
+        return self.late(self.now, call)
+
+    def late(self, when: float, call: Callable[[], None]) -> Event:
+        """Let `call` happen fractions of a millisecond after that time."""
+        return self.at(max(when, self.now) + _LATE_LEAST + _LATE_MORE * self._random.random(), call)
 
     def note_cancelled(self) -> None:
         self._cancelled += 1
@@ -165,8 +169,13 @@ class World:
         return False
 
     def run(self, seconds: float) -> None:
-        """Let everything happen that happens in so many seconds."""
-        self.run_until(lambda: False, seconds)
+        """Let everything happen that happens in so many seconds. Raises Stuck."""
+        end = self.now + seconds
+        most = self.events + int(EVENTS_A_SECOND_MAX * max(1.0, seconds))
+        while self._heap and self._heap[0][0] <= end and self.step():
+            if self.events > most:
+                raise Stuck(f"more than {most} events")
+        self.now = max(self.now, end)
 
     def run_until(self, holds: Callable[[], bool], seconds: float) -> bool:
         """Let things happen until something holds, for so many seconds at most. Returns whether it holds.
