@@ -108,7 +108,9 @@ class Inside:
     def _look(self) -> None:
         if not self.process.is_alive:
             return
-        if not self.process.blocked:
+        if self.process.is_stopped:
+            self._overdue_looks = 0  # a stopped process moves nothing; after SIGCONT it has its time again
+        elif not self.process.blocked:
             self.look()
         self.world.after(LOOK_SECONDS, self._look)
 
