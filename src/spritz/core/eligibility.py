@@ -35,7 +35,10 @@ def eligibility(spec: JobSpec, hold: Hold, dependencies: tuple[Dependency, ...],
 
 
 def may_wait(job: Job) -> bool:
-    """Whether the job is pending and nothing known to the core keeps it from being considered."""
+    """Whether the job is pending and nothing known to the core keeps it from being considered.
+
+    A job that has become eligible stays so when the clock is set back before that moment.
+    """
     return job.state is JobState.PENDING and job.reason not in CORE_REASONS and job.eligible_at > 0.0
 
 
@@ -53,8 +56,3 @@ def never_satisfied(dependencies: tuple[Dependency, ...], mode: str) -> bool:
     """Whether the dependencies can no longer be met: with `all` if one has failed, with `any` if all have."""
     failed = [item.state == "failed" for item in dependencies]
     return all(failed) if mode == "any" else any(failed)
-
-
-def eligible(reason: Reason, eligible_at: float, now: float) -> bool:
-    """Whether the scheduler may start the job now."""
-    return reason not in CORE_REASONS and 0.0 < eligible_at <= now

@@ -97,8 +97,12 @@ def may_change(policy: FeaturePolicy, user: str, ways: tuple[tuple[str, ...], ..
 
 
 def boots_from(policy: FeaturePolicy, delay_seconds: int | None, eligible_at: float) -> float:
-    """When nodes may be changed for a job. `delay_seconds`: its own --delay-boot."""
-    return eligible_at + (policy.delay_seconds if delay_seconds is None else delay_seconds)
+    """When nodes may be changed for a job; 0.0: at any time. `delay_seconds`: its own --delay-boot.
+
+    Without a delay the clock does not matter, which may have been set back since the job became eligible.
+    """
+    delay = policy.delay_seconds if delay_seconds is None else delay_seconds
+    return eligible_at + delay if delay else 0.0
 
 
 def active_with(node: Node, given: Collection[str]) -> tuple[str, ...]:

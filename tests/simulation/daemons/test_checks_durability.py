@@ -48,6 +48,15 @@ def test_a_job_that_exists_twice_is_reported() -> None:
     assert "exists 2 times: jobs 1, 9" in day.broken()["1.exists"]
 
 
+def test_a_job_whose_answer_was_lost_is_known_by_its_script_after_it_was_forgotten() -> None:
+    day = Day(min_job_age_seconds=60.0)
+    job = day.submit(1.0, outcome=Outcome.UNKNOWN)
+    day.run(job, 2, 3)
+    assert day.check(jobs=(), rows=None, scripts={}) == []
+    day.begin(9, 4, "n2", script=f"script {job}", restart_count=0)
+    assert "exists 2 times: jobs 1, 9" in day.broken(jobs=(), rows=None, scripts={})["1.exists"]
+
+
 def test_a_refused_job_that_exists_is_reported() -> None:
     day = Day()
     day.submit(1.0)

@@ -47,6 +47,17 @@ def test_a_throttle_is_kept() -> None:
     assert "3.throttle" in array_of_three(2, array_limit=1).broken()
 
 
+def test_a_task_whose_launch_arrives_after_its_end_counts_no_more() -> None:
+    day = Day()
+    array = day.submit(1, array_tasks=(0, 1), array_limit=1)
+    day.begin(array, 4.1, "n2")
+    day.record(array + 1, state=JobState.CANCELLED, started_at=3, ended_at=4)
+    day.begin(array + 1, 4.2, "n1")
+    day.end(array + 1, 4.3, "n1", signal=15)
+    day.end(array, 10, "n2")
+    assert "3.throttle" not in day.broken()
+
+
 def test_a_task_that_is_being_killed_counts_no_more() -> None:
     day = Day()
     array = day.submit(1, array_tasks=(0, 1), array_limit=1)

@@ -113,6 +113,21 @@ def test_a_hold_lasts_over_a_requeue() -> None:
     assert "job 1 (restart 1) began on n1 at 6, but its hold" in day.broken()["3.held"]
 
 
+def test_a_launch_on_its_way_when_its_job_was_queued_again_and_held_is_accepted() -> None:
+    """Without accounting nothing reports that life; its processes may begin for as long as orders may take."""
+    for began, rules in ((3.2, set()), (400.0, {"3.held", "3.life"})):
+        day = Day()
+        job = day.submit(1)
+        day.request("requeue", job, 2)
+        day.request("hold", job, 2.5)
+        day.queue_again(job, 2)
+        day.begin(job, began, restart_count=0)
+        day.end(job, began + 1, restart_count=0, lost=True)
+        day.request("release", job, 300)
+        day.run(job, 301, 302, "n2")
+        assert {found.rule for found in day.check(rows=None)} & {"3.held", "3.life"} <= rules
+
+
 def test_a_start_of_an_earlier_life_is_reported() -> None:
     day = Day()
     job = day.submit(1)

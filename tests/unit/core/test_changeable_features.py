@@ -81,6 +81,16 @@ def test_the_node_boots_and_the_job_begins_when_it_is_back() -> None:
     assert again.state.nodes["n1"] == here.state.nodes["n1"]
 
 
+def test_a_clock_that_was_set_back_delays_no_reboot() -> None:
+    here = world()
+    job_id = here.submit(features="nps2")
+    here.now -= 600
+    outcome = here.plan(
+        PlannedStart(job_id=job_id, allocation=Allocation(partition="debug", nodes=(node_share("n1"),)))
+    )
+    assert [order.node for order in only(outcome.effects, RebootOn)] == ["n1"]
+
+
 def test_a_node_that_comes_back_without_the_feature_is_drained_and_the_job_queued_again() -> None:
     here = world()
     job_id = reboots(here, requeue=True)

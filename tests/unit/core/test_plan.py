@@ -96,6 +96,13 @@ def test_nodes_that_may_not_be_used_are_left_alone(world: World, state: str, why
     assert dropped(world, job_id, node_share("n1")) == why
 
 
+def test_a_job_that_was_submitted_before_the_clock_was_set_back_may_start(world: World) -> None:
+    """The scheduler counts it among the jobs that wait for resources alone; it must not plan it in vain for ever."""
+    job_id = world.submit()
+    world.now -= 600.0
+    assert dropped(world, job_id, node_share("n1")) == ""
+
+
 def test_jobs_that_may_not_start_are_left_alone(make_world: Make) -> None:
     world = make_world(
         partitions=(

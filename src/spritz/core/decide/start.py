@@ -18,7 +18,7 @@ from spritz.core.decide.changing import change_refusal, changes, order_changes
 from spritz.core.decide.dependency import job_started
 from spritz.core.decide.freed_state import FreedState
 from spritz.core.decide.gang import wait_for_slice
-from spritz.core.eligibility import eligible
+from spritz.core.eligibility import may_wait
 from spritz.core.flags import COMPLETING
 from spritz.core.licenses import choose
 from spritz.core.power import needs_power_up, resume_timeout
@@ -71,7 +71,7 @@ def start_refusal(state: State, start: PlannedStart, now: float, freed_state: Fr
     # same node, and its files would have two writers.
     if job.flags & COMPLETING:
         return "completing"
-    if not eligible(job.reason, job.eligible_at, now):
+    if not may_wait(job):
         return f"not eligible ({job.reason.value})"
     refusal = _array_refusal(state, job, start.task_id)
     if refusal:

@@ -42,7 +42,8 @@ class BackfillLimits:
             return False
         if parameters.planned_once and record.id in self._once:
             return False
-        if now - record.eligible_at < parameters.planned_age_seconds_min:
+        age_seconds = max(0.0, now - record.eligible_at)  # the clock may have been set back
+        if age_seconds < parameters.planned_age_seconds_min:
             return False
         least = max(parameters.planned_priority_min, least_priority(self._snapshot.rules, request))
         if least and self._snapshot.pricing.priority(record, request.partition, now) < least:

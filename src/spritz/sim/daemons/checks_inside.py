@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from spritz.controller.api.cluster import ClusterQueries
     from spritz.controller.commit import CommitThread
     from spritz.controller.context import Context
-    from spritz.controller.recovery import Recovered
+    from spritz.controller.journal import Image
+    from spritz.controller.recovery import Reading, Recovered
     from spritz.model.events import Event
     from spritz.sim.daemons.world import Process
 
@@ -108,7 +109,9 @@ class Inside:
     def _look(self) -> None:
         if not self.process.is_alive:
             return
-        if not self.process.blocked:
+        if self.process.is_stopped:
+            self._overdue_looks = 0  # a stopped process moves nothing; after SIGCONT it has its time again
+        elif not self.process.blocked:
             self.look()
         self.world.after(LOOK_SECONDS, self._look)
 
@@ -156,7 +159,8 @@ class Inside:
             return ""
         with closing(reading):
             try:
-                again = _oldest(reading, self.machine)
+                image = _oldest(reading)
+                again = Machine(self.machine.state.settings) if image is None else machine_of(image)
                 first = again.state.version
                 replay_after(reading, again)
             except JournalError as error:
@@ -253,11 +257,11 @@ class Inside:
         writer._on_effects = counted  # type: ignore[assignment]  # it takes what it is given
 
 
-def _oldest(reading: SqliteReading, machine: Machine) -> Machine:
-    """The state from which most events can be applied again: an empty one, or the oldest image that is followed by all
-    later events.
+def _oldest(reading: Reading) -> Image | None:
+    """The oldest image that all later events follow; None: the journal holds all events.
+
+    A still older image may be there: power was lost before its removal, which is not synced, reached the disk.
     """
-    if reading.oldest_sequence == 1:
-        return Machine(machine.state.settings)
-    image = min(reading.images(), key=lambda image: image.sequence, default=None)
-    return Machine(machine.state.settings) if image is None else machine_of(image)
+    first = reading.oldest_sequence or reading.last_sequence + 1
+    followed = (image for image in reading.images() if first > 1 and image.sequence >= first - 1)
+    return min(followed, key=lambda image: image.sequence, default=None)

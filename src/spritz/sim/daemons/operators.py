@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from spritz.cli.control.daemons import take_over
-from spritz.client.errors import ClientError
+from spritz.client.errors import ClientError, RemoteError
 from spritz.client.sync import connect_controller
 from spritz.model.commands.cluster import DeleteNodes, UpdateNode, UpdatePartition
 from spritz.model.commands.job import Done
@@ -34,6 +35,13 @@ def set_node(command: Command, data: Data) -> None:
     request = UpdateNode(names=tuple(data["nodes"]), state=state, reason=data.get("reason", "sim"))
     kind = {"DRAIN": "drain", "RESUME": "undrain", "UNDRAIN": "undrain"}.get(state, "set_node")
     command.ask(kind, request, Done, wanted=data)
+
+
+def resume_nodes(command: Command, data: Data) -> None:
+    """Let nodes that faults have drained serve again. The others are refused, since nothing is to be resumed."""
+    for name in data["nodes"]:
+        with contextlib.suppress(RemoteError):
+            set_node(command, {"nodes": [name], "state": "RESUME"})
 
 
 def set_partition(command: Command, data: Data) -> None:
@@ -125,6 +133,7 @@ def takeover(command: Command, data: Data) -> None:
 
 OPERATIONS = {
     "set_node": set_node,
+    "resume_nodes": resume_nodes,
     "set_partition": set_partition,
     "node_add": node_add,
     "node_delete": node_delete,

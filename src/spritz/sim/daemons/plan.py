@@ -58,10 +58,12 @@ class Plan(Struct, frozen=True, kw_only=True):
 #: Parts of a cluster that a run can have or not (`Scale.parts`).
 PARTS = frozenset({"accounting", "standby"})
 
-#: Sizes of a run by name. `day` is the one of the reports; `every` has everything, for coverage.
+#: Sizes of a run by name. `day` is the one of the reports; `every` has everything, for coverage; in a `storm` a fault
+#: comes every half minute, so most of them come while the cluster recovers from others.
 SCALES = {
     "every": Scale(jobs=60, busy_seconds=7200.0, every_kind=True),
     "tiny": Scale(nodes=2, jobs=4, busy_seconds=300.0, quiet_seconds=900.0, faults=6),
     "small": Scale(),
+    "storm": Scale(nodes=8, jobs=80, faults=120),
     "day": Scale(nodes=20, jobs=200, busy_seconds=86_400.0, quiet_seconds=14_400.0, faults=120),
 }

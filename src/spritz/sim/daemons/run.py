@@ -23,6 +23,7 @@ from spritz.controller import nodes
 from spritz.model import reports
 from spritz.node import daemon as node_daemon
 from spritz.sim.daemons import coverage, faults, injectors, seam
+from spritz.sim.daemons.injectors import operators
 from spritz.sim.daemons.judge import judge
 from spritz.sim.daemons.network import Network
 from spritz.sim.daemons.site import Site
@@ -42,6 +43,9 @@ _MEMORY = Path("/dev/shm")
 #: Seconds without any event after which a run is over, and between two looks for one: more than any timer that a fault
 #: leaves behind (SlurmdTimeout, retries of a reboot, the patience of clients).
 _SETTLED_SECONDS, _SLICE_SECONDS = 900.0, 60.0
+
+#: Seconds after the last fault at which administrators resume drained nodes: twice, since the controller may be away.
+_RESUMED_SECONDS = 30.0, 300.0
 
 #: Every run calls its directory by the same name, so that paths have the same length and order everywhere.
 _ROOT_DESCRIPTOR = 240
@@ -136,6 +140,8 @@ def _carry_out(site: Site, plan: Plan) -> list[Violation]:
             if action.kind in faults.KINDS:
                 world.at(EPOCH + action.at, partial(_inject, site, action, violations))
         world.run(scale.busy_seconds)
+        for seconds in _RESUMED_SECONDS:
+            world.after(seconds, partial(_resume_nodes, site))
         _settle(site, scale.quiet_seconds)
     except Stuck as error:
         violations.append(("the simulation comes to its end", world.now - EPOCH, str(error)))
@@ -157,6 +163,11 @@ def _judged(site: Site) -> list[Violation]:
             at = site.world.now - EPOCH
             violations.append(("the simulation does not fail", at, traceback.format_exc()))
     return violations
+
+
+def _resume_nodes(site: Site) -> None:
+    """Administrators look after nodes that faults have drained: no job can run where all its nodes stay drained."""
+    operators.ask(site, "resume_nodes", {"nodes": [host.name for host in site.nodes]})
 
 
 def _settle(site: Site, seconds: float) -> None:

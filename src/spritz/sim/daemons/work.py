@@ -226,6 +226,9 @@ class StepRun:
             script=spec.script.decode(errors="replace"),
             environment=_variables(spec),
             task_ids=tuple(task.task_id for task in spec.tasks),
+            array_job_id=job.array_job_id,
+            array_task_id=job.array_task_id,
+            het_job_id=job.het_job_id,
         )
 
     @property

@@ -36,6 +36,9 @@ def _submissions(story: Story) -> Iterator[Violation]:
     for tags, leader in tagged(story.final):
         for tag in tags:
             known.setdefault(tag, set()).add(leader)
+    for leader, submission in story.submissions.items():
+        if submission.outcome is Outcome.UNKNOWN:
+            known.setdefault(_tag(submission), set()).add(leader)
     for operation in story.operations:
         if operation.kind not in SUBMISSIONS or not isinstance(operation.wanted, Wanted):
             continue

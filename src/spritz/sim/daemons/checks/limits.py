@@ -34,6 +34,8 @@ def limits(story: Story) -> Iterator[Violation]:
     active: list[Life] = []
     for life in lives:
         at = life.began_at
+        if counted_until(story, life) < at:
+            continue  # it was ended before its launch arrived: it had started earlier, and counts no more
         active = [other for other in active if counted_until(story, other) > at]
         active.append(life)
         present = [other for other in active if other is life or not _stopped(other, at)]

@@ -218,6 +218,12 @@ class Story:
             for tag in tags:
                 if tag in unknown:
                     submissions.setdefault(leader, unknown[tag])
+        # A job that was forgotten since has no record, but nodes saw its script.
+        batch = (operation for operation in unknown.values() if operation.wanted.batch)
+        scripts = {operation.wanted.script: operation for operation in batch if operation.wanted.script}
+        for entry in self.entries:
+            if isinstance(entry, Began) and entry.step_id == STEP_BATCH and entry.script in scripts:
+                submissions.setdefault(self.subject(entry.job_id)[0], scripts[entry.script])
         return submissions
 
 

@@ -1,0 +1,83 @@
+"""Rules 4 and 5, looked at from inside: the journal gives the state; a due deadline moves something."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spritz.controller.journal import Group, Image
+from spritz.sim.daemons.checks_inside import DEADLINES_MOVE, LOOK_SECONDS, OVERDUE_SECONDS, Inside, _oldest
+from spritz.sim.daemons.world import EPOCH, Process, World
+
+
+class _Idle(Inside):
+    """A controller whose only deadline is due and moves nothing."""
+
+    def replay_breach(self) -> str:
+        return ""
+
+    def look(self) -> None:
+        self._report(DEADLINES_MOVE, self.deadline_breach())
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Inside:
+    world = World(1, tmp_path)
+    process = Process(world.host("ctl1", "10.0.0.1"), "slurmctld")
+    context: Any = SimpleNamespace(writer=SimpleNamespace(groups=0, last_sequence=1, _on_effects=lambda effects: None))
+    machine: Any = SimpleNamespace(next_deadline=lambda: EPOCH, state=SimpleNamespace(version=1))
+    return _Idle(process, context, machine)
+
+
+def test_a_deadline_that_stays_due_is_reported_once(inside: Inside) -> None:
+    inside.world.run(OVERDUE_SECONDS + 2 * LOOK_SECONDS)
+    assert inside.world.violations == []
+    inside.world.run(300.0)
+    assert [rule for rule, _, _ in inside.world.violations] == [DEADLINES_MOVE]
+
+
+def test_a_stopped_controller_need_not_move(inside: Inside) -> None:
+    """SIGSTOP lets a deadline pass; after SIGCONT it has the same time to move as any other."""
+    inside.process.stop()
+    inside.world.run(300.0)
+    inside.process.go_on()
+    inside.world.run(2 * LOOK_SECONDS)
+    assert inside.world.violations == []
+    inside.world.run(300.0)
+    assert [rule for rule, _, _ in inside.world.violations] == [DEADLINES_MOVE]
+
+
+@dataclass
+class _Journal:
+    """What a reading of a journal shows: its events, and its images, newest first."""
+
+    oldest_sequence: int
+    last_sequence: int
+    sequences: tuple[int, ...]
+
+    def images(self) -> Iterator[Image]:
+        return (Image(sequence=sequence, payload=b"") for sequence in self.sequences)
+
+    def groups(self, after: int) -> Generator[Group]:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("journal", "sequence"),
+    [
+        (_Journal(21, 35, (30, 20)), 20),
+        (_Journal(21, 35, (30, 20, 10)), 20),  # the removal of the oldest was lost with the power
+        (_Journal(26, 35, (30, 20)), 30),
+        (_Journal(0, 30, (30, 20)), 30),
+        (_Journal(1, 35, (30, 20)), None),
+        (_Journal(0, 0, ()), None),
+    ],
+)
+def test_a_replay_begins_with_the_oldest_image_that_all_events_follow(journal: _Journal, sequence: int | None) -> None:
+    image = _oldest(journal)
+    assert (image.sequence if image is not None else None) == sequence
