@@ -71,14 +71,16 @@ def _same(story: Story, life: Life, row: JobRecord, job: Job) -> Iterator[Violat
 
 
 def _times(story: Story, life: Life, row: JobRecord) -> Iterator[Violation]:
-    slack = story.final.clock_error_seconds + _SECOND
+    error = story.final.clock_error_seconds
+    slack = error + _SECOND
     seconds = story.final.rules.order_seconds
     started_at, ended_at = story.virtual_time(row.started_at), story.virtual_time(row.ended_at)
     if not life.runs:
         return
     began = life.began_at
+    # Faults are looked up at the latest moment that the record's time may stand for: the clock may have been behind.
     # The first step of an allocation begins when its user wants it.
-    latest = due_by(story, started_at, seconds, life) + slack if life.batch is not None else inf
+    latest = due_by(story, started_at + error, seconds, life) + _SECOND if life.batch is not None else inf
     if not started_at or not started_at - slack <= began <= latest:
         start = f"started at {clock(started_at)}" if started_at else "never started"
         yield _violation(story, "6.accounting", life, f"{start} by accounting, and began at {clock(began)}")
@@ -90,7 +92,7 @@ def _times(story: Story, life: Life, row: JobRecord) -> Iterator[Violation]:
         if not saw - slack <= ended_at <= due_by(story, saw, seconds, life) + slack:
             text = f"ended at {clock(ended_at)} by accounting, and its script at {clock(saw)}"
             yield _violation(story, "6.accounting", life, text)
-    latest = due_by(story, ended_at, story.final.rules.kill_wait_seconds + seconds, life) + slack
+    latest = due_by(story, ended_at + error, story.final.rules.kill_wait_seconds + seconds, life) + _SECOND
     if latest < life.ended_at < inf:
         text = f"ended at {clock(ended_at)} by accounting ({row.state}), and its processes at {clock(life.ended_at)}"
         yield _violation(story, "6.accounting", life, text)
