@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import pytest
@@ -215,6 +216,17 @@ def test_a_fault_excuses_a_late_start_by_whatever_the_clock_showed() -> None:
     assert "6.accounting" in day.broken(clock_error_seconds=100.0)
     day.fault(202, 225, "n1")
     assert day.broken(clock_error_seconds=100.0).get("6.accounting", "") == ""
+
+
+def test_a_clock_excuses_only_times_that_it_has_shown() -> None:
+    """It is 100 s behind from 150 to 400."""
+    clocks = ((0.0, 150.0, 0.0), (150.0, 400.0, -100.0), (400.0, inf, 0.0))
+    for began, recorded, reported in ((20, 20, False), (20, 120, True), (200, 100, False), (500, 400, True)):
+        day = Day(order_seconds=5.0)
+        job = day.submit(1)
+        day.run(job, began, began + 5)
+        day.record(job, started_at=float(recorded), ended_at=float(recorded) + 5)
+        assert ("6.accounting" in day.broken(clock_error_seconds=100.0, clocks=clocks)) is reported
 
 
 # -- rule 7

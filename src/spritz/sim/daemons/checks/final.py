@@ -92,8 +92,10 @@ class Final(Struct, kw_only=True):
     last_fault_at: float = 0.0
     #: the cluster was given the time to run all that can run
     drained: bool = True
-    #: what daemons' clocks may show instead of virtual time, either way
+    #: what clocks of controllers may show instead of virtual time, either way
     clock_error_seconds: float = 0.0
+    #: what they did show: (from, until, seconds ahead) of each controller's host; (): not known
+    clocks: tuple[tuple[float, float, float], ...] = ()
     #: seconds since the epoch at virtual time 0, in the times of `jobs` and `rows`
     epoch: float = 0.0
     rules: Rules = Rules()
