@@ -41,7 +41,7 @@ from spritz.sim.daemons.checks.dependencies import dependencies
 from spritz.sim.daemons.checks.durability import durability
 from spritz.sim.daemons.checks.ends import ends
 from spritz.sim.daemons.checks.final import Final, Limit, NodeShape, Rules
-from spritz.sim.daemons.checks.limits import limits
+from spritz.sim.daemons.checks.limits import limits, reached
 from spritz.sim.daemons.checks.linearizable import BUDGET, Linearizability, linearizability
 from spritz.sim.daemons.checks.liveness import liveness
 from spritz.sim.daemons.checks.owners import owners
@@ -65,6 +65,7 @@ __all__ = [
     "Violation",
     "check",
     "linearizability",
+    "reached",
     "repeats",
 ]
 
