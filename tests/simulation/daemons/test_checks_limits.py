@@ -66,6 +66,14 @@ def test_uses_of_a_limit_up_to_the_last_are_counted() -> None:
     assert dict(reached(story)) == {"few jobs": 1, "few submitted": 1, "many jobs": 0, "many CPUs": 1}
 
 
+def test_a_limit_of_the_qos_precedes_that_of_the_association() -> None:
+    limit = Limit(
+        name="Max", jobs=2, submitted=2, preceded={"jobs": frozenset({"high"}), "submitted": frozenset({"high"})}
+    )
+    assert overlapping(3, Day(limits=(limit,)), qos="high").check() == []
+    assert overlapping(3, Day(limits=(limit,)), qos="low").broken().keys() == {"3.limit"}
+
+
 def test_licences_are_not_used_twice() -> None:
     assert overlapping(2, Day(licenses={"a": 2}), licenses="a").check() == []
     text = overlapping(2, Day(licenses={"a": 1}), licenses="a").broken()["3.licences"]

@@ -125,9 +125,32 @@ def _of_associations() -> Iterator[Limit]:
             submitted=row.grp_submit,
             cpus=cpus,
             gpus=gpus,
+            preceded=_preceded({"jobs": "grp_jobs", "submitted": "grp_submit"}) | _preceded_tres(),
         )
         assert not row.max_jobs or row.user, "Max* of an account would be for each user below that has none itself"
-        yield Limit(name=f"Max {name}", accounts=accounts, uid=uid, jobs=row.max_jobs, submitted=row.max_submit)
+        yield Limit(
+            name=f"Max {name}",
+            accounts=accounts,
+            uid=uid,
+            jobs=row.max_jobs,
+            submitted=row.max_submit,
+            preceded=_preceded({"jobs": "max_jobs_pu", "submitted": "max_submit_pu"}),
+        )
+
+
+def _preceded(fields: dict[str, str]) -> dict[str, frozenset[str]]:
+    """QOS with a limit of their own, by what it bounds. `fields`: of `Qos`, by the same."""
+    return {
+        what: frozenset(qos.name for qos in QOS if getattr(qos, field) is not None) for what, field in fields.items()
+    }
+
+
+def _preceded_tres() -> dict[str, frozenset[str]]:
+    """As `_preceded`, of GrpTRES."""
+    return {
+        what: frozenset(qos.name for qos in QOS if _tres(qos.grp_tres)[place] is not None)
+        for place, what in enumerate(("CPUs", "GPUs"))
+    }
 
 
 def _of_qos() -> Iterator[Limit]:

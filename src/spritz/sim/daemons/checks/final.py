@@ -40,6 +40,9 @@ class Limit(Struct, frozen=True, kw_only=True):
     cpus: int | None = None
     gpus: int | None = None
     nodes: int | None = None
+    #: QOS with a limit of their own on the same ("jobs", "submitted", "CPUs", "GPUs"): their jobs count, but are not
+    #: bound. Source: https://slurm.schedmd.com/resource_limits.html: a QOS precedes associations
+    preceded: dict[str, frozenset[str]] = {}
 
 
 class Rules(Struct, frozen=True, kw_only=True):
@@ -81,6 +84,8 @@ class Final(Struct, kw_only=True):
     jobs: tuple[Job, ...] = ()
     #: all lives in accounting's records; None: the cluster has no slurmdbd
     rows: tuple[JobRecord, ...] | None = None
+    #: (association or QOS, usage as the controller has it for fair-share, and by accounting's records): CPU seconds
+    usage: tuple[tuple[str, float, float], ...] = ()
     nodes: tuple[Node, ...] = ()
     #: script of each batch job in `jobs` as the controller returns it (`scontrol write batch_script`)
     scripts: dict[int, str] = {}

@@ -141,8 +141,14 @@ def _used(story: Story, limit: Limit, life: Life, active: list[Life]) -> Iterato
         (limit.gpus, len(gpus), "GPUs"),
         (limit.nodes, len(nodes), "nodes"),
     ):
-        if most is not None:
+        if most is not None and not _precedes(story, limit, what, life):
             yield used, most, what, counted
+
+
+def _precedes(story: Story, limit: Limit, what: str, life: Life) -> bool:
+    """Whether the life may have a QOS whose own limit precedes this one."""
+    preceding = limit.preceded.get(what, frozenset())
+    return bool(preceding) and not preceding.isdisjoint(possible(story, life.subject, "qos", 0.0, life.began_at))
 
 
 def _in_limit(story: Story, limit: Limit, life: Life) -> bool:
@@ -195,7 +201,8 @@ def _accepted(story: Story, limit: Limit) -> Iterator[tuple[int, Operation]]:
         and isinstance(operation.wanted, Wanted)
         and _selects(limit, operation)
     ]
-    for operation in accepted:
+    bound = [one for one in accepted if one.wanted.qos not in limit.preceded.get("submitted", frozenset())]
+    for operation in bound:
         others = [other for other in accepted if _before(other, operation)]
         if limit.per_user:
             others = [other for other in others if other.uid == operation.uid]
