@@ -229,6 +229,15 @@ def test_a_clock_excuses_only_times_that_it_has_shown() -> None:
         assert ("6.accounting" in day.broken(clock_error_seconds=100.0, clocks=clocks)) is reported
 
 
+def test_usage_that_differs_from_the_records_is_reported() -> None:
+    usage = (("qos high", 70.0, 70.9), ("qos low", 500.0, 502.0))
+    text = "qos low: the controller counts a usage of 500.000, by accounting's records it is 502.000"
+    ahead = ((0.0, 5.0, 0.0), (5.0, inf, 9.0))
+    assert Day().broken(usage=usage) == {"6.usage": text}
+    assert Day().broken(usage=usage, clocks=ahead) == {"6.usage": text}
+    assert Day().broken(usage=usage, clocks=((0.0, 5.0, 9.0), (5.0, inf, 0.0))) == {}
+
+
 # -- rule 7
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.sync import Connection, connect_controller
 from spritz.model.errors import SpritzError
+from spritz.model.limits.records import CompareUsage, UsageCompared
 from spritz.model.queries.events import Counters, Statistics
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import GetScript, ListJobs, Script
@@ -50,6 +51,9 @@ def read(users: Users) -> Final:
         try:
             with connect_controller(timeout=60.0) as controller:
                 _fill(final, controller)
+                if users.site.accounting is not None:
+                    rows = controller.call(CompareUsage(), UsageCompared).rows
+                    final.usage = tuple((row.name, row.kept, row.recorded) for row in rows)
             problem[0] = ""
         except ClientError as error:
             problem[0] = f"{error.code} {error.message} {error.hint}"

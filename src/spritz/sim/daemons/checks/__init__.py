@@ -21,7 +21,7 @@
 | 4.term, 4.leader | two controllers never both act | `terms` |
 | 5.repeats | no order is repeated too often (`repeats`; not part of `check`) | `terms` |
 | 6.answer, 6.completing, 6.running, 6.pending, 6.processes | at the end everything has moved on | `liveness` |
-| 6.accounting | accounting's records are the truth | `accounts` |
+| 6.accounting, 6.usage | accounting's records are the truth; fair-share counts what they say | `accounts` |
 | 7.promise | the planned start of the first blocked job is kept | `promises` |
 
 The rest of rule 4 (images, replay) and rule 5 (deadlines, bounds, work of a turn) is checked where the daemons run.

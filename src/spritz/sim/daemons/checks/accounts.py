@@ -7,6 +7,7 @@ job when its script's end is reported, at most `order_seconds` after it. Both ar
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 #: Records have whole seconds.
 _SECOND = 1.0
 
+#: Of sums of many small numbers that decay.
+_USAGE_PRECISION = 1e-6
+
 #: States of jobs that ended by themselves.
 _OWN_ENDS = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.OUT_OF_MEMORY})
 
@@ -32,6 +36,7 @@ def accounts(story: Story) -> Iterator[Violation]:
     """Every life, if the cluster has a slurmdbd and all was given time to reach it."""
     if story.final.rows is None or not story.final.drained:
         return
+    yield from _usage(story)
     rows = {(row.job_id, row.restart_count): row for row in story.final.rows if not row.array_tasks}
     for key, life in story.lives.items():
         row = rows.get(key)
@@ -45,6 +50,19 @@ def accounts(story: Story) -> Iterator[Violation]:
         yield from _times(story, life, row)
         if job is not None and job.array is None and job.restart_count == life.life:
             yield from _same(story, life, row, job)
+
+
+def _usage(story: Story) -> Iterator[Violation]:
+    """What fair-share counts is what the records say, unless the clock was set back: then the controller counts time
+    that no record can show.
+    """
+    ahead = [ahead for _, _, ahead in story.final.clocks]
+    if any(later < earlier for earlier, later in pairwise(ahead)):
+        return
+    for name, kept, recorded in story.final.usage:
+        if abs(kept - recorded) > _SECOND + _USAGE_PRECISION * recorded:
+            text = f"{name}: the controller counts a usage of {kept:.3f}, by accounting's records it is {recorded:.3f}"
+            yield Violation(rule="6.usage", at=story.final.read_at, text=text, entries=())
 
 
 def _open(story: Story, life: Life, row: JobRecord) -> Iterator[Violation]:
