@@ -267,12 +267,11 @@ def _newest_lives(records: list[JobRecord]) -> list[JobRecord]:
 def conditions(query: SelectJobs, cluster_id: int) -> list[ColumnElement[bool]]:
     """Conditions that SQL can check, within one cluster."""
     clauses = matching(query, cluster_id)
-    # In Slurm a requeued job becomes a new record once it may run again, or some seconds later where it is held; until
-    # then its last life is shown.
-    runnable: ColumnElement[bool] = _jobs.eligible_at > 0.0
     if end := query.last_moment:
+        # In Slurm a requeued job becomes a new record once it may run again, or some seconds later where it is held;
+        # until then its last life is shown.
         runnable = or_(_jobs.eligible_at.between(0.1, end), _jobs.submitted_at <= end - NEW_LIFE_SECONDS)
-    clauses.append(or_(_jobs.state != "PENDING", _jobs.restart_count == 0, runnable))
+        clauses.append(or_(_jobs.state != "PENDING", _jobs.restart_count == 0, runnable))
     if query.reasons:
         table = schema.pending_reasons.c
         waited = select(table.number).where(table.cluster_id == cluster_id, table.reason.in_(query.reasons))

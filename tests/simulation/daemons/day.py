@@ -229,7 +229,7 @@ def row_of(job: Job, state: str = "") -> JobRecord:
         state=state or job.state.value,
         started_at=job.started_at,
         ended_at=job.ended_at,
-        exit_status=job.exit_status,
+        exit_status=job.exit_status if job.state in (JobState.COMPLETED, JobState.FAILED) else 0,
         batch=job.spec.batch,
     )
 

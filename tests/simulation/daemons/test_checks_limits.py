@@ -8,7 +8,7 @@ import pytest
 
 from spritz.model.job import ArrayState
 from spritz.model.states import JobState
-from spritz.sim.daemons.checks import Limit
+from spritz.sim.daemons.checks import Limit, Story, reached
 from spritz.sim.daemons.wanted import Reserved
 from tests.simulation.daemons.day import Day
 
@@ -68,6 +68,21 @@ def test_a_task_that_is_being_killed_counts_no_more() -> None:
     day.end(array + 1, 9, "n1", signal=15)
     day.end(array, 10, "n2")
     assert day.check() == []
+
+
+def test_uses_of_a_limit_up_to_the_last_are_counted() -> None:
+    limits = (Limit(name="few", jobs=2, submitted=3), Limit(name="many", jobs=20, cpus=3))
+    day = overlapping(3, Day(limits=limits))
+    story = Story(day.history.entries, day.final(10_000.0))
+    assert dict(reached(story)) == {"few jobs": 1, "few submitted": 1, "many jobs": 0, "many CPUs": 1}
+
+
+def test_a_limit_of_the_qos_precedes_that_of_the_association() -> None:
+    limit = Limit(
+        name="Max", jobs=2, submitted=2, preceded={"jobs": frozenset({"high"}), "submitted": frozenset({"high"})}
+    )
+    assert overlapping(3, Day(limits=(limit,)), qos="high").check() == []
+    assert overlapping(3, Day(limits=(limit,)), qos="low").broken().keys() == {"3.limit"}
 
 
 def test_licences_are_not_used_twice() -> None:

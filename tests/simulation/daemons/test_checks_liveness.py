@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from spritz.model.job import Hold
-from spritz.model.states import JobFlag, JobState
+from spritz.model.node import Node, NodeConfig
+from spritz.model.states import JobFlag, JobState, NodeFlag
 from spritz.sim.daemons.checks import repeats
 from spritz.sim.daemons.history import Outcome
 from spritz.sim.daemons.wanted import Condition
@@ -97,6 +99,15 @@ def test_a_job_whose_dependency_is_satisfied_must_run() -> None:
         day.run(first, 2, 3, exit_code=code)
         day.submit(4, dependencies=(Condition(kind=kind, job_id=first),))
         assert "job 2 can run and waits" in day.broken()["6.pending"]
+
+
+def test_a_job_that_needs_drained_nodes_may_wait() -> None:
+    for count, reported in ((3, True), (4, False)):
+        day = Day()
+        day.submit(1, nodes_min=count, het_size=2)
+        nodes = tuple(Node(config=NodeConfig(name=f"n{number}")) for number in range(1, 4))
+        drained = Node(config=NodeConfig(name="n4"), flags=NodeFlag.DRAIN.value)
+        assert ("6.pending" in day.broken(nodes=(*nodes, drained))) is reported
 
 
 def test_a_hold_without_a_request_is_reported() -> None:
@@ -194,6 +205,37 @@ def test_processes_that_outlive_the_recorded_end_are_reported() -> None:
     assert day.broken()["6.accounting"] == "job 1 ended at 10 by accounting (CANCELLED), and its processes at 60"
     day.fault(20, 50, "n1")
     assert day.check() == []
+
+
+def test_a_fault_excuses_a_late_start_by_whatever_the_clock_showed() -> None:
+    """The clock is 100 s behind from 150 on, so the start at 200 is recorded as 100; the fault is near 200."""
+    day = Day(order_seconds=5.0)
+    job = day.submit(1)
+    day.run(job, 230, 240)
+    day.record(job, started_at=100.0)
+    assert "6.accounting" in day.broken(clock_error_seconds=100.0)
+    day.fault(202, 225, "n1")
+    assert day.broken(clock_error_seconds=100.0).get("6.accounting", "") == ""
+
+
+def test_a_clock_excuses_only_times_that_it_has_shown() -> None:
+    """It is 100 s behind from 150 to 400."""
+    clocks = ((0.0, 150.0, 0.0), (150.0, 400.0, -100.0), (400.0, inf, 0.0))
+    for began, recorded, reported in ((20, 20, False), (20, 120, True), (200, 100, False), (500, 400, True)):
+        day = Day(order_seconds=5.0)
+        job = day.submit(1)
+        day.run(job, began, began + 5)
+        day.record(job, started_at=float(recorded), ended_at=float(recorded) + 5)
+        assert ("6.accounting" in day.broken(clock_error_seconds=100.0, clocks=clocks)) is reported
+
+
+def test_usage_that_differs_from_the_records_is_reported() -> None:
+    usage = (("qos high", 70.0, 70.9), ("qos low", 500.0, 502.0))
+    text = "qos low: the controller counts a usage of 500.000, by accounting's records it is 502.000"
+    ahead = ((0.0, 5.0, 0.0), (5.0, inf, 9.0))
+    assert Day().broken(usage=usage) == {"6.usage": text}
+    assert Day().broken(usage=usage, clocks=ahead) == {"6.usage": text}
+    assert Day().broken(usage=usage, clocks=((0.0, 5.0, 9.0), (5.0, inf, 0.0))) == {}
 
 
 # -- rule 7

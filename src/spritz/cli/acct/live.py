@@ -119,7 +119,7 @@ def _picked(pick: JobPick, job: JobRecord) -> bool:
 def _in_window(query: SelectJobs, job: JobRecord) -> bool:
     start, end = query.starts_at or 0.0, query.last_moment
     runnable = 0.0 < job.eligible_at <= (end or job.eligible_at)
-    settled = end is not None and job.submitted_at <= end - NEW_LIFE_SECONDS
+    settled = end is None or job.submitted_at <= end - NEW_LIFE_SECONDS
     if job.state == "PENDING" and job.restart_count and not runnable and not settled:
         return False
     if query.states:

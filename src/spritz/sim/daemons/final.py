@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from spritz.client.errors import ClientError, RemoteError
 from spritz.client.sync import Connection, connect_controller
 from spritz.model.errors import SpritzError
+from spritz.model.limits.records import CompareUsage, UsageCompared
 from spritz.model.queries.events import Counters, Statistics
 from spritz.model.queries.job_records import Jobs
 from spritz.model.queries.jobs import GetScript, ListJobs, Script
@@ -17,8 +19,11 @@ from spritz.sim.daemons.checks.final import Final, Limit, NodeShape, Rules
 from spritz.sim.daemons.history import Injected, Operation, Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from spritz.sim.daemons.command import Command, Data
     from spritz.sim.daemons.users import Users
+    from spritz.sim.daemons.world import Host
 
 #: Seconds of virtual time for reading it: more than a takeover takes.
 _SECONDS = 120.0
@@ -37,13 +42,18 @@ class Unreadable(Exception):
 def read(users: Users) -> Final:
     """Read it by a command of root's, while the simulation goes on. Raises Unreadable."""
     world = users.world
-    final = Final(read_at=world.now, clock_error_seconds=world.clock_error_seconds, rules=rules_of(users))
+    clocks = tuple(clock for host in users.site.controllers for clock in _clocks(host))
+    error = max(abs(ahead) for _, _, ahead in clocks)
+    final = Final(read_at=world.now, clock_error_seconds=error, clocks=clocks, rules=rules_of(users))
     problem = ["not read in time"]
 
     def body(command: Command, data: Data) -> None:
         try:
             with connect_controller(timeout=60.0) as controller:
                 _fill(final, controller)
+                if users.site.accounting is not None:
+                    rows = controller.call(CompareUsage(), UsageCompared).rows
+                    final.usage = tuple((row.name, row.kept, row.recorded) for row in rows)
             problem[0] = ""
         except ClientError as error:
             problem[0] = f"{error.code} {error.message} {error.hint}"
@@ -63,6 +73,13 @@ def read(users: Users) -> Final:
     final.last_fault_at = max(injected, default=0.0)
     _judge_waits(final, unanswered)
     return final
+
+
+def _clocks(host: Host) -> Iterator[tuple[float, float, float]]:
+    """(from, until, seconds ahead) of its clock."""
+    ends = [at for at, _ in host.clock_sets[1:]] + [inf]
+    for (since, ahead), until in zip(host.clock_sets, ends, strict=True):
+        yield since, until, ahead
 
 
 def rules_of(users: Users) -> Rules:

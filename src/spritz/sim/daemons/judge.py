@@ -8,7 +8,7 @@ from spritz.model.errors import SpritzError
 from spritz.sim.daemons import final
 from spritz.sim.daemons.accounting import records
 from spritz.sim.daemons.accounting.client import Behind
-from spritz.sim.daemons.checks import check
+from spritz.sim.daemons.checks import Story, check, reached
 from spritz.sim.daemons.history import Operation
 from spritz.sim.daemons.world import EPOCH
 
@@ -29,6 +29,8 @@ def judge(site: Site) -> list[Violation]:
     except final.Unreadable as error:
         return [("6.answer", site.world.now - EPOCH, f"the controller does not answer in the end: {error}")]
     told = [] if site.accounting is None else judge_accounting(site, site.accounting)
+    for name, count in reached(Story(site.history.entries, state)).items():
+        site.world.counts[f"limit {name}"] = count
     return told + [(found.rule, found.at - EPOCH, found.text) for found in check(site.history, state)]
 
 

@@ -50,6 +50,7 @@ def wanted_of(command: Command, job: NewJob) -> Wanted:
     spec = spec_of(command, job)
     scale = command.users.site.scale
     parts = (job, *job.components)
+    nodes_min = sum(part.nodes_min for part in parts)
     return Wanted(
         tag=job.tag,
         name=spec.name,
@@ -75,7 +76,8 @@ def wanted_of(command: Command, job: NewJob) -> Wanted:
         sharing=spec.sharing.value if job.exclusive else "",
         requeue=job.requeue is not False,
         tier=max(TIERS[name] for name in (job.partition or "main").split(",")),
-        never_fits=sum(part.nodes_min for part in parts) > scale.nodes
+        nodes_min=nodes_min,
+        never_fits=nodes_min > scale.nodes
         or any(part.partition == "high" and part.nodes_min > HIGH_NODES_MAX for part in parts),
     )
 

@@ -122,10 +122,15 @@ def draw(random: Random, scale: Scale) -> list[Action]:
     day = _Day(random, scale)
     day.draw_reservations()
     day.draw_jobs()
+    if "accounting" in scale.parts:
+        day.draw_crowds()
     day.draw_operators()
     day.draw_readings()
     return sorted(day.actions, key=lambda action: action.at)
 
+
+#: Jobs of a day for each crowd (`_Day.draw_crowds`).
+_JOBS_OF_CROWD = 15
 
 #: How often jobs are of a kind, in percent.
 _KIND_WEIGHTS = {"batch": 76, "srun": 14, "salloc": 10}
@@ -164,6 +169,32 @@ class _Day:
             self.jobs.append((at, user, wanted))
             self._submit(at, user, wanted)
             self._follow(at, user, wanted)
+
+    def draw_crowds(self) -> None:
+        """Many jobs of one user, account and QOS at a time: they reach the limits of `accounting.policy`."""
+        from spritz.sim.daemons.accounting.policy import draw_names
+
+        random = self.random
+        for number in range(max(1, self.scale.jobs // _JOBS_OF_CROWD)):
+            at, user = random.uniform(10.0, 0.7 * self.scale.busy_seconds), random.choice(PEOPLE)
+            account, qos = draw_names(random, user, is_small=True)
+            cpus, gpus = random.choice((1, 1, 4, 8)), random.choice((0, 0, 0, 1))
+            for place in range(random.randint(6, 16)):
+                tag, seconds = f"c{number}x{place}", self.some(20.0, 300.0)
+                wanted = NewJob(
+                    tag=tag,
+                    script=script_of(tag, seconds),
+                    environment=(f"SIM_TAG={tag}",),
+                    account=account,
+                    qos=qos,
+                    cpus_per_task=cpus,
+                    gpus=gpus,
+                    seconds=seconds,
+                    time_limit_minutes=int(seconds / 60) + 2,
+                )
+                self._submit(at, user, wanted)
+                self._follow(at, user, wanted)
+                at = round(at + self.some(0.001, 5.0), 6)
 
     def _arrivals(self) -> list[float]:
         """Times of submissions: a third of them come in bursts."""

@@ -91,8 +91,6 @@ class World:
         )
         #: chance of each small fault that happens at a call (`faults`)
         self.chances: dict[str, float] = {}
-        #: the most that any clock has shown too much or too little
-        self.clock_error_seconds = 0.0
         #: clients of steps by their address (`supervisors.StepClient`)
         self.step_clients: dict[str, Any] = {}
         #: what a look inside a daemon has found: (rule, seconds after the beginning, text)
@@ -233,6 +231,8 @@ class Host:
         self.address = address
         #: seconds by which its clock is ahead
         self.clock_ahead = 0.0
+        #: (virtual time from which on, seconds that it is ahead), in order
+        self.clock_sets: list[tuple[float, float]] = [(0.0, 0.0)]
         self.booted_at = world.now
         self.boots = 1
         self.is_up = True
@@ -258,7 +258,7 @@ class Host:
     def set_clock(self, ahead: float) -> None:
         """An administrator, or NTP, sets the clock: it shows the time plus so many seconds from now on."""
         self.clock_ahead = ahead
-        self.world.clock_error_seconds = max(self.world.clock_error_seconds, abs(ahead))
+        self.clock_sets.append((self.world.now, ahead))
         for process in self.processes:
             for told in list(process.on_clock_set):
                 process.loop.call_soon(told)

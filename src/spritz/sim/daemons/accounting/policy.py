@@ -1,7 +1,8 @@
 """The accounts, users and QOS of a simulated cluster, and the limits in them.
 
 They are records as sacctmgr sends them; `limits` tells the checks the same limits, from these records alone. Every job
-of the workload fits into the limits of its account and QOS if it is alone, so none waits for ever.
+of the workload fits into the limits of its account and QOS if it is alone, so none waits for ever. Limits are low: one
+that is never in full use is not tested (`checks.limits.reached` counts).
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ QOS = (
         preempt="low,normal",
         grp_tres="cpu=40,gres/gpu=20",
         max_jobs_pu=2,
-        max_submit_pu=6,
+        max_submit_pu=5,
     ),
-    Qos(name="low", description="whatever is left", grp_jobs=12, max_tres_pu="cpu=24", preempt_mode="requeue"),
+    Qos(name="low", description="whatever is left", grp_jobs=5, max_tres_pu="cpu=24", preempt_mode="requeue"),
 )
 
 #: Numbers below 0 until slurmdbd assigns one.
 ASSOCIATIONS = (
-    Association(id=-1, cluster=CLUSTER, account="science", parent="root", qos=ALL_QOS, grp_submit=400),
+    Association(id=-1, cluster=CLUSTER, account="science", parent="root", qos=ALL_QOS, grp_submit=60),
     Association(
         id=-2,
         cluster=CLUSTER,
         account="physics",
         parent="science",
         shares=3,
-        grp_jobs=20,
+        grp_jobs=6,
         grp_tres="cpu=44,gres/gpu=20",
         default_qos="normal",
     ),
@@ -52,15 +53,15 @@ ASSOCIATIONS = (
         cluster=CLUSTER,
         account="biology",
         parent="science",
-        grp_submit=120,
+        grp_submit=30,
         grp_tres="cpu=40",
         default_qos="normal",
     ),
-    Association(id=-4, cluster=CLUSTER, account="physics", user="alice", is_default=True, max_jobs=8),
-    Association(id=-5, cluster=CLUSTER, account="physics", user="bob", is_default=True, max_submit=40),
-    Association(id=-6, cluster=CLUSTER, account="biology", user="carol", is_default=True, max_jobs=4, max_submit=60),
+    Association(id=-4, cluster=CLUSTER, account="physics", user="alice", is_default=True, max_jobs=4),
+    Association(id=-5, cluster=CLUSTER, account="physics", user="bob", is_default=True, max_submit=14),
+    Association(id=-6, cluster=CLUSTER, account="biology", user="carol", is_default=True, max_jobs=3, max_submit=16),
     Association(id=-7, cluster=CLUSTER, account="biology", user="dave", is_default=True, grp_tres="cpu=40"),
-    Association(id=-8, cluster=CLUSTER, account="biology", user="alice", max_jobs=3),
+    Association(id=-8, cluster=CLUSTER, account="biology", user="alice", max_jobs=2),
 )
 
 
@@ -124,9 +125,32 @@ def _of_associations() -> Iterator[Limit]:
             submitted=row.grp_submit,
             cpus=cpus,
             gpus=gpus,
+            preceded=_preceded({"jobs": "grp_jobs", "submitted": "grp_submit"}) | _preceded_tres(),
         )
         assert not row.max_jobs or row.user, "Max* of an account would be for each user below that has none itself"
-        yield Limit(name=f"Max {name}", accounts=accounts, uid=uid, jobs=row.max_jobs, submitted=row.max_submit)
+        yield Limit(
+            name=f"Max {name}",
+            accounts=accounts,
+            uid=uid,
+            jobs=row.max_jobs,
+            submitted=row.max_submit,
+            preceded=_preceded({"jobs": "max_jobs_pu", "submitted": "max_submit_pu"}),
+        )
+
+
+def _preceded(fields: dict[str, str]) -> dict[str, frozenset[str]]:
+    """QOS with a limit of their own, by what it bounds. `fields`: of `Qos`, by the same."""
+    return {
+        what: frozenset(qos.name for qos in QOS if getattr(qos, field) is not None) for what, field in fields.items()
+    }
+
+
+def _preceded_tres() -> dict[str, frozenset[str]]:
+    """As `_preceded`, of GrpTRES."""
+    return {
+        what: frozenset(qos.name for qos in QOS if _tres(qos.grp_tres)[place] is not None)
+        for place, what in enumerate(("CPUs", "GPUs"))
+    }
 
 
 def _of_qos() -> Iterator[Limit]:

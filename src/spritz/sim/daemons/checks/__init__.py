@@ -21,7 +21,7 @@
 | 4.term, 4.leader | two controllers never both act | `terms` |
 | 5.repeats | no order is repeated too often (`repeats`; not part of `check`) | `terms` |
 | 6.answer, 6.completing, 6.running, 6.pending, 6.processes | at the end everything has moved on | `liveness` |
-| 6.accounting | accounting's records are the truth | `accounts` |
+| 6.accounting, 6.usage | accounting's records are the truth; fair-share counts what they say | `accounts` |
 | 7.promise | the planned start of the first blocked job is kept | `promises` |
 
 The rest of rule 4 (images, replay) and rule 5 (deadlines, bounds, work of a turn) is checked where the daemons run.
@@ -41,7 +41,7 @@ from spritz.sim.daemons.checks.dependencies import dependencies
 from spritz.sim.daemons.checks.durability import durability
 from spritz.sim.daemons.checks.ends import ends
 from spritz.sim.daemons.checks.final import Final, Limit, NodeShape, Rules
-from spritz.sim.daemons.checks.limits import limits
+from spritz.sim.daemons.checks.limits import limits, reached
 from spritz.sim.daemons.checks.linearizable import BUDGET, Linearizability, linearizability
 from spritz.sim.daemons.checks.liveness import liveness
 from spritz.sim.daemons.checks.owners import owners
@@ -65,6 +65,7 @@ __all__ = [
     "Violation",
     "check",
     "linearizability",
+    "reached",
     "repeats",
 ]
 

@@ -42,7 +42,7 @@ def _concerns(story: Story, fault: Fault, nodes: Collection[str]) -> bool:
 def reported_end(story: Story, life: Life) -> float:
     """The earliest moment of the end that is reported, whatever the daemon's clock; inf: none is reported."""
     reported = life.reported.ended_at if life.reported is not None else 0.0
-    return reported - story.final.clock_error_seconds if reported else inf
+    return story.earliest(reported) if reported else inf
 
 
 def over_at(story: Story, life: Life) -> float:

@@ -40,6 +40,9 @@ class Limit(Struct, frozen=True, kw_only=True):
     cpus: int | None = None
     gpus: int | None = None
     nodes: int | None = None
+    #: QOS with a limit of their own on the same ("jobs", "submitted", "CPUs", "GPUs"): their jobs count, but are not
+    #: bound. Source: https://slurm.schedmd.com/resource_limits.html: a QOS precedes associations
+    preceded: dict[str, frozenset[str]] = {}
 
 
 class Rules(Struct, frozen=True, kw_only=True):
@@ -81,6 +84,8 @@ class Final(Struct, kw_only=True):
     jobs: tuple[Job, ...] = ()
     #: all lives in accounting's records; None: the cluster has no slurmdbd
     rows: tuple[JobRecord, ...] | None = None
+    #: (association or QOS, usage as the controller has it for fair-share, and by accounting's records): CPU seconds
+    usage: tuple[tuple[str, float, float], ...] = ()
     nodes: tuple[Node, ...] = ()
     #: script of each batch job in `jobs` as the controller returns it (`scontrol write batch_script`)
     scripts: dict[int, str] = {}
@@ -92,8 +97,10 @@ class Final(Struct, kw_only=True):
     last_fault_at: float = 0.0
     #: the cluster was given the time to run all that can run
     drained: bool = True
-    #: what daemons' clocks may show instead of virtual time, either way
+    #: what clocks of controllers may show instead of virtual time, either way
     clock_error_seconds: float = 0.0
+    #: what they did show: (from, until, seconds ahead) of each controller's host; (): not known
+    clocks: tuple[tuple[float, float, float], ...] = ()
     #: seconds since the epoch at virtual time 0, in the times of `jobs` and `rows`
     epoch: float = 0.0
     rules: Rules = Rules()

@@ -10,6 +10,7 @@ Source: sbatch(1) --array, --licenses; sacctmgr(1) MaxJobs, MaxSubmitJobs, GrpTR
 
 from __future__ import annotations
 
+from collections import Counter
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -30,15 +31,7 @@ if TYPE_CHECKING:
 
 def limits(story: Story) -> Iterator[Violation]:
     """At the beginning of each life, and at each submission."""
-    lives = sorted((life for life in story.lives.values() if life.runs), key=lambda life: life.began_at)
-    active: list[Life] = []
-    for life in lives:
-        at = life.began_at
-        if counted_until(story, life) < at:
-            continue  # it was ended before its launch arrived: it had started earlier, and counts no more
-        active = [other for other in active if counted_until(story, other) > at]
-        active.append(life)
-        present = [other for other in active if other is life or not _stopped(other, at)]
+    for life, present in _beginnings(story):
         yield from _throttle(story, life, present)
         yield from _licenses(story, life, present)
         for limit in story.final.rules.limits:
@@ -48,6 +41,33 @@ def limits(story: Story) -> Iterator[Violation]:
             yield from _submitted(story, limit, limit.submitted)
 
 
+def reached(story: Story) -> Counter[str]:
+    """How often the history shows a limit in full use, by limit and what it bounds: one job more would be reported."""
+    counts: Counter[str] = Counter()
+    for life, present in _beginnings(story):
+        for limit in story.final.rules.limits:
+            for used, most, what, _ in _used(story, limit, life, present):
+                counts[f"{limit.name} {what}"] += used == most
+    for limit in story.final.rules.limits:
+        if limit.submitted is not None:
+            for count, _ in _accepted(story, limit):
+                counts[f"{limit.name} submitted"] += count == limit.submitted
+    return counts
+
+
+def _beginnings(story: Story) -> Iterator[tuple[Life, list[Life]]]:
+    """Each life that began, and those that are there then, itself among them, in the order of time."""
+    lives = sorted((life for life in story.lives.values() if life.runs), key=lambda life: life.began_at)
+    active: list[Life] = []
+    for life in lives:
+        at = life.began_at
+        if counted_until(story, life) < at:
+            continue  # it was ended before its launch arrived: it had started earlier, and counts no more
+        active = [other for other in active if counted_until(story, other) > at]
+        active.append(life)
+        yield life, [other for other in active if other is life or not _stopped(other, at)]
+
+
 def counted_until(story: Story, life: Life) -> float:
     """The earliest moment by which the controller may have ended this life."""
     reported = life.reported.ended_at if life.reported is not None else 0.0
@@ -55,7 +75,7 @@ def counted_until(story: Story, life: Life) -> float:
         return life.began_at  # queued again, nobody tells when: its processes may have been there for long after that
     if life.reported is not None and life.reported.state == "PENDING":
         return life.ended_at
-    return min(life.ended_at, reported - story.final.clock_error_seconds if reported else inf)
+    return min(life.ended_at, story.earliest(reported) if reported else inf)
 
 
 def _stopped(life: Life, at: float) -> bool:
@@ -97,6 +117,14 @@ def _needs(story: Story, life: Life) -> dict[str, int]:
 
 
 def _running(story: Story, limit: Limit, life: Life, active: list[Life]) -> Iterator[Violation]:
+    for used, most, what, counted in _used(story, limit, life, active):
+        if used > most:
+            text = f"{life.label} began at {clock(life.began_at)}: {used} {what} run under {limit.name}, {most} may"
+            yield _violation("3.limit", life, counted, f"{text}: {_listed(counted)}")
+
+
+def _used(story: Story, limit: Limit, life: Life, active: list[Life]) -> Iterator[tuple[int, int, str, list[Life]]]:
+    """(used, permitted, of what, by which lives) when the life begins, for what the limit bounds."""
     if not _in_limit(story, limit, life):
         return
     user = _uid(story, life)
@@ -115,9 +143,14 @@ def _running(story: Story, limit: Limit, life: Life, active: list[Life]) -> Iter
         (limit.gpus, len(gpus), "GPUs"),
         (limit.nodes, len(nodes), "nodes"),
     ):
-        if most is not None and used > most:
-            text = f"{life.label} began at {clock(life.began_at)}: {used} {what} run under {limit.name}, {most} may"
-            yield _violation("3.limit", life, counted, f"{text}: {_listed(counted)}")
+        if most is not None and not _precedes(story, limit, what, life):
+            yield used, most, what, counted
+
+
+def _precedes(story: Story, limit: Limit, what: str, life: Life) -> bool:
+    """Whether the life may have a QOS whose own limit precedes this one."""
+    preceding = limit.preceded.get(what, frozenset())
+    return bool(preceding) and not preceding.isdisjoint(possible(story, life.subject, "qos", 0.0, life.began_at))
 
 
 def _in_limit(story: Story, limit: Limit, life: Life) -> bool:
@@ -148,7 +181,20 @@ def _violation(rule: str, life: Life, lives: Iterable[Life], text: str) -> Viola
 
 
 def _submitted(story: Story, limit: Limit, most: int) -> Iterator[Violation]:
-    """Jobs that were acknowledged before the call and had certainly not ended at the answer."""
+    for count, operation in _accepted(story, limit):
+        if count > most:
+            text = (
+                f"job {operation.job_id} was accepted at {clock(operation.answered_at or 0.0)}: "
+                f"{count} jobs wait or run under {limit.name}, {most} may"
+            )
+            at = operation.answered_at or operation.called_at
+            yield Violation(rule="3.limit", at=at, text=text, entries=(operation,))
+
+
+def _accepted(story: Story, limit: Limit) -> Iterator[tuple[int, Operation]]:
+    """Submissions under the limit, each with the jobs that there are then: itself, and those that were acknowledged
+    before the call and had certainly not ended at the answer.
+    """
     accepted = [
         operation
         for operation in story.operations
@@ -157,19 +203,13 @@ def _submitted(story: Story, limit: Limit, most: int) -> Iterator[Violation]:
         and isinstance(operation.wanted, Wanted)
         and _selects(limit, operation)
     ]
-    for operation in accepted:
+    bound = [one for one in accepted if one.wanted.qos not in limit.preceded.get("submitted", frozenset())]
+    for operation in bound:
         others = [other for other in accepted if _before(other, operation)]
         if limit.per_user:
             others = [other for other in others if other.uid == operation.uid]
         live = sum(_live_parts(story, other, operation.answered_at or inf) for other in others)
-        count = live + _size(operation.wanted)
-        if count > most:
-            text = (
-                f"job {operation.job_id} was accepted at {clock(operation.answered_at or 0.0)}: "
-                f"{count} jobs wait or run under {limit.name}, {most} may"
-            )
-            at = operation.answered_at or operation.called_at
-            yield Violation(rule="3.limit", at=at, text=text, entries=(operation,))
+        yield live + _size(operation.wanted), operation
 
 
 def _selects(limit: Limit, operation: Operation) -> bool:
@@ -202,4 +242,4 @@ def _live(story: Story, subject: Subject, at: float) -> bool:
     if not lives or lives[-1].reported is None:
         return False
     reported = lives[-1].reported.ended_at
-    return not reported or reported - story.final.clock_error_seconds > at
+    return not reported or story.earliest(reported) > at

@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from spritz.model.job import Hold
-from spritz.model.states import JobFlag, JobState
+from spritz.model.states import JobFlag, JobState, NodeFlag
 from spritz.sim.daemons.checks.dependencies import satisfied
 from spritz.sim.daemons.checks.starts import may_release
 from spritz.sim.daemons.checks.values import possible
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spritz.model.job import Job
     from spritz.sim.daemons.checks.story import Story
     from spritz.sim.daemons.history import Entry, Operation
+    from spritz.sim.daemons.wanted import Wanted
 
 
 def liveness(story: Story) -> Iterator[Violation]:
@@ -76,7 +77,7 @@ def _active(story: Story, job: Job) -> Iterator[Violation]:
 def _pending(story: Story, job: Job) -> Iterator[Violation]:
     subject = story.subject(job.id)
     wanted = story.wanted(job.id)
-    if wanted is None or wanted.never_fits:
+    if wanted is None or wanted.never_fits or _needs_drained_nodes(story, wanted):
         return
     submission = story.submissions[subject[0]]
     if job.hold is not Hold.NONE:
@@ -89,6 +90,12 @@ def _pending(story: Story, job: Job) -> Iterator[Violation]:
         return
     text = f"job {job.id} can run and waits, submitted at {clock(submission.called_at)} ({job.reason.value})"
     yield _violation(story, "6.pending", text, submission)
+
+
+def _needs_drained_nodes(story: Story, wanted: Wanted) -> bool:
+    """Whether it needs nodes that are drained at the end: the request that would have resumed them may be lost."""
+    drained = sum(1 for node in story.final.nodes if node.flags & NodeFlag.DRAIN)
+    return wanted.nodes_min > len(story.final.rules.nodes) - drained
 
 
 def _may_be_held(story: Story, job: Job) -> bool:

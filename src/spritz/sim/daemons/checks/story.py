@@ -21,7 +21,7 @@ from spritz.sim.daemons.history import Began, Booted, Ended, Injected, Operation
 from spritz.sim.daemons.wanted import SUBMISSIONS, Change, Wanted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from spritz.model.job import Job
     from spritz.sim.daemons.checks.final import Final
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 Subject = tuple[int, int | None]
 
 _SIGCONT, _SIGSTOP = 18, 19
+
+#: Times lose a little when they become seconds since the epoch.
+_INSTANT = 0.001
 
 _WORDS = re.compile(r"[A-Za-z0-9_.]+")
 
@@ -165,6 +168,21 @@ class Story:
     def virtual_time(self, at: float) -> float:
         """A daemon's time as virtual time; 0.0 stays."""
         return at - self.final.epoch if at else 0.0
+
+    def earliest(self, at: float) -> float:
+        """The first moment at which a controller's clock showed `at`, as the checks' times are. A time that no clock
+        has shown may be wrong by all that clocks were.
+        """
+        return min(self._shown(at), default=at - self.final.clock_error_seconds)
+
+    def latest(self, at: float) -> float:
+        """The last moment at which a controller's clock showed `at`."""
+        return max(self._shown(at), default=at + self.final.clock_error_seconds)
+
+    def _shown(self, at: float) -> Iterator[float]:
+        for since, until, ahead in self.final.clocks:
+            if since - _INSTANT <= at - ahead <= until + _INSTANT:
+                yield at - ahead
 
     def _lives(self) -> dict[tuple[int, int], Life]:
         lives: dict[tuple[int, int], Life] = {}
