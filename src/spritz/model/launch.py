@@ -107,9 +107,9 @@ class TerminateJob(Struct, frozen=True, kw_only=True):
 
     `cause` is CANCELLED, TIMEOUT, PREEMPTED, NODE_FAIL, COMPLETED, REQUEUED …; it words the `*** JOB n ON h … ***`
     line.
-    `kill_now`: no grace. `given_back`: the controller does not wait for the node (it was set DOWN), so what the job uses
-    may be given to others as soon as the node is resumed: these must not begin before the job has gone. A slurmd that
-    does not know the field lets them begin.
+    `kill_now`: no grace. `given_back`: the controller does not wait for the node, which was set DOWN. As soon as it is
+    resumed, others may be given what the job uses: they must not begin before the job has gone. A slurmd that does not
+    know the field lets them begin.
     """
 
     term: int
