@@ -57,6 +57,13 @@ def test_a_broken_job_of_one_user_drains_no_node(world: World) -> None:
     assert not drained(world)
 
 
+def test_broken_jobs_of_two_users_that_meet_on_a_node_drain_no_other_one(world: World) -> None:
+    for node in ("n1", "n2", "n3"):
+        for user in (ALICE, BOB) * 5:
+            ended(world, node, user)
+    assert list(drained(world)) == ["n1"]
+
+
 def test_users_whose_jobs_fail_on_other_nodes_too_are_no_evidence(world: World) -> None:
     for user in (ALICE, BOB):
         ended(world, "n2", user)

@@ -9,7 +9,8 @@ tell. A broken job fails at once, too, on any node. So these two are told apart:
   otherwise.
 
 Only jobs of one node count: which node of several failed a job is not known. Nodes that begin to fail at the same time
-are not told from broken jobs: it is worse to drain nodes that work.
+are not told from broken jobs: it is worse to drain nodes that work. Broken jobs of two users that happen to meet on one
+node drain that node, and no second one, since these users' jobs fail on two nodes then.
 
 Source: Slurm has no such option; LSF closes a host by its job exit rate (EXIT_RATE).
 """
@@ -52,8 +53,6 @@ def script_ended(context: DecisionContext, job: Job, node: str, *, failed: bool)
     here = [count for uid, count in counts.items() if failures.node_of.get(uid) == node]
     if sum(here) >= most and len(here) >= _USERS_MIN:
         del failures.by_node[node]
-        for uid in counts:
-            failures.node_of.pop(uid, None)
         seconds = settings.failing_node_seconds
         reason = f"jobs fail at once: {sum(here)} in a row within {seconds} seconds"
         node_trouble(context, NodeTrouble(name=node, reason=reason))
