@@ -35,7 +35,8 @@ def fault(at: float, kind: str, target: str, seconds: float = 0.0, draw: int = 0
     return Action(at=at, kind=kind, target=target, data={"seconds": seconds, "draw": draw})
 
 
-def _play(seed: int, scale: Scale, actions: tuple[Action, ...], faulty: bool) -> Result:
+def carry_out(seed: int, scale: Scale, actions: tuple[Action, ...], faulty: bool) -> Result:
+    """The run, in this process, which is of no further use."""
     if faulty:
         actions += tuple(faults.draw(Random(seed), scale))
     result = run(Plan(seed=seed, scale=scale, actions=tuple(sorted(actions, key=lambda action: action.at))))
@@ -43,11 +44,15 @@ def _play(seed: int, scale: Scale, actions: tuple[Action, ...], faulty: bool) ->
     return result
 
 
-def play(scale: Scale, *actions: Action, seed: int = 1, faulty: bool = False) -> Result:
-    """A run of these actions, and with `faulty` of faults that the seed draws. No rule is violated in it."""
-    result = apart(_play, seed, scale, actions, faulty)
+def judged(result: Result) -> Result:
+    """The run, in which no rule was violated."""
     assert not result.violations, "\n".join([repr(found) for found in result.violations[:5]] + result.transcript[-80:])
     return result
+
+
+def play(scale: Scale, *actions: Action, seed: int = 1, faulty: bool = False) -> Result:
+    """A run of these actions, and with `faulty` of faults that the seed draws. No rule is violated in it."""
+    return judged(apart(carry_out, seed, scale, actions, faulty))
 
 
 def entries(result: Result, entry_type: type[Any], /, **fields: Any) -> list[Any]:

@@ -1,9 +1,9 @@
 """Large jobs are starved by backfill.
 
-A stream of small jobs keeps every node a little busy, so a job of all nodes finds no moment when they are free. Backfill
-promises it a start, when the running jobs have reached their limits, and starts only what ends before. The promise
-outlives restarts of the controller; only what the documentation lists may move it: a job that outranks it, a lost node,
-a raised limit, a restart.
+A stream of small jobs keeps every node a little busy, so a job of all nodes finds no moment when they are free.
+Backfill promises it a start, when the running jobs have reached their limits, and starts only what ends before. The
+promise outlives restarts of the controller; only what the documentation lists may move it: a job that outranks it, a
+lost node, a raised limit, a restart.
 
 Source: docs/explanation/scheduling.md, Backfill and planned starts.
 """
