@@ -19,8 +19,9 @@ EPOCH = 1_800_000_000.0
 
 
 def submission(at: float, tag: str, user: str = "alice", **fields: Any) -> Action:
-    """sbatch of a job that runs for `seconds` and exits with `exit_status`."""
-    script = script_of(tag, fields.pop("seconds", 10.0), fields.pop("exit_status", 0))
+    """sbatch of a job that runs for `seconds` and exits with `exit_status`. `ignores_term`: SIGTERM does not end it."""
+    seconds, status = fields.pop("seconds", 10.0), fields.pop("exit_status", 0)
+    script = script_of(tag, seconds, status, ignores_term=fields.pop("ignores_term", False))
     job = NewJob(tag=tag, script=script, environment=(f"SIM_TAG={tag}",), **fields)
     return Action(at=at, kind="submit", target=user, data={"wanted": msgspec.to_builtins(job)})
 
