@@ -76,6 +76,10 @@ def cluster_settings(
         memory_percent=_memory_percent(have) or defaults.memory_percent,
         user_deletes_reservations=have.has_option("SlurmctldParameters", "user_resv_delete"),
         expedited_requeue=have.has_option("SlurmctldParameters", "enable_expedited_requeue"),
+        drain_failing_nodes=_option(have, "SlurmctldParameters", "drain_failing_nodes", 0),
+        failing_node_seconds=_option(
+            have, "SlurmctldParameters", "failing_node_seconds", defaults.failing_node_seconds
+        ),
         requeue_exit=exit_codes(words("RequeueExit")),
         requeue_exit_hold=exit_codes(words("RequeueExitHold")),
         enforce_part_limits=text("EnforcePartLimits"),

@@ -156,6 +156,7 @@ class NodeMessages:
             at=life_ended_at(job, self._state().settings.kill_wait_seconds),
             kill_wait_seconds=self._state().settings.kill_wait_seconds,
             kill_now=effect.kill_now,
+            given_back=effect.given_back,
         )
 
     def _terminate_step(self, effect: core_effects.TerminateStepOn) -> Struct | None:

@@ -43,13 +43,14 @@ class LaunchPrologOn(Effect, frozen=True, kw_only=True):
 class TerminateJobOn(Effect, frozen=True, kw_only=True):
     """End everything of the job on the node and report JobGone (`launch.TerminateJob`).
 
-    The job's record exists and is COMPLETING.
+    The job's record exists and is COMPLETING, or the node was set DOWN (`given_back`) and is not waited for.
     """
 
     job_id: int
     restart_count: int
     cause: str
     kill_now: bool = False
+    given_back: bool = False
 
 
 class TerminateStepOn(Effect, frozen=True, kw_only=True):

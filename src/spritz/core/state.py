@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from spritz.core.charges import Charge, add_charge, charge_of, same_charge
+from spritz.core.failures import Failures
 from spritz.core.flags import COMPLETING
 from spritz.core.index import count_down, discard
 from spritz.core.policy import put_policy, refresh_minutes, refresh_rules
@@ -75,6 +76,7 @@ class State:
         "dependents",
         "ended_steps",
         "enforced",
+        "failures",
         "features",
         "federated",
         "job_count",
@@ -166,6 +168,8 @@ class State:
         #: What faults of the core were about, and how many there were (`decide.set_aside`). Neither in an image nor in
         #: the journal: a restarted daemon tries again.
         self.set_aside: dict[Subject, int] = {}
+        #: nodes that fail jobs at once (`decide.failing_nodes`). Neither in an image nor in the journal, either.
+        self.failures = Failures()
         # -- indexes
         #: node -> names of reservations that hold it or a part of it
         self.reserved: dict[str, tuple[str, ...]] = {}
@@ -220,11 +224,11 @@ class State:
 
     def take_over(self, other: State) -> None:
         """Become `other`, in place: parts of the shell refer to this state and to its run times."""
-        kept, run_times = self.set_aside, self.run_times
+        kept, run_times, failures = self.set_aside, self.run_times, self.failures
         run_times.take_over(other.run_times)
         for name in State.__slots__:
             setattr(self, name, getattr(other, name))
-        self.set_aside, self.run_times = kept, run_times
+        self.set_aside, self.run_times, self.failures = kept, run_times, failures
 
     # -- jobs
 

@@ -266,7 +266,13 @@ class NodeSetPods:
             await slurm.update_node(name, state=["DOWN"], reason=why)
             self._log("node.deadline", node=name, nodeset=node_set.metadata.key)
         for name in actions.resume:
-            await slurm.update_node(name, state=["RESUME"])
+            try:
+                await slurm.update_node(name, state=["RESUME"])
+            except SlurmFailure as failure:
+                if failure.passing:
+                    raise
+                # It registered with less than its line says, a GPU perhaps: the other nodes must not wait for it.
+                self._log("node.not_resumed", node=name, error=failure.message)
         for name in actions.wake:
             await slurm.update_node(name, state=["POWER_UP"])
         for name, busy in actions.busy.items():

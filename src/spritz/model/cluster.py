@@ -114,6 +114,10 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     requeue_delay_seconds: float = 5.0
     #: SlurmctldParameters=enable_expedited_requeue
     expedited_requeue: bool = False
+    #: SlurmctldParameters=drain_failing_nodes: a node is drained when so many jobs in a row have failed there at once,
+    #: that is within failing_node_seconds (0: never)
+    drain_failing_nodes: int = 0
+    failing_node_seconds: int = 10
     requeue_exit: tuple[int, ...] = ()
     requeue_exit_hold: tuple[int, ...] = ()
     #: ALL, ANY, NO

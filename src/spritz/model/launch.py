@@ -107,7 +107,9 @@ class TerminateJob(Struct, frozen=True, kw_only=True):
 
     `cause` is CANCELLED, TIMEOUT, PREEMPTED, NODE_FAIL, COMPLETED, REQUEUED …; it words the `*** JOB n ON h … ***`
     line.
-    `kill_now`: no grace.
+    `kill_now`: no grace. `given_back`: the controller does not wait for the node, which was set DOWN. As soon as it is
+    resumed, others may be given what the job uses: they must not begin before the job has gone. A slurmd that does not
+    know the field lets them begin.
     """
 
     term: int
@@ -117,6 +119,7 @@ class TerminateJob(Struct, frozen=True, kw_only=True):
     at: float
     kill_wait_seconds: int = 30
     kill_now: bool = False
+    given_back: bool = False
 
 
 class SuspendTasks(Struct, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ FORMAT = 2
 
 #: Fingerprint of the schema of all stored records, as `make formats` computes it. The top bit is set, so that it always
 #: takes 5 bytes.
-FINGERPRINT = 0xCE43ACEE
+FINGERPRINT = 0xCF14B2EB
 
 _encode = Encoder().encode
 _HEAD = _encode((FORMAT, FINGERPRINT, None))[:-1]

@@ -98,7 +98,8 @@ class _JobHere:
         self.wants_gone = False
         #: steps that start now are suspended at once
         self.suspended = False
-        #: the controller has given its resources to others already: it lost the node, or the node was silent for long
+        #: the controller may give its resources to others already: it lost the node, set it DOWN, or did not hear of it
+        #: for long
         self.evicted = False
         #: nothing of it begins before evicted jobs are gone, for it may have been given what they still use
         self.waits = False
@@ -338,6 +339,7 @@ class Machine:
             entry = self._jobs[life] = _JobHere(message.job)
         entry.over = True
         entry.wants_gone = True
+        entry.evicted = entry.evicted or message.given_back
         actions: Actions = [self._never_ran(_key(queued), "job was cancelled") for queued in entry.queued]
         entry.queued.clear()
         wait = 0.0 if message.kill_now else float(message.kill_wait_seconds)

@@ -133,6 +133,7 @@ DRAINS = (
     "the clock of n2 is 150 s ahead of the controller's",
     "SlurmdSpoolDir is full",
     "health-check: gpu: GPU 3 has fallen off the bus",
+    "jobs fail at once: 10 in a row within 10 seconds",
     config_shortage(NodeCapacity(cpus=4, memory_mib=1000), NodeCapacity(cpus=4, memory_mib=500)),
     config_shortage(NodeCapacity(cpus=4, memory_mib=1), NodeCapacity(cpus=2, memory_mib=1)),
     config_shortage(

@@ -29,3 +29,4 @@ def test_nodes_that_an_administrator_sets_down_end_a_job_of_several_nodes(down: 
     for message in told.values():
         assert isinstance(message, TerminateJob)
         assert (message.job.id, message.job.restart_count) == (job_id, 0)
+        assert message.given_back == (message.node in down)

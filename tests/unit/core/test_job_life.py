@@ -176,6 +176,16 @@ def test_a_requeued_job_shows_how_it_ended_until_it_starts_again(world: World) -
     assert world.job(job_id).exit_status == 0
 
 
+def test_a_job_that_was_cancelled_before_its_begin_time_still_has_it_when_it_is_requeued(world: World) -> None:
+    job_id = world.submit(begin_at=world.now + 500.0)
+    world.cancel(job_id)
+    world.ok(RequeueJob(target=JobTarget(job_id)))
+    job = world.job(job_id)
+    assert (job.state, job.reason, job.eligible_at) == (JobState.PENDING, Reason.BEGIN_TIME, job.spec.begin_at)
+    world.advance(501)
+    assert world.job(job_id).reason is Reason.NONE
+
+
 def test_a_requeued_job_that_is_cancelled_before_its_nodes_are_clear_is_cancelled_for_good(world: World) -> None:
     job_id = world.submit()
     world.start(job_id)

@@ -18,7 +18,7 @@ from spritz.model.ids import STEP_BATCH
 from spritz.model.reports import ENDED_BY_BOOT, REVOKED_REASON, NodeLost, NodeTrouble, Registered, StepFinished, TaskEnd
 from spritz.model.resources import GresCapacity, NodeCapacity
 from spritz.model.states import JobState, NodeFlag, NodeState
-from spritz.testing.builders import ALICE, World, capacity, kinds, only
+from spritz.testing.builders import ALICE, ROOT, World, capacity, kinds, only
 
 Make = Callable[..., World]
 
@@ -98,6 +98,31 @@ def test_a_node_that_was_smaller_for_a_while_is_as_it_was(make_world: Make, less
         (NodeState.DOWN, 0, "fan"),
         (NodeState.IDLE, NodeFlag.DRAIN, "ours"),
     ]
+
+
+def test_a_node_that_lacks_a_gpu_is_not_resumed_before_it_has_it_again(make_world: Make) -> None:
+    """It would be given jobs for the GPU that is not there. Source: sinfo(1) INVAL."""
+    world = make_world(nodes=2, hardware=capacity(cpus=8, memory_mib=8000, gpus=2))
+    world.register("n1", capacity=replace(world.hardware, gres=()))
+    reason = world.state.nodes["n1"].reason
+    refusal = world.do(UpdateNode(names=("n1",), state="RESUME"), ROOT).rejection
+    assert refusal is not None
+    assert (refusal.code, reason in refusal.hint) == ("ESLURM_INVALID_NODE_STATE", True)
+    world.ok(UpdateNode(names=("n2",), state="DRAIN", reason="disk"))
+    world.ok(UpdateNode(names=("n1", "n2"), state="RESUME"))
+    assert world.state.nodes["n2"].flags == 0
+    assert world.state.nodes["n1"].flags == NodeFlag.DRAIN | NodeFlag.INVALID_REG
+    world.register("n1", capacity=world.hardware)
+    assert (world.state.nodes["n1"].flags, world.state.nodes["n1"].reason) == (0, "")
+
+
+def test_the_time_of_resume_after_passes_over_a_node_that_lacks_a_gpu(make_world: Make) -> None:
+    world = make_world(nodes=1, hardware=capacity(cpus=8, memory_mib=8000, gpus=2))
+    world.ok(UpdateNode(names=("n1",), state="DRAIN", reason="disk", resume_after_seconds=60))
+    world.register("n1", capacity=replace(world.hardware, gres=()))
+    world.advance(61)
+    node = world.state.nodes["n1"]
+    assert (node.flags, node.reason, node.resume_at) == (NodeFlag.DRAIN | NodeFlag.INVALID_REG, "disk", 0.0)
 
 
 def test_a_lost_node_that_comes_back_smaller_is_in_service_when_it_is_whole(make_world: Make) -> None:

@@ -222,6 +222,16 @@ def test_nothing_begins_before_jobs_are_gone_whose_resources_were_given_away(pro
     assert only(found[-1:], actions.StartSupervisor).key == RunningStep(5, 1, STEP_BATCH)
 
 
+def test_nothing_begins_on_a_node_that_was_set_down_and_resumed_before_its_jobs_are_gone() -> None:
+    machine = started(Machine("n1"))
+    order = TerminateJob(term=1, node="n1", job=JOB, cause="NODE_FAIL", at=9.0, given_back=True)
+    only(done(machine.handle(order, 1)), actions.EndStep)
+    other = structs.replace(JOB, id=6)
+    assert done(machine.handle(structs.replace(LAUNCH, job=other), 1)) == []
+    found = done(machine.noticed_end(BATCH, ended(BATCH)))
+    assert only(found[-1:], actions.StartSupervisor).key == RunningStep(6, 0, STEP_BATCH)
+
+
 def test_a_job_that_waits_for_evicted_ones_can_be_ended() -> None:
     machine = started(Machine("n1"), 0)
     machine.end_jobs([(5, 0)])

@@ -46,6 +46,8 @@ CAUSES: dict[str, str] = {
     "health-check:": "mend what the check found; the next run of the check that finds nothing resumes the node",
     "Low ": "slurm.conf states more than {node} has (`slurmd -C` there): change the line or the machine, then"
     " `scontrol reconfigure`",
+    "jobs fail at once": "the output of its last jobs (`sacct -N {node} -s F`) says what {node} lacks: mend it, then"
+    " {resume}",
     "gres/": "slurm.conf states more devices than {node} has (`slurmd -C` there): change the line or mend the device",
 }
 

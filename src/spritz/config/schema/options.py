@@ -36,11 +36,12 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "SlurmctldParameters": """
             allow_user_triggers cloud_dns cloud_reg_addrs conmgr_connections_max conmgr_max_connections
             conmgr_quiesce_timeout conmgr_read_timeout conmgr_threads conmgr_use_poll conmgr_wait_write_delay
-            conmgr_write_timeout disable_triggers enable_async_reply enable_configless enable_expedited_requeue
-            enable_job_state_cache enable_rpc_queue enable_stepmgr idle_on_node_suspend journal max_dbd_msg_action
-            max_powered_nodes no_backup_scheduling no_quick_restart node_reg_mem_percent power_save_interval
-            power_save_min_interval preempt_send_user_signal reboot_from_controller revision rl_bucket_size rl_enable
-            rl_log_freq rl_refill_period rl_refill_rate rl_table_size user_resv_delete validate_nodeaddr_threads""",
+            conmgr_write_timeout disable_triggers drain_failing_nodes enable_async_reply enable_configless
+            enable_expedited_requeue enable_job_state_cache enable_rpc_queue enable_stepmgr failing_node_seconds
+            idle_on_node_suspend journal max_dbd_msg_action max_powered_nodes no_backup_scheduling no_quick_restart
+            node_reg_mem_percent power_save_interval power_save_min_interval preempt_send_user_signal
+            reboot_from_controller revision rl_bucket_size rl_enable rl_log_freq rl_refill_period rl_refill_rate
+            rl_table_size user_resv_delete validate_nodeaddr_threads""",
         "SlurmdParameters": """
             allow_ecores config_overrides conmgr_threads conmgr_use_poll contain_spank dcgm_job_mapping_dir
             l3cache_as_socket
@@ -103,6 +104,8 @@ INTEGERS: dict[str, tuple[int, int]] = {
     "sched_min_interval": (0, 2**31 - 1),
     "default_queue_depth": (0, 2**31 - 1),
     "jobs_per_user_per_hour": (0, 2**31 - 1),
+    "drain_failing_nodes": (0, 1_000_000),
+    "failing_node_seconds": (1, 3600),
     "max_powered_nodes": (1, 2**31 - 1),
     "rl_bucket_size": (1, 2**31 - 1),
     "rl_log_freq": (0, 31_536_000),

@@ -12,7 +12,7 @@ Start              `plan` checks what the scheduler proposes and carries it out:
 Until it runs      `powering`, `changing`, `changed`, `rebooting` and `wake` (its nodes), `prolog`, `script`
 While it runs      `steps`, `reports` (of node daemons), `suspend`, `gang` (time slices), `minutes`
 End                `ending` is the only way out; `cancel`, `requeue`, `node_failure`
-Nodes              `registration`, `nodes`, `dynamic`, `power` (power saving)
+Nodes              `registration`, `nodes`, `dynamic`, `power` (power saving), `failing_nodes`
 Other              `cluster`, `reservation` with `reserve`, `reserve_gres` and `replenish`; `trigger`; `due` (`Tick`);
                    `set_aside` (after a fault of the core)
 """

@@ -326,7 +326,8 @@ def _requeue_one(
     # `job` is the record of before: a job that had ended already (`scontrol requeue`) is eligible at once.
     delay = 0.0 if job.state.ended or expedited else context.state.settings.requeue_delay_seconds
     begin_at = following(job.spec.cron, context.now) if job.spec.cron is not None else 0.0
-    eligible_at = begin_at or context.now + delay
+    # A begin time that has yet to come stands, as in slurmctld: it was cancelled before it, say.
+    eligible_at = begin_at or max(context.now + delay, job.spec.begin_at)
     # Differs: Slurm makes a requeued job wait two minutes.
     waits = HELD_REASONS[hold] if held else Reason.BEGIN_TIME if eligible_at > context.now else Reason.NONE
     context.record(

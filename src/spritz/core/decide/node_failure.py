@@ -37,7 +37,9 @@ def fail_jobs_on_node(context: DecisionContext, name: str, *, kill: bool = False
         if kill:
             life = job.completing_life if job.flags & COMPLETING else job.restart_count
             context.add_effect(
-                TerminateJobOn(node=name, job_id=job.id, restart_count=life, cause=JobState.NODE_FAIL.value)
+                TerminateJobOn(
+                    node=name, job_id=job.id, restart_count=life, cause=JobState.NODE_FAIL.value, given_back=True
+                )
             )
         if job.flags & COMPLETING:
             node_gone(context, job, name, lost=True)

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from spritz.model.reports import NodeLost, NodeSilent, NodeTrouble
 
 #: flags that `scontrol update State=RESUME` removes
-RESUMABLE: int = (
-    NodeFlag.DRAIN | NodeFlag.FAIL | NodeFlag.INVALID_REG | NodeFlag.REBOOT_REQUESTED | NodeFlag.REBOOT_ISSUED
-).value
+RESUMABLE: int = (NodeFlag.DRAIN | NodeFlag.FAIL | NodeFlag.REBOOT_REQUESTED | NodeFlag.REBOOT_ISSUED).value
 
 
 def node_lost(context: DecisionContext, report: NodeLost) -> Done:
@@ -153,6 +151,12 @@ def _state_for(context: DecisionContext, node: Node, text: str) -> tuple[NodeSta
     if text == "UNDRAIN":
         return state, flags & ~NodeFlag.DRAIN
     if text == "RESUME":
+        if node.flags & NodeFlag.INVALID_REG:
+            why = f" ({node.reason})" if node.reason else ""
+            hint = (
+                f"{node.name} registered with less than slurm.conf says{why}, and returns when it has all of it again"
+            )
+            raise Refused("ESLURM_INVALID_NODE_STATE", hint=hint)
         if not _may_resume(node):
             raise Refused("ESLURM_INVALID_NODE_STATE", hint=f"{node.name} is neither DOWN nor drained")
         return _up(node), flags & ~RESUMABLE
@@ -166,6 +170,10 @@ def _state_for(context: DecisionContext, node: Node, text: str) -> tuple[NodeSta
 
 
 def _may_resume(node: Node) -> bool:
+    # A node that lacks a GPU would be given jobs for it. Source: sinfo(1) NODE STATE CODES, INVAL: "The node will clear
+    # from this state with a valid registration".
+    if node.flags & NodeFlag.INVALID_REG:
+        return False
     return node.state in (NodeState.DOWN, NodeState.FUTURE) or bool(node.flags & RESUMABLE)
 
 
@@ -195,8 +203,11 @@ def resume_nodes(context: DecisionContext) -> None:
     for name in context.state.node_deadlines.due(context.now):
         node = context.state.nodes[name]
         if 0.0 < node.resume_at <= context.now:
-            state, flags = _state_for(context, node, "RESUME")
-            _set(context, node, state, flags, "", resume_at=0.0)
+            if _may_resume(node):
+                state, flags = _state_for(context, node, "RESUME")
+                _set(context, node, state, flags, "", resume_at=0.0)
+            else:
+                _set(context, node, node.state, node.flags, node.reason, resume_at=0.0)
 
 
 def _set(

@@ -17,6 +17,7 @@ from spritz.core.decide.ending import (
     requeue_job,
     requeue_unlaunched,
 )
+from spritz.core.decide.failing_nodes import script_ended
 from spritz.core.decide.node_failure import fail_job_on_node
 from spritz.core.decide.preempt import finish
 from spritz.core.exit_status import OOM_STATUS, exit_code_of, signal_of, worse
@@ -156,8 +157,10 @@ def _batch_ended(context: DecisionContext, report: StepFinished) -> None:
         end_job(context, job, JobState.OUT_OF_MEMORY, Reason.OUT_OF_MEMORY, exit_status=OOM_STATUS, gone=gone)
     elif not status:
         end_job(context, job, JobState.COMPLETED, exit_status=0, gone=gone)
+        script_ended(context, job, report.node, failed=False)
     else:
         _script_failed(context, job, status, gone)
+        script_ended(context, job, report.node, failed=not job.preempt_action)
 
 
 def _prolog_failed(context: DecisionContext, report: StepFinished) -> None:

@@ -43,6 +43,10 @@ class Scale(Struct, frozen=True, kw_only=True):
     remembered_seconds: int = 100_000
     #: licenses of the cluster
     licenses: dict[str, int] = field(default_factory=lambda: {"matlab": 4, "fluent": 2})
+    #: further keys of slurm.conf, which replace those that every site has
+    settings: dict[str, str] = field(default_factory=dict)
+    #: lines of gres.conf before the GPUs of the nodes
+    gres: str = ""
     #: parts of the cluster that run: "accounting", "standby"
     parts: frozenset[str] = frozenset()
 

@@ -80,7 +80,7 @@ class Site:
         #: where users' commands run
         self.login = world.host("login", "10.0.2.1")
         #: keys of slurm.conf that an administrator has changed
-        self.settings: dict[str, str] = {}
+        self.settings: dict[str, str] = dict(scale.settings)
         self.conf: Path = world.root / "slurm.conf"
         #: further lines of slurm.conf
         self.lines: list[str] = []
@@ -151,7 +151,7 @@ class Site:
             )
         )
         gres = f"NodeName=n[1-{len(self.nodes)}] Name=gpu Count=4\n"
-        (self.world.root / "gres.conf").write_text(gres)
+        (self.world.root / "gres.conf").write_text(scale.gres + gres)
 
     def start(self) -> None:
         for unit in self.units.values():

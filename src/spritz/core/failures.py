@@ -1,0 +1,15 @@
+"""Nodes on which scripts fail at once, and whose scripts: what `decide.failing_nodes` counts."""
+
+from __future__ import annotations
+
+
+class Failures:
+    """What is known of scripts that failed at once. Kept in memory alone: a restarted controller counts again."""
+
+    __slots__ = ("by_node", "node_of")
+
+    def __init__(self) -> None:
+        #: node -> uid -> scripts in a row that failed at once there
+        self.by_node: dict[str, dict[int, int]] = {}
+        #: uid -> the node where scripts of this user fail at once; "": they do on several nodes
+        self.node_of: dict[int, str] = {}
