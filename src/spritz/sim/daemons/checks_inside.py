@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 
 from spritz.controller import daemon
 from spritz.controller.journal import JournalError
-from spritz.controller.journal_sqlite import SqliteJournal, SqliteReading
+from spritz.controller.journal_postgresql import PostgresJournal
+from spritz.controller.journal_sqlite import SqliteReading
 from spritz.controller.recovery import machine_of, replay_after
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
 from spritz.sim.daemons import threads
+from spritz.sim.daemons.standby import Stored
 from spritz.sim.daemons.world import EPOCH
 
 if TYPE_CHECKING:
@@ -140,11 +142,19 @@ class Inside:
 
     # State and journal
 
-    def _journal_on_disk(self) -> SqliteReading | None:
-        """The journal by a connection of its own; None where it is no SQLite's, or its end is being torn."""
-        if not isinstance(self.context.journal, SqliteJournal):
-            return None
-        return SqliteReading(self.context.configuration.state_directory)
+    def _journal_on_disk(self) -> SqliteReading | Stored | None:
+        """The journal by a connection of its own; None if it is no longer this controller's, or was set back."""
+        journal, database = self.context.journal, self.process.host.database
+        if database is None:
+            return SqliteReading(self.context.configuration.state_directory)
+        stored = Stored(database)
+        return stored if (stored.term, stored.checksum(journal.last_sequence)) == self._mine() else None
+
+    def _mine(self) -> tuple[int, int | None]:
+        """Term and checksum of the last group that this controller knows to be in the database."""
+        journal = self.context.journal
+        assert isinstance(journal, PostgresJournal), "there is a database"
+        return journal.term, journal._acknowledged[1]
 
     def replay_breach(self) -> str:
         """How the state differs from what the journal gives, with the events that are not in it yet."""
@@ -253,7 +263,7 @@ class Inside:
         writer._on_effects = counted  # type: ignore[assignment]  # it takes what it is given
 
 
-def _oldest(reading: SqliteReading, machine: Machine) -> Machine:
+def _oldest(reading: SqliteReading | Stored, machine: Machine) -> Machine:
     """The state from which most events can be applied again: an empty one, or the oldest image that is followed by all
     later events.
     """

@@ -6,13 +6,16 @@ the network between a controller and the host `db` does so to their connections 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
 
 from spritz.controller import journal_postgresql
+from spritz.controller.journal import Group, Image
 from spritz.sim.daemons import seam, threads
 from spritz.sim.daemons.database import Database, FakePsycopg, installed
 
 if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
     from random import Random
     from types import ModuleType
 
@@ -21,6 +24,12 @@ if TYPE_CHECKING:
 #: The database's host, and its URL in slurm.conf.
 HOST, ADDRESS = "db", "10.0.0.8"
 _URL = f"postgresql://slurm@{HOST}/slurm"
+
+#: The cluster's schema.
+SCHEMA = "spritz_sim"
+
+#: Seconds from an event to the commit of its group, at most, while no fault delays it.
+_GATHERED_SECONDS = 5.0
 
 #: Chance that there are three controllers, not two.
 _THREE_CHANCE = 0.2
@@ -50,6 +59,7 @@ class Standbys:
 
     def began(self, process: Process) -> None:
         """A controller's process begins: its kernel closes its connections to the database when it ends."""
+        process.host.database = self.database
         self._cut.setdefault(process.host, (False, False))
         self._links_changed()
         process.on_end.append(lambda silently: self._ended(process.host, silently))
@@ -70,6 +80,73 @@ class Standbys:
                 network.partition(host.name, to_server=cut[0], to_client=cut[1])
             else:
                 network.heal(host.name)
+
+    @property
+    def last_event(self) -> int:
+        """Number of the last event that is in the database."""
+        return Stored(self.database).last_sequence
+
+    def set_back(self, groups: int) -> float | None:
+        """A replica without the last groups takes the server's place. Returns since when work is lost, in virtual time;
+        None if nothing is.
+        """
+        before = {group.last: group.at for group in Stored(self.database).groups(0)}
+        self.database.server.fail_over(lost_groups=groups)
+        last = self.last_event
+        times = [at for number, at in before.items() if number > last]
+        # The times of groups are of their leader's clock.
+        return min(times) - self.world.clock_error_seconds - _GATHERED_SECONDS if times else None
+
+
+class Stored:
+    """What is committed of the journal, read without a connection: as `journal_sqlite.SqliteReading`."""
+
+    def __init__(self, database: Database) -> None:
+        schema = database.server.storage.schemas.get(SCHEMA)
+        self._tables = {} if schema is None else schema.tables
+
+    def _rows(self, table: str) -> list[tuple[Any, Any]]:
+        found = self._tables.get(table)
+        return [] if found is None else [(key, found.rows[key]) for key in found.keys]
+
+    @property
+    def term(self) -> int:
+        """Of the lease."""
+        return next((row.term for _, row in self._rows("meta")), 0)
+
+    @property
+    def last_sequence(self) -> int:
+        keys = self._tables["groups"].keys if "groups" in self._tables else []
+        return keys[-1] if keys else 0
+
+    @property
+    def oldest_sequence(self) -> int:
+        return next((row.first for _, row in self._rows("groups")), 0)
+
+    def checksum(self, last: int) -> int:
+        """Of the group that ends with this event; 0: none does."""
+        found = self._tables.get("groups")
+        return 0 if found is None or last not in found.rows else int(found.rows[last].checksum)
+
+    def groups(self, after: int) -> Generator[Group]:
+        found = self._tables.get("groups")
+        for last in [] if found is None else found.keys[bisect_right(found.keys, after) :]:
+            if found is not None and (row := found.rows.get(last)) is not None:
+                yield Group(first=row.first, last=last, at=row.at, payload=row.payload)
+
+    def images(self) -> Iterator[Image]:
+        """The newest first."""
+        parts: dict[int, list[bytes]] = {}
+        for (sequence, _), row in self._rows("images"):
+            parts.setdefault(sequence, []).append(row.body)
+        for sequence in sorted(parts, reverse=True):
+            yield Image(sequence=sequence, payload=b"".join(parts[sequence]))
+
+    def blob_sizes(self) -> dict[str, int]:
+        return {key: len(row) for key, row in self._rows("blobs")}
+
+    def close(self) -> None:
+        pass
 
 
 class _Runtime:

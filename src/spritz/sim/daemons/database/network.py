@@ -77,6 +77,8 @@ class Line:
         self.signal = runtime.signal()
         self.session: Session | None = None
         self.answer: Answer | None = None
+        #: an answer has arrived, the first of which says that the connection is open
+        self.is_open = False
         #: what the client's next attempt meets
         self.error: errors.Error | None = None
         #: the client has closed its end
@@ -98,6 +100,7 @@ class Line:
 
     def _arrive(self, answer: Answer) -> None:
         self.answer = answer
+        self.is_open = True
         self.signal.set()
 
     def lose(self, error: errors.Error) -> None:
@@ -138,7 +141,7 @@ class Network:
             self._server.hang_up(session)
 
     def _give_up(self, line: Line) -> None:
-        if line.answer is None and line.session is None and not line.left:
+        if not line.is_open and not line.left:
             line.lose(errors.ConnectionTimeout("connection timeout expired"))
             self.hang_up(line)
 

@@ -22,11 +22,11 @@ def _power_loss(site: Site, action: Action, seconds: float) -> str | None:
     host = host_of(site, action.target)
     if host is None or not host.is_up:
         return None
-    _turn_off(site, host, seconds)
+    turn_off(site, host, seconds)
     return host.name
 
 
-def _turn_off(site: Site, host: Host, seconds: float) -> None:
+def turn_off(site: Site, host: Host, seconds: float) -> None:
     """Let it be without power for so long; its service manager starts its daemons with it."""
     for process in host.processes:
         coverage.note_awaits(process)
@@ -48,7 +48,7 @@ def _reboot(site: Site, action: Action, seconds: float) -> str | None:
         for unit in units:
             unit.is_wanted = True
         if host.is_up:
-            _turn_off(site, host, 0.9 * seconds)
+            turn_off(site, host, 0.9 * seconds)
 
     site.world.after(0.1 * seconds, go_down)
     return host.name
