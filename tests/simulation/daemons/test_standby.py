@@ -197,9 +197,9 @@ def test_a_commit_that_is_lost_with_its_connection_happens_once(loss: str) -> No
 
 
 def _set_back(cluster: Cluster) -> None:
-    from spritz.sim.daemons import faults, injectors
+    from spritz.sim.daemons import faults
+    from spritz.sim.daemons.injectors import standby  # noqa: F401 - registers them
 
-    assert injectors
     cluster.submit("a", seconds=300.0)
     cluster.world.run(10.0)
     former = cluster.leader().process
@@ -218,22 +218,22 @@ def test_a_leader_notices_that_a_promoted_replica_lacks_what_it_acknowledged() -
 
 
 def _copy_altered(cluster: Cluster) -> list[str]:
-    from spritz.controller import standby
+    from spritz.sim.daemons.copies import ObservedCopy
 
     copies = []
-    follow = standby.JournalCopy.follow
+    follow = ObservedCopy.follow
 
     def noted(self: Any, store: Any, last: int) -> None:
         if self not in copies:
             copies.append(self)
         follow(self, store, last)
 
-    standby.JournalCopy.follow = noted  # type: ignore[method-assign]
+    ObservedCopy.follow = noted  # type: ignore[method-assign]
     cluster.submit("a", seconds=1.0)
     cluster.world.run(20.0)
     for copy in copies:
         jobs = copy._recovered.machine.state.jobs
-        jobs[1] = msgspec.structs.replace(jobs[1], exit_code=7)
+        jobs[1] = msgspec.structs.replace(jobs[1], submitted_at=7.0)
     cluster.submit("b")
     cluster.world.run(30.0)
     return [rule for rule, _, _ in cluster.world.violations]

@@ -13,7 +13,7 @@ from spritz.controller.journal import JournalError
 from spritz.controller.journal_copy import JournalCopy
 from spritz.controller.recovery import machine_of, replay_after
 from spritz.core.machine import Machine
-from spritz.sim.daemons import seam, threads
+from spritz.sim.daemons import threads
 from spritz.sim.daemons.standby import Stored
 from spritz.sim.daemons.world import EPOCH
 
@@ -154,6 +154,3 @@ def expect_end(process: Process) -> None:
 
 def names() -> list[tuple[ModuleType, str, object]]:
     return [(standby, "JournalCopy", ObservedCopy)]
-
-
-seam.NAMES.append(names)

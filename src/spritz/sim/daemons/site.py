@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.resources import NodeCapacity
-from spritz.sim.daemons import checks_inside, disk_calls, seam
+from spritz.sim.daemons import checks_inside, copies, disk_calls, seam
 from spritz.sim.daemons.controllers import controller_unit
 from spritz.sim.daemons.disk import Disk
 from spritz.sim.daemons.history import History
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from spritz.sim.daemons.users import Users
     from spritz.sim.daemons.world import Host, World
 
-seam.NAMES += [disk_calls.names, checks_inside.names]
+seam.NAMES += [disk_calls.names, checks_inside.names, copies.names]
 
 _CONF = """\
 ClusterName=sim
