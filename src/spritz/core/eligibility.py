@@ -55,6 +55,8 @@ def never_satisfied(dependencies: tuple[Dependency, ...], mode: str) -> bool:
     return all(failed) if mode == "any" else any(failed)
 
 
-def eligible(reason: Reason, eligible_at: float, now: float) -> bool:
-    """Whether the scheduler may start the job now."""
-    return reason not in CORE_REASONS and 0.0 < eligible_at <= now
+def eligible(reason: Reason, eligible_at: float) -> bool:
+    """Whether the scheduler may start the job now. A job whose time has not come has the reason BEGIN_TIME; so the time
+    itself is not compared: it may be of a clock that was ahead, before it was set or another controller took over.
+    """
+    return reason not in CORE_REASONS and eligible_at > 0.0

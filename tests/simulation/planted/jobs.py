@@ -28,7 +28,7 @@ FAULTS = (
         rule=3,
         file=_START,
         old="""\
-    if not eligible(job.reason, job.eligible_at, now):
+    if not eligible(job.reason, job.eligible_at):
         return f"not eligible ({job.reason.value})"
 """,
         new="",

@@ -96,6 +96,14 @@ def test_nodes_that_may_not_be_used_are_left_alone(world: World, state: str, why
     assert dropped(world, job_id, node_share("n1")) == why
 
 
+def test_a_job_starts_though_the_clock_was_ahead_when_it_was_submitted(world: World) -> None:
+    """A clock is set back, or a controller whose clock is right takes over. Slurm compares only the begin time."""
+    world.now += 5000.0
+    job_id = world.submit()
+    world.now -= 5000.0
+    assert dropped(world, job_id, node_share("n1")) == ""
+
+
 def test_jobs_that_may_not_start_are_left_alone(make_world: Make) -> None:
     world = make_world(
         partitions=(

@@ -71,7 +71,7 @@ def start_refusal(state: State, start: PlannedStart, now: float, freed_state: Fr
     # same node, and its files would have two writers.
     if job.flags & COMPLETING:
         return "completing"
-    if not eligible(job.reason, job.eligible_at, now):
+    if not eligible(job.reason, job.eligible_at):
         return f"not eligible ({job.reason.value})"
     refusal = _array_refusal(state, job, start.task_id)
     if refusal:
