@@ -217,6 +217,27 @@ def test_a_leader_notices_that_a_promoted_replica_lacks_what_it_acknowledged() -
     simulated(_set_back)
 
 
+def _unnoticed(cluster: Cluster) -> list[str]:
+    from spritz.controller.journal_postgresql import PostgresJournal
+    from spritz.sim.daemons import faults
+    from spritz.sim.daemons.injectors import standby  # noqa: F401 - registers them
+
+    PostgresJournal._check_kept = lambda self, database: None  # type: ignore[method-assign]
+    cluster.submit("a", seconds=300.0)
+    cluster.world.run(10.0)
+    faults.perform(cluster.site, Action(at=0.0, kind="database set back", target="cluster", data={"draw": 1}))
+    cluster.world.run(5.0)
+    cluster.submit("b")
+    cluster.world.run(200.0)
+    return [rule for rule, _, _ in cluster.world.violations]
+
+
+@pytest.mark.slow
+def test_a_loss_that_a_leader_does_not_notice_is_found() -> None:
+    """Planted: what the database has is not compared with what it has acknowledged."""
+    assert "4: a leader notices that the database lost what it acknowledged" in simulated(_unnoticed)
+
+
 def _copy_altered(cluster: Cluster) -> list[str]:
     from spritz.sim.daemons.copies import ObservedCopy
 

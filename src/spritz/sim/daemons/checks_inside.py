@@ -41,6 +41,7 @@ IDS_ARE_NEW = "1: no job id is given twice"
 QUEUES_ARE_SHORT = "5: queues are bounded"
 TURNS_ARE_SHORT = "5: no turn of a loop exceeds its budget"
 DEADLINES_MOVE = "5: a due deadline moves something"
+DEPOSED_END = "4: a controller that another one has deposed stops"
 ORDERS_ARE_FEW = "5: no order is repeated many times a second"
 
 #: Seconds between two looks at a running controller, and groups committed between two replays of its journal.
@@ -55,6 +56,9 @@ GATHERED_MAX = 50_000
 WAITING_MAX = 10_000
 #: Seconds that a deadline may be due, by the clock of its host, while the loop runs.
 OVERDUE_SECONDS = 30.0
+#: Looks at a controller that runs while another one has its lease, until it must have noticed: the longest lease, and
+#: the seconds in which it stops.
+DEPOSED_LOOKS = 4
 #: Times that the same effect may leave within a second.
 REPEATED_MAX = 20
 
@@ -96,6 +100,8 @@ class Inside:
         #: number of the last event at the last look: without later ones the state is what it was
         self._looked_at = -1
         self._overdue_looks = 0
+        #: looks in a row at which another controller had the lease
+        self._deposed_looks = 0
         #: effect as text -> times in the current second
         self._effects: dict[str, int] = {}
         self._second = 0
@@ -110,6 +116,8 @@ class Inside:
     def _look(self) -> None:
         if not self.process.is_alive:
             return
+        if self.process.is_stopped:
+            self._deposed_looks = 0
         if not self.process.blocked:
             self.look()
         self.world.after(LOOK_SECONDS, self._look)
@@ -131,6 +139,7 @@ class Inside:
             yield BLOBS_ARE_THERE, self.blob_breach()
             yield IDS_ARE_NEW, self.id_breach()
         yield QUEUES_ARE_SHORT, self.queue_breach()
+        yield DEPOSED_END, self.deposed_breach()
         yield DEADLINES_MOVE, self.deadline_breach()
         calls = self.process.loop.turn_calls_max
         yield TURNS_ARE_SHORT, f"{calls} callbacks in one turn" if calls > TURN_CALLS_BUDGET else ""
@@ -243,6 +252,15 @@ class Inside:
         overdue = deadline is not None and deadline < self.process.host.wall() - OVERDUE_SECONDS
         self._overdue_looks = self._overdue_looks + 1 if overdue and version == self._version else 0
         return f"due since {deadline}" if self._overdue_looks == 3 else ""
+
+    def deposed_breach(self) -> str:
+        """Another controller leads for long, and this one goes on."""
+        database, journal = self.process.host.database, self.context.journal
+        if database is None or self.process.is_stopped:
+            return ""
+        term = Stored(database).term
+        self._deposed_looks = self._deposed_looks + 1 if term > journal.term else 0
+        return f"term {term} is another one's, not {journal.term}" if self._deposed_looks == DEPOSED_LOOKS else ""
 
     def _count_effects(self) -> None:
         writer = self.context.writer
