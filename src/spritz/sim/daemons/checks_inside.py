@@ -117,8 +117,8 @@ class Inside:
         if not self.process.is_alive:
             return
         if self.process.is_stopped:
-            self._deposed_looks = 0
-        if not self.process.blocked:
+            self._deposed_looks = self._overdue_looks = 0
+        elif not self.process.blocked:
             self.look()
         self.world.after(LOOK_SECONDS, self._look)
 
@@ -256,7 +256,7 @@ class Inside:
     def deposed_breach(self) -> str:
         """Another controller leads for long, and this one goes on."""
         database, journal = self.process.host.database, self.context.journal
-        if database is None or self.process.is_stopped:
+        if database is None:
             return ""
         term = Stored(database).term
         self._deposed_looks = self._deposed_looks + 1 if term > journal.term else 0
