@@ -218,11 +218,11 @@ def test_a_leader_notices_that_a_promoted_replica_lacks_what_it_acknowledged() -
 
 
 def _unnoticed(cluster: Cluster) -> list[str]:
-    from spritz.controller.journal_postgresql import PostgresJournal
     from spritz.sim.daemons import faults
     from spritz.sim.daemons.injectors import standby  # noqa: F401 - registers them
 
-    PostgresJournal._check_kept = lambda self, database: None  # type: ignore[method-assign]
+    journal = cluster.leader().process.inside.context.journal
+    journal._beats.on_again = journal._writer.on_again = None
     cluster.submit("a", seconds=300.0)
     cluster.world.run(10.0)
     faults.perform(cluster.site, Action(at=0.0, kind="database set back", target="cluster", data={"draw": 1}))
