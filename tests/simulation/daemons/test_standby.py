@@ -279,3 +279,25 @@ def _disturbed(seed: int) -> tuple[list[Any], str]:
 def test_seeds_with_two_controllers_violate_no_rule(seed: int) -> None:
     violations, transcript = apart(_disturbed, seed)
     assert not violations, transcript
+
+
+def _lost_in_commits(cluster: Cluster, draws: int) -> int:
+    from spritz.sim.daemons import faults
+    from spritz.sim.daemons.injectors import standby  # noqa: F401 - registers them
+
+    for draw in range(draws):
+        data = {"draw": draw * ((1 << 30) // draws), "seconds": 60.0}
+        faults.perform(cluster.site, Action(at=0.0, kind="controller lost in a commit", target="leader", data=data))
+        cluster.submit(str(draw), seconds=3.0)
+        cluster.world.run(20.0)
+        cluster.wait(lambda: len(cluster.leaders()) == 1, 60.0)
+    cluster.world.run(60.0)
+    assert cluster.acknowledged() == draws, "each is submitted until a controller answers"
+    assert len(set(cluster.runs())) == draws, cluster.story()
+    assert not cluster.judged(), cluster.judged()
+    return cluster.world.counts["fault controller lost in a commit"]
+
+
+@pytest.mark.slow
+def test_a_leader_that_is_lost_in_a_commit_loses_no_job_and_doubles_none() -> None:
+    assert simulated(_lost_in_commits, 12) == 12

@@ -119,6 +119,8 @@ class Network:
         self._lines: list[Line] = []
         self._planned: list[_Planned] = []
         self.chances = Chances()
+        #: called with the machine and the text of each statement that is sent
+        self.on_send: list[Callable[[str, str], None]] = []
         #: seconds that a statement takes to the server, and its answer back: at least, at most
         self.latency_seconds = (0.0, 0.0)
         #: how often something happened, by its name
@@ -147,6 +149,10 @@ class Network:
 
     def send(self, line: Line, request: Request) -> None:
         """Send a statement; what happens to it is drawn, or was planned."""
+        if self.on_send:
+            text = normal(request.text)
+            for told in list(self.on_send):
+                told(line.host, text)
         loss = self._loss(line.host, request.text)
         if loss is Loss.BEFORE:
             self.reset(line)

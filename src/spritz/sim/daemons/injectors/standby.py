@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 #: Of a group's commit.
 _COMMIT = "INSERT INTO groups ("
 
+#: Seconds without power after a commit.
+_OFF_SECONDS = 10.0
+
 #: Most groups that a replica lacks when it is promoted.
 _LOST_GROUPS_MAX = 6
 
@@ -100,6 +103,34 @@ def _cut_off(site: Site, action: Action, seconds: float) -> str | None:
         if inwards:
             site.world.network.cut(other, here, seconds)
     return f"{here} {'<' if inwards else '-'}{'>' if outwards else '-'} {name}"
+
+
+def _in_a_commit(site: Site, action: Action, seconds: float) -> str | None:
+    """Kill the leader, or take its power, when it has just sent a group: before or after it hears of the commit."""
+    unit = leader(site)
+    if unit is None or unit.process is None:
+        return None
+    process, network = unit.process, _database(site).network
+    later = 10 ** drawn(action, -5.0, -2.5)
+
+    def happen() -> None:
+        if process.is_alive:
+            site.world.count(f"fault {action.kind}")
+            site.world.tell(f"fault: {action.kind}, {process}")
+            processes.kill(unit) if int(action.data["draw"]) & 1 else machines.turn_off(site, unit.host, _OFF_SECONDS)
+
+    def sent(host: str, text: str) -> None:
+        if host == process.host.name and _COMMIT in text:
+            network.on_send.remove(sent)
+            site.world.after(later, happen)
+
+    def over() -> None:
+        if sent in network.on_send:
+            network.on_send.remove(sent)
+
+    network.on_send.append(sent)
+    site.world.after(seconds, over)
+    return str(process)
 
 
 # The database
@@ -192,6 +223,7 @@ def _add(name: str, targets: tuple[str, ...], perform: Perform, *seconds: float,
 _add("controller killed", _ROLES, _killed, weight=3)
 _add("controller stopped", _ROLES, _stopped, 0.1, 300, weight=3)
 _add("controller without power", _ROLES, _powerless, 5, 400)
+_add("controller lost in a commit", ("leader",), _in_a_commit, 1, 60, weight=4)
 _add("controller cut off", _ROLES, _cut_off, 0.5, 400, weight=4)
 _add("database stopped", _DATABASE, _for_a_while(lambda db: db.server.stop(), lambda db: db.server.start()), 0.5, 200)
 _add("database crashed", _DATABASE, _for_a_while(lambda db: db.server.crash(), lambda db: db.server.start()), 0.5, 200)
