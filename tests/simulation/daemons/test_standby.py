@@ -158,6 +158,8 @@ def _cut_off(cluster: Cluster, outwards: bool, inwards: bool) -> None:
     cluster.wait(lambda: not former.is_alive, 60.0)
     cluster.wait(lambda: len(cluster.leaders()) == 1, 60.0)
     assert cluster.leaders() != [here]
+    story = cluster.story()
+    assert story.index("journal.failed") < story.rindex("standby.taking_over"), "it could answer with an old state"
     cluster.submit("a")
     cluster.world.run(200.0)
     assert cluster.acknowledged() == 1
