@@ -138,13 +138,15 @@ def _memory_full(site: Site, action: Action, seconds: float) -> str | None:
 
 
 @performs("spool full")
-def _spool_full(site: Site, action: Action, seconds: float) -> str | None:
-    return _for_a_while("disk.error", errno.ENOSPC, site, action, seconds)
-
-
 @performs("spool broken")
-def _spool_broken(site: Site, action: Action, seconds: float) -> str | None:
-    return _for_a_while("disk.error", errno.EIO, site, action, seconds)
+def _spool_fails(site: Site, action: Action, seconds: float) -> str | None:
+    """A slurmd that notices it has its nodes drained; an administrator lets them serve again when the fault is over."""
+    error = errno.ENOSPC if action.kind == "spool full" else errno.EIO
+    name = _for_a_while("disk.error", error, site, action, seconds)
+    if name is not None:
+        nodes = list(site.machines[name].nodes)
+        site.world.after(seconds + 1.0, lambda: operators.ask(site, "set_node", {"nodes": nodes, "state": "RESUME"}))
+    return name
 
 
 @performs("spool slow")
