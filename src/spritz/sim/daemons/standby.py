@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
-from spritz.controller import journal_postgresql
+from spritz.controller import journal_postgresql, standby
 from spritz.controller.journal import Group, Image
 from spritz.sim.daemons import seam, threads
 from spritz.sim.daemons.database import Database, FakePsycopg, installed
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 #: The database's host, and its URL in slurm.conf.
 HOST, ADDRESS = "db", "10.0.0.8"
 _URL = f"postgresql://slurm@{HOST}/slurm"
+
+#: Seconds between two looks of a standby at the lease: those of production in some runs, more in most, since they are
+#: most of what a quiet cluster does.
+_LOOKS = (standby.LOOK_SECONDS, 1.0, 1.0, 1.0)
 
 #: The cluster's schema.
 SCHEMA = "spritz_sim"
@@ -50,6 +54,7 @@ class Standbys:
         self.hosts = [world.host(f"ctl{number}", f"10.0.0.{number}") for number in range(2, count + 1)]
         lease = self.random.choice(_LEASES)
         self.lines = [f"SlurmctldParameters=journal={_URL}", *([f"SlurmctldTimeout={lease}"] if lease else [])]
+        standby.LOOK_SECONDS = self.random.choice(_LOOKS)
         self.database = Database(_Runtime(world, self.host))
         self._installed = installed(FakePsycopg({HOST: self.database}))
         self._installed.__enter__()  # a world has its process of the operating system for itself
