@@ -2,9 +2,10 @@
 
 A thread of its own writes heartbeats to the database, also while the loop and the journal's writer are busy; a stopped
 process writes none. The lease is lost when another controller has raised the term, or when no heartbeat could be
-written for the lease's seconds: by then another controller may lead, and the state in memory may be out of date. It is
-lost as well if the thread fails in any other way. The loop watches the thread: one that waits for ever (a database
-process that is frozen, a lock that it does not give up) renews no lease either.
+written for the lease's seconds: after that another controller may lead, and the state in memory may be out of date. It
+is lost as well if the thread fails in any other way. The loop watches the thread: one that waits (for a connection that
+is not opened, a database process that is frozen, a lock that it does not give up) renews no lease either, and may wait
+for longer than the lease.
 
 Source: `controller.journal_postgresql`; docs/decisions/0184.
 """
@@ -41,6 +42,8 @@ class LeaseKeeper:
         self._seen = 0
         #: pauses that the loop has seen pass since the last heartbeat. Not a time: a stopped process sees none.
         self._silent = 0
+        #: what the last attempt met; None: it succeeded, or waits
+        self._failure: JournalError | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
 
@@ -77,14 +80,17 @@ class LeaseKeeper:
                     return self._journal.fenced()
                 told_at = began
                 self._beats += 1
+                self._failure = None
             except JournalLost as error:
                 return error
             except JournalError as error:
+                self._failure = self._unanswered(f": {error.message}")
                 if monotonic() - told_at >= self._seconds:
-                    return JournalFailed(
-                        f"the journal's database has not answered for {self._seconds:g} s: {error.message}"
-                    )
+                    return self._failure
         return None
+
+    def _unanswered(self, detail: str = "") -> JournalFailed:
+        return JournalFailed(f"the journal's database has not answered for {self._seconds:g} s{detail}")
 
     # In the loop
 
@@ -96,9 +102,9 @@ class LeaseKeeper:
             self._seen, self._silent = self._beats, 0
         else:
             self._silent += 1
-        # Two pauses more than the thread takes, which knows why.
-        if (self._silent - 2) * self._pause >= self._seconds:
-            self._lost(JournalFailed(f"the journal's database has not answered for {self._seconds:g} s"))
+        # The last heartbeat may have begun a pause before the look that saw it. A standby counts from its commit.
+        if (self._silent + 1.5) * self._pause > self._seconds:
+            self._lost(self._failure or self._unanswered())
         else:
             self._look_later()
 

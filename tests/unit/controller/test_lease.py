@@ -97,6 +97,27 @@ def test_a_heartbeat_that_waits_for_ever_is_the_loss_of_the_lease() -> None:
     assert "has not answered for 0.3 s" in _lost(journal).message
 
 
+@pytest.mark.parametrize("seconds", [2.0, 3.0, 6.0, 25.0])
+def test_the_leader_gives_up_before_a_standby_may_take_the_lease(seconds: float) -> None:
+    """Also while a heartbeat waits for a connection, whose time is not limited by the lease. Its answers could be out
+    of date as soon as another controller leads, which may be the lease's seconds after the last heartbeat.
+    """
+    journal = Beating(1, lambda: True)
+    journal.lease_seconds = seconds
+    lost: list[JournalError] = []
+
+    async def main() -> bool:
+        keeper = LeaseKeeper(cast("PostgresJournal", journal), lost.append)
+        looks = 0
+        while not lost:  # the last heartbeat began a pause before the first look without a new one, or later
+            keeper._look()
+            looks += 1
+        assert looks * keeper._pause > seconds / 2
+        return round((1 + looks) * keeper._pause, 6) <= seconds
+
+    assert tasks.run(main())
+
+
 def test_a_lease_that_is_renewed_is_kept_and_given_back_without_a_word() -> None:
     journal = Beating(1_000_000, lambda: False)
     lost: list[JournalError] = []

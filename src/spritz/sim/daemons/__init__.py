@@ -11,6 +11,7 @@ Map
 `machine`      what every simulated machine gives: users, the site's programs, children, logs
 `network`      connections between processes: delay, partition, reset
 `units`        daemons that a service manager keeps running; `controllers`: slurmctld
+`standby`      several controllers over one PostgreSQL; `copies`: whether their copies of the state are equal
 `nodes`        slurmd, and its machine: `files` (disk), `supervisors` and `work` (steps), `local` (sockets of a host)
                `step_clients`: what stands for srun
 `accounting`   slurmdbd over SQLite; its database, its policy, its faults, its records

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 
 from spritz.controller import daemon
 from spritz.controller.journal import JournalError
-from spritz.controller.journal_sqlite import SqliteJournal, SqliteReading
+from spritz.controller.journal_postgresql import PostgresJournal
+from spritz.controller.journal_sqlite import SqliteReading
 from spritz.controller.recovery import machine_of, replay_after
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
 from spritz.sim.daemons import threads
+from spritz.sim.daemons.standby import Stored
 from spritz.sim.daemons.world import EPOCH
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ IDS_ARE_NEW = "1: no job id is given twice"
 QUEUES_ARE_SHORT = "5: queues are bounded"
 TURNS_ARE_SHORT = "5: no turn of a loop exceeds its budget"
 DEADLINES_MOVE = "5: a due deadline moves something"
+DEPOSED_END = "4: a controller that another one has deposed stops"
 ORDERS_ARE_FEW = "5: no order is repeated many times a second"
 
 #: Seconds between two looks at a running controller, and groups committed between two replays of its journal.
@@ -54,6 +57,9 @@ GATHERED_MAX = 50_000
 WAITING_MAX = 10_000
 #: Seconds that a deadline may be due, by the clock of its host, while the loop runs.
 OVERDUE_SECONDS = 30.0
+#: Looks at a controller that runs while another one has its lease, until it must have noticed: the longest lease, and
+#: the seconds in which it stops.
+DEPOSED_LOOKS = 4
 #: Times that the same effect may leave within a second.
 REPEATED_MAX = 20
 
@@ -95,6 +101,8 @@ class Inside:
         #: number of the last event at the last look: without later ones the state is what it was
         self._looked_at = -1
         self._overdue_looks = 0
+        #: looks in a row at which another controller had the lease
+        self._deposed_looks = 0
         #: effect as text -> times in the current second
         self._effects: dict[str, int] = {}
         self._second = 0
@@ -110,7 +118,8 @@ class Inside:
         if not self.process.is_alive:
             return
         if self.process.is_stopped:
-            self._overdue_looks = 0  # a stopped process moves nothing; after SIGCONT it has its time again
+            # a stopped process moves nothing; after SIGCONT it has its time again
+            self._deposed_looks = self._overdue_looks = 0
         elif not self.process.blocked:
             self.look()
         self.world.after(LOOK_SECONDS, self._look)
@@ -132,6 +141,7 @@ class Inside:
             yield BLOBS_ARE_THERE, self.blob_breach()
             yield IDS_ARE_NEW, self.id_breach()
         yield QUEUES_ARE_SHORT, self.queue_breach()
+        yield DEPOSED_END, self.deposed_breach()
         yield DEADLINES_MOVE, self.deadline_breach()
         calls = self.process.loop.turn_calls_max
         yield TURNS_ARE_SHORT, f"{calls} callbacks in one turn" if calls > TURN_CALLS_BUDGET else ""
@@ -143,11 +153,19 @@ class Inside:
 
     # State and journal
 
-    def _journal_on_disk(self) -> SqliteReading | None:
-        """The journal by a connection of its own; None where it is no SQLite's, or its end is being torn."""
-        if not isinstance(self.context.journal, SqliteJournal):
-            return None
-        return SqliteReading(self.context.configuration.state_directory)
+    def _journal_on_disk(self) -> SqliteReading | Stored | None:
+        """The journal by a connection of its own; None if it is no longer this controller's, or was set back."""
+        journal, database = self.context.journal, self.process.host.database
+        if database is None:
+            return SqliteReading(self.context.configuration.state_directory)
+        stored = Stored(database)
+        return stored if (stored.term, stored.checksum(journal.last_sequence)) == self._mine() else None
+
+    def _mine(self) -> tuple[int, int | None]:
+        """Term and checksum of the last group that this controller knows to be in the database."""
+        journal = self.context.journal
+        assert isinstance(journal, PostgresJournal), "there is a database"
+        return journal.term, journal._acknowledged[1]
 
     def replay_breach(self) -> str:
         """How the state differs from what the journal gives, with the events that are not in it yet."""
@@ -237,6 +255,15 @@ class Inside:
         overdue = deadline is not None and deadline < self.process.host.wall() - OVERDUE_SECONDS
         self._overdue_looks = self._overdue_looks + 1 if overdue and version == self._version else 0
         return f"due since {deadline}" if self._overdue_looks == 3 else ""
+
+    def deposed_breach(self) -> str:
+        """Another controller leads for long, and this one goes on."""
+        database, journal = self.process.host.database, self.context.journal
+        if database is None:
+            return ""
+        term = Stored(database).term
+        self._deposed_looks = self._deposed_looks + 1 if term > journal.term else 0
+        return f"term {term} is another one's, not {journal.term}" if self._deposed_looks == DEPOSED_LOOKS else ""
 
     def _count_effects(self) -> None:
         writer = self.context.writer

@@ -5,13 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.controller.configuration import read_configuration
-from spritz.controller.daemon import serve
+from spritz.controller.daemon import STAND_BY, serve
 from spritz.controller.options import Options
 from spritz.runtime.daemonize import Startup
 from spritz.sim.daemons.machine import USERS, PidFile, StoryLogger
+from spritz.sim.daemons.units import Unit
 
 if TYPE_CHECKING:
-    from spritz.sim.daemons.world import Process
+    from spritz.sim.daemons.standby import Standbys
+    from spritz.sim.daemons.world import Host, Process
+
+
+def controller_unit(host: Host, path: str, standbys: Standbys | None = None) -> Unit:
+    """slurmctld on a host. `standbys`: what it has in common with the other controllers, if there are any."""
+
+    async def main(process: Process) -> int:
+        if standbys is not None:
+            standbys.began(process)
+        return await slurmctld(process, path)
+
+    return Unit(host, "slurmctld", main, replaced_for=STAND_BY)
 
 
 async def slurmctld(process: Process, path: str) -> int:

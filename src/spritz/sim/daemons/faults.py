@@ -191,6 +191,7 @@ def _spread(random: Random, low: float, high: float) -> float:
 _COUNTED = frozenset(
     {
         *("fork refused", "child killed", "kill inside a write", "power inside a write"),
+        "controller lost in a commit",
         *("disk slow", "disk full", "disk read-only", "disk fsync"),
     }
 )

@@ -144,7 +144,7 @@ class Acted(Struct, kw_only=True):
 
     at: float
     host: str
-    #: of the process
+    #: of the process; 0, and no host: passed on by other nodes, from a controller that is gone
     pid: int
     term: int
     #: of the message: LaunchBatch, TerminateJob …

@@ -9,10 +9,13 @@ from spritz.sim.daemons import final
 from spritz.sim.daemons.accounting import records
 from spritz.sim.daemons.accounting.client import Behind
 from spritz.sim.daemons.checks import Story, check, reached
-from spritz.sim.daemons.history import Operation
+from spritz.sim.daemons.history import Injected, Operation
+from spritz.sim.daemons.restoring import RESTORED
 from spritz.sim.daemons.world import EPOCH
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from spritz.sim.daemons.accounting import Accounting
     from spritz.sim.daemons.site import Site
 
@@ -28,10 +31,32 @@ def judge(site: Site) -> list[Violation]:
         state = final.read(site.users)
     except final.Unreadable as error:
         return [("6.answer", site.world.now - EPOCH, f"the controller does not answer in the end: {error}")]
-    told = [] if site.accounting is None else judge_accounting(site, site.accounting)
     for name, count in reached(Story(site.history.entries, state)).items():
         site.world.counts[f"limit {name}"] = count
-    return told + [(found.rule, found.at - EPOCH, found.text) for found in check(site.history, state)]
+    found = [(violation.rule, violation.at - EPOCH, violation.text) for violation in check(site.history, state)]
+    if any(isinstance(entry, Injected) and entry.kind in RESTORED for entry in site.history.entries):
+        found = [violation for violation in found if violation[0] in _AFTER_LOSS]
+    elif site.accounting is not None:
+        found += judge_accounting(site, site.accounting)
+    return found + list(_standbys(site))
+
+
+#: Rules that hold also if acknowledged work was lost, of which the history was told.
+_AFTER_LOSS = frozenset({"4.term", "6.answer", "6.completing", "6.running", "6.pending"})
+
+
+def _standbys(site: Site) -> Iterator[Violation]:
+    """Of several controllers one leads in the end; and their database has understood all of their statements."""
+    if site.standbys is None:
+        return
+    at = site.world.now - EPOCH
+    leaders = [
+        unit.host.name for unit in site.units.values() if unit.is_running and unit.process and unit.process.inside
+    ]
+    if len(leaders) != 1:
+        yield "6.leader", at, f"in the end {' and '.join(leaders) or 'none'} leads"
+    for statement in site.standbys.database.server.unknown:
+        yield "the simulation does not fail", at, f"the database does not know the statement {statement}"
 
 
 #: Seconds of virtual time for an answer of slurmdbd.

@@ -62,6 +62,8 @@ class Network:
         self._ports = 40_000
         #: called with each message's bytes that cross: (from, to, bytes)
         self.on_bytes: list[Callable[[Process, Process, bytes], None]] = []
+        #: called when a link was cut, and when one may be whole again
+        self.on_links: list[Callable[[], None]] = []
 
     # Faults
 
@@ -72,6 +74,7 @@ class Network:
         self.world.at(until, self._healed)
         for connection in list(self.connections):
             connection.cut(source, target, seconds)
+        self._links_changed()
 
     def slow(self, source: str, target: str, by_seconds: float, seconds: float) -> None:
         """All that crosses takes longer."""
@@ -108,6 +111,11 @@ class Network:
     def _healed(self) -> None:
         for connection in list(self.connections):
             connection.retransmit()
+        self._links_changed()
+
+    def _links_changed(self) -> None:
+        for told in self.on_links:
+            told()
 
     def delay(self, source: Host, target: Host) -> float:
         low, high = _LOCAL_SECONDS if source is target else _REMOTE_SECONDS

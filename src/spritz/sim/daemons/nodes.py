@@ -21,6 +21,7 @@ from spritz.client.errors import ClientError
 from spritz.config.load import load
 from spritz.model.commands.cluster import UpdateNode
 from spritz.model.commands.job import Done
+from spritz.model.launch import Accepted
 from spritz.model.node import NodeConfig, NodeSample
 from spritz.node import (
     agent,
@@ -51,14 +52,19 @@ from spritz.runtime import disk
 from spritz.runtime.daemonize import Startup
 from spritz.runtime.programs import Failure
 from spritz.sim.daemons import files, seam, threads
-from spritz.sim.daemons.history import Booted, History
+from spritz.sim.daemons.history import Acted, Booted, History
 from spritz.sim.daemons.machine import USERS, StoryLogger
+from spritz.sim.daemons.network import SimulatedPipe
 from spritz.sim.daemons.supervisors import SimulatedSupervisor, SimulatedZygote, connect
 from spritz.sim.daemons.work import StepRun, Task
 from spritz.sim.daemons.world import Process
 from spritz.stepd import processes, record
 
 if TYPE_CHECKING:
+    from msgspec import Struct
+
+    from spritz.client.handling import Call
+    from spritz.model.rejection import Rejection
     from spritz.model.resources import NodeCapacity
     from spritz.sim.daemons.world import Host
 
@@ -283,6 +289,53 @@ class NodeMachine:
             booted_at=self.host.wall() - self.host.monotonic(),
             boot_id=self.boot_id,
         )
+
+
+class ObservedAgent(agent.Agent):
+    """slurmd's own; the history hears of each order that it accepts."""
+
+    def order(self, message: Struct, call: Call | None = None) -> Accepted | Rejection:
+        answer = super().order(message, call)
+        if isinstance(answer, Accepted):
+            _note_order(message, call)
+        return answer
+
+
+def _note_order(order: Any, call: Call | None) -> None:
+    """An order was accepted here, from its controller or passed on by another node."""
+    machine = _machine()
+    sender = _sender(order.term, call)
+    machine.history.add(
+        Acted(
+            at=machine.world.now,
+            host="" if sender is None else sender.host.name,
+            pid=0 if sender is None else sender.pid,
+            term=order.term,
+            kind=type(order).__name__,
+            node=order.node,
+            subject=_subject(order),
+        )
+    )
+
+
+def _sender(term: int, call: Call | None) -> Process | None:
+    """The controller's process that gave an order: the peer, or the one that leads with this term."""
+    if call is not None and isinstance(call.channel.pipe, SimulatedPipe):
+        peer = call.channel.pipe.end.other.process
+        if peer.name == "slurmctld":
+            return peer
+    processes = [process for host in threads.world().hosts.values() for process in host.processes if process.inside]
+    return next((process for process in processes if process.inside.context.journal.term == term), None)
+
+
+def _subject(order: Any) -> str:
+    """The job or step of an order, and its life: the same whenever the order is repeated."""
+    job = getattr(order, "job", None)
+    job_id, life = (
+        (job.id, job.restart_count) if job is not None else (order.job_id, getattr(order, "restart_count", 0))
+    )
+    step = getattr(order, "step_id", None)
+    return f"{job_id}{'' if step is None else f'.{step}'} life {life}"
 
 
 def machine_of(host: Host, history: History) -> NodeMachine:
@@ -540,6 +593,7 @@ def _names() -> list[tuple[ModuleType, str, object]]:
     names += [(module, "socket", socket_here) for module in with_socket]
     names += [(module, "open", files.open_here) for module in (spool, record)]
     names += [(spool, "disk", _Disk), (spool, "shutil", files.Shutil), (hosts, "disk", _Disk)]
+    names.append((daemon, "Agent", ObservedAgent))
     names += [(dynamic_node, "sys", _NoErrors), (daemon, "platform", _Platform), (daemon, "asyncio", _Asyncio())]
     return names
 

@@ -18,12 +18,16 @@ from spritz.model.commands.reservation import (
     ReservationRequest,
 )
 from spritz.model.queries.daemons import Reconfigure, Shutdown
+from spritz.sim.daemons import threads
 from spritz.sim.daemons.launches import Quiet
 from spritz.sim.daemons.machine import USERS
 from spritz.sim.daemons.wanted import Reserved
 
 if TYPE_CHECKING:
     from spritz.sim.daemons.command import Command, Data
+
+#: A node that was drained for a while is not forgotten while no controller answers: attempts, and seconds between two.
+_UNDRAIN_TRIES, _UNDRAIN_SECONDS = 20, 15.0
 
 #: A file with mistakes lies there for so long, seconds.
 _MISTAKEN_SECONDS = 5.0
@@ -34,7 +38,16 @@ def set_node(command: Command, data: Data) -> None:
     state = data["state"]
     request = UpdateNode(names=tuple(data["nodes"]), state=state, reason=data.get("reason", "sim"))
     kind = {"DRAIN": "drain", "RESUME": "undrain", "UNDRAIN": "undrain"}.get(state, "set_node")
-    command.ask(kind, request, Done, wanted=data)
+    tries = _UNDRAIN_TRIES if kind == "undrain" else 1
+    while True:
+        tries -= 1
+        try:
+            command.ask(kind, request, Done, wanted=data)
+            return
+        except ClientError as error:
+            if not tries or (isinstance(error, RemoteError) and error.code != "ESLURM_IN_STANDBY_MODE"):
+                raise
+        threads.sleep(_UNDRAIN_SECONDS)
 
 
 def resume_nodes(command: Command, data: Data) -> None:

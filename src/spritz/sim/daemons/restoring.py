@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 #: Seconds from a refused start to what the operator does about it: from, to.
 OPERATOR_SECONDS = 30.0, 900.0
 
+#: Kinds of `Injected` after which acknowledged work may be gone, of the time from `at` to `until`.
+RESTORED = frozenset({"state restored by copy", "state restored by -i", "state restored by failover"})
+
 #: Bytes by which a place in a group or script is found in SQLite's files.
 _NEEDLE_BYTES = 24
 

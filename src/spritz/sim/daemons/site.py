@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spritz.model.resources import NodeCapacity
-from spritz.sim.daemons import checks_inside, disk_calls, seam
-from spritz.sim.daemons.controllers import slurmctld
+from spritz.sim.daemons import checks_inside, copies, disk_calls, seam
+from spritz.sim.daemons.controllers import controller_unit
 from spritz.sim.daemons.disk import Disk
 from spritz.sim.daemons.history import History
 from spritz.sim.daemons.nodes import NodeMachine, dynamic_slurmd, machine_of, slurmd
 from spritz.sim.daemons.restoring import Operator
+from spritz.sim.daemons.standby import Standbys
 from spritz.sim.daemons.units import Unit
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from spritz.sim.daemons.users import Users
     from spritz.sim.daemons.world import Host, World
 
-seam.NAMES += [disk_calls.names, checks_inside.names]
+seam.NAMES += [disk_calls.names, checks_inside.names, copies.names]
 
 _CONF = """\
 ClusterName=sim
@@ -84,6 +85,12 @@ class Site:
         self.conf: Path = world.root / "slurm.conf"
         #: further lines of slurm.conf
         self.lines: list[str] = []
+        #: the database and the hosts of further controllers; None without the part "standby"
+        self.standbys: Standbys | None = None
+        if "standby" in scale.parts:
+            self.standbys = Standbys(world)
+            self.controllers += self.standbys.hosts
+            self.lines += self.standbys.lines
         #: slurmdbd and its database; None without the part "accounting"
         self.accounting: Accounting | None = None
         if "accounting" in scale.parts:
@@ -98,7 +105,7 @@ class Site:
         self.disks = {host.name: Disk(host) for host in self.controllers}
         self.operators = {name: Operator(disk, self.history) for name, disk in self.disks.items()}
         for host in self.controllers:
-            self.add(Unit(host, "slurmctld", lambda process: slurmctld(process, str(self.conf))))
+            self.add(controller_unit(host, str(self.conf), self.standbys))
         for host in self.nodes:
             self.add_node(host)
 

@@ -16,15 +16,27 @@ if TYPE_CHECKING:
 #: Seconds between the end of a daemon and its next start: from, to.
 RESTART_SECONDS = 0.5, 5.0
 
+#: Seconds for a daemon that replaces itself by a new one (execv) to be loaded: from, to.
+_REPLACED_SECONDS = 0.1, 1.0
+
 
 class Unit:
     """One daemon of one host. `main(process)` makes the daemon's main coroutine; it runs as that process."""
 
-    def __init__(self, host: Host, name: str, main: Callable[[Process], Coroutine[Any, Any, Any]]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        name: str,
+        main: Callable[[Process], Coroutine[Any, Any, Any]],
+        *,
+        replaced_for: int | None = None,
+    ) -> None:
         self.host = host
         self.name = name
         self.world: World = host.world
         self._main = main
+        #: with this exit status it replaces itself by a new one
+        self._replaced_for = replaced_for
         self._random = self.world.random(f"unit {host.name} {name}")
         self.process: Process | None = None
         #: whether the service manager keeps it running
@@ -69,4 +81,7 @@ class Unit:
     def _ended(self, process: Process) -> None:
         self.ends.append((self.world.now, process.result, process.error))
         self.world.tell(f"{process} ended: {process.error!r}" if process.error else f"{process} ended")
-        self._begin_soon()
+        if self._replaced_for is not None and process.result == self._replaced_for:
+            self.world.after(self._random.uniform(*_REPLACED_SECONDS), self._begin)
+        else:
+            self._begin_soon()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spritz.runtime.programs import Failure
+    from spritz.sim.daemons.database import Database
     from spritz.sim.daemons.disk import Disk
     from spritz.sim.daemons.network import Network
     from spritz.sim.daemons.threads import Waiter
@@ -241,6 +242,8 @@ class Host:
         self.directory.mkdir(parents=True, exist_ok=True)
         #: what of its files survives, if that is simulated
         self.disk: Disk | None = None
+        #: of a controller that can stand by: the database that has its journal (`standby`)
+        self.database: Database | None = None
         #: called when it is up again
         self.on_boot: list[Callable[[], None]] = []
         #: of a compute node: its disk, its steps (`nodes.NodeMachine`)

@@ -56,6 +56,8 @@ def _named(order: Acted) -> str:
 def _one_process_each(orders: list[Acted]) -> Iterator[Violation]:
     owners: dict[int, Acted] = {}
     for order in orders:
+        if not order.pid:
+            continue  # passed on by other nodes for a controller that is gone
         first = owners.setdefault(order.term, order)
         if (order.host, order.pid) != (first.host, first.pid):
             text = f"{_named(order)}, process {order.pid}; that is the term of {first.host}, process {first.pid}"

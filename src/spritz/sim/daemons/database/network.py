@@ -77,6 +77,8 @@ class Line:
         self.signal = runtime.signal()
         self.session: Session | None = None
         self.answer: Answer | None = None
+        #: an answer has arrived, the first of which says that the connection is open
+        self.is_open = False
         #: what the client's next attempt meets
         self.error: errors.Error | None = None
         #: the client has closed its end
@@ -98,6 +100,7 @@ class Line:
 
     def _arrive(self, answer: Answer) -> None:
         self.answer = answer
+        self.is_open = True
         self.signal.set()
 
     def lose(self, error: errors.Error) -> None:
@@ -116,6 +119,8 @@ class Network:
         self._lines: list[Line] = []
         self._planned: list[_Planned] = []
         self.chances = Chances()
+        #: called with the machine and the text of each statement that is sent
+        self.on_send: list[Callable[[str, str], None]] = []
         #: seconds that a statement takes to the server, and its answer back: at least, at most
         self.latency_seconds = (0.0, 0.0)
         #: how often something happened, by its name
@@ -138,12 +143,16 @@ class Network:
             self._server.hang_up(session)
 
     def _give_up(self, line: Line) -> None:
-        if line.answer is None and line.session is None and not line.left:
+        if not line.is_open and not line.left:
             line.lose(errors.ConnectionTimeout("connection timeout expired"))
             self.hang_up(line)
 
     def send(self, line: Line, request: Request) -> None:
         """Send a statement; what happens to it is drawn, or was planned."""
+        if self.on_send:
+            text = normal(request.text)
+            for told in list(self.on_send):
+                told(line.host, text)
         loss = self._loss(line.host, request.text)
         if loss is Loss.BEFORE:
             self.reset(line)

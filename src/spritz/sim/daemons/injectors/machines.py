@@ -22,11 +22,11 @@ def _power_loss(site: Site, action: Action, seconds: float) -> str | None:
     host = host_of(site, action.target)
     if host is None or not host.is_up:
         return None
-    _turn_off(site, host, seconds)
+    turn_off(site, host, seconds)
     return host.name
 
 
-def _turn_off(site: Site, host: Host, seconds: float) -> None:
+def turn_off(site: Site, host: Host, seconds: float) -> None:
     """Let it be without power for so long; its service manager starts its daemons with it."""
     for process in host.processes:
         coverage.note_awaits(process)
@@ -48,7 +48,7 @@ def _reboot(site: Site, action: Action, seconds: float) -> str | None:
         for unit in units:
             unit.is_wanted = True
         if host.is_up:
-            _turn_off(site, host, 0.9 * seconds)
+            turn_off(site, host, 0.9 * seconds)
 
     site.world.after(0.1 * seconds, go_down)
     return host.name
@@ -138,13 +138,15 @@ def _memory_full(site: Site, action: Action, seconds: float) -> str | None:
 
 
 @performs("spool full")
-def _spool_full(site: Site, action: Action, seconds: float) -> str | None:
-    return _for_a_while("disk.error", errno.ENOSPC, site, action, seconds)
-
-
 @performs("spool broken")
-def _spool_broken(site: Site, action: Action, seconds: float) -> str | None:
-    return _for_a_while("disk.error", errno.EIO, site, action, seconds)
+def _spool_fails(site: Site, action: Action, seconds: float) -> str | None:
+    """A slurmd that notices it has its nodes drained; an administrator lets them serve again when the fault is over."""
+    error = errno.ENOSPC if action.kind == "spool full" else errno.EIO
+    name = _for_a_while("disk.error", error, site, action, seconds)
+    if name is not None:
+        nodes = list(site.machines[name].nodes)
+        site.world.after(seconds + 1.0, lambda: operators.ask(site, "set_node", {"nodes": nodes, "state": "RESUME"}))
+    return name
 
 
 @performs("spool slow")
