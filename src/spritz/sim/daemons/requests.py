@@ -63,6 +63,8 @@ def wanted_of(command: Command, job: NewJob) -> Wanted:
         begin_at=job.begin_at,
         deadline_at=job.deadline_at,
         time_limit_minutes=job.time_limit_minutes,
+        time_min_minutes=job.time_min_minutes,
+        end_signal=job.end_signal,
         dependencies=tuple(
             Condition(kind=one.kind, job_id=one.job_id, minutes=one.minutes) for one in spec.dependencies
         ),
