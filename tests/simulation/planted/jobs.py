@@ -114,7 +114,7 @@ FAULTS = (
     Planted(
         name="running_jobs_off_by_one",
         rule=3,
-        needs=("limits",),
+        needs=("accounting", "limits"),
         file=_CHECK,
         old="                if ledger.use(key).jobs >= limit:",
         new="                if ledger.use(key).jobs > limit:",
@@ -123,7 +123,7 @@ FAULTS = (
     Planted(
         name="array_counts_as_one_submission",
         rule=3,
-        needs=("limits", "arrays"),
+        needs=("accounting", "limits", "arrays"),
         file=_CHECK,
         old="if ledger.use(key).submitted + count > limit:",
         new="if ledger.use(key).submitted >= limit:",
@@ -133,7 +133,7 @@ FAULTS = (
         name="records_counted_one_by_one",
         rule=3,
         defect="b3",
-        needs=("limits",),
+        needs=("accounting", "limits"),
         file="core/decide/update.py",
         old="draft(context, selected.job, changes, command.priority_now, Move(moves, selected.tasks.bit_count()))",
         new="draft(context, selected.job, changes, command.priority_now,"

@@ -214,7 +214,7 @@ class WarmSearch:
 
         def changed(plan: Plan, root: Path) -> Result:
             before()
-            result = run(plan, root)
+            result = run(plan, root, ends_early=True)
             result.story, result.history, result.transcript = [], [], []
             return result
 

@@ -216,6 +216,10 @@ class Child:
         self._gate = threads.Event()
         self.pid = world.next_pid()
         world.count(f"child {name}")
+        self._name = name
+        #: what its work holds: the state of the moment
+        self._inside = self._process.inside
+        self._sequence = self._inside.context.writer.last_sequence if self._inside is not None else 0
         self._is_killed = world.faults("child killed")
         thread = threads.Thread(target=self._run, name=name)
         gates[thread] = self._gate
@@ -232,6 +236,8 @@ class Child:
 
     def go(self) -> None:
         """The child may finish what it has prepared."""
+        if self._inside is not None:
+            self._inside.left(self._sequence, f"the {self._name}")
         self._gate.set()
 
     def kill(self) -> None:

@@ -124,6 +124,7 @@ def draw(random: Random, scale: Scale) -> list[Action]:
     day.draw_jobs()
     day.draw_operators()
     day.draw_readings()
+    day.draw_trials()
     return sorted(day.actions, key=lambda action: action.at)
 
 
@@ -444,6 +445,13 @@ class _Day:
         return [f"n{number}" for number in sorted(numbers)]
 
     # Readings
+
+    def draw_trials(self) -> None:
+        """Jobs that are not submitted: sbatch --test-only."""
+        for number in range(self.random.randint(0, 3)):
+            at, user = self.random.uniform(5.0, self.scale.busy_seconds), self.random.choice(PEOPLE)
+            wanted = self._wanted(f"trial{number}", user, at)
+            self.act(at, "test_only", user, wanted=msgspec.to_builtins(wanted))
 
     def draw_readings(self) -> None:
         every = max(30.0, self.scale.busy_seconds / 40)
