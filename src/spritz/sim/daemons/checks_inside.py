@@ -120,8 +120,12 @@ class Inside:
 
     def _recovered(self) -> None:
         if self.process.is_alive:
-            self._report(STATE_IS_JOURNAL, self.replay_breach())
+            self.compare()
             self._look()
+
+    def compare(self) -> None:
+        """The dear check, at moments that matter."""
+        self._report(STATE_IS_JOURNAL, self.replay_breach())
 
     def _look(self) -> None:
         if not self.process.is_alive:

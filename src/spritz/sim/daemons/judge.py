@@ -28,6 +28,10 @@ def judge(site: Site) -> list[Violation]:
         state = final.read(site.users)
     except final.Unreadable as error:
         return [("6.answer", site.world.now - EPOCH, f"the controller does not answer in the end: {error}")]
+    for unit in site.units.values():
+        inside = unit.process.inside if unit.process is not None and unit.is_running else None
+        if inside is not None:
+            inside.compare()
     told = [] if site.accounting is None else judge_accounting(site, site.accounting)
     return told + [(found.rule, found.at - EPOCH, found.text) for found in check(site.history, state)]
 

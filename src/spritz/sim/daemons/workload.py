@@ -117,6 +117,12 @@ def script_of(tag: str, seconds: float, exit_status: int = 0, killed_by: int = 0
     return f"#!/bin/sh\n#SIM {plan}\n# tag {tag}\n"
 
 
+def _environment(tag: str) -> tuple[str, ...]:
+    """The same of some jobs that follow each other, as of a user's shell: it is stored once."""
+    number = tag.lstrip("j").partition("+")[0]
+    return (f"SIM_TAG=j{int(number) // 3 * 3}" if number.isdigit() else f"SIM_TAG={tag}",)
+
+
 def draw(random: Random, scale: Scale) -> list[Action]:
     """What users and administrators do in a run, in the order of time: a day of a cluster, in `scale.busy_seconds`."""
     day = _Day(random, scale)
@@ -223,7 +229,7 @@ class _Day:
 
             is_small = fields["nodes_min"] == 1 and not fields.get("components")
             fields["account"], fields["qos"] = draw_names(random=self.random, user=user, is_small=is_small)
-        return NewJob(tag=tag, kind=kind, environment=(f"SIM_TAG={tag}",), **fields)
+        return NewJob(tag=tag, kind=kind, environment=_environment(tag), **fields)
 
     def _few(self) -> int:
         return self.random.choice((1, 1, 2))
@@ -305,7 +311,7 @@ class _Day:
     def _component(self, tag: str, *, held: bool) -> NewJob:
         fields = self._size() | {"held": held}
         fields.pop("licenses", None)
-        return NewJob(tag=tag, environment=(f"SIM_TAG={tag}",), **fields)
+        return NewJob(tag=tag, environment=_environment(tag), **fields)
 
     def _steps(self, fields: dict[str, Any]) -> tuple[NewStep, ...]:
         """Steps that fit into the job, or now and then do not."""
