@@ -149,7 +149,7 @@ class WarmSearch:
     A seed that does not execute a changed line is what it is without the fault, so it counts as tried and is not run.
     """
 
-    def __init__(self, faults: Sequence[Planted], campaign: Campaign, reach: Path | None) -> None:
+    def __init__(self, faults: Sequence[Planted], campaign: Campaign, reach: Path | None, *, targeted: bool) -> None:
         from spritz.sim.daemons import accounting, main, plan, seam  # noqa: F401 - accounting: for its imports
 
         seam.load_all()
@@ -161,6 +161,8 @@ class WarmSearch:
                 self._patches[fault.name] = warm.Patch(fault, changed_sources(fault), functions)
             except warm.Unfit as error:
                 print(f"in a tree of its own: {error}", flush=True)
+        #: runs have the kinds of faults that each planted fault needs
+        self._targeted = targeted
         self._options = main.parser().parse_args(campaign.options.split())
         self._scales = plan.SCALES
         self._reach_file = reach
@@ -186,7 +188,7 @@ class WarmSearch:
                     told(known[fault.name])
                     continue
                 plan = self._plan(self._campaign.first + number - 1, fault)
-                if fault.name in self._reaches(plan):
+                if self._targeted or fault.name in self._reaches(plan):
                     known[fault.name] = self._looked(patch, plan, before, number)
                     told(known[fault.name])
                 else:
@@ -197,6 +199,8 @@ class WarmSearch:
         took = before.seconds + result.cpu_seconds
         for rule, _, text in result.violations:
             if rule[:1].isdigit():
+                if self._targeted and self._run(plan, lambda: None).violations:
+                    break  # nor is it clean without the fault
                 return replace(before, seeds=number, seconds=took, rule=rule, text=text)
         problems = [f"seed {plan.seed}: {rule}: {_last_words(text)}" for rule, _, text in result.violations]
         return replace(before, seeds=number, seconds=took, problem=problems[0] if problems else before.problem)
@@ -205,6 +209,8 @@ class WarmSearch:
         from spritz.sim.daemons.campaign import plan_of
 
         scale = self._scales[self._options.scale]
+        if self._targeted:
+            scale = structs.replace(scale, faults=24, unusual=2.0, kinds=frozenset(fault.kinds))
         parts = PARTS.intersection(fault.needs) or self._options.parts or frozenset()
         return plan_of(seed, structs.replace(scale, parts=frozenset(parts)))
 
@@ -415,6 +421,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--results", type=Path, metavar="FILE", help="keep results as JSON lines; what is there is not tried"
     )
     parser.add_argument("--warm", action="store_true", help="plant faults in forked children of one process")
+    parser.add_argument("--targeted", action="store_true", help="with --warm: many faults of the kinds that each needs")
     parser.add_argument("--reach", type=Path, metavar="FILE", help="with --warm: keep which seeds reach which faults")
     parser.add_argument("--needs-no", default="", metavar="PART", help="leave out faults that need this part")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write a report in Markdown")
@@ -464,7 +471,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     print(_line(("fault", "rule", "seeds", "found by", "seconds", "first violation")))
     if options.warm:
-        WarmSearch(faults, campaign, options.reach).search(faults, known, told)
+        WarmSearch(faults, campaign, options.reach, targeted=options.targeted).search(faults, known, told)
     else:
         with ThreadPoolExecutor(options.jobs) as pool:
             list(pool.map(searched, faults))

@@ -302,7 +302,10 @@ class Inside:
         handle, when_durable, decide = writer.handle, writer.when_durable, machine.handle
 
         def decided(command: Struct, now: float, caller: Caller = SYSTEM) -> Outcome:
+            before = _scalars(machine)
             outcome = decide(command, now, caller)
+            if not outcome.events and _scalars(machine) != before:
+                self._report(STATE_IS_JOURNAL, f"{type(command).__name__} has changed the state without an event")
             sequence = writer.last_sequence + len(outcome.events)
             self._decided.update((id(effect), (effect, sequence)) for effect in outcome.effects)
             return outcome
@@ -332,6 +335,12 @@ class Inside:
         machine.handle = decided  # type: ignore[method-assign]
         writer.handle = handled  # type: ignore[method-assign]
         writer.when_durable = shown  # type: ignore[method-assign]
+
+
+def _scalars(machine: Machine) -> tuple[object, ...]:
+    """Some of the state, to see whether a decision has changed it."""
+    state = machine.state
+    return state.next_job_id, state.next_slice_at, state.next_reservation_id, state.next_trigger_id, len(state.jobs)
 
 
 def _oldest(reading: SqliteReading, machine: Machine) -> Machine:

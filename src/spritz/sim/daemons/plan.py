@@ -36,6 +36,8 @@ class Scale(Struct, frozen=True, kw_only=True):
     faults: int = 12
     #: how often users do unusual things with their jobs, compared with a usual day
     unusual: float = 1.0
+    #: kinds of these; empty: some of all, another selection in each run
+    kinds: frozenset[str] = frozenset()
     #: instead of these, and of the requests that are drawn now and then: two of every kind that there is
     every_kind: bool = False
     #: what becomes of jobs in partition `low` if jobs in `high` want their nodes: REQUEUE, CANCEL, SUSPEND,GANG; ""
