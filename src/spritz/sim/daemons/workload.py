@@ -454,7 +454,7 @@ class _Day:
 
     def draw_trials(self) -> None:
         """Jobs that are not submitted: sbatch --test-only."""
-        for number in range(self.random.randint(0, 3)):
+        for number in range(self.random.randint(1, 3)):
             at, user = self.random.uniform(5.0, self.scale.busy_seconds), self.random.choice(PEOPLE)
             wanted = self._wanted(f"trial{number}", user, at)
             self.act(at, "test_only", user, wanted=msgspec.to_builtins(wanted))
