@@ -65,6 +65,47 @@ def test_a_planted_tree_is_the_package_with_the_fault(tmp_path: Path) -> None:
     assert plant.import_problem(fault) == ""
 
 
+_WARM = """
+from spritz.core.decide import replenish, start
+from tests.simulation.planted import plant, warm
+from tests.simulation.planted.faults import FAULTS
+
+names = ("reservation_tried_at_each_event", "throttle_off_by_one", "node_named_twice_is_changed_twice")
+faults = [fault for fault in FAULTS if fault.name in names]
+functions = warm.Functions(sorted({edit.file for fault in FAULTS for edit in fault.edits}))
+unfit = []
+for fault in FAULTS:
+    try:
+        patch = warm.Patch(fault, plant.changed_sources(fault), functions)
+    except warm.Unfit:
+        unfit.append(fault.name)
+        continue
+    if fault in faults:
+        patch.apply()
+print(replenish.AGAIN_SECONDS, unfit)
+"""
+
+
+def test_most_faults_can_be_planted_in_a_process_that_has_the_code() -> None:
+    environment = plant.environment_of(plant.SOURCE.parent) | {"PYTHONPATH": f"{plant.SOURCE.parent}:."}
+    done = subprocess.run(
+        [sys.executable, "-c", _WARM], cwd=plant.REPOSITORY, env=environment, capture_output=True, text=True, check=True
+    )
+    seconds, _, unfit = done.stdout.partition(" ")
+    assert float(seconds) == 0.0
+    assert unfit.count("'") <= 2 * 5, f"these need a tree of their own: {unfit}"
+
+
+def test_results_outlast_an_interruption(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    assert plant.read_results(path) == {}
+    tried = plant.Found(fault=FAULTS[0], seeds=1, seconds=2.0)
+    found = plant.Found(fault=FAULTS[0], seeds=2, seconds=4.0, rule="1", text="lost")
+    for result in (tried, found):
+        plant.append_result(path, result)
+    assert plant.read_results(path) == {FAULTS[0].name: found}
+
+
 def test_an_edit_that_does_not_fit_is_refused() -> None:
     fault = Planted(name="none", rule=1, file="core/timers.py", old="no such text", new="", why="Nothing.")
     with pytest.raises(ValueError, match="0 times in core/timers.py"):

@@ -52,7 +52,7 @@ def test_a_run_that_is_stuck_is_killed() -> None:
 
     totals = campaign(plans(3), jobs=3, run=run, run_seconds_max=1.0)
     assert totals.seeds == 3
-    assert [(one.seed, one.violations[0][0]) for one in totals.failures] == [(2, "the simulation comes to its end")]
+    assert [(one.seed, one.violations[0][0]) for one in totals.failures] == [(2, "5: a run comes to its end")]
 
 
 def test_a_run_that_waits_for_ever_is_killed() -> None:

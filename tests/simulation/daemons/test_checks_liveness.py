@@ -142,6 +142,17 @@ def test_processes_that_are_left_behind_are_reported() -> None:
     assert day.broken()["6.processes"] == "at the end job 1 is COMPLETED, and its processes on n1 are still there"
 
 
+def test_a_job_that_is_not_forgotten_is_reported() -> None:
+    day = Day(forgets=True)
+    array = day.submit(1, array_tasks=(0, 1))
+    day.run(array + 1, 2, 3)
+    day.begin(array, 4)
+    assert "5.forgotten" not in day.broken()  # its last task runs
+    day.end(array, 5)
+    assert "5.forgotten" not in day.broken(400.0)
+    assert day.broken()["5.forgotten"] == "at the end job 1, which ended at 5, is not forgotten"
+
+
 def test_requests_must_be_answered() -> None:
     day = Day()
     operation = day.request("drain", 0, 1, outcome=Outcome.UNKNOWN)

@@ -356,6 +356,37 @@ def test_a_job_that_outlives_its_limit_is_reported() -> None:
     assert "3.time" not in day.broken()
 
 
+def test_a_job_that_did_not_have_its_time_is_reported() -> None:
+    """What it was suspended does not count."""
+    day = Day()
+    job = day.submit(1, time_limit_minutes=2)
+    day.begin(job, 10)
+    day.signal(job, 20, 19)
+    day.signal(job, 70, 18)
+    day.end(job, 180, signal=9)
+    day.record(job, state=JobState.TIMEOUT, ended_at=180.0, suspended_seconds=50)
+    assert day.check() == []
+    day.history.entries[-1].at = 130.0  # type: ignore[union-attr]  # its end
+    day.record(job, ended_at=130.0)
+    assert day.broken()["3.time"] == "job 1 is TIMEOUT after 70 s, and its limit was 2 minutes"
+    assert day.check(clock_error_seconds=60.0) == []
+
+
+def test_a_script_that_does_not_get_its_signal_is_reported() -> None:
+    day = Day()
+    job = day.submit(1, time_limit_minutes=2, end_signal=(10, 30, True))
+    day.begin(job, 10)
+    day.signal(job, 101, 10)
+    day.end(job, 130, signal=15)
+    day.record(job, state=JobState.TIMEOUT, ended_at=130.0)
+    assert day.check() == []
+    late = day.history.entries[-2]
+    late.at = 128.0  # type: ignore[union-attr]
+    assert day.broken()["5.signal"] == "the script of job 1 did not get signal 10 by 111, due at 100"
+    day.fault(99, 105, "n1")
+    assert day.check() == []
+
+
 def test_a_raised_limit_counts() -> None:
     day = Day()
     job = day.submit(1, time_limit_minutes=1)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spritz.sim.daemons.main import _parser
+from spritz.sim.daemons.main import parser
 
 _ROOT = Path(__file__).parents[3]
 
@@ -27,8 +27,8 @@ def call(
 
 
 def test_seeds_are_a_number_or_a_range() -> None:
-    assert _parser().parse_args(["--seeds", "3"]).seeds == range(1, 4)
-    assert _parser().parse_args(["--seeds", "5-7"]).seeds == range(5, 8)
+    assert parser().parse_args(["--seeds", "3"]).seeds == range(1, 4)
+    assert parser().parse_args(["--seeds", "5-7"]).seeds == range(5, 8)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_seeds_are_a_number_or_a_range() -> None:
 )
 def test_mistakes_are_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as raised:
-        _parser().parse_args(arguments)
+        parser().parse_args(arguments)
     assert raised.value.code == 2
 
 

@@ -13,6 +13,7 @@ FAULTS = (
     Planted(
         name="launch_not_derived_again",
         rule=6,
+        kinds=("cut both ways", "cut one way", "reset", "stop", "half open"),
         file=_PENDING,
         old="[launch(step, name) for name in step.unstarted_nodes if node is None or name == node]",
         new="[launch(step, name) for name in step.unstarted_nodes if node is None]",
@@ -22,6 +23,7 @@ FAULTS = (
     Planted(
         name="suspension_not_derived_again",
         rule=3,
+        kinds=("cut both ways", "cut one way", "reset", "stop", "half open"),
         needs=("suspend",),
         file=_PENDING,
         old="if (suspended or job.suspended_seconds) and job.allocation is not None:",
@@ -31,6 +33,7 @@ FAULTS = (
     Planted(
         name="end_of_step_not_derived_again",
         rule=6,
+        kinds=("cut both ways", "cut one way", "reset", "stop", "half open"),
         needs=("srun",),
         file=_PENDING,
         old="""\
@@ -53,6 +56,7 @@ FAULTS = (
     Planted(
         name="unanswered_order_dropped",
         rule=6,
+        kinds=("cut both ways", "cut one way", "reset", "stop", "half open"),
         file=_NODES,
         old="""\
             if isinstance(effect, core_effects.PASSING):
@@ -71,6 +75,7 @@ FAULTS = (
     Planted(
         name="order_overtakes_the_tree",
         rule=3,
+        kinds=("kill", "stop", "power loss", "cut one way", "partition"),
         needs=("fanout",),
         file=_NODES,
         old="""\
@@ -88,6 +93,7 @@ FAULTS = (
     Planted(
         name="forwarded_orders_overtake",
         rule=3,
+        kinds=("kill", "stop", "power loss", "cut one way", "partition"),
         needs=("fanout",),
         file=_NODES,
         old="""\
@@ -101,6 +107,7 @@ FAULTS = (
     Planted(
         name="unanswered_branch_forgotten",
         rule=6,
+        kinds=("kill", "stop", "power loss", "cut one way", "partition"),
         needs=("fanout",),
         file=_NODES,
         old="""\
@@ -118,6 +125,7 @@ FAULTS = (
     Planted(
         name="silence_begins_again",
         rule=6,
+        kinds=("cut both ways", "partition", "power loss", "stop"),
         file=_NODES,
         old="self._silent_since.setdefault(name, now)",
         new="self._silent_since[name] = now",
@@ -127,6 +135,7 @@ FAULTS = (
     Planted(
         name="returned_node_keeps_its_jobs",
         rule=3,
+        kinds=("cut both ways", "partition", "power loss", "stop"),
         file=_REGISTRATION,
         old="if (job_id, life, step_id) not in expected:",
         new="if (job_id, life, step_id) not in expected and job_id not in context.state.jobs:",
@@ -175,6 +184,7 @@ FAULTS = (
     Planted(
         name="dead_client_keeps_its_job",
         rule=6,
+        kinds=("cut both ways", "cut one way", "reset", "stop", "half open"),
         needs=("srun",),
         file=_DEFERRED,
         old="""\
@@ -189,6 +199,7 @@ FAULTS = (
     Planted(
         name="grant_before_durable",
         rule=1,
+        kinds=("kill", "kill inside a write", "power inside a write", "disk slow", "kill at a callback"),
         needs=("srun",),
         file=_DEFERRED,
         old="self._context.writer.when_durable(partial(self._begin_answers, answers))",
@@ -202,11 +213,14 @@ FAULTS = (
         file="controller/api/row_cache.py",
         old="if known is None or known[0] is not job or known[1] != priority:",
         new="if known is None or known[1] != priority:",
+        # Rows of fewer jobs are not kept.
+        also=(Edit("controller/api/jobs.py", "_MANY_JOBS = 200\n", "_MANY_JOBS = 1\n"),),
         why="squeue shows a job as it was before an acknowledged change that leaves its priority as it is.",
     ),
     Planted(
         name="step_deadline_outlives_its_job",
         rule=5,
+        kinds=("undying processes", "stop"),
         defect="b1",
         needs=("srun",),
         file="core/apply/job.py",
@@ -251,6 +265,7 @@ FAULTS = (
     Planted(
         name="refused_fork_tried_each_turn",
         rule=5,
+        kinds=("fork refused",),
         defect="b16",
         needs=("forks",),
         file="controller/forked.py",
@@ -307,6 +322,7 @@ FAULTS = (
     Planted(
         name="kill_deadline_not_moved",
         rule=5,
+        kinds=("cut both ways", "partition", "power loss", "stop"),
         file="core/decide/due.py",
         old="repeat_kill_at=context.now + REPEAT_KILL_SECONDS))",
         new="repeat_kill_at=job.repeat_kill_at))",

@@ -31,6 +31,8 @@ class Planted:
     why: str
     needs: tuple[str, ...] = ()
     defect: str = ""
+    #: kinds of the simulation's faults without which it seldom shows; a search has runs with many of these alone
+    kinds: tuple[str, ...] = ()
     also: tuple[Edit, ...] = field(default=())
 
     @property

@@ -114,7 +114,7 @@ FAULTS = (
     Planted(
         name="running_jobs_off_by_one",
         rule=3,
-        needs=("limits",),
+        needs=("accounting", "limits"),
         file=_CHECK,
         old="                if ledger.use(key).jobs >= limit:",
         new="                if ledger.use(key).jobs > limit:",
@@ -123,7 +123,7 @@ FAULTS = (
     Planted(
         name="array_counts_as_one_submission",
         rule=3,
-        needs=("limits", "arrays"),
+        needs=("accounting", "limits", "arrays"),
         file=_CHECK,
         old="if ledger.use(key).submitted + count > limit:",
         new="if ledger.use(key).submitted >= limit:",
@@ -133,7 +133,7 @@ FAULTS = (
         name="records_counted_one_by_one",
         rule=3,
         defect="b3",
-        needs=("limits",),
+        needs=("accounting", "limits"),
         file="core/decide/update.py",
         old="draft(context, selected.job, changes, command.priority_now, Move(moves, selected.tasks.bit_count()))",
         new="draft(context, selected.job, changes, command.priority_now,"
@@ -154,6 +154,7 @@ FAULTS = (
     Planted(
         name="nodes_free_at_the_end_of_the_job",
         rule=3,
+        kinds=("undying processes",),
         file=_APPLY,
         old="""\
         if share.node in staying:
@@ -179,6 +180,7 @@ FAULTS = (
     Planted(
         name="silent_node_taken_for_lost",
         rule=3,
+        kinds=("cut both ways", "partition", "power loss", "stop"),
         file=_ENDING,
         old="node.state is NodeState.DOWN or bool(node.flags & AWAY)",
         new="node.state is NodeState.DOWN or bool(node.flags & (AWAY | NodeFlag.NOT_RESPONDING))",
@@ -204,6 +206,7 @@ FAULTS = (
     Planted(
         name="late_report_of_a_step",
         rule=3,
+        kinds=("cut both ways", "cut one way", "reset", "stop", "half open"),
         needs=("requeue",),
         file=_REPORTS,
         old="return step if step is not None and step.restart_count == life else None",
@@ -214,6 +217,7 @@ FAULTS = (
     Planted(
         name="late_report_of_a_gone_job",
         rule=3,
+        kinds=("cut both ways", "cut one way", "reset", "stop", "half open"),
         needs=("requeue",),
         file=_REPORTS,
         old="if job is not None and node in job.completing and job.completing_life == life:",
@@ -245,6 +249,7 @@ FAULTS = (
     Planted(
         name="requeue_keeps_the_life",
         rule=3,
+        kinds=("cut both ways", "partition", "power loss", "stop"),
         needs=("requeue",),
         file=_ENDING,
         old="restart_count=job.restart_count + 1,",
@@ -310,6 +315,7 @@ def _requeued(
     Planted(
         name="requeue_fulfils_dependencies",
         rule=3,
+        kinds=("cut both ways", "partition", "power loss", "stop"),
         needs=("dependencies", "requeue"),
         file=_ENDING,
         old="if not completing and not ended.flags & COMPLETING and not requeued:",
@@ -386,6 +392,7 @@ def _requeued(
     Planted(
         name="ended_step_made_again",
         rule=3,
+        kinds=("kill", "kill inside a write", "power inside a write", "disk slow", "kill at a callback"),
         needs=("srun",),
         file="core/decide/steps.py",
         old="next((step for step in live if step.spec.io_key == io_key), None) or state.ended_steps.get(io_key)",

@@ -44,6 +44,7 @@ FAULTS = (
     Planted(
         name="refusals_overtake_groups",
         rule=1,
+        kinds=("kill", "kill inside a write", "power inside a write", "disk slow", "kill at a callback"),
         file=_LOOP,
         old="""\
             group.durable = True
@@ -135,6 +136,7 @@ FAULTS = (
     Planted(
         name="replay_repeats_half_a_group",
         rule=4,
+        kinds=("kill", "kill inside a write", "power inside a write", "disk slow", "kill at a callback"),
         file="controller/recovery.py",
         old="            if number > at:\n                try:\n",
         new="            if group.last > at:\n                try:\n",

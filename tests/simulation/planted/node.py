@@ -31,6 +31,7 @@ FAULTS = (
     Planted(
         name="ended_step_launched_again",
         rule=3,
+        kinds=("cut both ways", "cut one way", "reset", "stop", "half open"),
         file=_MACHINE,
         old="""\
         if key in self._ended:
@@ -46,6 +47,7 @@ FAULTS = (
     Planted(
         name="running_step_launched_again",
         rule=3,
+        kinds=("cut both ways", "cut one way", "reset", "stop", "half open"),
         file=_MACHINE,
         old="elif key.step_id in entry.steps or any(_key(queued) == key for queued in entry.queued):",
         new="elif any(_key(queued) == key for queued in entry.queued):",
@@ -55,6 +57,7 @@ FAULTS = (
     Planted(
         name="late_launch_ignores_suspension",
         rule=3,
+        kinds=("cut both ways", "cut one way", "reset", "stop", "half open"),
         needs=("suspend",),
         file=_MACHINE,
         old="return [start, SuspendStep(key, resume=False)] if entry.suspended else [start]",
@@ -64,6 +67,7 @@ FAULTS = (
     Planted(
         name="gone_with_steps_left",
         rule=3,
+        kinds=("undying processes",),
         file=_MACHINE,
         old='if not entry.over or entry.steps or entry.queued or entry.prolog == "running":',
         new='if not entry.over or entry.queued or entry.prolog == "running":',
@@ -73,6 +77,7 @@ FAULTS = (
     Planted(
         name="unacknowledged_ends_not_told",
         rule=3,
+        kinds=("kill", "kill at a callback", "spool full", "kill supervisor", "spool broken", "stop"),
         file=_MACHINE,
         old="return (*here, *waiting, *unacknowledged)",
         new="return (*here, *waiting)",
@@ -82,6 +87,7 @@ FAULTS = (
     Planted(
         name="result_removed_before_it_is_stored",
         rule=3,
+        kinds=("kill", "kill at a callback", "spool full", "kill supervisor", "spool broken", "stop"),
         needs=("spool",),
         file=_MACHINE,
         old="return [*actions, Send(_with_job_gone(result))]",
@@ -92,6 +98,7 @@ FAULTS = (
     Planted(
         name="boot_taken_for_a_killed_supervisor",
         rule=3,
+        kinds=("power loss", "reboot"),
         defect="A7",
         needs=("reboot", "spool"),
         file=_MACHINE,
@@ -102,6 +109,7 @@ FAULTS = (
     Planted(
         name="written_result_ignored",
         rule=3,
+        kinds=("kill", "kill at a callback", "spool full", "kill supervisor", "spool broken", "stop"),
         needs=("spool",),
         file=_AGENT,
         old="""\
@@ -120,6 +128,7 @@ FAULTS = (
     Planted(
         name="found_result_not_reported",
         rule=6,
+        kinds=("kill", "kill at a callback", "spool full", "kill supervisor", "spool broken", "stop"),
         needs=("spool",),
         file=_AGENT,
         old="""\
@@ -136,6 +145,7 @@ FAULTS = (
     Planted(
         name="cancelled_step_starts_in_its_turn",
         rule=3,
+        kinds=("slow starts",),
         needs=("many nodes of one daemon",),
         file=_AGENT,
         old="""\
@@ -150,6 +160,7 @@ FAULTS = (
     Planted(
         name="cancelled_step_starts_after_its_pause",
         rule=3,
+        kinds=("memory full", "slow starts"),
         needs=("scarce memory",),
         file=_AGENT,
         old="""\
@@ -162,6 +173,7 @@ FAULTS = (
     Planted(
         name="full_spool_loses_results",
         rule=3,
+        kinds=("kill", "kill at a callback", "spool full", "kill supervisor", "spool broken", "stop"),
         defect="A6",
         needs=("spool",),
         file=_AGENT,
@@ -179,6 +191,7 @@ FAULTS = (
     Planted(
         name="report_lost_with_its_connection",
         rule=6,
+        kinds=("cut both ways", "cut one way", "reset", "stop", "half open"),
         file=_REPORTER,
         old="""\
             except ConnectionLost:
@@ -195,6 +208,7 @@ FAULTS = (
     Planted(
         name="refused_report_repeated_at_once",
         rule=5,
+        kinds=("cut both ways", "stop"),
         needs=("operators",),
         file=_REPORTER,
         old="                await self._clock.sleep(_REFUSED_SECONDS)\n",
@@ -204,6 +218,7 @@ FAULTS = (
     Planted(
         name="nodes_below_a_lost_head",
         rule=6,
+        kinds=("kill", "stop", "power loss", "cut one way", "partition"),
         needs=("fanout",),
         file="node/forwarding.py",
         old="return _together([Forwarded(unanswered=head.nodes), *await self._without_head(request, below)])",

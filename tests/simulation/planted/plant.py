@@ -10,30 +10,36 @@ fault. Exit status 0 if every fault was found, 1 if one was not, 2 if the seeds 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
+from tests.simulation.planted import warm
 from tests.simulation.planted.faults import AREAS, FAULTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from spritz.sim.daemons.plan import Plan
+    from spritz.sim.daemons.run import Result
     from tests.simulation.planted.entry import Planted
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SOURCE = REPOSITORY / "src" / "spritz"
 
 #: Further options of the simulator: a violation is enough, and faults are searched for side by side.
-OPTIONS = "--no-shrink --jobs 1"
+OPTIONS = "--brief --jobs 1 --run-seconds 60"
 #: Parts of a cluster that the simulator runs only if asked to.
 PARTS = frozenset({"accounting", "standby"})
 
@@ -41,6 +47,8 @@ PARTS = frozenset({"accounting", "standby"})
 _GRACE_SECONDS = 60.0
 #: Characters of the simulator's last words that are shown where it ended without a result.
 _LAST_WORDS = 300
+#: Fields of `Found` that a file of results keeps.
+_KEPT = ("seeds", "seconds", "rule", "text", "problem")
 
 
 def changed_sources(fault: Planted, source: Path = SOURCE) -> dict[str, str]:
@@ -113,13 +121,13 @@ class Campaign:
 
 
 def search(fault: Planted, campaign: Campaign) -> Found:
-    """Run the simulator with the fault, until it finds a violation, or the seeds or the time are used up."""
-    began = time.monotonic()
+    """Run the simulator in a tree with the fault, until it finds a violation or seeds or time are used up."""
+    began = monotonic()
     with tempfile.TemporaryDirectory(prefix="spritz-planted-") as name:
         directory = Path(name)
         tree = planted_tree(fault, directory / "tree")
         status, output, answer = _simulated(tree, directory / "result.json", fault.needs, campaign)
-    took = time.monotonic() - began
+    took = monotonic() - began
     runs, rule, text = int(answer.get("runs") or 0), str(answer.get("rule") or ""), str(answer.get("text") or "")
     # A failure of the simulator itself, whose rule has no number, proves nothing.
     if status == 1 and rule[:1].isdigit():
@@ -133,6 +141,117 @@ def search(fault: Planted, campaign: Campaign) -> Found:
     elif status != 0:
         problem = f"exit status {status}: {_last_words(output)}"
     return Found(fault=fault, seeds=runs or (0 if problem else campaign.seeds), seconds=took, problem=problem)
+
+
+class WarmSearch:
+    """Searches in forked children of this process, which has imported the production code once.
+
+    A seed that does not execute a changed line is what it is without the fault, so it counts as tried and is not run.
+    """
+
+    def __init__(self, faults: Sequence[Planted], campaign: Campaign, reach: Path | None, *, targeted: bool) -> None:
+        from spritz.sim.daemons import accounting, main, plan, seam  # noqa: F401 - accounting: for its imports
+
+        seam.load_all()
+        self._campaign = campaign
+        functions = warm.Functions(sorted({edit.file for fault in faults for edit in fault.edits}))
+        self._patches: dict[str, warm.Patch] = {}
+        for fault in faults:
+            try:
+                self._patches[fault.name] = warm.Patch(fault, changed_sources(fault), functions)
+            except warm.Unfit as error:
+                print(f"in a tree of its own: {error}", flush=True)
+        #: runs have the kinds of faults that each planted fault needs
+        self._targeted = targeted
+        self._options = main.parser().parse_args(campaign.options.split())
+        self._scales = plan.SCALES
+        self._reach_file = reach
+        #: (seed, scale, parts) -> names of faults
+        self._reached: dict[str, list[str]] = {}
+        if reach is not None and reach.exists():
+            self._reached = json.loads(reach.read_text(encoding="utf-8"))
+        gc.freeze()
+
+    def search(self, faults: Sequence[Planted], known: dict[str, Found], told: Callable[[Found], None]) -> None:
+        """Look for all of them in the first seed, then for what is left in the next one, and so on.
+
+        `known`: what is known of each, to which this adds; `told` hears of each run.
+        """
+        for number in range(1, self._campaign.seeds + 1):
+            for fault in faults:
+                before = known.get(fault.name) or Found(fault=fault, seeds=0, seconds=0.0)
+                if before.is_found or before.seeds >= number:
+                    continue
+                patch = self._patches.get(fault.name)
+                if patch is None:
+                    known[fault.name] = search(fault, self._campaign)
+                    told(known[fault.name])
+                    continue
+                plan = self._plan(self._campaign.first + number - 1, fault)
+                if self._targeted or fault.name in self._reaches(plan):
+                    known[fault.name] = self._looked(patch, plan, before, number)
+                    told(known[fault.name])
+                else:
+                    known[fault.name] = replace(before, seeds=number)
+
+    def _looked(self, patch: warm.Patch, plan: Plan, before: Found, number: int) -> Found:
+        result = self._run(plan, patch.apply)
+        took = before.seconds + result.cpu_seconds
+        for rule, _, text in result.violations:
+            if rule[:1].isdigit():
+                if self._targeted and self._run(plan, lambda: None).violations:
+                    break  # nor is it clean without the fault
+                return replace(before, seeds=number, seconds=took, rule=rule, text=text)
+        problems = [f"seed {plan.seed}: {rule}: {_last_words(text)}" for rule, _, text in result.violations]
+        return replace(before, seeds=number, seconds=took, problem=problems[0] if problems else before.problem)
+
+    def _plan(self, seed: int, fault: Planted) -> Plan:
+        from spritz.sim.daemons.campaign import plan_of
+
+        scale = self._scales[self._options.scale]
+        if self._targeted:
+            scale = structs.replace(scale, faults=24, unusual=2.0, kinds=frozenset(fault.kinds))
+        parts = PARTS.intersection(fault.needs) or self._options.parts or frozenset()
+        return plan_of(seed, structs.replace(scale, parts=frozenset(parts)))
+
+    def _run(self, plan: Plan, before: Callable[[], None]) -> Result:
+        from spritz.sim.daemons.campaign import results
+        from spritz.sim.daemons.run import run
+
+        def changed(plan: Plan, root: Path) -> Result:
+            before()
+            result = run(plan, root, ends_early=True)
+            result.story, result.history, result.transcript = [], [], []
+            return result
+
+        return next(
+            result for _, result in results([plan], jobs=1, run_seconds_max=self._options.run_seconds, run=changed)
+        )
+
+    def _reaches(self, plan: Plan) -> list[str]:
+        """Names of the faults whose lines this plan executes."""
+        key = f"{plan.seed} {self._options.scale} {','.join(sorted(plan.scale.parts))}"
+        if key not in self._reached:
+            from spritz.sim.daemons.campaign import results
+            from spritz.sim.daemons.run import run
+
+            def noted(plan: Plan, root: Path) -> Result:
+                reach = warm.Reach(FAULTS)
+                reach.watch()
+                result = run(plan, root)
+                names = dict.fromkeys(sorted(reach.reached), 1)
+                result.story, result.history, result.transcript = [], [], []
+                result.counts = names
+                return result
+
+            result = next(result for _, result in results([plan], jobs=1, run=noted))
+            for rule, _, text in result.violations[:1]:
+                print(f"seed {plan.seed} proves nothing: without a fault {rule}: {_last_words(text)}", flush=True)
+            # A seed that is not clean without a fault is not tried with one.
+            self._reached[key] = [] if result.violations else sorted(result.counts)
+            if self._reach_file is not None:
+                self._reach_file.write_text(json.dumps(self._reached), encoding="utf-8")
+        return self._reached[key]
 
 
 def baseline(needs: Iterable[str], campaign: Campaign) -> str:
@@ -171,7 +290,7 @@ def _last_words(text: str) -> str:
 
 def environment_of(tree: Path) -> dict[str, str]:
     """The environment in which Python imports the package in this tree."""
-    return {**os.environ, "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
+    return {**os.environ, "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1", "PYTHONHASHSEED": "0"}
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], seconds: float) -> tuple[int | None, str]:
@@ -205,6 +324,27 @@ def import_problem(fault: Planted) -> str:
         tree = planted_tree(fault, Path(name) / "tree")
         status, output = _run([sys.executable, "-c", program, str(tree), *modules], environment_of(tree), 60.0)
     return "" if status == 0 else _last_words(output)
+
+
+# Results that outlast an interruption
+
+
+def append_result(path: Path, found: Found) -> None:
+    """Add a line of JSON to the file."""
+    fields = {name: getattr(found, name) for name in _KEPT}
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"fault": found.fault.name, **fields}) + "\n")
+
+
+def read_results(path: Path) -> dict[str, Found]:
+    """What the file has: by the fault's name, the last of each. Faults that are planted no more are left out."""
+    faults = {fault.name: fault for fault in FAULTS}
+    results: dict[str, Found] = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        fields = json.loads(line)
+        if fault := faults.get(fields["fault"]):
+            results[fault.name] = Found(fault=fault, **{name: fields[name] for name in _KEPT})
+    return results
 
 
 # Reports
@@ -263,6 +403,7 @@ def _chosen(options: argparse.Namespace) -> list[Planted]:
     faults: Iterable[Planted] = [known[name] for name in options.fault] if options.fault else FAULTS
     if options.area:
         faults = [fault for fault in faults if fault in AREAS[options.area]]
+    faults = [fault for fault in faults if options.needs_no not in fault.needs]
     return [fault for fault in faults if not options.rule or fault.rule == options.rule]
 
 
@@ -276,6 +417,13 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=900.0, help="most seconds for each fault")
     parser.add_argument("--jobs", type=int, default=2, help="faults that are searched for at once")
     parser.add_argument("--options", default=OPTIONS, help=f"further options of the simulator (default: {OPTIONS})")
+    parser.add_argument(
+        "--results", type=Path, metavar="FILE", help="keep results as JSON lines; what is there is not tried"
+    )
+    parser.add_argument("--warm", action="store_true", help="plant faults in forked children of one process")
+    parser.add_argument("--targeted", action="store_true", help="with --warm: many faults of the kinds that each needs")
+    parser.add_argument("--reach", type=Path, metavar="FILE", help="with --warm: keep which seeds reach which faults")
+    parser.add_argument("--needs-no", default="", metavar="PART", help="leave out faults that need this part")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write a report in Markdown")
     parser.add_argument("--no-baseline", action="store_true", help="do not try the seeds without a fault first")
     parser.add_argument("--list", action="store_true", help="list the faults, and search for none")
@@ -308,14 +456,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"without any fault: {found}")
                 return 2
 
-    def searched(fault: Planted) -> Found:
-        found = search(fault, campaign)
+    known = read_results(options.results) if options.results else {}
+
+    def told(found: Found) -> None:
+        if options.results:
+            append_result(options.results, found)
         print(_line(row_of(found)), flush=True)
-        return found
+
+    def searched(fault: Planted) -> Found:
+        if fault.name not in known:
+            known[fault.name] = search(fault, campaign)
+            told(known[fault.name])
+        return known[fault.name]
 
     print(_line(("fault", "rule", "seeds", "found by", "seconds", "first violation")))
-    with ThreadPoolExecutor(options.jobs) as pool:
-        results = list(pool.map(searched, faults))
+    if options.warm:
+        WarmSearch(faults, campaign, options.reach, targeted=options.targeted).search(faults, known, told)
+    else:
+        with ThreadPoolExecutor(options.jobs) as pool:
+            list(pool.map(searched, faults))
+    results = [known[fault.name] for fault in faults]
     print(f"\n{summary(results)}")
     if options.report:
         options.report.write_text(markdown(results, seeds=options.seeds), encoding="utf-8")

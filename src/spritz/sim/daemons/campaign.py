@@ -219,7 +219,7 @@ class _Child:
             with contextlib.suppress(msgspec.DecodeError):
                 return _DECODER.decode(bytes(self._received))
         text = f"no result after {seconds:g} s\n{where}" if self.is_stuck else f"its process ended with status {status}"
-        rule = "the simulation comes to its end" if self.is_stuck else "the simulation does not fail"
+        rule = "5: a run comes to its end" if self.is_stuck else "the simulation does not fail"
         return failed(self.plan, rule, text, monotonic() - self.began)
 
 

@@ -19,25 +19,32 @@ from spritz.controller.journal_sqlite import SqliteReading
 from spritz.controller.recovery import machine_of, replay_after
 from spritz.core.invariants import breaches
 from spritz.core.machine import Machine
+from spritz.model.cluster import SYSTEM
 from spritz.sim.daemons import threads
 from spritz.sim.daemons.standby import Stored
 from spritz.sim.daemons.world import EPOCH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from types import ModuleType
+
+    from msgspec import Struct
 
     from spritz.controller.api.cluster import ClusterQueries
     from spritz.controller.commit import CommitThread
     from spritz.controller.context import Context
-    from spritz.controller.journal import Image
+    from spritz.controller.journal import Group, Image
+    from spritz.controller.loop import Reply
     from spritz.controller.recovery import Reading, Recovered
+    from spritz.core.machine import Outcome
+    from spritz.model.cluster import Caller
     from spritz.model.events import Event
     from spritz.sim.daemons.world import Process
 
 STATE_IS_JOURNAL = "4: the state is the replay of the journal"
 STATE_HOLDS = "4: the state breaks no invariant"
 BLOBS_ARE_THERE = "1: a live job has its script and environment"
+NOTHING_IS_EARLY = "1: nothing leaves before it is durable"
 IDS_ARE_NEW = "1: no job id is given twice"
 QUEUES_ARE_SHORT = "5: queues are bounded"
 TURNS_ARE_SHORT = "5: no turn of a loop exceeds its budget"
@@ -62,6 +69,10 @@ OVERDUE_SECONDS = 30.0
 DEPOSED_LOOKS = 4
 #: Times that the same effect may leave within a second.
 REPEATED_MAX = 20
+
+
+#: Parts of the state that requests depend on, and that an image may leave out.
+_KEPT = ("ended_steps", "submissions", "next_job_id", "licenses_taken", "arrays_running")
 
 
 class ObservedDaemon(daemon._Daemon):
@@ -106,13 +117,23 @@ class Inside:
         #: effect as text -> times in the current second
         self._effects: dict[str, int] = {}
         self._second = 0
+        #: last event that the journal has taken, by what its `append` says
+        self._written = context.writer.durable_sequence
+        #: effects that were decided, with the last event that they follow from
+        self._decided: dict[int, tuple[object, int]] = {}
         self._count_effects()
+        self._watch_journal()
+        self._watch_replies()
         self.world.soon(self._recovered)
 
     def _recovered(self) -> None:
         if self.process.is_alive:
-            self._report(STATE_IS_JOURNAL, self.replay_breach())
+            self.compare()
             self._look()
+
+    def compare(self) -> None:
+        """The dear check, at moments that matter."""
+        self._report(STATE_IS_JOURNAL, self.replay_breach())
 
     def _look(self) -> None:
         if not self.process.is_alive:
@@ -193,7 +214,11 @@ class Inside:
         if at != self.machine.state.version:
             return f"memory is at event {self.machine.state.version}, the journal at {at}"
         self.world.count("replay compared")
-        return "" if again.image() == self.machine.image() else f"replay from event {first} differs at event {at}"
+        if again.image() != self.machine.image():
+            return f"replay from event {first} differs at event {at}"
+        # What an image leaves out is the same in two images.
+        different = [name for name in _KEPT if getattr(again.state, name) != getattr(self.machine.state, name)]
+        return f"replay from event {first} differs at event {at} in {', '.join(different)}" if different else ""
 
     def _unwritten(self) -> Iterator[tuple[int, Event]]:
         """Events that may not be on disk yet, with their numbers."""
@@ -275,6 +300,8 @@ class Inside:
                 self._second = second
                 self._effects.clear()
             for effect in effects:
+                _, sequence = self._decided.pop(id(effect), (effect, 0))
+                self.left(sequence, type(effect).__name__)
                 text = repr(effect)
                 self._effects[text] = times = self._effects.get(text, 0) + 1
                 if times == REPEATED_MAX + 1:
@@ -282,6 +309,68 @@ class Inside:
             carry_out(effects)
 
         writer._on_effects = counted  # type: ignore[assignment]  # it takes what it is given
+
+    # What leaves
+
+    def left(self, sequence: int, what: str) -> None:
+        """Something becomes known that follows from events up to this one."""
+        if sequence > self._written:
+            self._report(NOTHING_IS_EARLY, f"{what} follows from event {sequence}, the journal has {self._written}")
+
+    def _watch_journal(self) -> None:
+        journal = self.context.journal
+        append = journal.append
+
+        def appended(group: Group, blobs: Mapping[str, bytes]) -> None:
+            append(group, blobs)
+            self._written = group.last
+
+        journal.append = appended  # type: ignore[method-assign]
+
+    def _watch_replies(self) -> None:
+        writer, machine = self.context.writer, self.machine
+        handle, when_durable, decide = writer.handle, writer.when_durable, machine.handle
+
+        def decided(command: Struct, now: float, caller: Caller = SYSTEM) -> Outcome:
+            before = _scalars(machine)
+            outcome = decide(command, now, caller)
+            if not outcome.events and _scalars(machine) != before:
+                self._report(STATE_IS_JOURNAL, f"{type(command).__name__} has changed the state without an event")
+            sequence = writer.last_sequence + len(outcome.events)
+            self._decided.update((id(effect), (effect, sequence)) for effect in outcome.effects)
+            return outcome
+
+        def handled(command: Struct, caller: Caller, then: Callable[[Reply], None] | None = None) -> Reply:
+            if then is None:
+                return handle(command, caller)
+            sequence = [0]
+
+            def replied(reply: Reply) -> None:
+                self.left(sequence[0], f"the answer to {type(command).__name__}")
+                then(reply)
+
+            reply = handle(command, caller, replied)
+            sequence[0] = writer.last_sequence
+            return reply
+
+        def shown(callback: Callable[[], None]) -> None:
+            sequence = writer.last_sequence
+
+            def looked() -> None:
+                self.left(sequence, "a reading")
+                callback()
+
+            when_durable(looked)
+
+        machine.handle = decided  # type: ignore[method-assign]
+        writer.handle = handled  # type: ignore[method-assign]
+        writer.when_durable = shown  # type: ignore[method-assign]
+
+
+def _scalars(machine: Machine) -> tuple[object, ...]:
+    """Some of the state, to see whether a decision has changed it."""
+    state = machine.state
+    return state.next_job_id, state.next_slice_at, state.next_reservation_id, state.next_trigger_id, len(state.jobs)
 
 
 def _oldest(reading: Reading) -> Image | None:

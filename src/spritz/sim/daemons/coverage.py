@@ -12,6 +12,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import spritz
+from spritz.sim.daemons import rates
 from spritz.wire import envelope, requests
 
 if TYPE_CHECKING:
@@ -39,8 +40,11 @@ def decode_envelope(payload: bytes) -> envelope.Envelope:
 
     decoded = original_decode_envelope(payload)
     if type(decoded) is envelope.Request:
-        process = threads.world().current
-        threads.world().count(f"message {process.name if process else 'simulation'} {decoded.kind}")
+        world = threads.world()
+        process = world.current
+        world.count(f"message {process.name if process else 'simulation'} {decoded.kind}")
+        if decoded.id:  # what wants no answer piles up while its receiver is stopped
+            rates.note(world, f"{process} receives {decoded.kind}", rates.REQUESTS_MAX)
     return decoded
 
 

@@ -154,6 +154,10 @@ def draw(random: Random, scale: Scale) -> list[Action]:
 
 def _some(random: Random, scale: Scale) -> list[tuple[float, Kind]]:
     kinds = injectable(scale.parts)
+    if scale.kinds:
+        kinds = [kind for kind in kinds if kind.name in scale.kinds]
+        weights = [kind.weight for kind in kinds]
+        return [(at, random.choices(kinds, weights)[0]) for at in _times(random, scale)]
     chosen = [kind for kind in kinds if random.random() < _KIND_CHANCE] or kinds
     weights = [kind.weight for kind in chosen]
     return [(at, random.choices(chosen, weights)[0]) for at in _times(random, scale)]

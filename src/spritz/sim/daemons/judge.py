@@ -31,6 +31,10 @@ def judge(site: Site) -> list[Violation]:
         state = final.read(site.users)
     except final.Unreadable as error:
         return [("6.answer", site.world.now - EPOCH, f"the controller does not answer in the end: {error}")]
+    for unit in site.units.values():
+        inside = unit.process.inside if unit.process is not None and unit.is_running else None
+        if inside is not None:
+            inside.compare()
     for name, count in reached(Story(site.history.entries, state)).items():
         site.world.counts[f"limit {name}"] = count
     found = [(violation.rule, violation.at - EPOCH, violation.text) for violation in check(site.history, state)]

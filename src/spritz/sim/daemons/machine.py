@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spritz.controller.forked import ForkRefused
+from spritz.controller.forked import Forks
 from spritz.runtime.directory import Person
 from spritz.runtime.log import Logger, format_event
 from spritz.runtime.privilege import UnknownUser, User
-from spritz.sim.daemons import threads
+from spritz.sim.daemons import rates, threads
 
 if TYPE_CHECKING:
     from spritz.runtime.programs import Failure, Runner
@@ -196,8 +198,15 @@ class Child:
         seconds: float,
     ) -> None:
         world = threads.world()
+        if world.running.forks is None:
+            world.running.forks = Forks()
+        forks: Forks = world.running.forks
+        now = world.running.loop.time()
+        forks.check(name, now)
         if world.faults("fork refused"):
-            raise ForkRefused(f"no process can be started for {name}", code="ESLURM_INTERNAL")
+            rates.note(world, f"{world.running} is refused a fork for {name}", rates.FORKS_MAX)
+            raise forks.note_refusal(name, OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)), now, log)
+        forks.note_success()
         self._world = world
         self._process = world.running
         self._work = work
@@ -207,6 +216,10 @@ class Child:
         self._gate = threads.Event()
         self.pid = world.next_pid()
         world.count(f"child {name}")
+        self._name = name
+        #: what its work holds: the state of the moment
+        self._inside = self._process.inside
+        self._sequence = self._inside.context.writer.last_sequence if self._inside is not None else 0
         self._is_killed = world.faults("child killed")
         thread = threads.Thread(target=self._run, name=name)
         gates[thread] = self._gate
@@ -223,6 +236,8 @@ class Child:
 
     def go(self) -> None:
         """The child may finish what it has prepared."""
+        if self._inside is not None:
+            self._inside.left(self._sequence, f"the {self._name}")
         self._gate.set()
 
     def kill(self) -> None:

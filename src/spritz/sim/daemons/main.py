@@ -36,14 +36,15 @@ def main(arguments: Sequence[str]) -> int:
         os.environ["PYTHONHASHSEED"] = "0"
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, "-m", "spritz.sim.daemons", *arguments])
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     return _replay(options) if options.replay is not None else _campaign(options)
 
 
 # The command line
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Of the options."""
     parser = argparse.ArgumentParser(
         prog="python -m spritz.sim.daemons",
         description="Run the real daemons on virtual time under faults drawn from a seed, and check what users saw.",
@@ -63,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--stop-at-first", action="store_true", help="stop when a rule is violated")
     parser.add_argument("--no-shrink", action="store_true", help="do not make the first failure smaller")
+    parser.add_argument("--brief", action="store_true", help="tell no story of the first failure; write no replay")
     parser.add_argument("--story", action="store_true", help="print what happened, of --seed and --replay")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to a file")
     return parser
@@ -119,7 +121,7 @@ def _campaign(options: argparse.Namespace) -> int:
     print("\n".join(summary(totals)))
     first = totals.failures[0] if totals.failures else None
     replay = None
-    if first is not None:
+    if first is not None and not options.brief:
         replay, runs = _explain(plan_of(first.seed, scale), first, options)
         totals.runs = totals.seeds + runs
     elif options.story and options.seed is not None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from spritz.runtime.credentials import PeerCredentials
 from spritz.runtime.pipe import UNSENT_BYTES_HIGH, Pipe
 from spritz.runtime.sockets import AddressInUse
-from spritz.sim.daemons import threads
+from spritz.sim.daemons import rates, threads
 
 if TYPE_CHECKING:
     import ssl
@@ -149,6 +149,7 @@ class Network:
         host = self.world.find_host(host_name) if host_name else process.host
         if host is None:
             raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
+        rates.note(self.world, f"{process} connects to {host.name} {name}", rates.CONNECTIONS_MAX)
         async with asyncio.timeout(timeout):
             end = self.world.now + _CONNECT_SECONDS
             # The first packet is repeated until it is answered.

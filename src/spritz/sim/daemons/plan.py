@@ -34,6 +34,10 @@ class Scale(Struct, frozen=True, kw_only=True):
     quiet_seconds: float = 7200.0
     #: faults on average
     faults: int = 12
+    #: how often users do unusual things with their jobs, compared with a usual day
+    unusual: float = 1.0
+    #: kinds of these; empty: some of all, another selection in each run
+    kinds: frozenset[str] = frozenset()
     #: instead of these, and of the requests that are drawn now and then: two of every kind that there is
     every_kind: bool = False
     #: what becomes of jobs in partition `low` if jobs in `high` want their nodes: REQUEUE, CANCEL, SUSPEND,GANG; ""
@@ -62,12 +66,15 @@ class Plan(Struct, frozen=True, kw_only=True):
 #: Parts of a cluster that a run can have or not (`Scale.parts`).
 PARTS = frozenset({"accounting", "standby"})
 
-#: Sizes of a run by name. `day` is the one of the reports; `every` has everything, for coverage; in a `storm` a fault
-#: comes every half minute, so most of them come while the cluster recovers from others.
+#: Sizes of a run by name. `day` is the one of the reports; `every` has everything, for coverage. In a `storm` a fault
+#: comes every half minute, so most of them come while the cluster recovers from others. `crowded`: few nodes, for which
+#: jobs contend while one fault follows the other; `gang`: jobs take turns on them.
 SCALES = {
     "every": Scale(jobs=60, busy_seconds=7200.0, every_kind=True),
     "tiny": Scale(nodes=2, jobs=4, busy_seconds=300.0, quiet_seconds=900.0, faults=6),
     "small": Scale(),
     "storm": Scale(nodes=8, jobs=80, faults=120),
+    "crowded": Scale(nodes=4, jobs=40, busy_seconds=1500.0, faults=30, unusual=2.5),
+    "gang": Scale(nodes=4, jobs=40, busy_seconds=1500.0, unusual=2.5, preemption="SUSPEND,GANG"),
     "day": Scale(nodes=20, jobs=200, busy_seconds=86_400.0, quiet_seconds=14_400.0, faults=120),
 }

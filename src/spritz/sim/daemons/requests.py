@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from spritz.cli import sbatch
 from spritz.client.errors import ClientError, RemoteError
-from spritz.client.sync import submit_key
+from spritz.client.sync import connect_controller, submit_key
 from spritz.model.commands.job import (
     CancelJobs,
     CancelResult,
@@ -22,6 +24,7 @@ from spritz.model.commands.job import (
     SuspendJob,
     TopJob,
     UpdateJob,
+    WillRun,
 )
 from spritz.model.job import Dependency, EndSignal, JobSpec, Sharing
 from spritz.model.job_filter import JobFilter, JobTarget
@@ -64,6 +67,8 @@ def wanted_of(command: Command, job: NewJob) -> Wanted:
         begin_at=job.begin_at,
         deadline_at=job.deadline_at,
         time_limit_minutes=job.time_limit_minutes,
+        time_min_minutes=job.time_min_minutes,
+        end_signal=job.end_signal,
         dependencies=tuple(
             Condition(kind=one.kind, job_id=one.job_id, minutes=one.minutes) for one in spec.dependencies
         ),
@@ -174,6 +179,18 @@ def submit(command: Command, data: Data) -> None:
     command.done(operation, job_id=reply.job_id)
 
 
+def test_only(command: Command, data: Data) -> None:
+    """sbatch --test-only: tells when the job could start, and changes nothing."""
+    request = submission(command, new_job(data))
+    command.world.count("asked test_only")
+    with connect_controller() as controller, contextlib.suppress(RemoteError):
+        if isinstance(request, SubmitHetJob):
+            first, *others = request.components
+            controller.call(SubmitHetJob(components=(replace(first, test_only=True), *others)), WillRun)
+        else:
+            controller.call(replace(request, test_only=True), WillRun)
+
+
 def _target(command: Command, data: Data) -> JobTarget:
     return JobTarget(command.users.job_id(data["tag"]), data.get("tasks", ""), component=data.get("component"))
 
@@ -250,6 +267,7 @@ def top(command: Command, data: Data) -> None:
 
 REQUESTS = {
     "submit": submit,
+    "test_only": test_only,
     "cancel": cancel,
     "hold": hold,
     "release": release,

@@ -100,7 +100,8 @@ class Standbys:
         last = self.last_event
         times = [at for number, at in before.items() if number > last]
         # The times of groups are of their leader's clock.
-        return min(times) - self.world.clock_error_seconds - _GATHERED_SECONDS if times else None
+        wrong = max(abs(ahead) for host in self.world.hosts.values() for _, ahead in host.clock_sets)
+        return min(times) - wrong - _GATHERED_SECONDS if times else None
 
 
 class Stored:

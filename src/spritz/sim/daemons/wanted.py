@@ -42,6 +42,10 @@ class Wanted(Struct, kw_only=True):
     begin_at: float = 0.0
     deadline_at: float = 0.0
     time_limit_minutes: int | None = None
+    #: the scheduler may have given it less than its limit, down to this
+    time_min_minutes: int | None = None
+    #: --signal: number, seconds before the end, whether to the batch script alone
+    end_signal: tuple[int, int, bool] | None = None
     dependencies: tuple[Condition, ...] = ()
     dependency_mode: str = "all"
     array_tasks: tuple[int, ...] = ()

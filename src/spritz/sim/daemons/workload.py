@@ -117,6 +117,12 @@ def script_of(tag: str, seconds: float, exit_status: int = 0, killed_by: int = 0
     return f"#!/bin/sh\n#SIM {plan}\n# tag {tag}\n"
 
 
+def _environment(tag: str) -> tuple[str, ...]:
+    """The same of some jobs that follow each other, as of a user's shell: it is stored once."""
+    number = tag.lstrip("j").partition("+")[0]
+    return (f"SIM_TAG=j{int(number) // 3 * 3}" if number.isdigit() else f"SIM_TAG={tag}",)
+
+
 def draw(random: Random, scale: Scale) -> list[Action]:
     """What users and administrators do in a run, in the order of time: a day of a cluster, in `scale.busy_seconds`."""
     day = _Day(random, scale)
@@ -126,6 +132,7 @@ def draw(random: Random, scale: Scale) -> list[Action]:
         day.draw_crowds()
     day.draw_operators()
     day.draw_readings()
+    day.draw_trials()
     return sorted(day.actions, key=lambda action: action.at)
 
 
@@ -154,6 +161,10 @@ class _Day:
 
     def chance(self, probability: float) -> bool:
         return self.random.random() < probability
+
+    def unusual(self, probability: float) -> bool:
+        """Of something that a run may have more often than a usual day."""
+        return self.chance(min(0.8, probability * self.scale.unusual))
 
     def some(self, low: float, high: float) -> float:
         """Seconds between the two, whose logarithm is spread evenly: often short, now and then long."""
@@ -239,7 +250,7 @@ class _Day:
             fields["steps"] = self._steps(fields)[:1] if kind == "srun" else self._steps(fields)
             if kind == "srun":
                 fields["nodes_max"] = 0
-        if not fields.get("components") and self.chance(0.2):
+        if not fields.get("components") and self.unusual(0.2):
             fields["dependencies"], fields["dependency_mode"] = self._dependencies(fields)
             fields["kill_on_invalid_dependency"] = self.chance(0.4)
         if "singleton" in [one.kind for one in fields.get("dependencies", ())]:
@@ -249,7 +260,7 @@ class _Day:
 
             is_small = fields["nodes_min"] == 1 and not fields.get("components")
             fields["account"], fields["qos"] = draw_names(random=self.random, user=user, is_small=is_small)
-        return NewJob(tag=tag, kind=kind, environment=(f"SIM_TAG={tag}",), **fields)
+        return NewJob(tag=tag, kind=kind, environment=_environment(tag), **fields)
 
     def _few(self) -> int:
         return self.random.choice((1, 1, 2))
@@ -295,7 +306,7 @@ class _Day:
             fields["time_limit_minutes"] = minutes
             if minutes > 1 and self.chance(0.1):
                 fields["time_min_minutes"] = random.randint(1, minutes)
-        if self.chance(0.08):
+        if self.unusual(0.08):
             fields["end_signal"] = (random.choice((10, 12)), random.choice((10, 30, 60)), self.chance(0.5))
         if self.chance(0.07):
             fields["begin_at"] = float(int(EPOCH + at + self.some(1.0, 900.0)))
@@ -322,7 +333,7 @@ class _Day:
         """Arrays, holds, requeue."""
         random = self.random
         fields: dict[str, Any] = {"held": self.chance(0.06), "requeue": random.choice((None, True, False))}
-        if self.chance(0.14):
+        if self.unusual(0.14):
             last = random.randint(1, 12)
             fields["array"] = random.choice((f"0-{last}", f"1-{last}:2", f"0,3,{last + 3}"))
             fields["throttle"] = random.choice((0, 1, 2, 3))
@@ -331,7 +342,7 @@ class _Day:
     def _component(self, tag: str, *, held: bool) -> NewJob:
         fields = self._size() | {"held": held}
         fields.pop("licenses", None)
-        return NewJob(tag=tag, environment=(f"SIM_TAG={tag}",), **fields)
+        return NewJob(tag=tag, environment=_environment(tag), **fields)
 
     def _steps(self, fields: dict[str, Any]) -> tuple[NewStep, ...]:
         """Steps that fit into the job, or now and then do not."""
@@ -375,21 +386,21 @@ class _Day:
         target: dict[str, Any] = {"tag": wanted.tag}
         if wanted.array and self.chance(0.4):
             target["tasks"] = format(random.randint(1, 31), "x")
-        if self.chance(0.14):
+        if self.unusual(0.14):
             self.act(later, "cancel", who, **target)
-        if self.chance(0.08) or (wanted.held and self.chance(0.8)):
+        if self.unusual(0.08) or (wanted.held and self.chance(0.8)):
             if not wanted.held:
                 self.act(later, "hold", who, by_user=who != "root", **target)
             self.act(later + self.some(0.002, 300.0), "release", who, **target)
-        if self.chance(0.12):
+        if self.unusual(0.12):
             self.act(at + self.some(0.003, 300.0), "update", who, changes=self._changes(at), **target)
-        if self.chance(0.06):
+        if self.unusual(0.06):
             self.act(later, "requeue", who, hold=self.chance(0.2), **target)
             self.act(later + self.some(1.0, 300.0), "release", "root", **target)
-        if self.chance(0.06):
+        if self.unusual(0.06):
             self.act(later, "suspend", "root", **target)
             self.act(later + self.some(0.01, 200.0), "resume", "root", **target)
-        if self.chance(0.05):
+        if self.unusual(0.05):
             self.act(later, "cancel", who, signal=random.choice((10, 12, 15)), batch=self.chance(0.3), **target)
         if self.chance(0.03):
             self.act(later, "top", random.choice((user, "root")), tag=wanted.tag)
@@ -471,6 +482,13 @@ class _Day:
         return [f"n{number}" for number in sorted(numbers)]
 
     # Readings
+
+    def draw_trials(self) -> None:
+        """Jobs that are not submitted: sbatch --test-only."""
+        for number in range(self.random.randint(1, 3)):
+            at, user = self.random.uniform(5.0, self.scale.busy_seconds), self.random.choice(PEOPLE)
+            wanted = self._wanted(f"trial{number}", user, at)
+            self.act(at, "test_only", user, wanted=msgspec.to_builtins(wanted))
 
     def draw_readings(self) -> None:
         every = max(30.0, self.scale.busy_seconds / 40)

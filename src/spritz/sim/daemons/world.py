@@ -96,6 +96,9 @@ class World:
         self.step_clients: dict[str, Any] = {}
         #: what a look inside a daemon has found: (rule, seconds after the beginning, text)
         self.violations: list[tuple[str, float, str]] = []
+        #: what is counted in its present second (`rates`), and what was too often in one
+        self.rates: dict[str, tuple[int, int]] = {}
+        self.too_often: set[str] = set()
         #: of durable jobs: (uid, tag or name) by id; a job that is queued again has a new time of submission
         self.job_ids: dict[int, tuple[int, str]] = {}
         #: simulated sockets by descriptor (`local`)
@@ -303,6 +306,8 @@ class Process:
         #: called at its end, with whether the machine lost power
         self.on_end: list[Callable[[bool], None]] = []
         self.on_clock_set: list[Callable[[], None]] = []
+        #: refused forks of this process (`forked.Forks`); None: it has forked nothing
+        self.forks: Any = None
         #: of a controller: its parts (`checks_inside.Inside`)
         self.inside: Any = None
         #: what a stopped process will do when it goes on

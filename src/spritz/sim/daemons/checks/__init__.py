@@ -19,6 +19,8 @@
 | 3.cpu, 3.gres, 3.memory, 3.port, 3.exclusive | nothing has two owners at one time | `owners` |
 | 3.exit, 3.time | exit codes are those that nodes saw; jobs end at their time limit | `ends` |
 | 4.term, 4.leader | two controllers never both act | `terms` |
+| 5.signal | the signal of --signal comes in time | `ends` |
+| 5.forgotten | jobs are forgotten MinJobAge after their end | `liveness` |
 | 5.repeats | no order is repeated too often (`repeats`; not part of `check`) | `terms` |
 | 6.answer, 6.completing, 6.running, 6.pending, 6.processes | at the end everything has moved on | `liveness` |
 | 6.accounting, 6.usage | accounting's records are the truth; fair-share counts what they say | `accounts` |

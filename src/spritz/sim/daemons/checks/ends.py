@@ -1,4 +1,4 @@
-"""Rule 3: exit codes are those that nodes saw, and jobs end at their time limits.
+"""Rule 3: exit codes are those that nodes saw, and jobs end at their time limits, with the signal before that.
 
 Exit codes are compared for batch jobs that COMPLETED or FAILED: the end of the script is their end. Of jobs that were
 ended from outside (CANCELLED, TIMEOUT, PREEMPTED, NODE_FAIL) the controller may never learn what the script returned.
@@ -11,17 +11,25 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
+from spritz.core.timers import LISTENING_SECONDS
 from spritz.model.ids import INFINITE
 from spritz.model.job import Job
 from spritz.sim.daemons.checks.faults import due_by
 from spritz.sim.daemons.checks.values import possible
 from spritz.sim.daemons.checks.violation import Violation, clock
+from spritz.sim.daemons.history import Signalled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spritz.model.accounting import JobRecord
     from spritz.sim.daemons.checks.story import Life, Run, Story
+
+#: Times are compared to the second.
+_SECOND = 1.0
+
+#: Requests after which a job may end at another time.
+_MOVES_END = frozenset({"update", "suspend", "requeue"})
 
 
 def ends(story: Story) -> Iterator[Violation]:
@@ -36,6 +44,8 @@ def ends(story: Story) -> Iterator[Violation]:
             yield from _exit_code(story, life, row, row.state)
     for life in story.lives.values():
         yield from _time_limit(story, life)
+        yield from _too_early(story, life)
+        yield from _end_signal(story, life)
 
 
 def _exit_code(story: Story, life: Life, record: Job | JobRecord, state: str) -> Iterator[Violation]:
@@ -81,6 +91,59 @@ def _time_limit(story: Story, life: Life) -> Iterator[Violation]:
             where = f"{life.label} ran on {run.began.node} from {clock(run.began.at)} to {clock(end)}"
             text = f"{where}, and should have been gone at {clock(latest)} (limit of {max(values)} minutes)"
             yield _violation(story, "3.time", life, run, text)
+
+
+def _too_early(story: Story, life: Life) -> Iterator[Violation]:
+    """A job that is reported as TIMEOUT has had its time, without what it was suspended."""
+    reported, wanted = life.reported, story.wanted(life.job_id)
+    if reported is None or reported.state != "TIMEOUT" or not reported.started_at or not life.runs:
+        return
+    values = possible(story, life.subject, "time_limit_minutes", 0.0, reported.ended_at)
+    if wanted is None or wanted.time_min_minutes or any(possible(story, life.subject, "reservation", 0.0, inf)):
+        return  # its limit may have been lowered; it may have ended with its reservation
+    if not values or any(value is None or value in (0, INFINITE) for value in values):
+        return
+    if any("end_at" in getattr(change.wanted, "fields", ()) for change in story.changes(life.subject)):
+        return
+    run = max(life.runs, key=lambda run: run.until)
+    stopped = run.until - run.began.at - run.seconds_by(run.until) if run.until < inf else 0.0
+    job = story.jobs.get(life.job_id)
+    if job is not None:  # its processes may have gone on later than it, behind a cut
+        stopped = min(stopped, job.suspended_seconds)
+    ran = reported.ended_at - reported.started_at - stopped
+    if ran < min(values) * 60 - story.final.clock_error_seconds - _SECOND:
+        text = f"{life.label} is TIMEOUT after {clock(ran)} s, and its limit was {min(values)} minutes"
+        yield _violation(story, "3.time", life, life.batch, text)
+
+
+def _end_signal(story: Story, life: Life) -> Iterator[Violation]:
+    """A script gets the signal of --signal=B: in time, unless its end, or that of its job, comes first."""
+    reported, wanted, batch = life.reported, story.wanted(life.job_id), life.batch
+    if wanted is None or wanted.end_signal is None or not wanted.end_signal[2] or wanted.time_min_minutes:
+        return
+    if reported is None or not reported.started_at or batch is None or batch.stops:
+        return
+    values = possible(story, life.subject, "time_limit_minutes", 0.0, inf)
+    changes = story.changes(life.subject)
+    if len(values) != 1 or values[0] in (None, 0, INFINITE) or any(change.kind in _MOVES_END for change in changes):
+        return
+    number, seconds, _ = wanted.end_signal
+    at = reported.started_at + values[0] * 60 - seconds
+    at = max(at, reported.started_at + LISTENING_SECONDS, batch.began.at)
+    slack = story.final.rules.order_seconds + story.final.clock_error_seconds + _SECOND
+    latest = due_by(story, at, slack, life)
+    if min(batch.until, reported.ended_at or inf, story.final.read_at) <= latest:
+        return
+    key = batch.began.node, life.job_id, life.life
+    if not any(
+        isinstance(entry, Signalled)
+        and (entry.node, entry.job_id, entry.restart_count) == key
+        and entry.number == number
+        and entry.at <= latest
+        for entry in story.entries
+    ):
+        text = f"the script of {life.label} did not get signal {number} by {clock(latest)}, due at {clock(at)}"
+        yield _violation(story, "5.signal", life, batch, text)
 
 
 def _stopped_at_end(run: Run) -> bool:

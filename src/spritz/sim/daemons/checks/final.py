@@ -66,6 +66,8 @@ class Rules(Struct, frozen=True, kw_only=True):
     kill_wait_seconds: float = 30.0
     over_time_limit_seconds: float = 0.0
     min_job_age_seconds: float = 300.0
+    #: jobs must be forgotten by then
+    forgets: bool = False
     #: from the controller's decision to processes on a node, or from their end to the controller's record of it
     order_seconds: float = 10.0
     #: after a fault until all orders and reports that it delayed have been carried out

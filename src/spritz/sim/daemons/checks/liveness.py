@@ -40,6 +40,23 @@ def liveness(story: Story) -> Iterator[Violation]:
         if job.state.active:
             yield from _active(story, job)
     yield from _left_behind(story)
+    if story.final.rules.forgets:
+        yield from _kept(story)
+
+
+def _kept(story: Story) -> Iterator[Violation]:
+    """Records of jobs that ended MinJobAge ago; those of an array and of a heterogeneous job stay together."""
+    final = story.final
+    latest = final.read_at - final.rules.min_job_age_seconds - final.rules.recovery_seconds
+    whole: dict[int, list[Job]] = {}
+    for job in final.jobs:
+        whole.setdefault(job.array_job_id or job.het_job_id or job.id, []).append(job)
+    for leader, jobs in whole.items():
+        over = all(job.state.ended and not job.completing and not job.flags & JobFlag.COMPLETING for job in jobs)
+        ended_at = max(story.virtual_time(job.ended_at) for job in jobs)
+        if over and max(ended_at + final.clock_error_seconds, final.last_fault_at) < latest:
+            text = f"job {leader}, which ended at {clock(ended_at)}, is not forgotten"
+            yield _violation(story, "5.forgotten", text)
 
 
 def _answers(story: Story) -> Iterator[Violation]:

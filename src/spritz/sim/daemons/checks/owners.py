@@ -44,7 +44,8 @@ def _between(story: Story, run: Run, other: Run) -> Iterator[Violation]:
         yield _violation("3.exclusive", run, other, f"the node, which job {alone} has alone")
     if not (began.shares or before.shares):
         cpus = sorted(began.job_cpus & before.job_cpus)
-        if cpus and not other.stopped_at(began.at):
+        # A job that is suspended while its launch is on its way begins and is stopped at once.
+        if cpus and not other.stopped_at(began.at) and not run.stopped_at(began.at):
             yield _violation("3.cpu", run, other, f"CPU {', '.join(map(str, cpus))}")
     for name, index in sorted(began.gres & before.gres):
         if name not in story.final.rules.shared_gres:

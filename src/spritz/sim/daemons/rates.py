@@ -1,0 +1,30 @@
+"""Rule 5: nothing is tried again without a pause. Counts what a process does in each second of virtual time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spritz.sim.daemons.world import EPOCH
+
+if TYPE_CHECKING:
+    from spritz.sim.daemons.world import World
+
+RETRIES_PAUSE = "5: nothing is tried again without a pause"
+
+#: Most attempts of a process to connect to one peer, and refused forks of one kind, within a second.
+CONNECTIONS_MAX = 30
+FORKS_MAX = 10
+#: Most requests of one kind that a daemon receives within a second: all of a cluster's nodes may register at once.
+REQUESTS_MAX = 150
+
+
+def note(world: World, what: str, most: int) -> None:
+    """Something happens. More than `most` times within a second, it is a violation, which is reported once."""
+    second, count = world.rates.get(what, (0, 0))
+    now = int(world.now)
+    count = count + 1 if second == now else 1
+    world.rates[what] = now, count
+    if count == most + 1 and what not in world.too_often:
+        world.too_often.add(what)
+        world.violations.append((RETRIES_PAUSE, world.now - EPOCH, f"{what}, more than {most} times within a second"))
+        world.tell(f"VIOLATION {RETRIES_PAUSE}: {what}")
