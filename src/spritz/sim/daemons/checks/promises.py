@@ -78,9 +78,13 @@ def _promises(story: Story) -> Iterator[Promise]:
 
 
 def _started_at(story: Story, promise: Promise) -> float:
-    """Its first beginning after the promise, else the end of the run. An array keeps it with any of its tasks."""
+    """Its first beginning after the promise, else the end of the run. An array keeps it with any of its tasks, and the
+    components of a heterogeneous job start together: the script runs in the first of them only.
+    """
     leader, index = promise.subject
-    lives = story.lives_of(promise.subject) if index is not None else story.lives_of_whole(leader)
+    wanted = story.wanted(promise.job_id)
+    is_whole = index is None or bool(wanted is not None and wanted.het_size)
+    lives = story.lives_of_whole(leader) if is_whole else story.lives_of(promise.subject)
     began = [life.began_at for life in lives if promise.reading.called_at <= life.began_at < inf]
     return min(began, default=story.final.read_at)
 
