@@ -133,6 +133,24 @@ def test_what_is_promised_to_a_waiting_whole_is_not_given_to_those_behind_it() -
     assert too_long not in started
 
 
+def test_a_promise_that_is_late_is_kept_before_those_of_lower_jobs_behind_it() -> None:
+    """A lower-ranked job is planned right behind; however late the start is, it must not push it back for ever."""
+    site = Site([node("n1"), node("n2")])
+    busy = site.submit(spec(2, nodes=2, sharing=Sharing.EXCLUSIVE, time_limit_minutes=30))
+    site.cycle()
+    first = site.submit_het(spec(8, time_limit_minutes=60), spec(8, time_limit_minutes=60), priorities=(9, 9))
+    behind = site.submit(spec(2, nodes=2, sharing=Sharing.EXCLUSIVE, time_limit_minutes=60))
+    assert site.cycle() == {}
+    site.now += 1800.5
+    site.end(busy)
+    started: list[int] = []
+    for _ in range(3):
+        site.now += 0.01
+        started += site.cycle()
+    assert sorted(started) == [first, first + 1]
+    assert behind not in started
+
+
 def test_a_component_that_is_held_keeps_the_others() -> None:
     site = four()
     first = site.submit_het(spec(1), spec(1))

@@ -67,6 +67,24 @@ def consider(cycle: Cycle, gang: Gang) -> None:
         if make_room(cycle, gang, choices, lambda table: _place(cycle, table, choices, Trial(cycle, gang))):
             return
     _wait(cycle, gang, shapes, trial.verdict)
+    if trial.verdict is None:
+        _start_planned(cycle, gang, shapes)
+
+
+def _start_planned(cycle: Cycle, gang: Gang, shapes: Sequence[Sequence[Shape]]) -> None:
+    """Start the job if its new planned start is due at this very moment: lower-ranked jobs made way for it.
+
+    The next cycle would be late, and a start that is late ends late: a job that is planned right behind it would clash
+    with it, be planned again behind it, and clash with it once more in the cycle after that, without end.
+    """
+    if not cycle.full:
+        return
+    choices = [[shape.request for shape in component_shapes] for component_shapes in shapes]
+    trial = Trial(cycle, gang)
+    placed = cycle.backfill.due_together(choices)
+    if placed is not None and all(trial.accept(index, part) for index, part in enumerate(placed)):
+        for index, (request, allocation) in enumerate(placed):
+            cycle.start(gang.records[index], request, (allocation, None), None, trial.licenses[index])
 
 
 class Trial:
