@@ -32,7 +32,7 @@ QOS = (
         max_jobs_pu=2,
         max_submit_pu=5,
     ),
-    Qos(name="low", description="whatever is left", grp_jobs=5, max_tres_pu="cpu=24", preempt_mode="requeue"),
+    Qos(name="low", description="whatever is left", grp_jobs=7, max_tres_pu="cpu=24", preempt_mode="requeue"),
 )
 
 #: Numbers below 0 until slurmdbd assigns one.

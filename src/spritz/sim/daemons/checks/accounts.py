@@ -28,8 +28,10 @@ _SECOND = 1.0
 #: Of sums of many small numbers that decay.
 _USAGE_PRECISION = 1e-6
 
-#: States of jobs that ended by themselves.
-_OWN_ENDS = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.OUT_OF_MEMORY})
+#: States of jobs that were ended from outside; and of those that wait, maybe after an earlier life.
+_NO_EXIT_STATUS = frozenset(
+    {JobState.CANCELLED, JobState.TIMEOUT, JobState.NODE_FAIL, JobState.PREEMPTED, JobState.PENDING}
+)
 
 
 def accounts(story: Story) -> Iterator[Violation]:
@@ -78,7 +80,7 @@ def _same(story: Story, life: Life, row: JobRecord, job: Job) -> Iterator[Violat
     started_at = min(job.started_at, ended_at) if ended_at else job.started_at
     # Of a job that is ended from outside, Slurm records no exit status, and its processes end later: scontrol has 0:15,
     # sacct 0:0. Source: recordings of 22.05, tests/conformance/golden/accounts/sacct.txt and golden/site/jobs.txt.
-    exit_status = job.exit_status if job.state in _OWN_ENDS else 0
+    exit_status = 0 if job.state in _NO_EXIT_STATUS else job.exit_status
     for name, held, recorded in (("state", job.state.value, row.state), ("exit status", exit_status, row.exit_status)):
         if held != recorded:
             yield _violation(story, "6.accounting", life, f"has {name} {recorded} in accounting, the controller {held}")
