@@ -1,6 +1,6 @@
 """How faults excuse delays: what may be late because of them, and when a controller may have given up a node.
 
-A fault whose target names nodes concerns these alone; every other fault concerns all nodes.
+A fault whose target names nodes, and no controller, concerns these alone; every other fault concerns all nodes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def nodes_of(life: Life) -> frozenset[str]:
 
 
 def _concerns(story: Story, fault: Fault, nodes: Collection[str]) -> bool:
-    return not fault.named & story.node_names or not fault.named.isdisjoint(nodes)
+    # A partition names one side: with the controller there, the nodes that it cuts off are on the other.
+    every = not fault.named & story.node_names or not fault.named.isdisjoint(story.final.rules.controllers)
+    return every or not fault.named.isdisjoint(nodes)
 
 
 def reported_end(story: Story, life: Life) -> float:
