@@ -362,6 +362,16 @@ class Inside:
 
             when_durable(looked)
 
+        try_out = machine.check
+
+        def tried(command: Struct, now: float, caller: Caller = SYSTEM) -> Outcome:
+            before = _scalars(machine)
+            outcome = try_out(command, now, caller)
+            if _scalars(machine) != before:
+                self._report(STATE_IS_JOURNAL, f"a trial of {type(command).__name__} has changed the state")
+            return outcome
+
+        machine.check = tried  # type: ignore[method-assign]
         machine.handle = decided  # type: ignore[method-assign]
         writer.handle = handled  # type: ignore[method-assign]
         writer.when_durable = shown  # type: ignore[method-assign]
