@@ -232,8 +232,8 @@ FAULTS = (
         also=(
             Edit(
                 "controller/lease.py",
-                "if (self._silent - 2) * self._pause >= self._seconds:",
-                "if (self._silent - 2) * self._pause >= 100 * self._seconds:",
+                "if (self._silent + 1.5) * self._pause > self._seconds:",
+                "if (self._silent + 1.5) * self._pause > 100 * self._seconds:",
             ),
         ),
         why="A leader that is cut off from the database goes on after its lease: it answers with old state and repeats"
