@@ -31,8 +31,9 @@ class Group(NamedTuple):
 FRESH = (
     Group("1-4"),
     Group("5-8"),
-    Group("101-102", parts="accounting"),
-    Group("2-2", "every", parts="accounting"),
+    Group("101-101", parts="accounting"),
+    Group("5-5", "every", parts="accounting"),
+    Group("1-2", parts="standby"),
 )
 
 

@@ -25,12 +25,29 @@ class _Idle(Inside):
         self._report(DEADLINES_MOVE, self.deadline_breach())
 
 
+class _Writer(SimpleNamespace):
+    """What is looked at of the single writer."""
+
+    groups, last_sequence, durable_sequence = 0, 1, 1
+
+    def _on_effects(self, effects: Any) -> None: ...
+
+    def handle(self, command: Any, caller: Any, then: Any = None) -> None: ...
+
+    def when_durable(self, callback: Any) -> None: ...
+
+
 @pytest.fixture
 def inside(tmp_path: Path) -> Inside:
     world = World(1, tmp_path)
     process = Process(world.host("ctl1", "10.0.0.1"), "slurmctld")
-    context: Any = SimpleNamespace(writer=SimpleNamespace(groups=0, last_sequence=1, _on_effects=lambda effects: None))
-    machine: Any = SimpleNamespace(next_deadline=lambda: EPOCH, state=SimpleNamespace(version=1))
+    context: Any = SimpleNamespace(writer=_Writer(), journal=SimpleNamespace(append=lambda group, blobs: None))
+    machine: Any = SimpleNamespace(
+        next_deadline=lambda: EPOCH,
+        state=SimpleNamespace(version=1),
+        handle=lambda command, now: None,
+        check=lambda command, now: None,
+    )
     return _Idle(process, context, machine)
 
 

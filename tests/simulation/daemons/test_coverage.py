@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spritz.sim.daemons import coverage, faults
-from tests.simulation.daemons.seeds import FRESH, result_of
+from tests.simulation.daemons.seeds import FRESH, Group, result_of
 
 #: Faults that CI's seeds need not have, with the reason.
 FAULTS_APART: dict[str, str] = {}
@@ -15,7 +15,6 @@ MESSAGES_APART: dict[str, str] = {
     f"{daemon} {kind}": reason
     for daemon, reason, kinds in (
         ("slurmctld", "no federation is simulated", "AskLock PutSibling ReportSibling ReturnLock RevokeSibling"),
-        ("slurmctld", "needs the part standby", "TakeOver"),
         ("slurmctld", "nodes save no power", "SetPowerException"),
         ("slurmctld", "the log is the story", "SetDebugFlag SetDampening SetSchedulingLog PauseScheduling"),
         ("slurmctld", "no users' crontabs, triggers, tokens", "UpdateCrontab SetTrigger UseToken"),
@@ -23,13 +22,12 @@ MESSAGES_APART: dict[str, str] = {
         ("slurmctld", "not asked for by the workload yet", "AttachStep CreateHetStep RebootNodes UpdateReservation"),
         ("slurmctld", "nodes that are added introduce themselves", "CreateNodes"),
         ("slurmctld", "needs PrologFlags=Alloc", "NodePrologEnded"),
-        ("slurmctld", "needs a fault that nodes report by themselves", "NodeTrouble"),
         ("slurmctld", "resets usage that limits need", "ResetUsage"),
         ("slurmd", "needs PrologFlags=Alloc", "LaunchProlog"),
         ("slurmd", "not asked for by the workload yet", "AttachClient MeasureStep NotifyTasks RebootNode StopDaemon"),
         ("slurmd", "only a person pings it", "Ping"),
-        ("slurmdbd", "reports, which sacct's tests ask for", "AskHistory AskJobSizes AskReservations AskUsage"),
-        ("slurmdbd", "reports, which sacct's tests ask for", "SelectEvents SelectJobs GetDocuments RehearseEdit"),
+        ("slurmdbd", "reports, which sacct's tests ask for", "AskHistory AskJobSizes AskReservations"),
+        ("slurmdbd", "reports, which sacct's tests ask for", "SelectEvents GetDocuments RehearseEdit"),
         ("slurmdbd", "archives have tests of their own", "ArchiveDump ArchiveLoad"),
         ("slurmdbd", "changes records behind the checks' back", "FixRunaway ModifyJobs"),
         (
@@ -56,9 +54,18 @@ def counts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
 
 
 def test_every_kind_of_fault_occurs(counts: dict[str, int]) -> None:
-    parts = frozenset(part for group in FRESH for part in group.parts.split(",") if part)
+    parts = frozenset(part for group in FRESH if group.scale == "every" for part in group.parts.split(",") if part)
     kinds = {kind.name for kind in faults.injectable(parts)}
     assert sorted(kinds - coverage.kinds(counts, "fault").keys() - FAULTS_APART.keys()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_kind_of_fault_of_standby_controllers_occurs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Apart from CI's: they take long."""
+    result = result_of(Group("1-4", "every", "standby"), tmp_path_factory)
+    kinds = {kind.name for kind in faults.injectable(frozenset({"standby"})) if kind.part == "standby"}
+    assert sorted(kinds - coverage.kinds(result["counts"], "fault").keys()) == []
 
 
 def test_every_kind_of_message_occurs(counts: dict[str, int]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spritz.sim.daemons.plan import Action
 from spritz.sim.daemons.world import EPOCH
@@ -259,7 +260,12 @@ class _Day:
             from spritz.sim.daemons.accounting.policy import draw_names
 
             is_small = fields["nodes_min"] == 1 and not fields.get("components")
-            fields["account"], fields["qos"] = draw_names(random=self.random, user=user, is_small=is_small)
+            names = draw_names(random=self.random, user=user, is_small=is_small)
+            fields["account"], fields["qos"] = names
+            if "components" in fields:  # all of them, as the checks count them, in a QOS where they can run together
+                names = fields["account"], fields["qos"] = names[0], "normal"
+                parts = fields["components"]
+                fields["components"] = tuple(replace(part, account=names[0], qos=names[1]) for part in parts)
         return NewJob(tag=tag, kind=kind, environment=_environment(tag), **fields)
 
     def _few(self) -> int:

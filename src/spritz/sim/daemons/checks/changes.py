@@ -59,7 +59,10 @@ def _held(story: Story, job: Job) -> Iterator[Violation]:
         return
     if last.kind == "hold" and job.hold is Hold.NONE:
         yield _violation(story, job, last, "it waits without a hold")
-    if last.kind == "release" and job.hold is not Hold.NONE and not job.restart_count:
+    wanted = story.wanted(job.id)
+    # The controller itself holds a job whose reservation is over (reason ReservationDeleted).
+    by_itself = job.hold is Hold.ADMIN and wanted is not None and bool(wanted.reservation)
+    if last.kind == "release" and job.hold is not Hold.NONE and not job.restart_count and not by_itself:
         yield _violation(story, job, last, f"it is held by {job.hold.value}")
 
 
