@@ -83,6 +83,15 @@ class Faults:
         machine.run("dd", "if=/dev/zero", f"of={path}", "bs=64k")
         time.sleep(seconds)
         machine.run("rm", "-f", path)
+        if machine is not self._site.controller:
+            self._resume(machine, 30.0)
+
+    def _resume(self, machine: Machine, seconds: float) -> None:
+        """An administrator lets the node serve again, whose slurmd has drained it."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self._site.login_run("scontrol", "update", f"NodeName={machine.name}", "State=RESUME")
+            time.sleep(5.0)  # its report may still be on its way
 
     def _cut(self, machine: Machine, seconds: float) -> None:
         self._site.lan.cut(machine)
