@@ -71,8 +71,8 @@ def _endure(lan: Lan, options: argparse.Namespace) -> tuple[dict[str, Any], list
         user.stop()
     drained = wait(lambda: _is_drained(site), 600.0)
     time.sleep(3.0)
+    recorder.stop()  # first: what begins after the reading is not in it
     final = _final(site, options.nodes, last_fault_at, drained)
-    recorder.stop()
     site.close()
     asked: Counter[str] = Counter()
     for user in users:

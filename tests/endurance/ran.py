@@ -41,6 +41,8 @@ class Ran:
         #: exit statuses that scripts wrote down before they ended
         self._statuses: dict[tuple[str, int, int], int] = {}
         self._poll = select.poll()
+        #: the last moment at which every watched process was seen to run
+        self._seen_at = time.time()
         self._thread = threading.Thread(target=self._follow, name="ran", daemon=True)
         self._thread.start()
 
@@ -58,11 +60,14 @@ class Ran:
             while not self._over.is_set():
                 for line in file:
                     self._take(line.split())
-                for descriptor, _ in self._poll.poll(20):
+                looked_at = time.time()
+                ended = self._poll.poll(20)
+                for descriptor, _ in ended:
                     # What it wrote before it ended may not be read yet.
                     for line in file:
                         self._take(line.split())
                     self._gone(descriptor)
+                self._seen_at = looked_at
                 time.sleep(0.01)
 
     def _take(self, words: list[str]) -> None:
@@ -108,7 +113,8 @@ class Ran:
         status = self._statuses.get(key)
         self._history.add(
             Ended(
-                at=time.time(),
+                # At the earliest: this thread may be late, and no rule may blame a node for that.
+                at=self._seen_at,
                 node=node,
                 job_id=job_id,
                 restart_count=restart_count,
