@@ -42,7 +42,6 @@ class Cluster:
         self.world = World(seed, directory)
         self.world.network = Network(self.world)
         parts = frozenset({"accounting"})
-        seam.load(parts)
         self.originals = [original for original, _ in seam.replacements()]
         seam.install(self.world)
         self.site = Site(self.world, Scale(nodes=nodes, parts=parts))

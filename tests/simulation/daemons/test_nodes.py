@@ -348,6 +348,7 @@ def _story(seed: int) -> list[str]:
     return cluster.lines()
 
 
+@pytest.mark.slow
 def test_the_same_seed_tells_the_same_story() -> None:
     for story in (_story, chaos):
         assert apart(story, 11) == apart(story, 11)

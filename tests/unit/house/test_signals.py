@@ -26,6 +26,8 @@ EXACT = {
     ("experiments/watch.py", "hang_up"): "its start was compared just before; imports nothing of ours",
     ("runtime/daemonize.py", "serves"): ITSELF,
     ("runtime/programs.py", "_kill_group"): OWN_CHILD,
+    ("sim/daemons/campaign.py", "_where"): OWN_CHILD,
+    ("sim/daemons/campaign.py", "kill"): OWN_CHILD,
     ("stepd/epilogs.py", "end_late"): OWN_CHILD,
     ("stepd/images.py", "_finished"): OWN_CHILD,
     ("stepd/oci.py", "_shell"): OWN_CHILD,

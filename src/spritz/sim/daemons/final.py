@@ -87,7 +87,7 @@ def rules_of(users: Users) -> Rules:
     site, scale = users.site, users.site.scale
     limits: tuple[Limit, ...] = ()
     if site.accounting is not None:
-        from spritz.sim.daemons.accounting import policy  # SQLAlchemy: loaded by `seam.load` before
+        from spritz.sim.daemons.accounting import policy
 
         limits = policy.limits()
     is_forgetful = scale.remembered_seconds < scale.busy_seconds + scale.quiet_seconds

@@ -243,9 +243,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """By a pool of simulated threads; None: the loop's own, as `asyncio.to_thread` wants it."""
         if executor is None:
-            from spritz.sim.daemons.executors import ThreadPoolExecutor
-
-            executor = self._pool = self._pool or ThreadPoolExecutor()
+            executor = self._pool = self._pool or self.world.new_pool()
         result: asyncio.Future[Any] = executor.run(self, func, *args)
         return result
 

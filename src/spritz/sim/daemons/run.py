@@ -85,7 +85,6 @@ def run(plan: Plan, root: Path | None = None, *, ends_early: bool = False) -> Re
     try:
         world = World(plan.seed, _fixed(directory))
         world.network = Network(world)
-        seam.load(plan.scale.parts)
         seam.install(world)
         _pace(world)
         site = Site(world, plan.scale)

@@ -111,12 +111,6 @@ def rebound(function: Callable[..., Any], **names: object) -> Callable[..., Any]
     return made
 
 
-def load(parts: frozenset[str]) -> None:
-    """Import the production code of these parts of a cluster: what is imported later keeps the real machine's names."""
-    if "accounting" in parts:
-        from spritz.sim.daemons import accounting  # noqa: F401 - for its imports
-
-
 #: Packages whose code may run in a simulation.
 _PACKAGES: tuple[str, ...] = (
     *("accounting", "client", "config", "controller", "core", "model", "node", "notation", "plugins"),
@@ -141,6 +135,7 @@ def install(world: World) -> None:
     load_all()
     identity.number_all()
     threads.use(world)
+    world.new_pool = executors.ThreadPoolExecutor
     by_id = {id(original): replacement for original, replacement in replacements()}
     keep = [original for original, _ in replacements()]  # their ids stay theirs
     for name, module in list(sys.modules.items()):

@@ -94,7 +94,7 @@ class Site:
         #: slurmdbd and its database; None without the part "accounting"
         self.accounting: Accounting | None = None
         if "accounting" in scale.parts:
-            from spritz.sim.daemons import accounting  # SQLAlchemy: loaded by `seam.load` before
+            from spritz.sim.daemons import accounting
 
             self.accounting = accounting.Accounting(world)
             self.lines.append(accounting.SLURM_CONF)

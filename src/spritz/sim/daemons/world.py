@@ -90,6 +90,8 @@ class World:
             0.01,
             None,
         )
+        #: makes what runs the calls of `asyncio.to_thread` (`seam`)
+        self.new_pool: Callable[[], Any] = lambda: None
         #: chance of each small fault that happens at a call (`faults`)
         self.chances: dict[str, float] = {}
         #: clients of steps by their address (`supervisors.StepClient`)
