@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from spritz.controller import journal_log
-from spritz.controller.journal import Group, Image, JournalCorrupt, content_key
+from spritz.controller import journal_log, journal_sqlite
+from spritz.controller.journal import Group, Image, JournalBusy, JournalCorrupt, content_key
 from spritz.controller.journal_mark import MarkFile, read_mark
 from spritz.controller.journal_sqlite import SqliteJournal, SqliteReading
 
@@ -237,6 +237,17 @@ def test_a_start_writes_again_what_it_has_found_in_the_log(killed: Path) -> None
     append(journal, 1)
     assert journal_log.valid_frames(killed / "journal.db-shm") < 10, "the log has begun again"
     journal.close()
+
+
+def test_a_start_whose_log_is_read_by_another_process_is_refused(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a new log it would acknowledge events on top of what may not be on the disk."""
+    monkeypatch.setattr(journal_sqlite, "_BUSY_SECONDS", 0.1)
+    with closing(sqlite3.connect(killed / "journal.db", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM groups").fetchone() == (GROUPS,)
+        with pytest.raises(JournalBusy, match="another process reads"):
+            SqliteJournal(killed)
+    SqliteJournal(killed).close()
 
 
 def test_a_mark_that_a_power_failure_set_back_hides_no_damage_of_an_older_group(killed: Path, tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ _LOG_BYTES = 1000 * (4096 + 24) + 512 * 1024
 _TIDY_PAGES, _PAGES_A_GROUP, _PAGES_A_BYTE = 600, 1.5, 1 / 4000
 #: Most pages that one removal of blobs returns to the file system.
 _GIVEN_BACK_PAGES = 1024
+#: Seconds that SQLite waits for another connection.
+_BUSY_SECONDS = 10.0
 #: Seconds that closing waits for a read in progress.
 _CLOSE_SECONDS = 5.0
 _IMAGE_MARK = b"spritz image "
@@ -228,9 +230,14 @@ class SqliteJournal(SqliteReading):
 
         If a sync failed, the kernel may have what the log holds in its cache alone, and take it for written: nothing
         may be acknowledged on top of it before all of it is written once more, and synced. And new frames must not lie
-        before older unfinished ones.
+        before older unfinished ones. Raises JournalBusy if a reader of the old log keeps it from that.
         """
-        self._writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+        (is_busy, _frames, _moved) = self._writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+        if is_busy:
+            raise JournalBusy(
+                f"another process reads {self._path} and has not ended in {_BUSY_SECONDS:g} s",
+                hint="a copy or a query of the journal, perhaps: start slurmctld again when it is done",
+            )
 
     @property
     def _mark_path(self) -> Path:
@@ -467,7 +474,7 @@ class SqliteJournal(SqliteReading):
 
 def _connect(path: Path) -> sqlite3.Connection:
     # Explicit transactions only. Threads use a connection one at a time, so SQLite's own check is off.
-    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
+    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=_BUSY_SECONDS)
     try:
         _set_up(database, path)
     except BaseException:
