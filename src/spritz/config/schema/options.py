@@ -104,7 +104,7 @@ INTEGERS: dict[str, tuple[int, int]] = {
     "sched_min_interval": (0, 2**31 - 1),
     "default_queue_depth": (0, 2**31 - 1),
     "jobs_per_user_per_hour": (0, 2**31 - 1),
-    "drain_failing_nodes": (0, 1_000_000),
+    "drain_failing_nodes": (2, 1_000_000),
     "failing_node_seconds": (1, 3600),
     "max_powered_nodes": (1, 2**31 - 1),
     "rl_bucket_size": (1, 2**31 - 1),
