@@ -16,7 +16,7 @@ from spritz.client.aio import connect
 from spritz.client.channel import Channel
 from spritz.client.errors import ClientError, RemoteError
 from spritz.model.commands.cluster import UpdateNode
-from spritz.model.commands.job import CancelJobs, CancelResult, Done, JobSubmitted, ReleaseJob, ResumeJob, SubmitJob
+from spritz.model.commands.job import CancelJobs, CancelResult, Done, JobSubmitted, SubmitJob
 from spritz.model.commands.step import CreateStep, StepCreated
 from spritz.model.job import JobSpec
 from spritz.model.job_filter import JobFilter, JobTarget
@@ -115,18 +115,6 @@ class Cluster:
         request = CreateStep(job_id=job_id, spec=spec)
         answer: StepCreated = self.user(lambda channel: channel.call(request, StepCreated))
         return answer.step
-
-    def release(self, job_id: int) -> None:
-        """An administrator ends the hold on a job, if it has one."""
-        request = ReleaseJob(target=JobTarget(job_id=job_id))
-        with contextlib.suppress(RemoteError):
-            self.user(lambda channel: channel.call(request, Done), uid=0)
-
-    def go_on(self, job_id: int) -> None:
-        """An administrator resumes a job, if it is suspended."""
-        request = ResumeJob(target=JobTarget(job_id=job_id))
-        with contextlib.suppress(RemoteError):
-            self.user(lambda channel: channel.call(request, Done), uid=0)
 
     def cancel(self, job_id: int) -> None:
         request = CancelJobs(filter=JobFilter(targets=(JobTarget(job_id=job_id),)))
