@@ -286,3 +286,17 @@ def test_one_that_is_larger_than_what_is_ever_free_is_promised_nothing() -> None
     here.submit_het(spec(8, nodes=1), spec(10, nodes=2, overcommit=True), spec(8, nodes=1))
     assert here.cycle() == {}
     assert promised(here) == {}
+
+
+def test_no_more_jobs_overtake_than_are_allowed_if_one_is_heterogeneous() -> None:
+    """Source: slurm.conf(5) SchedulerParameters=bf_max_job_start."""
+    parameters = (("bf_max_job_start", "1"),)
+    site = Site(
+        [node(f"n{i}") for i in range(1, 6)], settings=structs.replace(SETTINGS, scheduler_parameters=parameters)
+    )
+    site.submit(spec(2, node_list=("n1",), sharing=Sharing.EXCLUSIVE, time_limit_minutes=30))
+    site.cycle()
+    site.submit(spec(5, nodes=5, sharing=Sharing.EXCLUSIVE, time_limit_minutes=60))
+    single = site.submit(spec(2, time_limit_minutes=10))
+    het = site.submit_het(spec(2, time_limit_minutes=10), spec(2, time_limit_minutes=10))
+    assert [sorted(site.cycle()) for _ in range(2)] == [[single], [het, het + 1]]

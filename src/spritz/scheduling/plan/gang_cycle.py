@@ -62,13 +62,18 @@ def consider(cycle: Cycle, gang: Gang) -> None:
         for index, (request, allocation) in enumerate(placed):
             cycle.start(gang.records[index], request, (allocation, None), None, trial.licenses[index])
         return
-    if trial.verdict is None and not _is_late(cycle, shapes):
+    may_start = trial.verdict is None and not _is_late(cycle, shapes)
+    if may_start:
         choices = [[shape.request for shape in component_shapes] for component_shapes in shapes]
         if make_room(cycle, gang, choices, lambda table: _place(cycle, table, choices, Trial(cycle, gang))):
             return
     _wait(cycle, gang, shapes, trial.verdict)
-    if trial.verdict is None:
+    if may_start and cycle.full:
         _start_planned(cycle, gang, shapes)
+
+
+def _queues(shapes: Sequence[Sequence[Shape]]) -> set[tuple[str, str]]:
+    return {shape.request.queue_key for component_shapes in shapes for shape in component_shapes}
 
 
 def _start_planned(cycle: Cycle, gang: Gang, shapes: Sequence[Sequence[Shape]]) -> None:
@@ -77,9 +82,9 @@ def _start_planned(cycle: Cycle, gang: Gang, shapes: Sequence[Sequence[Shape]]) 
     The next cycle would be late, and a start that is late ends late: a job that is planned right behind it would clash
     with it, be planned again behind it, and clash with it once more in the cycle after that, without end.
     """
-    if not cycle.full:
-        return
     choices = [[shape.request for shape in component_shapes] for component_shapes in shapes]
+    if not all(any(cycle.planned.due(request) is not None for request in component) for component in choices):
+        return
     trial = Trial(cycle, gang)
     placed = cycle.backfill.due_together(choices)
     if placed is not None and all(trial.accept(index, part) for index, part in enumerate(placed)):
@@ -139,7 +144,7 @@ def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list
     """Allocations for all components that are free now and do not delay planned starts of other jobs."""
     if _is_late(cycle, shapes):
         return None
-    lines = {shape.request.queue_key for component_shapes in shapes for shape in component_shapes}
+    lines = _queues(shapes)
     snapshot, future_starts, kept = cycle.snapshot, cycle.backfill, cycle.planned
     # Resources freed in any of its partitions may help, and so may planned starts that were dropped.
     freed = sum(snapshot.partition_freed.get(name, 0) for name in {line[0] for line in lines})
@@ -166,8 +171,7 @@ def _find(cycle: Cycle, shapes: Sequence[Sequence[Shape]], trial: Trial) -> list
 
 def _is_late(cycle: Cycle, shapes: Sequence[Sequence[Shape]]) -> bool:
     """Whether blocked jobs of higher rank in these queues must start first (no more backfill is allowed)."""
-    lines = {shape.request.queue_key for component_shapes in shapes for shape in component_shapes}
-    return bool(lines & cycle.blocked_queues) and not cycle.search.may_overtake()
+    return bool(_queues(shapes) & cycle.blocked_queues) and not cycle.search.may_overtake()
 
 
 def _place(cycle: Cycle, table: NodeTable, choices: Sequence[Choices], trial: Trial) -> list[Placed] | None:
@@ -209,7 +213,7 @@ def _wait(cycle: Cycle, gang: Gang, shapes: Sequence[Sequence[Shape]], limit: Ve
     if limit is not None and (limit is not LICENSES or never):
         _say(cycle, gang, limit)
         return
-    lines = {shape.request.queue_key for component_shapes in shapes for shape in component_shapes}
+    lines = _queues(shapes)
     head = bool(lines - cycle.blocked_queues)
     cycle.blocked_queues.update(lines)
     for record, component_shapes in zip(gang.records, shapes, strict=True):
