@@ -260,6 +260,7 @@ class Machine:
             return Rejection(code="ESLURM_ALREADY_DONE")
         if entry.prolog == "failed":
             return Rejection(code="ESLURMD_PROLOG_FAILED", message="Job prolog failed")
+        entry.suspended = message.job.state is JobState.SUSPENDED
         if entry.waits:
             entry.queued.append(message)
             return []
@@ -269,7 +270,6 @@ class Machine:
                 return []
             entry.prolog = "running"
             return [RunProlog(message.job)]
-        entry.suspended = message.job.state is JobState.SUSPENDED
         return self._start(entry, message)
 
     def _start(self, entry: _JobHere, message: LaunchBatch | LaunchStep) -> Actions:
@@ -536,7 +536,8 @@ class Machine:
         for life, entry in self._jobs.items():
             if entry.waits:
                 entry.waits = False
-                actions += self._begin_waiting(life, entry)
+                if not entry.over:
+                    actions += self._begin_waiting(life, entry)
         return actions
 
     def _begin_waiting(self, life: Life, entry: _JobHere) -> Actions:

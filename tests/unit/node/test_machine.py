@@ -14,6 +14,7 @@ from spritz.model.launch import LaunchBatch, LaunchProlog, LaunchStep, SignalTas
 from spritz.model.rejection import Rejection
 from spritz.model.reports import JobGone, NodePrologEnded, NodeTrouble, RunningStep, StepFinished
 from spritz.model.resources import Allocation, NodeAllocation
+from spritz.model.states import JobState
 from spritz.model.step import Step, StepNode, StepSpec
 from spritz.node import actions
 from spritz.node.machine import Machine
@@ -244,6 +245,37 @@ def test_a_job_that_waits_for_evicted_ones_can_be_ended() -> None:
         found = done(machine.noticed_end(key, ended(key)))
     assert not [one for one in found if isinstance(one, actions.StartSupervisor)]
     assert not machine.busy
+
+
+def test_no_prolog_runs_for_a_job_that_was_ended_while_it_waited_for_evicted_ones() -> None:
+    machine = started(Machine("n1", epilog=True))
+    machine.has_prolog = True
+    machine.end_jobs([(5, 0)])
+    other = structs.replace(JOB, id=6)
+    assert done(machine.handle(LaunchProlog(term=1, node="n1", job=other), 1)) == []
+    only(done(machine.noticed_end(BATCH, ended(BATCH)))[1:], actions.RunEpilog)
+    order = TerminateJob(term=1, node="n1", job=other, cause="CANCELLED", at=9.0)
+    assert only(done(machine.handle(order, 1)), actions.RunEpilog).job == other
+    assert reports(machine.epilog_ended(JOB, ok=True)) == [JobGone(node="n1", job_id=5, restart_count=0)]
+    assert reports(machine.epilog_ended(other, ok=True)) == [JobGone(node="n1", job_id=6, restart_count=0)]
+    assert not machine.busy
+
+
+@pytest.mark.parametrize("prolog", [False, True])
+def test_a_suspended_job_is_suspended_though_its_start_had_to_wait(prolog: bool) -> None:
+    """For jobs that were evicted here, or for the Prolog."""
+    machine = started(Machine("n1"))
+    machine.has_prolog = prolog
+    machine.end_jobs([(5, 0)])
+    other = structs.replace(JOB, id=6, state=JobState.SUSPENDED)
+    assert done(machine.handle(structs.replace(LAUNCH, job=other), 1)) == []
+    found = done(machine.noticed_end(BATCH, ended(BATCH)))
+    if prolog:
+        only(found[-1:], actions.RunProlog)
+        found = done(machine.prolog_ended(other, True, "", 9.0))
+    start, suspend = found[-2:]
+    assert isinstance(start, actions.StartSupervisor)
+    assert isinstance(suspend, actions.SuspendStep)
 
 
 def test_the_epilog_runs_on_nodes_that_never_ran_a_step() -> None:
