@@ -642,9 +642,13 @@ class Channel:
             return
         if waiting.future is not None:
             if not waiting.future.done():
-                if waiting.arrived is not None:
-                    waiting.arrived(value)
-                waiting.future.set_result(value)
+                try:
+                    if waiting.arrived is not None:
+                        waiting.arrived(value)
+                except Exception as error:  # of the caller, who must hear of it
+                    waiting.future.set_exception(error)
+                else:
+                    waiting.future.set_result(value)
         elif waiting.items is not None:
             waiting.items.put(value)
 
