@@ -91,6 +91,37 @@ def test_a_job_that_ends_otherwise_begins_the_count_anew(world: World, seconds: 
     assert not drained(world)
 
 
+def test_a_long_job_that_was_cancelled_begins_the_count_anew_and_a_short_one_does_not(world: World) -> None:
+    """In a row means in a row: what ran for long has shown that the node works, however it ended."""
+    for seconds, wanted in ((3600.0, []), (1.0, ["n1"])):
+        ended(world, "n1", ALICE, status=0)
+        for user in (ALICE, BOB, ALICE):
+            ended(world, "n1", user)
+        job_id = world.submit(caller=BOB)
+        world.start(job_id, "n1")
+        world.now += seconds
+        world.cancel(job_id, caller=BOB)
+        world.finished(job_id, 15, node="n1")
+        ended(world, "n1", BOB)
+        assert list(drained(world)) == wanted
+
+
+def test_a_resume_begins_the_count_anew(world: World) -> None:
+    for user in (ALICE, BOB, ALICE):
+        ended(world, "n1", user)
+    world.ok(UpdateNode(names=("n1",), state="DRAIN", reason="a look"))
+    world.ok(UpdateNode(names=("n1",), state="RESUME"))
+    ended(world, "n1", BOB)
+    assert not drained(world)
+
+
+def test_a_clock_that_was_set_back_makes_no_long_job_a_short_one(world: World) -> None:
+    world.now += 10_000.0
+    for user in (ALICE, BOB, ALICE, BOB):
+        ended(world, "n1", user, seconds=-600.0)
+    assert not drained(world)
+
+
 def test_without_the_option_nothing_is_counted(make_world: Callable[..., World]) -> None:
     world = make_world(settings=ClusterSettings())
     for user in (ALICE, BOB) * 20:

@@ -30,19 +30,23 @@ if TYPE_CHECKING:
 _USERS_MIN = 2
 
 
-def script_ended(context: DecisionContext, job: Job, node: str, *, failed: bool) -> None:
-    """The script of a job has ended by itself on a node. `job`: its record from before. Drains a node that fails jobs.
+def script_ended(context: DecisionContext, job: Job, node: str, *, failed: bool | None) -> None:
+    """The script of a job has ended on a node. `job`: its record. Drains a node that fails jobs.
 
-    `failed`: with another exit status than 0.
+    `failed`: whether it ended by itself with another exit status than 0; None: it was ended, by its time limit, its
+    user or for want of memory, which tells of the node only if it has run for long.
     """
     settings, failures = context.state.settings, context.state.failures
     most = settings.drain_failing_nodes
-    if not most:
+    if not most or not job.started_at:
         return
     uid = job.spec.uid
-    if not failed or context.now - job.started_at > settings.failing_node_seconds:
+    seconds = context.now - job.started_at
+    if failed is False or seconds > settings.failing_node_seconds:
         failures.by_node.pop(node, None)
         failures.node_of.pop(uid, None)
+        return
+    if failed is None or seconds < 0:  # the clock was set back meanwhile
         return
     if job.allocation is None or len(job.allocation.nodes) > 1:
         return
@@ -53,6 +57,5 @@ def script_ended(context: DecisionContext, job: Job, node: str, *, failed: bool)
     here = [count for uid, count in counts.items() if failures.node_of.get(uid) == node]
     if sum(here) >= most and len(here) >= _USERS_MIN:
         del failures.by_node[node]
-        seconds = settings.failing_node_seconds
-        reason = f"jobs fail at once: {sum(here)} in a row within {seconds} seconds"
+        reason = f"jobs fail at once: {sum(here)} in a row within {settings.failing_node_seconds} seconds"
         node_trouble(context, NodeTrouble(name=node, reason=reason))

@@ -146,6 +146,7 @@ def _batch_ended(context: DecisionContext, report: StepFinished) -> None:
     """The script has ended, and with it the job, unless that has ended otherwise already."""
     job = context.state.jobs[report.job_id]
     if not job.state.active:
+        script_ended(context, job, report.node, failed=None)
         return
     gone = (report.node,) if report.job_gone else ()
     status = report_status(report)
@@ -155,12 +156,13 @@ def _batch_ended(context: DecisionContext, report: StepFinished) -> None:
         _launch_failed(context, job, report, gone)
     elif report.oom:
         end_job(context, job, JobState.OUT_OF_MEMORY, Reason.OUT_OF_MEMORY, exit_status=OOM_STATUS, gone=gone)
+        script_ended(context, job, report.node, failed=None)
     elif not status:
         end_job(context, job, JobState.COMPLETED, exit_status=0, gone=gone)
         script_ended(context, job, report.node, failed=False)
     else:
         _script_failed(context, job, status, gone)
-        script_ended(context, job, report.node, failed=not job.preempt_action)
+        script_ended(context, job, report.node, failed=None if job.preempt_action else True)
 
 
 def _prolog_failed(context: DecisionContext, report: StepFinished) -> None:
