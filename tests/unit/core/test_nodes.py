@@ -116,13 +116,22 @@ def test_a_node_that_lacks_a_gpu_is_not_resumed_before_it_has_it_again(make_worl
     assert (world.state.nodes["n1"].flags, world.state.nodes["n1"].reason) == (0, "")
 
 
-def test_the_time_of_resume_after_passes_over_a_node_that_lacks_a_gpu(make_world: Make) -> None:
+def test_resume_after_waits_for_a_node_that_lacks_a_gpu(make_world: Make) -> None:
+    """A card is changed during the maintenance: the node is resumed when it has it, and not before."""
     world = make_world(nodes=1, hardware=capacity(cpus=8, memory_mib=8000, gpus=2))
     world.ok(UpdateNode(names=("n1",), state="DRAIN", reason="disk", resume_after_seconds=60))
     world.register("n1", capacity=replace(world.hardware, gres=()))
     world.advance(61)
     node = world.state.nodes["n1"]
-    assert (node.flags, node.reason, node.resume_at) == (NodeFlag.DRAIN | NodeFlag.INVALID_REG, "disk", 0.0)
+    assert (node.flags, node.reason) == (NodeFlag.DRAIN | NodeFlag.INVALID_REG, "disk")
+    events = len(world.events)
+    world.tick()
+    assert len(world.events) == events, "it is not tried at every turn"
+    world.register("n1", capacity=world.hardware)
+    assert world.state.nodes["n1"].flags == NodeFlag.DRAIN
+    world.advance(600)
+    node = world.state.nodes["n1"]
+    assert (node.flags, node.reason, node.resume_at) == (0, "", 0.0)
 
 
 def test_a_lost_node_that_comes_back_smaller_is_in_service_when_it_is_whole(make_world: Make) -> None:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from spritz.model.node import Node
     from spritz.model.reports import NodeLost, NodeSilent, NodeTrouble
 
+#: Seconds between attempts to resume a node that does not have what slurm.conf says (ResumeAfter).
+_RESUME_AGAIN_SECONDS = 600.0
+
 #: flags that `scontrol update State=RESUME` removes
 RESUMABLE: int = (NodeFlag.DRAIN | NodeFlag.FAIL | NodeFlag.REBOOT_REQUESTED | NodeFlag.REBOOT_ISSUED).value
 
@@ -201,7 +204,9 @@ def _up(node: Node) -> NodeState:
 
 
 def resume_nodes(context: DecisionContext) -> None:
-    """Resume nodes whose ResumeAfter time has come. Source: scontrol(1) ResumeAfter."""
+    """Resume nodes whose ResumeAfter time has come; one that lacks a GPU meanwhile, some time after it has it again.
+    Source: scontrol(1) ResumeAfter.
+    """
     for name in context.state.node_deadlines.due(context.now):
         node = context.state.nodes[name]
         if 0.0 < node.resume_at <= context.now:
@@ -209,7 +214,8 @@ def resume_nodes(context: DecisionContext) -> None:
                 state, flags = _state_for(context, node, "RESUME")
                 _set(context, node, state, flags, "", resume_at=0.0)
             else:
-                _set(context, node, node.state, node.flags, node.reason, resume_at=0.0)
+                again = context.now + _RESUME_AGAIN_SECONDS if node.flags & NodeFlag.INVALID_REG else 0.0
+                _set(context, node, node.state, node.flags, node.reason, resume_at=again)
 
 
 def _set(
