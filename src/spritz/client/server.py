@@ -52,7 +52,7 @@ OWN_DESCRIPTORS = 128
 REFUSALS_MAX = 64
 
 #: Checks of connections within their shortest time limit.
-_LOOKS = 4
+LOOKS = 4
 
 #: Seconds that closing waits for handlers and for peers to read queued data; then they are cut off.
 CLOSE_SECONDS_MAX = 5.0
@@ -223,7 +223,7 @@ class Server:
         for channel in list(self.channels):
             channel.look(limits, now)
         self.complaints.flush(now)
-        pause = min(limits.idle_seconds, limits.frame_seconds, limits.unread_seconds) / _LOOKS
+        pause = min(limits.idle_seconds, limits.frame_seconds, limits.unread_seconds) / LOOKS
         self._next_look = loop.call_later(pause, self._look)
 
     def _held(self) -> dict[str, int]:

@@ -150,7 +150,7 @@ class WarmSearch:
     """
 
     def __init__(self, faults: Sequence[Planted], campaign: Campaign, reach: Path | None, *, targeted: bool) -> None:
-        from spritz.sim.daemons import accounting, main, plan, seam  # noqa: F401 - accounting: for its imports
+        from spritz.sim.daemons import accounting, main, seam  # noqa: F401 - accounting: for its imports
 
         seam.load_all()
         self._campaign = campaign
@@ -164,7 +164,6 @@ class WarmSearch:
         #: runs have the kinds of faults that each planted fault needs
         self._targeted = targeted
         self._options = main.parser().parse_args(campaign.options.split())
-        self._scales = plan.SCALES
         self._reach_file = reach
         #: (seed, scale, parts) -> names of faults
         self._reached: dict[str, list[str]] = {}
@@ -207,12 +206,13 @@ class WarmSearch:
 
     def _plan(self, seed: int, fault: Planted) -> Plan:
         from spritz.sim.daemons.campaign import plan_of
+        from spritz.sim.daemons.plan import scale_of
 
-        scale = self._scales[self._options.scale]
+        parts = PARTS.intersection(fault.needs) or self._options.parts or frozenset()
+        scale = scale_of(self._options.scale, seed, frozenset(parts))
         if self._targeted:
             scale = structs.replace(scale, faults=24, unusual=2.0, kinds=frozenset(fault.kinds))
-        parts = PARTS.intersection(fault.needs) or self._options.parts or frozenset()
-        return plan_of(seed, structs.replace(scale, parts=frozenset(parts)))
+        return plan_of(seed, scale)
 
     def _run(self, plan: Plan, before: Callable[[], None]) -> Result:
         from spritz.sim.daemons.campaign import results

@@ -23,7 +23,7 @@ import msgspec.structs
 import spritz
 from spritz.sim.daemons import coverage, seam, shrink
 from spritz.sim.daemons.campaign import RUN_SECONDS_MAX, Totals, campaign, plan_of, results
-from spritz.sim.daemons.plan import PARTS, SCALES, Plan
+from spritz.sim.daemons.plan import MIXED, PARTS, SCALES, Plan, scale_of
 from spritz.sim.daemons.run import Result, run
 
 #: Where a run that failed is written, to be replayed.
@@ -53,7 +53,9 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--seeds", type=_seeds, metavar="N|FIRST-LAST", help="seeds 1 to N, or a range (default: 10)")
     what.add_argument("--seed", type=int, metavar="S", help="this one alone")
     what.add_argument("--replay", type=Path, metavar="FILE", help="repeat a run that was written to a file")
-    parser.add_argument("--scale", choices=SCALES, default="small", help="size of each run (default: small)")
+    parser.add_argument(
+        "--scale", choices=(MIXED, *SCALES), default=MIXED, help="size of each run (default: another one for each seed)"
+    )
     parser.add_argument(
         "--parts", type=_parts, metavar="PART,…", help=f"optional parts of the cluster: {', '.join(sorted(PARTS))}"
     )
@@ -106,12 +108,13 @@ def _warm() -> None:
 
 def _campaign(options: argparse.Namespace) -> int:
     _warm()
-    scale = SCALES[options.scale]
-    if options.parts is not None:
-        scale = msgspec.structs.replace(scale, parts=options.parts)
+
+    def plan(seed: int) -> Plan:
+        return plan_of(seed, scale_of(options.scale, seed, options.parts))
+
     seeds = [options.seed] if options.seed is not None else options.seeds or range(1, 11)
     totals = campaign(
-        (plan_of(seed, scale) for seed in seeds),
+        (plan(seed) for seed in seeds),
         jobs=options.jobs,
         stop_at_first=options.stop_at_first,
         seconds_max=options.seconds,
@@ -122,10 +125,10 @@ def _campaign(options: argparse.Namespace) -> int:
     first = totals.failures[0] if totals.failures else None
     replay = None
     if first is not None and not options.brief:
-        replay, runs = _explain(plan_of(first.seed, scale), first, options)
+        replay, runs = _explain(plan(first.seed), first, options)
         totals.runs = totals.seeds + runs
     elif options.story and options.seed is not None:
-        print("\n".join(_once(plan_of(options.seed, scale)).transcript))
+        print("\n".join(_once(plan(options.seed)).transcript))
     if options.json is not None:
         options.json.write_bytes(msgspec.json.encode(report(totals, replay)))
     return 1 if totals.failures else 0

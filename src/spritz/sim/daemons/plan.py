@@ -5,9 +5,11 @@ A plan is data, so it can be made shorter: a run that fails still fails without 
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 
 class Action(Struct, frozen=True, kw_only=True):
@@ -78,3 +80,27 @@ SCALES = {
     "gang": Scale(nodes=4, jobs=40, busy_seconds=1500.0, unusual=2.5, preemption="SUSPEND,GANG"),
     "day": Scale(nodes=20, jobs=200, busy_seconds=86_400.0, quiet_seconds=14_400.0, faults=120),
 }
+
+#: The default: every seed has a size of its own, so that what one size hides another one shows.
+MIXED = "mixed"
+
+
+def scale_of(name: str, seed: int, parts: frozenset[str] | None = None) -> Scale:
+    """A scale by its name, `MIXED` too, with these parts instead of its own."""
+    scale = _drawn(Random(f"{seed} scale")) if name == MIXED else SCALES[name]
+    return scale if parts is None else replace(scale, parts=parts)
+
+
+def _drawn(random: Random) -> Scale:
+    """A small run that differs from the others in how many jobs contend, how fast faults follow each other, what users
+    do with their jobs, and how soon the controller forgets.
+    """
+    busy_seconds = random.choice((900.0, 1800.0, 3600.0))
+    return Scale(
+        nodes=random.choice((2, 3, 4, 6, 6, 8)),
+        jobs=random.choice((20, 30, 40)),
+        busy_seconds=busy_seconds,
+        faults=random.choice((6, 12, 20, 40)),
+        unusual=random.choice((0.7, 1.0, 2.0, 3.0)),
+        preemption=random.choice(("REQUEUE", "REQUEUE", "CANCEL", "SUSPEND,GANG")),
+    )

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from spritz.controller import nodes
+from spritz.client import server
+from spritz.controller import nodes, triggers
 from spritz.model import reports
 from spritz.node import daemon as node_daemon
 from spritz.sim.daemons import coverage, faults, injectors, seam
@@ -108,14 +109,20 @@ def run(plan: Plan, root: Path | None = None, *, ends_early: bool = False) -> Re
 
 
 def _pace(world: World) -> None:
-    """In most runs nodes are heard of, and looked for, less often than in production: signs of life are most of what a
-    quiet cluster does, and all alike. Every limit that follows from them is longer by the same factor.
+    """In most runs nodes are heard of, and looked for, less often than in production, and so are connections and
+    triggers: such looks are most of what a quiet cluster does, and all alike. Every limit that follows from them is
+    longer by the same factor.
     """
-    factor = world.random("pace").choice((1.0, 6.0, 6.0, 6.0))
+    factor = world.random("pace").choice((1.0,) + 7 * (6.0,))
     heartbeat = factor * reports.HEARTBEAT_SECONDS
     paces = (node_daemon, "HEARTBEAT_SECONDS", heartbeat), (nodes, "QUIET_SECONDS", 1.5 * heartbeat)
-    for module, name, seconds in (*paces, (nodes, "LOOK_SECONDS", factor)):
-        setattr(module, name, seconds)
+    looks = (
+        (nodes, "LOOK_SECONDS", factor),
+        (triggers, "LOOK_SECONDS", factor),
+        (server, "LOOKS", server.LOOKS / factor),
+    )
+    for module, name, value in (*paces, *looks):
+        setattr(module, name, value)
 
 
 def memory() -> Path | None:

@@ -23,10 +23,13 @@ from collections.abc import Callable, Sequence
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from spritz.client import same_machine
 from spritz.controller import clock_changes, forked
 from spritz.runtime import directory, garbage_collection, log, privilege, programs, randomness, sockets, watchdog
 from spritz.sim.daemons import executors, identity, machine, network, threads
+from spritz.wire import bounded
 
 if TYPE_CHECKING:
     from spritz.sim.daemons.world import World
@@ -128,6 +131,16 @@ def load_all() -> None:
                 continue  # these act when they are imported
             with contextlib.suppress(ImportError):  # of an extra that is not installed: it cannot run either
                 importlib.import_module(module.name)
+    _make_checkers()
+
+
+def _make_checkers() -> None:
+    """Make what daemons check requests with, which they make once: each run is a new process, and would do it again."""
+    for name in [name for name in sys.modules if name.startswith("spritz.model.")]:
+        for kind in list(vars(sys.modules[name]).values()):
+            if isinstance(kind, type) and issubclass(kind, Struct) and kind.__module__ == name:
+                with contextlib.suppress(RecursionError):  # records that contain themselves are in no request
+                    bounded.checker(kind)
 
 
 def install(world: World) -> None:
