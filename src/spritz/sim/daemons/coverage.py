@@ -73,9 +73,14 @@ def never_came(counts: dict[str, int]) -> list[str]:
 
 def note_awaits(process: Process) -> None:
     """The process is about to be killed: count the places at which its tasks wait."""
+    for place in awaits(process):
+        process.world.count(f"await {place}")
+
+
+def awaits(process: Process) -> Iterator[str]:
+    """Where its tasks wait: `file:line` of each await on the way, in the order of the tasks."""
     for task in process.loop.tasks():
-        for place in _places(task.get_coro()):
-            process.world.count(f"await {place}")
+        yield from _places(task.get_coro())
 
 
 def _places(waiting: Any) -> Iterator[str]:

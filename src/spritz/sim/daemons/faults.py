@@ -53,6 +53,7 @@ KINDS: dict[str, Kind] = {
         # Processes
         Kind(name="kill", targets=_DAEMONS, weight=3),
         Kind(name="kill at a callback", targets=_DAEMONS, seconds=(60, 600), weight=6),
+        Kind(name="kill at an await", targets=_DAEMONS, seconds=(60, 600), weight=6),
         Kind(name="kill inside a write", targets=("host of slurmctld",), weight=3),
         Kind(name="kill supervisor", targets=_NODES, weight=2),
         Kind(name="stop", targets=_DAEMONS, seconds=(0.1, 300), weight=2),

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from spritz.sim.daemons.site import Site
     from spritz.sim.daemons.units import Unit
 
+#: Places at which tasks wait that "kill at an await" may let pass.
+_PLACES_MAX = 12.0
+
 
 @performs("kill")
 def _kill(site: Site, action: Action, seconds: float) -> str | None:
@@ -46,6 +49,36 @@ def _kill_at_callback(site: Site, action: Action, seconds: float) -> str | None:
 
     process.loop.when_called(calls, happen)
     site.world.after(seconds, lambda: process.loop.when_called(0, happen))
+    return hit
+
+
+@performs("kill at an await")
+def _kill_at_await(site: Site, action: Action, seconds: float) -> str | None:
+    """Kill it when its tasks wait at a place where they do not wait now: at the next such place, or at one of the few
+    after it. Places where it seldom waits are as likely as others.
+    """
+    unit = unit_of(site, action.target)
+    if unit is None or unit.process is None or not unit.process.is_alive:
+        return None
+    process, loop = unit.process, unit.process.loop
+    seen = set(coverage.awaits(process))
+    left = int(drawn(action, 1.0, _PLACES_MAX))
+    hit = f"{process} at new place {left}"
+
+    def look() -> None:
+        nonlocal left
+        for place in coverage.awaits(process):
+            if place not in seen:
+                seen.add(place)
+                left -= 1
+                if not left:
+                    site.world.tell(f"fault: kill, {process} at {place}")
+                    kill(unit)
+                    return
+        loop.when_called(1, look)
+
+    loop.when_called(1, look)
+    site.world.after(seconds, lambda: loop.when_called(0, look))
     return hit
 
 
