@@ -17,7 +17,7 @@ MESSAGES_APART: dict[str, str] = {
         ("slurmctld", "no federation is simulated", "AskLock PutSibling ReportSibling ReturnLock RevokeSibling"),
         ("slurmctld", "nodes save no power", "SetPowerException"),
         ("slurmctld", "the log is the story", "SetDebugFlag SetDampening SetSchedulingLog PauseScheduling"),
-        ("slurmctld", "no users' crontabs, triggers, tokens", "UpdateCrontab SetTrigger UseToken"),
+        ("slurmctld", "no crontabs of users, no tokens", "UpdateCrontab UseToken"),
         ("slurmctld", "administrators change partitions, and add none", "CreatePartition DeletePartition"),
         ("slurmctld", "not asked for by the workload yet", "AttachStep CreateHetStep RebootNodes UpdateReservation"),
         ("slurmctld", "nodes that are added introduce themselves", "CreateNodes"),

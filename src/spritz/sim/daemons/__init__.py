@@ -17,6 +17,7 @@ Map
 `accounting`   slurmdbd over SQLite; its database, its policy, its faults, its records
 `disk`         what a controller's disk keeps, and how it fails; `disk_calls`: its stand-ins of `os` and `sqlite3`
 `site`         a cluster: hosts, slurm.conf, units; `plan`: what users and misfortune do to it; `run`: one run
+`triggers`     strigger, and which of their programs ran
 `users`        users, whose `command`s run production code over blocking sockets (`blocking`): `requests` (sbatch,
                scancel, scontrol), `launches` (srun, salloc), `operators`, `readings`; `workload`: a day of them
 `final`        what users are shown in the end; `judge`: the checks of a run

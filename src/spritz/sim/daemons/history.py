@@ -32,7 +32,7 @@ class Operation(Struct, kw_only=True):
     #: whose client: "user3", "operator"
     client: str
     #: submit, allocate (srun, salloc), step, cancel, hold, release, update, suspend, resume, requeue, signal, top,
-    #: reserve, drain, undrain, node_add, node_delete, reconfigure, take_over, external
+    #: reserve, drain, undrain, node_add, node_delete, reconfigure, take_over, set_trigger, external
     kind: str
     uid: int
     called_at: float
@@ -42,7 +42,7 @@ class Operation(Struct, kw_only=True):
     #: the job that it names; of a submission: the job that the answer names
     job_id: int = 0
     #: what was asked: of a submission `wanted.Wanted`, of a change of a job `wanted.Change`, of `reserve`
-    #: `wanted.Reserved`, of `unreserve` its name; of a step its job and shape
+    #: `wanted.Reserved`, of `unreserve` its name, of `set_trigger` `wanted.Triggered`; of a step its job and shape
     wanted: Any = None
     #: code of the refusal, or details of the answer
     answer: Any = None
@@ -155,7 +155,15 @@ class Acted(Struct, kw_only=True):
     subject: str = ""
 
 
-Entry = Operation | Reading | Began | Ended | Signalled | Booted | Injected | Acted
+class Fired(Struct, kw_only=True):
+    """The program of a trigger began on a controller's host."""
+
+    at: float
+    host: str
+    name: str
+
+
+Entry = Operation | Reading | Began | Ended | Signalled | Booted | Injected | Acted | Fired
 
 
 class History:

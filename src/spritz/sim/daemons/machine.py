@@ -276,6 +276,7 @@ async def run_programs(
     world = threads.world()
     process = world.running
     for path in patterns:
+        world.on_program(process, path)
         seconds, failure = world.program(process, path, variables)
         if timeout_seconds and seconds > timeout_seconds:
             await asyncio.sleep(timeout_seconds)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from spritz.sim.daemons import blocking, seam
+from spritz.sim.daemons import blocking, seam, triggers
 from spritz.sim.daemons.command import Command, Data, Skipped
 from spritz.sim.daemons.inquiries import inquire
 from spritz.sim.daemons.launches import LAUNCHES
@@ -43,6 +43,7 @@ KINDS: dict[str, Callable[[Command, Data], None]] = {
     **OPERATIONS,
     **READINGS,
     "inquire": inquire,
+    "set_trigger": triggers.set_trigger,
 }
 
 
@@ -82,6 +83,7 @@ class Users:
         self._scripts: dict[str, NewJob] = {}
         for machine in site.machines.values():
             self.watch(machine)
+        triggers.watch(self)
 
     def schedule(self, actions: Iterable[Action]) -> None:
         """Let all actions that are users' happen at their times."""

@@ -78,6 +78,15 @@ class Change(Struct, kw_only=True):
     hold: bool = False
 
 
+class Triggered(Struct, frozen=True, kw_only=True):
+    """A trigger, by the name that its program is told."""
+
+    name: str
+    event: str
+    #: its program runs so long after the event
+    offset_seconds: int = 0
+
+
 class Reserved(Struct, frozen=True, kw_only=True):
     """A reservation of whole nodes. `uids` and `accounts`: who may use it; if both are given, both must hold."""
 

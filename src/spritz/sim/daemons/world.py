@@ -90,6 +90,8 @@ class World:
             0.01,
             None,
         )
+        #: hears which program a process starts
+        self.on_program: Callable[[Process, str], None] = lambda process, path: None
         #: makes what runs the calls of `asyncio.to_thread` (`seam`)
         self.new_pool: Callable[[], Any] = lambda: None
         #: chance of each small fault that happens at a call (`faults`)

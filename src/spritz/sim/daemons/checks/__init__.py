@@ -19,6 +19,7 @@
 | 3.cpu, 3.gres, 3.memory, 3.port, 3.exclusive | nothing has two owners at one time | `owners` |
 | 3.exit, 3.time | exit codes are those that nodes saw; jobs end at their time limit | `ends` |
 | 4.term, 4.leader | two controllers never both act | `terms` |
+| 3.trigger, 6.trigger | the program of a trigger runs at most once, after the event; and it runs | `triggers` |
 | 5.signal | the signal of --signal comes in time | `ends` |
 | 5.forgotten | jobs are forgotten MinJobAge after their end | `liveness` |
 | 5.repeats | no order is repeated too often (`repeats`; not part of `check`) | `terms` |
@@ -52,6 +53,7 @@ from spritz.sim.daemons.checks.reservations import reservations
 from spritz.sim.daemons.checks.starts import starts
 from spritz.sim.daemons.checks.story import Story
 from spritz.sim.daemons.checks.terms import repeats, terms
+from spritz.sim.daemons.checks.triggers import triggers
 from spritz.sim.daemons.checks.violation import Violation
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ _RULES = (
     liveness,
     accounts,
     promises,
+    triggers,
 )
 
 
