@@ -15,14 +15,18 @@ Map
 `entry`      from a process to a context and back: errors, broken pipes, exit codes
 `options`    the option tables (done or refused, from which the compatibility page is made) and their parser
 `terminal`   whether the caller's terminal may be read now
-`silent`     a failure about which everything has been said
 `queue/`     squeue: options → question, listings of jobs and steps, sorting
 `info/`      sinfo: grouping of nodes, the listing
 `cancel/`    scancel
 `acct/`, `stat/`, `report/`, `efficiency/`   sacct, sstat, sreport, `spritz eff`
-`share/`, `priority/`, `manager/`   sshare, sprio, sacctmgr
+`priority/`, `manager/`   sprio, sacctmgr
 `control/`   scontrol: one file per verb or noun
 `launch/`    srun and salloc
 `local/`     `spritz up`, `down`, `status` …
 `submit/`    what sbatch, salloc and srun share: options → JobSpec
+`sacct`, `sacctmgr`, `salloc`, `sattach`, `sbatch`, `sbcast`, `scancel`, `scontrol`, `scrontab`, `sdiag`, `sgather`,
+`sinfo`, `sprio`, `spritz`, `squeue`, `sreport`, `srun`, `sshare`, `sstat`, `strigger`   a command each
+`clusters`   -M, --clusters; `repeat`: -i SECONDS; `prompt`: commands from standard input
+`filters`    CliFilterPlugins: what a site sets and checks in options of sbatch, salloc and srun
+`already_reported`   an error whose message has been printed
 """

@@ -38,6 +38,11 @@ Daemons (asyncio)
 `turns`     shares the time of the daemon's loop among users; places for work outside of it
 `log_throttle`  one log line for each peer and minute
 `aio`       `connect(addresses, …) -> Channel`; `PersistentChannel`, which reconnects
+`leader`    finds the controller or slurmdbd that leads, for daemons that stay connected to it
+`membership`, `member`   a cluster that spans machines: its keys; slurmd and sackd on machines of their own
+`joining`, `configless`, `blocking_tls`   joining such a cluster, and the configuration that its controller sends
+`munged`, `tokens`   who a caller is: auth/munge, auth/jwt
+`submission_retry`   submissions whose answer was lost; `statistics`: requests by kind and user
 
 Invariants: every accepted request gets exactly one last response, or its connection ends; no input from a peer raises
 in a daemon; every wait of a blocking caller has a deadline unless it asked for none. Before a client sends a request,

@@ -38,6 +38,9 @@ Map
 `timers`            `Tick` at the core's next deadline; other calls at a time of day
 `clock_changes`     notices that the clock was set
 `api/`              every request: authenticate, add the time, decide or read, answer
+`agreement`  what the controllers of a cluster must have in common
+`groups`     numbers of AllowGroups and DenyGroups
+`journal_copy`  a standby's copy of the leader's state; `journal_log`, `journal_mark`: whether SQLite's end is missing
 
 Journey of a command: `api` (identifies the caller) -> `SingleWriter.handle` -> `Machine.handle` -> events join the
 current group -> at the end of the loop's turn the scheduler may add a plan -> the group goes to the journal's thread ->

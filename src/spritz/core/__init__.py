@@ -8,6 +8,7 @@
 `decide/`        command -> events and effects, or a refusal; one file per idea
 `apply/`         event -> state; never refuses, never reads a clock
 `effects`        work for the outside world, by ids only; `pending` derives effects again after a restart
+`failures`       nodes on which scripts fail at once
 `timers`         each job's next deadline, as data
 `eligibility`, `priority`, `rights`, `licenses`, `exit_status`, `flags`    small rules that several decisions share
 `policy`         accounting's policy in the state; `charges` what a job counts towards limits; `shares` how guarantees

@@ -10,9 +10,10 @@ imports no other package than `notation`.
 `settings`   options of `spritz run`: command line, then spritz.yaml, then defaults
 `run_environment` the environment of a run: variables, packages, driver
 `record`     a run's record, and the events that its job writes
-`store`      the index of all runs
+`submission` a command becomes a run: snapshot, record, script, and queue; `containers`: runs in one
+`store`      the index of all runs; `database`: where it is; `unused`: removes what no run refers to
 `script`     the batch script of a run, by template
-`states`     the state of a run, from its events and from Slurm
+`states`     the state of a run, from its events and from Slurm; `failures`: why it failed; `errors`: messages and hints
 `sweeps`     many runs of a command as a job array
 `metrics`    last values and histories of a run's metrics
 `tracking`   the user's MLflow server; `tracking_server` is its processes

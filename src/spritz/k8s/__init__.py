@@ -27,6 +27,8 @@
 `health`           a machine's fault -> drain, reboot, recheck, burn-in; `machine_health` carries it out
 `login_sets`       a LoginSet -> its pods and keys; a Token -> its Secret
 `control`          slurmrestd, as the owner of a cluster uses it; `cluster_clients` has one for each cluster
+`pod_fields`       what the scheduler makes of each field of a PodSpec
+`resource_admission`  what the definitions of the operator's own resources cannot say; `certificates`: of the webhooks
 `objects`          objects of the API server, written where they differ; conditions
 `clusters`         watches our resources, and carries out SpritzClusters
 `node_set_pods`    carries out NodeSets; `logins` LoginSets and Tokens

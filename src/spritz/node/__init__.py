@@ -15,6 +15,13 @@ Map
 `health`     load, free memory, HealthCheckProgram; `health_check`: one such program, of the faults of `machine_checks`
 `spool`      a step's directory on disk
 `main`       command line, daemon life
+`daemon`     the process: adopts steps, connects, serves, stops; `options`: its command line; `settings`
+`zygote`     the connection to the parent that supervisors are forked from; `stored_job`: a job in a step's record
+`cancelled`  the line on a job's standard error when it is terminated
+`container`  private /tmp and /dev/shm; `hosts`: /etc/hosts for tasks on virtual nodes
+`daemon_cores`  the system's own cores; `enforcement`: how limits hold here, as text
+`feature_helpers`  programs that print and set features
+`gpu_detection`, `gpu_use`, `job_mapping`, `job_use`   GPUs found and matched; what GPUs and jobs use, for metrics
 
 One process may stand for hundreds of nodes: one connection to the controller, one zygote (`stepd.zygote`) for all.
 Steps are owned by their supervisors, never by this daemon: killed at any moment and started again it finds them all.

@@ -14,6 +14,7 @@ Map
 `builtin`       all_partitions, defaults, logging, partition, pbs, require_timelimit, throttle
 `lua`           a Lua script with its `slurm` table; `lua_submit` job_submit.lua, `lua_filter` cli_filter.lua
 `python`        job_submit.py
+`script`     what a site's script sees, and the interface of scripts
 
 Test it with `pytest tests/unit/plugins`.
 """

@@ -17,6 +17,9 @@ requested it. One thread, no asyncio, and a few small formats:
 `confine`      devices and cores of a step, restricted by cgroups; `devicefilter`: the eBPF program
 `pmi`          the PMI server of the tasks here; `pmi_wire`: its encoding
 `mpi`, `pmix`  the server of a step; PMIx by libpmix, in a process of its own
+`container`, `oci`, `images`   a task in a container: by bwrap, by an OCI runtime; images as directories
+`epilogs`      programs that run after a task; `adopt`: sessions of ssh become part of a job
+`labels`       lines of output with their task
 `reactor`      poll, timers, children; `notes`: lines for slurmd's log
 
 Invariants: a process of a step that is not known by a task is known as our child (subreaper), by its session, by a mark

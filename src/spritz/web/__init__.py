@@ -18,6 +18,7 @@ page again when something on it has changed, and inserts the differences.
 `actions`   actions of forms
 `users`, `reading`, `commands`   files, and Slurm's and `spritz`'s commands, with the viewer's own privileges
 `logs`      the end of a job's output, and additions to it
+`details`   a job in Slurm's JSON form, by slurmctld or accounting; `attempts`: limits of requests and log-ins
 `samples`, `recorder`, `curves`   usage over time: the file, the periodic sampling, and data for plots
 
 A new value on a page: docs/checklists/rest-field.md; a new event: docs/checklists/event.md.

@@ -7,4 +7,5 @@ Map
 `connect`  to slurmdbd, in sacct's words when it is not there
 `listing`  columns, widths, `-p`, `-P`
 `completion`   the job completion log in the place of slurmdbd: `--completion`, `--file`
+`components`  --whole-hetjob: which components of a heterogeneous job `-j` means
 """

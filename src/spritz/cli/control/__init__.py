@@ -12,4 +12,9 @@ Map
 `names`        hostnames, hostlist, hostlistsorted: without a controller
 `update`       `update`, `create`, `delete`: every entity; `update_job`, `update_node`, `update_partition` hold the keys
 `write`        write batch_script, write config
+`assoc_mgr`, `federation`, `show_config`, `show_partition`, `show_step`, `topology`   what `show` prints of these
+`job_keys`, `update_power`, `update_step`   what `update` changes
+`nodes`, `reservation`   `create` and `delete` of these; `modes`: keywords that affect later keywords
+`this_node`, `local`   this machine: `show slurmd`, `getent`; listpids, listjobs, liststeps, pidinfo
+`events`, `explain`, `token`, `help`   the verbs of these names
 """

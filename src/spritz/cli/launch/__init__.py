@@ -14,6 +14,12 @@ Map
 `endings`     ends of tasks: messages and the exit status
 `interrupts`  signals to srun
 `terminal`    --pty: raw terminal and its size
+`session`, `salloc_session`   a run of srun, of salloc, from its options to its exit status
+`controller`  the connection to the controller, whose waits end at signals
+`het_step`   a step over several components; `attaching`: sattach; `bcast`: a file to all nodes of a job
+`pmi`, `pmix`   hubs of a step's PMI servers; `programs`: --multi-prog, and the interfaces of --mpi
+`foreground`  salloc's command and the terminal; `site`: SrunProlog, SrunEpilog; `variables`: salloc's SLURM_
+`help_text`  answers that need no controller; `verbose`: the messages of -v
 
 Everything runs in a single thread around `stepd.reactor`. Source: srun(1); texts of Slurm 22.05.
 """

@@ -12,4 +12,6 @@ Map
 `components` of a heterogeneous job
 `binding`, `gathering`   rare options, imported only when they are used
 `listing`, `announce`   output of -v, --test-only and --gres=help; --wait
+`container`  --container, and the options of pyxis; `gpu_counts`, `per_task`: counts of GPUs and other devices
+`crontab`    a crontab's jobs; `first_cluster`: which of `-M a,b` starts the job soonest
 """

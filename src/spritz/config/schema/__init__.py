@@ -1,6 +1,7 @@
 """The tables of all keys of slurm.conf and related files, built on first use.
 
-`status` says which keys work; `removed` has old keys; `options` the names in option lists.
+`status` says which keys work; `removed` has old keys; `options` the names in option lists;
+else there is one module per subject of keys.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ End                `ending` is the only way out; `cancel`, `requeue`, `node_fail
 Nodes              `registration`, `nodes`, `dynamic`, `power` (power saving), `failing_nodes`
 Other              `cluster`, `reservation` with `reserve`, `reserve_gres` and `replenish`; `trigger`; `due` (`Tick`);
                    `set_aside` (after a fault of the core)
+`job_ids`    ids that were given by events which are lost
 """
 
 from __future__ import annotations

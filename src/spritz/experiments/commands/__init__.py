@@ -1,1 +1,1 @@
-"""Subcommands of `spritz` for runs. Each module has `add_arguments` and `run`, which returns the exit code."""
+"""Subcommands of `spritz` for runs, one module per command. Each has `add_arguments` and `run`."""

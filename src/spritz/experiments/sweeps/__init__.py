@@ -12,4 +12,5 @@ starts, from the other trials' results so far, and writes only into its own run'
 `queue`      submit, resume and stop a sweep
 `trial`      a program in the job, in parallel to a trial: draws its parameters, stops it early
 `report`     table, best trial, plots
+`multirun`   `spritz run -m`, and the `-m` of a Hydra program
 """

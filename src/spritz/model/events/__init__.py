@@ -1,4 +1,4 @@
-"""Journaled facts: past tense, one file per noun. Only `core.apply` turns them into state.
+"""Journaled facts: past tense, one module per noun. Only `core.apply` turns them into state.
 
 `ALL_EVENTS` maps each kind (the class name, which is also the msgspec tag in field `kind`) to its type; `Event` is the
 common base.

@@ -5,5 +5,5 @@ could show is durable.
 those values, in that order. Empty `fields` asks for whole records. `unless_version`: the caller has the answer of that
 version already; if nothing changed, the reply is `unchanged`.
 
-One file per subject, from which records are imported: creating a record's class takes a command some 0.1 ms.
+One module per subject, from which records are imported: creating a record's class takes a command some 0.1 ms.
 """

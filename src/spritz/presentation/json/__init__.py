@@ -11,4 +11,5 @@ Map
 `accounting_jobs`   jobs of slurmdbd   `associations`   users, accounts, QOS and related records
 `documents`, `shape`   Slurm's documents (`openapi/`), and records in the form of another version
 `pretty`, `yaml`    writing
+`shares`     shares of associations
 """

@@ -28,4 +28,8 @@ Map
 `history`      what clients asked and were told, and what nodes ran: the only input of the checks
 `wanted`       what the workload asks for, as far as the checks depend on it
 `checks`       rules that every history must keep
+`injectors`  what injects each kind of fault; `restoring`: rotten bits, and who restores the state
+`inquiries`  listings, reports, and settings of the log
+`checks_inside`  what a controller's own objects must show; `rates`: nothing is tried again without a pause
+`executors`  pools of simulated threads; `identity`: hashes that come again with the seed
 """

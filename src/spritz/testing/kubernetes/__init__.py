@@ -8,6 +8,8 @@
 `kinds`        built-in resources (from lightkube's models) and custom ones (from their definitions)
 `schema`       pruning, defaults, validation, CEL rules; how lists merge
 `managed`      managed fields and server-side apply
+`http`         HTTP/1.1, quick, and able to fail as real servers do
+`patches`, `selectors`, `tables`, `conditions`, `errors`   the forms of the API: what is sent, chosen and shown
 `admission`    built-in admission and webhooks; `access`: tokens and RBAC
 `nodes`        a default scheduler, and kubelets that run pods as processes of this machine
 `controllers/` owners' garbage collection, the workloads that make pods, claims, budgets and quotas

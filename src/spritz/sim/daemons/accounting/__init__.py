@@ -9,6 +9,7 @@ Map
 `faults`     what can go wrong, as calls for an injector
 `whole_journal`   what a controller's journal has pruned: with the rest it says which rows the tables must have
 `records`    the records as sacct and sreport are told them, and what the history says that they must be
+`client`     sacctmgr, sacct and sreport, by the requests that they send
 """
 
 from spritz.sim.daemons import seam

@@ -27,6 +27,9 @@
 | 6.accounting, 6.usage | accounting's records are the truth; fair-share counts what they say | `accounts` |
 | 7.promise | the planned start of the first blocked job is kept | `promises` |
 
+`story` and `final` are what the rules look up, `faults` and `values` what they must allow for, `violation` what they
+say.
+
 The rest of rule 4 (images, replay) and rule 5 (deadlines, bounds, work of a turn) is checked where the daemons run.
 
 A rule reports only what no correct cluster could have done: requests of unknown outcome may have taken effect or not,

@@ -14,6 +14,7 @@ Map
 `server`       sessions and their order of work; stop, crash, freeze, failover, no space, read-only
 `network`      connections: partitions, losses of requests and answers, clients that vanish
 `driver`       the module `psycopg`: `FakePsycopg`, and how it is installed
+`runtime`    what the database needs of the world: time, chance, waiting
 
 Left out: isolation above READ COMMITTED, savepoints, server-side cursors, more than one database a server, time that a
 statement takes (only its way there and back takes time).
