@@ -189,7 +189,7 @@ class Submitters:
         except RemoteError as error:
             damaged = "is damaged" in error.message or content_key(self.scripts[name]) in self.operator.lost_keys
             return (
-                [] if damaged and self.world.counts.get("fault bit flip blob") else [f"job {job_id}: {error.message}"]
+                [] if damaged and self.world.counts.get("rot blob") else [f"job {job_id}: {error.message}"]
             )
         return [] if script == self.scripts[name] else [f"job {job_id} has another script"]
 

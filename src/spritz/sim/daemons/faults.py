@@ -85,6 +85,7 @@ KINDS: dict[str, Kind] = {
         Kind(name="disk full", targets=("host of slurmctld",), seconds=(10, 120)),
         Kind(name="disk read-only", targets=("host of slurmctld",), seconds=(1, 60)),
         Kind(name="disk fsync", targets=("host of slurmctld",), seconds=(1, 60)),
+        Kind(name="bit flip", targets=("host of slurmctld",), weight=0.3),
         # Nodes
         Kind(name="memory full", targets=_NODES, seconds=(10, 300)),
         Kind(name="spool full", targets=_NODES, seconds=(10, 300)),

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 #: Seconds of virtual time for reading it: more than a takeover takes.
 _SECONDS = 120.0
 
+#: in the answer for a script whose bytes are not those that were stored
+_DAMAGED = "damaged"
+
 #: A controller that remembers jobs for the whole run forgets none: seconds, for the checks.
 _FOR_EVER_SECONDS = 1e12
 
@@ -50,7 +53,7 @@ def read(users: Users) -> Final:
     def body(command: Command, data: Data) -> None:
         try:
             with connect_controller(timeout=60.0) as controller:
-                _fill(final, controller)
+                _fill(final, controller, may_rot=bool(world.counts.get("rot blob")))
                 if users.site.accounting is not None:
                     rows = controller.call(CompareUsage(), UsageCompared).rows
                     final.usage = tuple((row.name, row.kept, row.recorded) for row in rows)
@@ -104,12 +107,17 @@ def rules_of(users: Users) -> Rules:
     )
 
 
-def _fill(final: Final, controller: Connection) -> None:
+def _fill(final: Final, controller: Connection, *, may_rot: bool) -> None:
+    """`may_rot`: a script may be refused as damaged, and only so be another than the one that was submitted."""
     jobs = controller.joined(ListJobs(all=True), Jobs, "jobs").jobs
     final.jobs = tuple(jobs)
     for job in jobs:
         if job.has_script:
-            final.scripts[job.id] = _script(controller, job.id)
+            script = _script(controller, job.id)
+            if may_rot and _DAMAGED in script:
+                final.damaged |= {job.id}
+            else:
+                final.scripts[job.id] = script
     final.nodes = tuple(view.node for view in controller.call(ListNodes(all=True), Nodes).nodes)
     counters = controller.call(Statistics(), Counters).values
     final.parked = {"of clients": int(counters["waiting.requests_count"])}
@@ -119,7 +127,7 @@ def _script(controller: Connection, job_id: int) -> str:
     try:
         return controller.call(GetScript(job_id=job_id), Script).script.decode()
     except RemoteError as error:
-        return error.code
+        return f"{error.code} {error.message}"
 
 
 def _unanswered(users: Users) -> list[Operation]:

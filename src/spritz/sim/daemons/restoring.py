@@ -133,7 +133,7 @@ class Operator:
         """Flip a bit of a closed part, as soon as slurmctld does not run: of an old "group", the newest "image", a
         "blob", the "mark", or SQLite's "log".
         """
-        self.world.count(f"fault bit flip {what}")
+        self.world.count(f"rot {what}")
         self.world.tell(f"fault: bit flip in {what}, {self.disk.host.name}")
         if any(process.name == "slurmctld" for process in self.disk.host.processes):
             self._rot.append(what)

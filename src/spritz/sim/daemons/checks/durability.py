@@ -135,8 +135,9 @@ def _scripts(story: Story) -> Iterator[Violation]:
         if wanted is not None and script != wanted.script:
             text = f"the script of job {job_id} is {script[:40]!r}, and was submitted as {wanted.script[:40]!r}"
             yield Violation(rule="1.script", at=story.final.read_at, text=text)
+    known = story.final.scripts.keys() | story.final.damaged
     for job in story.final.jobs:
-        if job.has_script and job.array is None and job.id not in story.final.scripts and story.final.scripts:
+        if job.has_script and job.array is None and job.id not in known and story.final.scripts:
             text = f"the controller knows job {job.id} but does not have its script"
             yield Violation(rule="1.script", at=story.final.read_at, text=text)
     for entry in story.entries:

@@ -91,6 +91,8 @@ class Final(Struct, kw_only=True):
     nodes: tuple[Node, ...] = ()
     #: script of each batch job in `jobs` as the controller returns it (`scontrol write batch_script`)
     scripts: dict[int, str] = {}
+    #: jobs whose scripts are refused, since bits of them were flipped on the controller's disk
+    damaged: frozenset[int] = frozenset()
     #: requests that a daemon still has parked, by kind
     parked: dict[str, int] = {}
     #: ids of operations whose client still waits for an answer

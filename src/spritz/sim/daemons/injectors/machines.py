@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Any
 
-from spritz.sim.daemons import coverage
-from spritz.sim.daemons.faults import drawn, host_of, performs, units_on
+from spritz.sim.daemons import coverage, restoring
+from spritz.sim.daemons.faults import drawn, host_of, performs, unit_of, units_on
 from spritz.sim.daemons.injectors import operators
+from spritz.sim.daemons.injectors.processes import kill
 
 if TYPE_CHECKING:
     from spritz.sim.daemons.plan import Action
@@ -231,3 +232,16 @@ def _program_fails(site: Site, action: Action, seconds: float) -> str | None:
 
     site.world.after(seconds, recover)
     return f"{host.name} {path}: {problem or f'{takes:.1f} s'}"
+
+
+@performs("bit flip")
+def _bit_flip(site: Site, action: Action, seconds: float) -> str | None:
+    """A bit of the state rots, and slurmctld is started again on it. What it says is the operator's to answer."""
+    host = host_of(site, action.target)
+    unit = unit_of(site, action.target.removeprefix("host of "))
+    if host is None or unit is None or unit.process is None or host.name not in site.operators:
+        return None
+    what = restoring.KINDS[int(drawn(action, 0.0, len(restoring.KINDS)))]
+    site.operators[host.name].flip(what)
+    kill(unit)
+    return f"{host.name}: {what}"
