@@ -15,6 +15,7 @@ from spritz.sim.daemons.checks.dependencies import satisfied
 from spritz.sim.daemons.checks.starts import may_release
 from spritz.sim.daemons.checks.values import possible
 from spritz.sim.daemons.checks.violation import Violation, clock
+from spritz.sim.daemons.history import Outcome
 from spritz.sim.daemons.wanted import Change, Reserved
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _active(story: Story, job: Job) -> Iterator[Violation]:
 def _pending(story: Story, job: Job) -> Iterator[Violation]:
     subject = story.subject(job.id)
     wanted = story.wanted(job.id)
-    if wanted is None or wanted.never_fits or _needs_drained_nodes(story, wanted):
+    if wanted is None or wanted.never_fits or _needs_more_nodes(story, wanted):
         return
     submission = story.submissions[subject[0]]
     if job.hold is not Hold.NONE:
@@ -109,10 +110,29 @@ def _pending(story: Story, job: Job) -> Iterator[Violation]:
     yield _violation(story, "6.pending", text, submission)
 
 
-def _needs_drained_nodes(story: Story, wanted: Wanted) -> bool:
-    """Whether it needs nodes that are drained at the end: the request that would have resumed them may be lost."""
-    drained = sum(1 for node in story.final.nodes if node.flags & NodeFlag.DRAIN)
-    return wanted.nodes_min > len(story.final.rules.nodes) - drained
+def _needs_more_nodes(story: Story, wanted: Wanted) -> bool:
+    """Whether it needs nodes that are not for it at the end: drained ones, as the request that would have resumed them
+    may be lost, or those of a reservation of others that is not over.
+    """
+    final = story.final
+    gone = {node.name for node in final.nodes if node.flags & NodeFlag.DRAIN}
+    settled = final.read_at - final.rules.recovery_seconds - final.clock_error_seconds
+    for reserved in _reservations(story):
+        if reserved.name != wanted.reservation and reserved.end_at > settled:
+            gone |= reserved.nodes
+    return wanted.nodes_min > len(story.node_names - gone)
+
+
+def _reservations(story: Story) -> list[Reserved]:
+    """Those that may have been made, and that nobody has certainly deleted."""
+    deleted = {
+        operation.wanted
+        for operation in story.operations
+        if operation.kind == "unreserve" and operation.outcome is Outcome.DONE
+    }
+    asked = [operation for operation in story.operations if operation.outcome is not Outcome.REFUSED]
+    made = [operation.wanted for operation in asked if isinstance(operation.wanted, Reserved)]
+    return [reserved for reserved in (*story.final.rules.reservations, *made) if reserved.name not in deleted]
 
 
 def _may_be_held(story: Story, job: Job) -> bool:
