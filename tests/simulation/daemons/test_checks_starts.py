@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spritz.model.ids import STEP_BATCH
-from spritz.model.job import Hold
+from spritz.model.job import ArrayState, Hold
 from spritz.model.states import JobState
 from spritz.sim.daemons.history import Outcome
 from spritz.sim.daemons.wanted import Condition
@@ -202,6 +202,30 @@ def test_a_job_of_a_lost_node_is_over_for_its_dependents() -> None:
     day.run(second, 20, 30, "n2")
     day.end(first, 110, "n1", lost=True)
     assert day.check() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "pending", "since", "text"),
+    [
+        ("after", "2", 8.0, ""),
+        ("afterany", "2", 8.0, ""),
+        ("afternotok", "2", 8.0, ""),
+        ("afterok", "2", 8.0, "job 1, part 1, had not ended well"),
+        ("after", "2", 5.0, "job 1, part 1, had not started"),
+        ("afterany", "2", 5.0, "job 1, part 1, had not ended"),
+        ("afterany", "4", 8.0, "job 1, part 1, had not ended"),
+    ],
+)
+def test_tasks_that_ended_together_without_a_start_have_ended(kind: str, pending: str, since: float, text: str) -> None:
+    """They have one record, that of their array."""
+    day = Day()
+    first = day.submit(1, array_tasks=(1,))
+    second = day.submit(2, dependencies=(Condition(kind=kind, job_id=first),))
+    array = ArrayState(pending=pending, task_count=1)
+    day.record(first, state=JobState.CANCELLED, ended_at=7.0, array_job_id=first, array_task_id=None, array=array)
+    day.run(second, since, since + 1)
+    assert text in day.broken().get("3.dependency", "")
+    assert ("3.dependency" in day.broken()) is bool(text)
 
 
 def test_any_of_several_dependencies_suffices() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
+from spritz.model.resources import mask_ids, mask_of
 from spritz.sim.daemons.checks.faults import over_at, reported_end
 from spritz.sim.daemons.checks.story import parts_of
 from spritz.sim.daemons.checks.values import possible
@@ -151,7 +152,7 @@ def _forgotten(story: Story, subject: Subject, parts: list[Subject]) -> bool:
 
 def _started_at(story: Story, subject: Subject) -> float:
     """The earliest moment by which it may have started, or been cancelled."""
-    moments = [_cancelled_at(story, subject)]
+    moments = [_cancelled_at(story, subject), _ended_unstarted_at(story, subject)]
     for life in story.lives_of(subject):
         moments.append(life.began_at)
         if life.reported is not None:
@@ -176,9 +177,25 @@ def _outcomes(story: Story, subject: Subject, at: float) -> list[bool | None]:
             over = over_at(story, life)
         if over <= at and (after is None or _asked_again(story, subject, over, after.began_at)):
             outcomes.append(_well(life) if life.runs else _never_ran(story, subject))
-    if not lives and _cancelled_at(story, subject) <= at:
+    if not lives and _ended_unstarted_at(story, subject) <= at:
+        outcomes.append(False)
+    elif not lives and _cancelled_at(story, subject) <= at:
         outcomes.append(_never_ran(story, subject))
     return outcomes
+
+
+def _ended_unstarted_at(story: Story, subject: Subject) -> float:
+    """The earliest moment by which the task of an array may have ended without a start, together with all others that
+    had none; inf: it has not.
+
+    Such tasks have no record of their own, but that of their array.
+    """
+    leader, task = subject
+    job = story.jobs.get(leader)
+    if task is None or job is None or job.array is None or not job.state.ended:
+        return inf
+    started = task not in mask_ids(mask_of(job.array.pending))
+    return inf if started else story.virtual_time(job.ended_at) - story.final.clock_error_seconds
 
 
 def _asked_again(story: Story, subject: Subject, since: float, until: float) -> bool:
