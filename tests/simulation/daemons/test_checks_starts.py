@@ -329,6 +329,26 @@ def test_stopped_processes_leave_their_cpus_to_others_until_they_go_on() -> None
         assert text == ("" if right else "job 1 went on at 7 on n1 with CPU 0, which job 2 has since 4")
 
 
+@pytest.mark.parametrize(("since", "right"), [(4.0, True), (6.0, True), (5.5, False)])
+def test_a_suspended_job_that_is_ended_does_not_take_its_cpus_back(since: float, right: bool) -> None:
+    """It is continued to hear of its end, at the same moment; a job that was continued before that has them again."""
+    day = Day()
+    first, second = day.submit(1), day.submit(1)
+    day.begin(first, 2, cpus={0})
+    day.request("suspend", first, 3)
+    day.signal(first, 3, 19)
+    if since < 5.0:
+        day.begin(second, since, cpus={0})
+    day.request("cancel", first, 5)
+    day.signal(first, 5, 18)
+    day.signal(first, 5 if right else 7, 15)
+    if since > 5.0:
+        day.begin(second, since, cpus={0})
+    day.end(first, 8, signal=15)
+    day.end(second, 9)
+    assert ("3.cpu" not in day.broken()) is right
+
+
 def test_steps_of_a_job_have_cpus_of_their_own() -> None:
     for cpus, right in (({1}, True), ({0}, False)):
         day = Day()

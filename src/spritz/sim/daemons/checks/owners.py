@@ -1,8 +1,8 @@
 """Rule 3: no CPU, GPU, memory or port of a node has two owners at one time; exclusive jobs are alone.
 
 A resource belongs to a life of a job from the beginning to the end of each of its processes there. Stopped processes
-keep memory and GPUs; their CPUs are free for others (scontrol(1) suspend). Within a job, steps own CPUs among
-themselves, and the script and the job's container own none.
+keep memory and GPUs; their CPUs are free for others (scontrol(1) suspend), and stay so if the job is ended while it is
+suspended. Within a job, steps own CPUs among themselves, and the script and the job's container own none.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _between(story: Story, run: Run, other: Run) -> Iterator[Violation]:
     if not (began.shares or before.shares):
         cpus = sorted(began.job_cpus & before.job_cpus)
         # A job that is suspended while its launch is on its way begins and is stopped at once.
-        if cpus and not other.stopped_at(began.at) and not run.stopped_at(began.at):
+        if cpus and other.owns_cpus_at(began.at) and run.owns_cpus_at(began.at):
             yield _violation("3.cpu", run, other, f"CPU {', '.join(map(str, cpus))}")
     for name, index in sorted(began.gres & before.gres):
         if name not in story.final.rules.shared_gres:
@@ -94,10 +94,12 @@ def _continued(runs: list[Run]) -> Iterator[Violation]:
     """A job that goes on after it was stopped needs CPUs that are free."""
     for run in runs:
         for _since, until in run.stops:
+            if until == run.ended_stopped_at:
+                continue  # it goes on for its end alone
             for other in runs:
                 if other.began.node != run.began.node or _life(other) == _life(run) or other is run:
                     continue
-                there = other.began.at < until < other.until and not other.stopped_at(until)
+                there = other.began.at < until < other.until and other.owns_cpus_at(until)
                 cpus = run.began.job_cpus & other.began.job_cpus
                 if there and until < run.until and cpus and not (run.began.shares or other.began.shares):
                     text = (
