@@ -228,6 +228,26 @@ def test_tasks_that_ended_together_without_a_start_have_ended(kind: str, pending
     assert ("3.dependency" in day.broken()) is bool(text)
 
 
+@pytest.mark.parametrize(("since", "right"), [(8.0, True), (5.0, False)])
+def test_a_component_without_processes_is_over_with_the_first(since: float, right: bool) -> None:
+    """Also in a life of which nothing is reported, since it was queued again."""
+    day = Day()
+    first = day.submit(1, het_size=2)
+    second = day.submit(2, dependencies=(Condition(kind="afterok", job_id=first),))
+    day.begin(first, 3)
+    if not right:
+        day.begin(second, since)
+    day.end(first, 7)
+    if right:
+        day.begin(second, since)
+    day.end(second, 9)
+    day.request("requeue", first, 20)
+    day.run(first, 21, 25, restart_count=1)
+    for job in (first, first + 1):
+        day.record(job, restart_count=1, state=JobState.COMPLETED, started_at=20.0, ended_at=25.0)
+    assert ("3.dependency" not in day.broken(rows=None)) is right
+
+
 def test_any_of_several_dependencies_suffices() -> None:
     for mode, right in (("any", True), ("all", False)):
         day = Day()

@@ -153,7 +153,7 @@ def _forgotten(story: Story, subject: Subject, parts: list[Subject]) -> bool:
 def _started_at(story: Story, subject: Subject) -> float:
     """The earliest moment by which it may have started, or been cancelled."""
     moments = [_cancelled_at(story, subject), _ended_unstarted_at(story, subject)]
-    for life in story.lives_of(subject):
+    for life in _lives(story, subject):
         moments.append(life.began_at)
         if life.reported is not None:
             reported = life.reported.started_at or life.reported.ended_at
@@ -167,7 +167,7 @@ def _outcomes(story: Story, subject: Subject, at: float) -> list[bool | None]:
     A condition that was satisfied once stays so, so a job that was over and then queued again counts. One that the
     cluster queued again by itself was never over.
     """
-    lives = story.lives_of(subject)
+    lives = _lives(story, subject)
     outcomes: list[bool | None] = []
     for place, life in enumerate(lives):
         after = lives[place + 1] if place + 1 < len(lives) else None
@@ -182,6 +182,17 @@ def _outcomes(story: Story, subject: Subject, at: float) -> list[bool | None]:
     elif not lives and _cancelled_at(story, subject) <= at:
         outcomes.append(_never_ran(story, subject))
     return outcomes
+
+
+def _lives(story: Story, subject: Subject) -> list[Life]:
+    """The subject's lives. A component starts and ends with the first one, and only that has a script: where nothing is
+    known of a life of the component, because it had no processes and was queued again, the first one's stands for it.
+    """
+    lives, wanted = story.lives_of(subject), story.wanted(subject[0])
+    if wanted is None or not wanted.het_size or not subject[1]:
+        return lives
+    by_number = {life.life: life for life in (*story.lives_of((subject[0], 0)), *lives)}
+    return [life for _number, life in sorted(by_number.items())]
 
 
 def _ended_unstarted_at(story: Story, subject: Subject) -> float:
