@@ -349,6 +349,36 @@ def test_stopped_processes_leave_their_cpus_to_others_until_they_go_on() -> None
         assert text == ("" if right else "job 1 went on at 7 on n1 with CPU 0, which job 2 has since 4")
 
 
+def test_a_job_that_was_suspended_before_it_began_is_stopped_at_once() -> None:
+    for stopped_at, right in ((3.01, True), (3.5, False)):
+        day = Day()
+        first, second = day.submit(1), day.submit(1)
+        day.begin(first, 2, cpus={0})
+        day.begin(second, 3, cpus={0})
+        day.signal(second, stopped_at, 19)
+        day.end(first, 8)
+        day.end(second, 9)
+        assert ("3.cpu" not in day.broken()) is right
+
+
+@pytest.mark.parametrize(
+    ("suspends", "by_user", "right"), [(True, False, True), (True, True, False), (False, 0, False)]
+)
+def test_a_job_that_has_its_node_alone_may_preempt_by_suspension(suspends: bool, by_user: bool, right: bool) -> None:
+    """slurm.conf(5) PreemptMode=SUSPEND: the other job stays there, stopped."""
+    day = Day(suspends=suspends)
+    first, second = day.submit(1), day.submit(1, sharing="exclusive")
+    day.begin(first, 2, cpus={0})
+    if by_user:
+        day.request("suspend", first, 2.5)
+    day.signal(first, 3, 19)
+    day.begin(second, 4, cpus={0, 1})
+    day.end(second, 8)
+    day.signal(first, 8, 18)
+    day.end(first, 9)
+    assert ("3.exclusive" not in day.broken()) is right
+
+
 @pytest.mark.parametrize(("since", "right"), [(4.0, True), (6.0, True), (5.5, False)])
 def test_a_suspended_job_that_is_ended_does_not_take_its_cpus_back(since: float, right: bool) -> None:
     """It is continued to hear of its end, at the same moment; a job that was continued before that has them again."""
