@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spritz.model.job import Hold
+from spritz.model.job import Dependency, Hold
 from spritz.model.node import Node, NodeConfig
+from spritz.model.reasons import Reason
 from spritz.model.states import JobFlag, JobState, NodeFlag
 from spritz.sim.daemons.checks import repeats
 from spritz.sim.daemons.history import Outcome
@@ -108,6 +109,23 @@ def test_a_job_that_needs_drained_nodes_may_wait() -> None:
         nodes = tuple(Node(config=NodeConfig(name=f"n{number}")) for number in range(1, 4))
         drained = Node(config=NodeConfig(name="n4"), flags=NodeFlag.DRAIN.value)
         assert ("6.pending" in day.broken(nodes=(*nodes, drained))) is reported
+
+
+@pytest.mark.parametrize(("ahead", "reported"), [(0.0, True), (3600.0, False)])
+@pytest.mark.parametrize("requeued", [True, False])
+def test_a_job_may_wait_for_a_moment_that_a_clock_has_set_that_was_ahead(
+    requeued: bool, ahead: float, reported: bool
+) -> None:
+    day = Day()
+    first = day.submit(1)
+    day.run(first, 2, 3)
+    after = () if requeued else (Condition(kind="after", job_id=first, minutes=1),)
+    job = day.submit(4, dependencies=after)
+    if requeued:
+        day.record(job, restart_count=1, reason=Reason.BEGIN_TIME, eligible_at=12_000.0)
+    else:
+        day.record(job, dependencies=(Dependency(kind="after", job_id=first, minutes=1, due_at=12_000.0),))
+    assert ("6.pending" in day.broken(clock_error_seconds=ahead)) is reported
 
 
 @pytest.mark.parametrize(

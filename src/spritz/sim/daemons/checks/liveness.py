@@ -10,6 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from spritz.model.job import Hold
+from spritz.model.reasons import Reason
 from spritz.model.states import JobFlag, JobState, NodeFlag
 from spritz.sim.daemons.checks.dependencies import satisfied
 from spritz.sim.daemons.checks.starts import may_release
@@ -106,6 +107,8 @@ def _pending(story: Story, job: Job) -> Iterator[Violation]:
     begins = [float(value or 0.0) for value in possible(story, subject, "begin_at", now, story.final.read_at)]
     if max(begins, default=0.0) > now or not satisfied(story, subject, now) or not _has_time(story, job):
         return
+    if _waits_for_a_clock(story, job, now):
+        return
     text = f"job {job.id} can run and waits, submitted at {clock(submission.called_at)} ({job.reason.value})"
     yield _violation(story, "6.pending", text, submission)
 
@@ -133,6 +136,18 @@ def _reservations(story: Story) -> list[Reserved]:
     asked = [operation for operation in story.operations if operation.outcome is not Outcome.REFUSED]
     made = [operation.wanted for operation in asked if isinstance(operation.wanted, Reserved)]
     return [reserved for reserved in (*story.final.rules.reservations, *made) if reserved.name not in deleted]
+
+
+def _waits_for_a_clock(story: Story, job: Job, now: float) -> bool:
+    """Whether it waits for a moment that was reckoned by a clock that was ahead: after its life before, or after the
+    start of a job on which it depends (`after:JOB+MINUTES`). As in Slurm these are times, and do not move when the clock
+    is set back.
+    """
+    moments = [dependency.due_at for dependency in job.dependencies]
+    if job.reason is Reason.BEGIN_TIME and job.restart_count:
+        moments.append(job.eligible_at)
+    latest = story.final.read_at + story.final.clock_error_seconds
+    return any(now < story.virtual_time(moment) <= latest for moment in moments)
 
 
 def _may_be_held(story: Story, job: Job) -> bool:
