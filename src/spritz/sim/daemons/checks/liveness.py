@@ -140,8 +140,8 @@ def _reservations(story: Story) -> list[Reserved]:
 
 def _waits_for_a_clock(story: Story, job: Job, now: float) -> bool:
     """Whether it waits for a moment that was reckoned by a clock that was ahead: after its life before, or after the
-    start of a job on which it depends (`after:JOB+MINUTES`). As in Slurm these are times, and do not move when the clock
-    is set back.
+    start of a job on which it depends (`after:JOB+MINUTES`). As in Slurm these are times, and a clock that is set back
+    does not move them.
     """
     moments = [dependency.due_at for dependency in job.dependencies]
     if job.reason is Reason.BEGIN_TIME and job.restart_count:
