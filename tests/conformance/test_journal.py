@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from spritz.controller.journal import (
+    BlobDamaged,
     Group,
     Image,
     JournalBusy,
@@ -94,6 +95,16 @@ def test_blobs_are_kept_once_with_their_group(open_journal: Open) -> None:
     assert again.blob(key) == body
     assert set(again.blob_sizes()) == {key}
     assert again.blob("0" * 40) is None
+
+
+def test_a_damaged_blob_is_told_from_others_and_may_be_written_again(open_journal: Open) -> None:
+    journal = open_journal()
+    key = content_key(b"a")
+    journal.append(group(1, 1), {key: b"damaged"})
+    with pytest.raises(BlobDamaged):
+        journal.blob(key)
+    journal.append(group(2, 2), {key: b"a"})
+    assert journal.blob(key) == b"a"
 
 
 def test_removed_blobs_are_gone_and_may_come_back(open_journal: Open) -> None:

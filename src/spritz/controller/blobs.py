@@ -16,7 +16,7 @@ import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, TypeVar
 
-from spritz.controller.journal import Journal, JournalCorrupt, content_key
+from spritz.controller.journal import BlobDamaged, Journal, JournalCorrupt, content_key
 from spritz.controller.journal_reader import JournalReader
 
 if TYPE_CHECKING:
@@ -102,11 +102,23 @@ class BlobStore:
         if body is not None:
             self._cache.move_to_end(key)
             return body
-        body = self._unsent.get(key) or self._committing.get(key) or await self._reader.blob(key, seconds=seconds)
+        body = self._unsent.get(key) or self._committing.get(key)
+        try:
+            body = body or await self._reader.blob(key, seconds=seconds)
+        except BlobDamaged:
+            self._lost(key)
+            raise
         if body is None:
+            self._lost(key)
             raise JournalCorrupt(f"script or environment {key} is missing from the journal")
         self._remember(key, body)
         return body
+
+    def _lost(self, key: str) -> None:
+        """The journal has no such blob any more: the next `put` stores it again."""
+        if key in self._known and key not in self._unsent and key not in self._committing:
+            self._unnamed.pop(key, None)
+            self._disown(key)
 
     def held_bytes(self, uid: int) -> int:
         """Bytes of the blobs that jobs of a user brought."""
@@ -157,7 +169,7 @@ class BlobStore:
                 await asyncio.sleep(0)
             for keys in _slices(list(self._known)):
                 for key in keys:
-                    if key not in named:
+                    if key not in named and key in self._known:
                         self._unnamed.setdefault(key, sequence)
                 await asyncio.sleep(0)
         finally:

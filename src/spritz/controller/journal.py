@@ -82,6 +82,10 @@ class Image(Struct, frozen=True, kw_only=True, gc=False):
     payload: bytes
 
 
+class BlobDamaged(JournalCorrupt):
+    """The content of a blob is not that of its key. The row can be written again."""
+
+
 def content_key(body: bytes) -> str:
     """Name of a blob: 40 hexadecimal digits of its BLAKE2b hash."""
     return blake2b(body, digest_size=20).hexdigest()

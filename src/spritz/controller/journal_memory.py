@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 
 from spritz.controller.journal import (
+    BlobDamaged,
     Group,
     Image,
     JournalBusy,
@@ -86,7 +87,7 @@ class MemoryJournal:
     def blob(self, key: str) -> bytes | None:
         body = self._store.blobs.get(key)
         if body is not None and content_key(body) != key:
-            raise JournalCorrupt(f"blob {key} is damaged")
+            raise BlobDamaged(f"blob {key} is damaged")
         return body
 
     def blob_sizes(self) -> dict[str, int]:

@@ -37,6 +37,7 @@ from zlib import crc32
 from msgspec import Struct
 
 from spritz.controller.journal import (
+    BlobDamaged,
     Group,
     Image,
     JournalBusy,
@@ -119,7 +120,7 @@ _APPEND_BLOBS = """
     WITH held AS MATERIALIZED (SELECT 1 FROM meta WHERE term = %s FOR SHARE),
     stored AS (
         INSERT INTO blobs SELECT given.key, given.body FROM held, unnest(%s::text[], %b::bytea[]) AS given (key, body)
-        ON CONFLICT (key) DO NOTHING
+        ON CONFLICT (key) DO UPDATE SET body = excluded.body
     )
     INSERT INTO groups (last, first, at, checksum, payload)
     SELECT %s, %s, %s, %s, %b FROM held ON CONFLICT (last) DO NOTHING
@@ -713,7 +714,7 @@ class PostgresJournal:
             return None
         body = bytes(row[0])
         if content_key(body) != key:
-            raise JournalCorrupt(f"blob {key} is damaged")
+            raise BlobDamaged(f"blob {key} is damaged")
         return body
 
     def blob_sizes(self) -> dict[str, int]:

@@ -25,6 +25,7 @@ from zlib import crc32
 
 from spritz.controller import journal_log
 from spritz.controller.journal import (
+    BlobDamaged,
     Group,
     Image,
     JournalBusy,
@@ -69,6 +70,9 @@ _INSERT = """
     INSERT INTO groups (last, first, at, checksum, payload)
     SELECT ?, ?, ?, ?, ? WHERE (SELECT value FROM meta WHERE key = 'term') = ?
 """
+
+#: A blob whose key is known has its content, unless it was damaged.
+_PUT_BLOB = "INSERT INTO blobs VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET body = excluded.body"
 
 _SCHEMA = f"""
     CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -124,7 +128,7 @@ class SqliteReading:
             return None
         body: bytes = row[0]
         if content_key(body) != key:
-            raise JournalCorrupt(f"{self._path}: blob {key} is damaged")
+            raise BlobDamaged(f"{self._path}: blob {key} is damaged")
         return body
 
     def blob_sizes(self) -> dict[str, int]:
@@ -301,7 +305,7 @@ class SqliteJournal(SqliteReading):
         with self._translated_errors():
             if blobs:
                 with self._transaction() as database:
-                    database.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?)", blobs.items())
+                    database.executemany(_PUT_BLOB, blobs.items())
                     self._insert(row)
             else:
                 self._insert(row)
@@ -333,7 +337,7 @@ class SqliteJournal(SqliteReading):
             raise JournalError(f"{self._path} holds events already")
         with self._translated_errors(), self._transaction() as database:
             database.execute("UPDATE meta SET value = ? WHERE key = 'base'", (sequence,))
-            database.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?)", blobs.items())
+            database.executemany(_PUT_BLOB, blobs.items())
         self.last_sequence = sequence
         self._advance_mark()
 

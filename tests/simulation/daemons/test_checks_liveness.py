@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spritz.model.job import Hold
+from spritz.model.job import Dependency, Hold
 from spritz.model.node import Node, NodeConfig
+from spritz.model.reasons import Reason
 from spritz.model.states import JobFlag, JobState, NodeFlag
 from spritz.sim.daemons.checks import repeats
 from spritz.sim.daemons.history import Outcome
-from spritz.sim.daemons.wanted import Condition
+from spritz.sim.daemons.wanted import Condition, Reserved
 from tests.simulation.daemons.day import Day, row_of
 
 # -- rule 4
@@ -108,6 +109,46 @@ def test_a_job_that_needs_drained_nodes_may_wait() -> None:
         nodes = tuple(Node(config=NodeConfig(name=f"n{number}")) for number in range(1, 4))
         drained = Node(config=NodeConfig(name="n4"), flags=NodeFlag.DRAIN.value)
         assert ("6.pending" in day.broken(nodes=(*nodes, drained))) is reported
+
+
+@pytest.mark.parametrize(("ahead", "reported"), [(0.0, True), (3600.0, False)])
+@pytest.mark.parametrize("requeued", [True, False])
+def test_a_job_may_wait_for_a_moment_that_a_clock_has_set_that_was_ahead(
+    requeued: bool, ahead: float, reported: bool
+) -> None:
+    day = Day()
+    first = day.submit(1)
+    day.run(first, 2, 3)
+    after = () if requeued else (Condition(kind="after", job_id=first, minutes=1),)
+    job = day.submit(4, dependencies=after)
+    if requeued:
+        day.record(job, restart_count=1, reason=Reason.BEGIN_TIME, eligible_at=12_000.0)
+    else:
+        day.record(job, dependencies=(Dependency(kind="after", job_id=first, minutes=1, due_at=12_000.0),))
+    assert ("6.pending" in day.broken(clock_error_seconds=ahead)) is reported
+
+
+@pytest.mark.parametrize(
+    ("nodes_min", "own", "ended", "deleted", "reported"),
+    [
+        (3, "", False, False, True),
+        (4, "", False, False, False),
+        (4, "night", False, False, True),
+        (4, "", True, False, True),
+        (4, "", False, True, True),
+    ],
+)
+def test_a_job_that_needs_the_nodes_of_a_reservation_of_others_may_wait(
+    nodes_min: int, own: str, ended: bool, deleted: bool, reported: bool
+) -> None:
+    day = Day()
+    end_at = 100.0 if ended else 1e9
+    night = Reserved(name="night", start_at=2.0, end_at=end_at, nodes=frozenset({"n4"}), uids=frozenset({7}))
+    day.request("reserve", 0, 1, wanted=night)
+    if deleted:
+        day.request("unreserve", 0, 2, wanted="night")
+    day.submit(3, nodes_min=nodes_min, reservation=own)
+    assert ("6.pending" in day.broken()) is reported
 
 
 def test_a_hold_without_a_request_is_reported() -> None:

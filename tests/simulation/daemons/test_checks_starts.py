@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spritz.model.ids import STEP_BATCH
-from spritz.model.job import Hold
+from spritz.model.job import ArrayState, Hold
 from spritz.model.states import JobState
 from spritz.sim.daemons.history import Outcome
 from spritz.sim.daemons.wanted import Condition
@@ -204,6 +204,50 @@ def test_a_job_of_a_lost_node_is_over_for_its_dependents() -> None:
     assert day.check() == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "pending", "since", "text"),
+    [
+        ("after", "2", 8.0, ""),
+        ("afterany", "2", 8.0, ""),
+        ("afternotok", "2", 8.0, ""),
+        ("afterok", "2", 8.0, "job 1, part 1, had not ended well"),
+        ("after", "2", 5.0, "job 1, part 1, had not started"),
+        ("afterany", "2", 5.0, "job 1, part 1, had not ended"),
+        ("afterany", "4", 8.0, "job 1, part 1, had not ended"),
+    ],
+)
+def test_tasks_that_ended_together_without_a_start_have_ended(kind: str, pending: str, since: float, text: str) -> None:
+    """They have one record, that of their array."""
+    day = Day()
+    first = day.submit(1, array_tasks=(1,))
+    second = day.submit(2, dependencies=(Condition(kind=kind, job_id=first),))
+    array = ArrayState(pending=pending, task_count=1)
+    day.record(first, state=JobState.CANCELLED, ended_at=7.0, array_job_id=first, array_task_id=None, array=array)
+    day.run(second, since, since + 1)
+    assert text in day.broken().get("3.dependency", "")
+    assert ("3.dependency" in day.broken()) is bool(text)
+
+
+@pytest.mark.parametrize(("since", "right"), [(8.0, True), (5.0, False)])
+def test_a_component_without_processes_is_over_with_the_first(since: float, right: bool) -> None:
+    """Also in a life of which nothing is reported, since it was queued again."""
+    day = Day()
+    first = day.submit(1, het_size=2)
+    second = day.submit(2, dependencies=(Condition(kind="afterok", job_id=first),))
+    day.begin(first, 3)
+    if not right:
+        day.begin(second, since)
+    day.end(first, 7)
+    if right:
+        day.begin(second, since)
+    day.end(second, 9)
+    day.request("requeue", first, 20)
+    day.run(first, 21, 25, restart_count=1)
+    for job in (first, first + 1):
+        day.record(job, restart_count=1, state=JobState.COMPLETED, started_at=20.0, ended_at=25.0)
+    assert ("3.dependency" not in day.broken(rows=None)) is right
+
+
 def test_any_of_several_dependencies_suffices() -> None:
     for mode, right in (("any", True), ("all", False)):
         day = Day()
@@ -303,6 +347,56 @@ def test_stopped_processes_leave_their_cpus_to_others_until_they_go_on() -> None
         day.end(first, 20)
         text = day.broken().get("3.cpu", "")
         assert text == ("" if right else "job 1 went on at 7 on n1 with CPU 0, which job 2 has since 4")
+
+
+def test_a_job_that_was_suspended_before_it_began_is_stopped_at_once() -> None:
+    for stopped_at, right in ((3.01, True), (3.5, False)):
+        day = Day()
+        first, second = day.submit(1), day.submit(1)
+        day.begin(first, 2, cpus={0})
+        day.begin(second, 3, cpus={0})
+        day.signal(second, stopped_at, 19)
+        day.end(first, 8)
+        day.end(second, 9)
+        assert ("3.cpu" not in day.broken()) is right
+
+
+@pytest.mark.parametrize(
+    ("suspends", "by_user", "right"), [(True, False, True), (True, True, False), (False, 0, False)]
+)
+def test_a_job_that_has_its_node_alone_may_preempt_by_suspension(suspends: bool, by_user: bool, right: bool) -> None:
+    """slurm.conf(5) PreemptMode=SUSPEND: the other job stays there, stopped."""
+    day = Day(suspends=suspends)
+    first, second = day.submit(1), day.submit(1, sharing="exclusive")
+    day.begin(first, 2, cpus={0})
+    if by_user:
+        day.request("suspend", first, 2.5)
+    day.signal(first, 3, 19)
+    day.begin(second, 4, cpus={0, 1})
+    day.end(second, 8)
+    day.signal(first, 8, 18)
+    day.end(first, 9)
+    assert ("3.exclusive" not in day.broken()) is right
+
+
+@pytest.mark.parametrize(("since", "right"), [(4.0, True), (6.0, True), (5.5, False)])
+def test_a_suspended_job_that_is_ended_does_not_take_its_cpus_back(since: float, right: bool) -> None:
+    """It is continued to hear of its end, at the same moment; a job that was continued before that has them again."""
+    day = Day()
+    first, second = day.submit(1), day.submit(1)
+    day.begin(first, 2, cpus={0})
+    day.request("suspend", first, 3)
+    day.signal(first, 3, 19)
+    if since < 5.0:
+        day.begin(second, since, cpus={0})
+    day.request("cancel", first, 5)
+    day.signal(first, 5, 18)
+    day.signal(first, 5 if right else 7, 15)
+    if since > 5.0:
+        day.begin(second, since, cpus={0})
+    day.end(first, 8, signal=15)
+    day.end(second, 9)
+    assert ("3.cpu" not in day.broken()) is right
 
 
 def test_steps_of_a_job_have_cpus_of_their_own() -> None:

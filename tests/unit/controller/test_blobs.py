@@ -14,7 +14,7 @@ from spritz.controller.api import submit
 from spritz.controller.api.submit import Submissions
 from spritz.controller.blobs import BlobCollector, BlobStore
 from spritz.controller.commit import InlineCommitter
-from spritz.controller.journal import content_key
+from spritz.controller.journal import JournalCorrupt, content_key
 from spritz.controller.journal_memory import MemoryJournal, MemoryStore
 from spritz.controller.loop import SingleWriter
 from spritz.model.cluster import SYSTEM, Caller
@@ -137,6 +137,29 @@ def test_a_removed_blob_may_come_back(bench: Bench) -> None:
     assert bench.put(b"again") == content_key(b"again")
     assert set(bench.store.blobs) == {content_key(b"again")}
     assert bench.blobs.held_bytes(ALICE) == len(b"again")
+
+
+@pytest.mark.parametrize("damaged", [b"damaged", None])
+def test_a_script_that_the_journal_has_lost_is_stored_again_with_the_next_submission(
+    bench: Bench, damaged: bytes | None
+) -> None:
+    key = bench.put(b"script")
+    if damaged is None:
+        del bench.store.blobs[key]
+    else:
+        bench.store.blobs[key] = damaged
+    bench.blobs._cache.clear()  # as after a restart
+    bench.blobs._cache_bytes = 0
+    bench.blobs._unnamed[key] = bench.writer.last_sequence  # no job has it now, and its removal has yet to come
+    for _ in range(2):
+        with pytest.raises(JournalCorrupt):
+            bench.loop.run_until_complete(bench.blobs.get(key))
+    bench.collect()
+    assert bench.blobs.held_bytes(ALICE) == 0
+    assert bench.put(b"script", BOB) == key
+    assert bench.store.blobs[key] == b"script"
+    assert bench.loop.run_until_complete(BlobStore(bench.journal).get(key)) == b"script"
+    assert (bench.blobs.held_bytes(ALICE), bench.blobs.held_bytes(BOB)) == (0, len(b"script"))
 
 
 def test_a_collection_stops_no_turn_of_the_loop_for_all_jobs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

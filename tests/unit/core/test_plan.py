@@ -8,7 +8,7 @@ import pytest
 
 from spritz.model.cluster import ClusterSettings
 from spritz.model.commands.cluster import ApplyPlan, UpdateNode
-from spritz.model.commands.job import Done, RequeueJob, SuspendJob
+from spritz.model.commands.job import Done, RequeueJob, ResumeJob, SuspendJob
 from spritz.model.job import Sharing
 from spritz.model.job_filter import JobTarget
 from spritz.model.partition import Partition
@@ -129,6 +129,35 @@ def test_oversubscribed_partitions_share_cpus_and_nothing_else(make_world: Make)
     assert world.state.uses["n1"].cpus == 0xF
     world.finished(second)
     assert world.state.uses["n1"].cpus == 0
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_jobs_that_share_cpus_all_go_on_side_by_side(make_world: Make, together: bool) -> None:
+    """scontrol(1) resume, of an array or one by one; OverSubscribe without time slices."""
+    parts = (Partition(name="debug", nodes=("n1",), default=True, oversubscribe="FORCE:2"),)
+    world = make_world(partitions=parts)
+    array = world.submit(array="0-1")
+    tasks = [world.start(array, node_share("n1", "f", 100)) for _ in range(2)]
+    world.ok(SuspendJob(target=JobTarget(array)))
+    for target in [array] if together else tasks:
+        world.ok(ResumeJob(target=JobTarget(target)))
+    assert [world.job(task).state for task in tasks] == [JobState.RUNNING] * 2
+    world.check()
+
+
+def test_a_resumption_is_refused_whole_if_tasks_stand_in_each_others_way(make_world: Make) -> None:
+    """The second task has started on the CPUs of the first, which was suspended, and was suspended then."""
+    world = make_world()
+    array = world.submit(array="0-2")
+    tasks = []
+    for _ in range(2):
+        tasks.append(world.start(array, node_share("n1", "f", 100)))
+        world.ok(SuspendJob(target=JobTarget(tasks[-1])))
+    assert world.refused(ResumeJob(target=JobTarget(array))) == "ESLURM_NODES_BUSY"
+    assert [world.job(task).state for task in tasks] == [JobState.SUSPENDED] * 2
+    world.ok(ResumeJob(target=JobTarget(tasks[0])))
+    assert world.refused(ResumeJob(target=JobTarget(tasks[1]))) == "ESLURM_NODES_BUSY"
+    world.check()
 
 
 def test_exclusive_jobs_keep_others_away_even_while_suspended(world: World) -> None:

@@ -151,6 +151,25 @@ def test_a_promise_that_is_late_is_kept_before_those_of_lower_jobs_behind_it() -
     assert behind not in started
 
 
+def test_one_that_is_started_at_its_planned_time_overtakes_nobody_and_blocks_nobody() -> None:
+    """A lower-ranked job makes way for it: it is no backfilled job, and nor is one that starts behind it."""
+    site = Site([node("n1"), node("n2"), node("n3")])
+    busy = site.submit(spec(2, nodes=2, node_list=("n1", "n2"), sharing=Sharing.EXCLUSIVE, time_limit_minutes=30))
+    site.cycle()
+    het = spec(8, time_limit_minutes=60), spec(8, node_list=("n1",), time_limit_minutes=60)
+    first = site.submit_het(*het, priorities=(9, 9))
+    site.submit(spec(2, nodes=2, node_list=("n1", "n2"), sharing=Sharing.EXCLUSIVE, time_limit_minutes=60))
+    assert site.cycle() == {}
+    site.now += 1800.5
+    site.end(busy)
+    behind = site.submit(spec(8, time_limit_minutes=10), priority=5)
+    assert {start.job_id: start.backfilled for start in site.plan().starts} == {
+        first: False,
+        first + 1: False,
+        behind: False,
+    }
+
+
 def test_a_component_that_is_held_keeps_the_others() -> None:
     site = four()
     first = site.submit_het(spec(1), spec(1))

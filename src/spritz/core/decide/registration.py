@@ -219,7 +219,10 @@ def _settle(
     What the controller expects there and the node does not report has ended; what the node reports and should not run
     is ended. A node that has forgotten what it was sent (`forgot`) cannot tell whether a launch arrived: it may have
     run, and counts as ended. Jobs on a node that has booted have failed there, with or without steps, unless the node
-    is about to report how its batch script ended, perhaps before the boot.
+    is about to report how its batch script ended, perhaps before the boot. A launch without an answer counts as one
+    that arrived: the script may have run before the boot, since what the spool did not sync is forgotten with its id
+    kept, and it must not run a second time in this life of the job. Whether it was sent before is not asked: the two
+    clocks by which to tell may disagree.
 
     A job of which the node has another run (`others`) loses the node: its launches would be taken for repetitions.
 
@@ -242,7 +245,7 @@ def _settle(
         elif (
             lost
             or (job.id, job.restart_count) in others
-            or (rebooted and not _batch_is_told(context.state, job, report, alive))
+            or (rebooted and (job.id, job.restart_count, STEP_BATCH) not in alive)
         ):
             fail_job_on_node(context, job, name)
         else:
@@ -251,18 +254,6 @@ def _settle(
     for job_id, life, step_id in sorted(alive):
         if (job_id, life, step_id) not in expected:
             context.add_effect(TerminateStepOn(node=name, job_id=job_id, restart_count=life, step_id=step_id))
-
-
-def _batch_is_told(state: State, job: Job, report: RegisterNode, alive: set[tuple[int, int, int]]) -> bool:
-    """Whether a node that has booted will report the end of the job's script, or has yet to receive it."""
-    if (job.id, job.restart_count, STEP_BATCH) in alive:
-        return True
-    if report.booted_at > job.started_at:
-        # The script may have been sent, and have run, before the boot: what the spool did not sync is forgotten with
-        # its id kept, and the script must not run a second time in this life of the job.
-        return False
-    step = state.steps.get(job.id, {}).get(STEP_BATCH)
-    return step is not None and report.name in step.unstarted_nodes
 
 
 def _settle_job(

@@ -1,7 +1,7 @@
 """scontrol suspend and resume: processes stop and go on. CPUs are free in the meantime; memory and GRES are not.
 
-Differs: a job is not resumed while another uses its CPUs (ESLURM_NODES_BUSY), unless they use time slices: then it goes
-on in its next slice. Slurm would let them share.
+Differs: a job is not resumed while another uses its CPUs (ESLURM_NODES_BUSY), unless they may share them
+(OverSubscribe). With time slices it goes on in its next slice. Slurm would always let them share.
 
 Source: scontrol(1) suspend, resume.
 """
@@ -60,26 +60,40 @@ def resume(context: DecisionContext, command: ResumeJob) -> Done:
     stopped = [job for job in jobs if job.state is JobState.SUSPENDED]
     if not stopped:
         raise Refused(_why_not(jobs, "ESLURM_JOB_NOT_SUSPENDED"))
+    if not _may_go_on_together(context.state, stopped):
+        raise Refused("ESLURM_NODES_BUSY")
     for job in stopped:
-        if not cpus_are_free(context.state, job) and not _may_take_turns(context.state, job):
-            raise Refused("ESLURM_NODES_BUSY")
-    for job in stopped:
-        if cpus_are_free(context.state, job):  # otherwise a task of this same array took the CPUs
+        if cpus_are_free(context.state, job) or not _is_sliced(context.state, job):
             resume_job(context, job)
-        elif not job.suspended_by and _may_take_turns(context.state, job):
+        elif not job.suspended_by:
             context.record(JobSuspended(at=context.now, job_id=job.id, by="gang"))
     return Done(missing=missing_tasks(context.state, command.target))
 
 
-def _may_take_turns(state: State, job: Job) -> bool:
-    """Whether the jobs on its CPUs share them in time slices, and are not too many yet."""
+def _may_go_on_together(state: State, stopped: list[Job]) -> bool:
+    """Whether no CPU of theirs gets more jobs than may share it, or take turns on it: running ones, and each other.
+
+    Tasks of an array may have started on the CPUs of other tasks that were suspended.
+    """
+    freed_state = FreedState(state, gone=frozenset(job.id for job in stopped))
+    for job in stopped:
+        home = state.partitions.get(job.partition)
+        if home is None or job.allocation is None:
+            if not cpus_are_free(state, job):
+                return False
+            continue
+        most = jobs_per_cpu(home, job.spec)
+        for share in state.held_shares(job):
+            if not cpus_agree(freed_state, share, freed_state.use(share.node), home, most):
+                return False
+        freed_state.take(job, job.allocation)
+    return True
+
+
+def _is_sliced(state: State, job: Job) -> bool:
+    """Whether the jobs on its CPUs run one after the other, in time slices, and not side by side."""
     home = state.partitions.get(job.partition)
-    if home is None or not time_sliced(state.settings.preemption, home):
-        return False
-    most, freed_state = jobs_per_cpu(home, job.spec), FreedState(state, gone=frozenset({job.id}))
-    return all(
-        cpus_agree(freed_state, share, freed_state.use(share.node), home, most) for share in state.held_shares(job)
-    )
+    return home is not None and time_sliced(state.settings.preemption, home)
 
 
 def _need_whole(jobs: list[Job]) -> None:

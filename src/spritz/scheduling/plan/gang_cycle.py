@@ -67,20 +67,25 @@ def consider(cycle: Cycle, gang: Gang) -> None:
         choices = [[shape.request for shape in component_shapes] for component_shapes in shapes]
         if make_room(cycle, gang, choices, lambda table: _place(cycle, table, choices, Trial(cycle, gang))):
             return
+    blocked = frozenset(cycle.blocked_queues)
     _wait(cycle, gang, shapes, trial.verdict)
     if may_start and cycle.full:
-        _start_planned(cycle, gang, shapes)
+        _start_planned(cycle, gang, shapes, blocked)
 
 
 def _queues(shapes: Sequence[Sequence[Shape]]) -> set[tuple[str, str]]:
     return {shape.request.queue_key for component_shapes in shapes for shape in component_shapes}
 
 
-def _start_planned(cycle: Cycle, gang: Gang, shapes: Sequence[Sequence[Shape]]) -> None:
+def _start_planned(
+    cycle: Cycle, gang: Gang, shapes: Sequence[Sequence[Shape]], blocked: frozenset[tuple[str, str]]
+) -> None:
     """Start the job if its new planned start is due at this very moment: lower-ranked jobs made way for it.
 
     The next cycle would be late, and a start that is late ends late: a job that is planned right behind it would clash
     with it, be planned again behind it, and clash with it once more in the cycle after that, without end.
+
+    `blocked`: the queues with a blocked job before this one. It overtakes nobody in the others, and blocks nobody.
     """
     choices = [[shape.request for shape in component_shapes] for component_shapes in shapes]
     if not all(any(cycle.planned.due(request) is not None for request in component) for component in choices):
@@ -88,6 +93,7 @@ def _start_planned(cycle: Cycle, gang: Gang, shapes: Sequence[Sequence[Shape]]) 
     trial = Trial(cycle, gang)
     placed = cycle.backfill.due_together(choices)
     if placed is not None and all(trial.accept(index, part) for index, part in enumerate(placed)):
+        cycle.blocked_queues &= blocked
         for index, (request, allocation) in enumerate(placed):
             cycle.start(gang.records[index], request, (allocation, None), None, trial.licenses[index])
 

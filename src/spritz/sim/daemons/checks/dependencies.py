@@ -13,6 +13,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
+from spritz.model.resources import mask_ids, mask_of
 from spritz.sim.daemons.checks.faults import over_at, reported_end
 from spritz.sim.daemons.checks.story import parts_of
 from spritz.sim.daemons.checks.values import possible
@@ -151,8 +152,8 @@ def _forgotten(story: Story, subject: Subject, parts: list[Subject]) -> bool:
 
 def _started_at(story: Story, subject: Subject) -> float:
     """The earliest moment by which it may have started, or been cancelled."""
-    moments = [_cancelled_at(story, subject)]
-    for life in story.lives_of(subject):
+    moments = [_cancelled_at(story, subject), _ended_unstarted_at(story, subject)]
+    for life in _lives(story, subject):
         moments.append(life.began_at)
         if life.reported is not None:
             reported = life.reported.started_at or life.reported.ended_at
@@ -166,7 +167,7 @@ def _outcomes(story: Story, subject: Subject, at: float) -> list[bool | None]:
     A condition that was satisfied once stays so, so a job that was over and then queued again counts. One that the
     cluster queued again by itself was never over.
     """
-    lives = story.lives_of(subject)
+    lives = _lives(story, subject)
     outcomes: list[bool | None] = []
     for place, life in enumerate(lives):
         after = lives[place + 1] if place + 1 < len(lives) else None
@@ -176,9 +177,36 @@ def _outcomes(story: Story, subject: Subject, at: float) -> list[bool | None]:
             over = over_at(story, life)
         if over <= at and (after is None or _asked_again(story, subject, over, after.began_at)):
             outcomes.append(_well(life) if life.runs else _never_ran(story, subject))
-    if not lives and _cancelled_at(story, subject) <= at:
+    if not lives and _ended_unstarted_at(story, subject) <= at:
+        outcomes.append(False)
+    elif not lives and _cancelled_at(story, subject) <= at:
         outcomes.append(_never_ran(story, subject))
     return outcomes
+
+
+def _lives(story: Story, subject: Subject) -> list[Life]:
+    """The subject's lives. A component starts and ends with the first one, and only that has a script: where nothing is
+    known of a life of the component, because it had no processes and was queued again, the first one's stands for it.
+    """
+    lives, wanted = story.lives_of(subject), story.wanted(subject[0])
+    if wanted is None or not wanted.het_size or not subject[1]:
+        return lives
+    by_number = {life.life: life for life in (*story.lives_of((subject[0], 0)), *lives)}
+    return [life for _number, life in sorted(by_number.items())]
+
+
+def _ended_unstarted_at(story: Story, subject: Subject) -> float:
+    """The earliest moment by which the task of an array may have ended without a start, together with all others that
+    had none; inf: it has not.
+
+    Such tasks have no record of their own, but that of their array.
+    """
+    leader, task = subject
+    job = story.jobs.get(leader)
+    if task is None or job is None or job.array is None or not job.state.ended:
+        return inf
+    started = task not in mask_ids(mask_of(job.array.pending))
+    return inf if started else story.virtual_time(job.ended_at) - story.final.clock_error_seconds
 
 
 def _asked_again(story: Story, subject: Subject, since: float, until: float) -> bool:

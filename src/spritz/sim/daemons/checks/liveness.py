@@ -10,11 +10,13 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from spritz.model.job import Hold
+from spritz.model.reasons import Reason
 from spritz.model.states import JobFlag, JobState, NodeFlag
 from spritz.sim.daemons.checks.dependencies import satisfied
 from spritz.sim.daemons.checks.starts import may_release
 from spritz.sim.daemons.checks.values import possible
 from spritz.sim.daemons.checks.violation import Violation, clock
+from spritz.sim.daemons.history import Outcome
 from spritz.sim.daemons.wanted import Change, Reserved
 
 if TYPE_CHECKING:
@@ -94,7 +96,7 @@ def _active(story: Story, job: Job) -> Iterator[Violation]:
 def _pending(story: Story, job: Job) -> Iterator[Violation]:
     subject = story.subject(job.id)
     wanted = story.wanted(job.id)
-    if wanted is None or wanted.never_fits or _needs_drained_nodes(story, wanted):
+    if wanted is None or wanted.never_fits or _needs_more_nodes(story, wanted):
         return
     submission = story.submissions[subject[0]]
     if job.hold is not Hold.NONE:
@@ -105,14 +107,47 @@ def _pending(story: Story, job: Job) -> Iterator[Violation]:
     begins = [float(value or 0.0) for value in possible(story, subject, "begin_at", now, story.final.read_at)]
     if max(begins, default=0.0) > now or not satisfied(story, subject, now) or not _has_time(story, job):
         return
+    if _waits_for_a_clock(story, job, now):
+        return
     text = f"job {job.id} can run and waits, submitted at {clock(submission.called_at)} ({job.reason.value})"
     yield _violation(story, "6.pending", text, submission)
 
 
-def _needs_drained_nodes(story: Story, wanted: Wanted) -> bool:
-    """Whether it needs nodes that are drained at the end: the request that would have resumed them may be lost."""
-    drained = sum(1 for node in story.final.nodes if node.flags & NodeFlag.DRAIN)
-    return wanted.nodes_min > len(story.final.rules.nodes) - drained
+def _needs_more_nodes(story: Story, wanted: Wanted) -> bool:
+    """Whether it needs nodes that are not for it at the end: drained ones, as the request that would have resumed them
+    may be lost, or those of a reservation of others that is not over.
+    """
+    final = story.final
+    gone = {node.name for node in final.nodes if node.flags & NodeFlag.DRAIN}
+    settled = final.read_at - final.rules.recovery_seconds - final.clock_error_seconds
+    for reserved in _reservations(story):
+        if reserved.name != wanted.reservation and reserved.end_at > settled:
+            gone |= reserved.nodes
+    return wanted.nodes_min > len(story.node_names - gone)
+
+
+def _reservations(story: Story) -> list[Reserved]:
+    """Those that may have been made, and that nobody has certainly deleted."""
+    deleted = {
+        operation.wanted
+        for operation in story.operations
+        if operation.kind == "unreserve" and operation.outcome is Outcome.DONE
+    }
+    asked = [operation for operation in story.operations if operation.outcome is not Outcome.REFUSED]
+    made = [operation.wanted for operation in asked if isinstance(operation.wanted, Reserved)]
+    return [reserved for reserved in (*story.final.rules.reservations, *made) if reserved.name not in deleted]
+
+
+def _waits_for_a_clock(story: Story, job: Job, now: float) -> bool:
+    """Whether it waits for a moment that was reckoned by a clock that was ahead: after its life before, or after the
+    start of a job on which it depends (`after:JOB+MINUTES`). As in Slurm these are times, and a clock that is set back
+    does not move them.
+    """
+    moments = [dependency.due_at for dependency in job.dependencies]
+    if job.reason is Reason.BEGIN_TIME and job.restart_count:
+        moments.append(job.eligible_at)
+    latest = story.final.read_at + story.final.clock_error_seconds
+    return any(now < story.virtual_time(moment) <= latest for moment in moments)
 
 
 def _may_be_held(story: Story, job: Job) -> bool:

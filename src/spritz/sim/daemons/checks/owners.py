@@ -1,8 +1,8 @@
 """Rule 3: no CPU, GPU, memory or port of a node has two owners at one time; exclusive jobs are alone.
 
 A resource belongs to a life of a job from the beginning to the end of each of its processes there. Stopped processes
-keep memory and GPUs; their CPUs are free for others (scontrol(1) suspend). Within a job, steps own CPUs among
-themselves, and the script and the job's container own none.
+keep memory and GPUs; their CPUs are free for others (scontrol(1) suspend), and stay so if the job is ended while it is
+suspended. Within a job, steps own CPUs among themselves, and the script and the job's container own none.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spritz.sim.daemons.checks.story import Run, Story
+
+#: seconds after its beginning until a job that was suspended before is stopped
+_AT_ONCE_SECONDS = 0.1
 
 
 def owners(story: Story) -> Iterator[Violation]:
@@ -45,7 +48,7 @@ def _between(story: Story, run: Run, other: Run) -> Iterator[Violation]:
     if not (began.shares or before.shares):
         cpus = sorted(began.job_cpus & before.job_cpus)
         # A job that is suspended while its launch is on its way begins and is stopped at once.
-        if cpus and not other.stopped_at(began.at) and not run.stopped_at(began.at):
+        if cpus and other.owns_cpus_at(began.at) and run.owns_cpus_at(began.at + _AT_ONCE_SECONDS):
             yield _violation("3.cpu", run, other, f"CPU {', '.join(map(str, cpus))}")
     for name, index in sorted(began.gres & before.gres):
         if name not in story.final.rules.shared_gres:
@@ -71,12 +74,22 @@ def _exclusive(story: Story, run: Run, other: Run) -> int:
     same = story.subject(run.began.job_id)[0] == story.subject(other.began.job_id)[0]
     if same and not run.began.array_job_id:
         return 0
+    at = run.began.at
+    if story.final.rules.suspends and other.stopped_at(at) and not _was_suspended_by_a_user(story, other, at):
+        return 0  # the cluster has suspended it for a job that has the node alone, or it had the node alone itself
     for job in (run.began, other.began):
         wanted = story.wanted(job.job_id)
         sharing = wanted.sharing if wanted is not None else ""
         if sharing == "exclusive" or (sharing == "user" and run.began.uid != other.began.uid):
             return job.job_id
     return 0
+
+
+def _was_suspended_by_a_user(story: Story, run: Run, at: float) -> bool:
+    """Whether the last request about it was to suspend it."""
+    changes = [change for change in story.changes(story.subject(run.began.job_id)) if change.called_at < at]
+    kinds = [change.kind for change in changes if change.kind in ("suspend", "resume")]
+    return kinds[-1:] == ["suspend"]
 
 
 def _memory(story: Story, run: Run, here: list[Run]) -> Iterator[Violation]:
@@ -94,10 +107,12 @@ def _continued(runs: list[Run]) -> Iterator[Violation]:
     """A job that goes on after it was stopped needs CPUs that are free."""
     for run in runs:
         for _since, until in run.stops:
+            if until == run.ended_stopped_at:
+                continue  # it goes on for its end alone
             for other in runs:
                 if other.began.node != run.began.node or _life(other) == _life(run) or other is run:
                     continue
-                there = other.began.at < until < other.until and not other.stopped_at(until)
+                there = other.began.at < until < other.until and other.owns_cpus_at(until)
                 cpus = run.began.job_cpus & other.began.job_cpus
                 if there and until < run.until and cpus and not (run.began.shares or other.began.shares):
                     text = (

@@ -31,6 +31,9 @@ Subject = tuple[int, int | None]
 
 _SIGCONT, _SIGSTOP = 18, 19
 
+#: SIGKILL and SIGTERM. A job that ends is sent SIGCONT at the same moment, so that it hears of it.
+_ENDS = 9, 15
+
 #: Times lose a little when they become seconds since the epoch.
 _INSTANT = 0.001
 
@@ -47,6 +50,8 @@ class Run(Struct, kw_only=True):
     ended: Ended | None = None
     #: times during which it was stopped by a signal
     stops: list[tuple[float, float]] = []
+    #: when it was ended while it was stopped, and continued for that alone; inf: it was not
+    ended_stopped_at: float = inf
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -56,6 +61,12 @@ class Run(Struct, kw_only=True):
     def stopped_at(self, at: float) -> bool:
         """Whether it was stopped at this moment."""
         return any(since <= at < until for since, until in self.stops)
+
+    def owns_cpus_at(self, at: float) -> bool:
+        """Whether its CPUs are not free for other jobs: those of a job that is suspended are, and of one that ends
+        while it is.
+        """
+        return not self.stopped_at(at) and at < self.ended_stopped_at
 
     def seconds_by(self, at: float) -> float:
         """For how long it has run by then, without the time that it was stopped."""
@@ -325,6 +336,8 @@ def _stop_or_continue(run: Run | None, signalled: Signalled) -> None:
         run.stops.append((signalled.at, inf))
     elif signalled.number == _SIGCONT:
         _close_stop(run, signalled.at)
+    elif signalled.number in _ENDS and run.stops and run.stops[-1][1] == signalled.at:
+        run.ended_stopped_at = signalled.at
 
 
 def _close_stop(run: Run, at: float) -> None:

@@ -145,6 +145,11 @@ class Work:
         self.put(table, key, row)
         return True
 
+    def upsert(self, table: str, key: Any, row: Any) -> None:
+        """ON CONFLICT DO UPDATE of the whole row."""
+        self.wait_for(table, [key])
+        self.put(table, key, row)
+
     def insert_new(self, table: str, key: Any, row: Any) -> Result:
         """Raises UniqueViolation."""
         if not self.insert(table, key, row):
@@ -505,7 +510,7 @@ def _append(work: Work, term: int, last: int, first: int, at: float, checksum: i
     WITH held AS MATERIALIZED (SELECT 1 FROM meta WHERE term = %s FOR SHARE),
     stored AS (
         INSERT INTO blobs SELECT given.key, given.body FROM held, unnest(%s::text[], %b::bytea[]) AS given (key, body)
-        ON CONFLICT (key) DO NOTHING
+        ON CONFLICT (key) DO UPDATE SET body = excluded.body
     )
     INSERT INTO groups (last, first, at, checksum, payload)
     SELECT %s, %s, %s, %s, %b FROM held ON CONFLICT (last) DO NOTHING
@@ -528,7 +533,7 @@ def _append_blobs(
     row = Group(first=first, at=float(at), checksum=checksum, payload=bytes(payload))
     inserted = work.remembered("inserted", lambda: work.insert("groups", last, row))
     for key, body in zip(keys, bodies, strict=True):
-        work.insert("blobs", key, bytes(body))
+        work.upsert("blobs", key, bytes(body))
     return Result(count=int(inserted))
 
 
