@@ -121,6 +121,7 @@ def performs(name: str) -> Callable[[Perform], Perform]:
 
 def add(kind: Kind, perform: Perform) -> None:
     """Add a kind to the table, with what injects it."""
+    assert kind.name not in KINDS, f"two kinds of faults are called {kind.name!r}"
     KINDS[kind.name] = kind
     performs(kind.name)(perform)
 

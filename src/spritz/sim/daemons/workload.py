@@ -404,8 +404,7 @@ class _Day:
             self.act(later, "requeue", who, hold=self.chance(0.2), **target)
             self.act(later + self.some(1.0, 300.0), "release", "root", **target)
         if self.unusual(0.06):
-            self.act(later, "suspend", "root", **target)
-            self.act(later + self.some(0.01, 200.0), "resume", "root", **target)
+            self._suspend(later, who, target)
         if self.unusual(0.05):
             self.act(later, "cancel", who, signal=random.choice((10, 12, 15)), batch=self.chance(0.3), **target)
         if self.chance(0.03):
@@ -413,6 +412,15 @@ class _Day:
         for _ in range(random.randint(0, 2)):
             reading = random.choice(("show_job", "show_job", "explain", "show_script"))
             self.act(at + self.some(0.003, 900.0), reading, user, tag=wanted.tag)
+
+    def _suspend(self, at: float, user: str, target: dict[str, Any]) -> None:
+        """An administrator suspends a job for a while. Its user may end it or queue it again, then or soon after."""
+        until = at + self.some(0.01, 200.0)
+        self.act(at, "suspend", "root", **target)
+        self.act(until, "resume", "root", **target)
+        if self.chance(0.5):
+            again = self.random.uniform(at, until + self.random.choice((0.0, 20.0)))
+            self.act(again, self.random.choice(("cancel", "requeue")), user, **target)
 
     def _changes(self, at: float) -> dict[str, Any]:
         random = self.random
