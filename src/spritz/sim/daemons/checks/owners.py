@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 
 from spritz.model.ids import STEP_MAX
 from spritz.sim.daemons.checks.violation import Violation, clock
+from spritz.sim.daemons.history import Signalled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spritz.sim.daemons.checks.story import Run, Story
+
+_SIGTERM = 15
 
 
 def owners(story: Story) -> Iterator[Violation]:
@@ -30,7 +33,7 @@ def owners(story: Story) -> Iterator[Violation]:
         here.append(run)
         present[run.began.node] = here
         yield from _memory(story, run, here)
-    yield from _continued(runs)
+    yield from _continued(story, runs)
 
 
 def _between(story: Story, run: Run, other: Run) -> Iterator[Violation]:
@@ -90,10 +93,20 @@ def _memory(story: Story, run: Run, here: list[Run]) -> Iterator[Violation]:
         yield Violation(rule="3.memory", at=run.began.at, text=text, entries=tuple(other.began for other in here))
 
 
-def _continued(runs: list[Run]) -> Iterator[Violation]:
-    """A job that goes on after it was stopped needs CPUs that are free."""
+def _continued(story: Story, runs: list[Run]) -> Iterator[Violation]:
+    """A job that goes on after it was stopped needs CPUs that are free, unless it goes on to its end: SIGCONT lets
+    stopped processes heed SIGTERM.
+    """
+    ended = {
+        (entry.at, entry.node, entry.job_id, entry.restart_count)
+        for entry in story.entries
+        if isinstance(entry, Signalled) and entry.number == _SIGTERM
+    }
     for run in runs:
+        began = run.began
         for _since, until in run.stops:
+            if (until, began.node, began.job_id, began.restart_count) in ended:
+                continue
             for other in runs:
                 if other.began.node != run.began.node or _life(other) == _life(run) or other is run:
                     continue
