@@ -202,6 +202,9 @@ _COUNTED = frozenset(
     }
 )
 
+#: Kinds that lie in wait, and enter the history when they strike.
+_LATER = frozenset({"answer lost", "supervisor lost at a point", "slurmd lost at a point"})
+
 
 def perform(site: Site, action: Action) -> None:
     """Inject a fault of the plan, and note it in the history."""
@@ -212,6 +215,8 @@ def perform(site: Site, action: Action) -> None:
         world.count(f"missed {action.kind}")
         return
     world.tell(f"fault: {action.kind}, {hit}" + (f", {seconds:g} s" if seconds else ""))
+    if action.kind in _LATER:
+        return
     site.history.add(Injected(at=world.now, until=world.now + seconds, kind=action.kind, target=hit))
     if action.kind not in _COUNTED:
         world.count(f"fault {action.kind}")

@@ -83,7 +83,7 @@ def wanted_of(command: Command, job: NewJob) -> Wanted:
         tier=max(TIERS[name] for name in (job.partition or "main").split(",")),
         nodes_min=nodes_min,
         never_fits=nodes_min > scale.nodes
-        or any(part.partition == "high" and part.nodes_min > HIGH_NODES_MAX for part in parts),
+        or any(part.partition == "high" and max(part.nodes_min, part.nodes_max) > HIGH_NODES_MAX for part in parts),
     )
 
 

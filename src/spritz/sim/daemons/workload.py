@@ -403,7 +403,7 @@ class _Day:
         if self.unusual(0.06):
             self.act(later, "requeue", who, hold=self.chance(0.2), **target)
             self.act(later + self.some(1.0, 300.0), "release", "root", **target)
-        if self.unusual(0.06):
+        if self.unusual(0.12):
             self._suspend(later, who, target)
         if self.unusual(0.05):
             self.act(later, "cancel", who, signal=random.choice((10, 12, 15)), batch=self.chance(0.3), **target)
@@ -415,7 +415,7 @@ class _Day:
 
     def _suspend(self, at: float, user: str, target: dict[str, Any]) -> None:
         """An administrator suspends a job for a while. Its user may end it or queue it again, then or soon after."""
-        until = at + self.some(0.01, 200.0)
+        until = at + self.some(0.1, 200.0)
         self.act(at, "suspend", "root", **target)
         self.act(until, "resume", "root", **target)
         if self.chance(0.5):

@@ -176,8 +176,11 @@ def _outcomes(story: Story, subject: Subject, at: float) -> list[bool | None]:
             over = over_at(story, life)
         if over <= at and (after is None or _asked_again(story, subject, over, after.began_at)):
             outcomes.append(_well(life) if life.runs else _never_ran(story, subject))
-    if not lives and _cancelled_at(story, subject) <= at:
-        outcomes.append(_never_ran(story, subject))
+    if not lives:  # tasks that end before they start are over with their array
+        array = story.lives_of((subject[0], None))
+        over = min([_cancelled_at(story, subject), *(reported_end(story, life) for life in array)])
+        if over <= at:
+            outcomes.append(_never_ran(story, subject))
     return outcomes
 
 

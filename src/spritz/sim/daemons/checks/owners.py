@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _SIGTERM = 15
 
+#: Seconds in which a supervisor that has begun its step reads the order to stop it.
+_AT_ONCE_SECONDS = 0.01
+
 
 def owners(story: Story) -> Iterator[Violation]:
     """At each beginning: what the new processes have is not that of any that are there."""
@@ -48,7 +51,7 @@ def _between(story: Story, run: Run, other: Run) -> Iterator[Violation]:
     if not (began.shares or before.shares):
         cpus = sorted(began.job_cpus & before.job_cpus)
         # A job that is suspended while its launch is on its way begins and is stopped at once.
-        if cpus and not other.stopped_at(began.at) and not run.stopped_at(began.at):
+        if cpus and not other.stopped_at(began.at) and not run.stopped_at(began.at + _AT_ONCE_SECONDS):
             yield _violation("3.cpu", run, other, f"CPU {', '.join(map(str, cpus))}")
     for name, index in sorted(began.gres & before.gres):
         if name not in story.final.rules.shared_gres:
