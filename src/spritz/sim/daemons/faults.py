@@ -203,7 +203,7 @@ _COUNTED = frozenset(
 )
 
 #: Kinds that lie in wait, and enter the history when they strike.
-_LATER = frozenset({"answer lost", "supervisor lost at a point", "slurmd lost at a point"})
+_LATER = frozenset({"answer lost", "supervisor lost at a point", "slurmd lost at a point", "order delayed"})
 
 
 def perform(site: Site, action: Action) -> None:

@@ -109,6 +109,8 @@ class Task:
         self._since = 0.0
         self._end: Event | None = None
         self._death: Event | None = None
+        #: the signal of that
+        self._dies_of = 0
         self.is_stopped = False
         #: seconds that it ran
         self.ran_seconds = 0.0
@@ -159,11 +161,14 @@ class Task:
         seconds = machine.random.uniform(*_DEATH_SECONDS)
         waits = max(0.0, machine.undying_until - machine.world.now)
         if number == signal.SIGKILL:
-            if self._death is not None:
+            if self._death is not None and not (self.is_stopped and self._dies_of != number):
                 return
+            if self._death is not None:  # of a signal that it does not heed while it is stopped
+                self._death.cancel()
             seconds += max(self.step.behaviour.undying, waits)
         elif waits:  # the kernel lets it go before long
             seconds += min(waits, machine.random.uniform(*_WAIT_SECONDS))
+        self._dies_of = number
         self._death = machine.world.after(seconds, lambda: self._dies(number))
 
     def _dies(self, number: int) -> None:

@@ -151,8 +151,13 @@ def _forgotten(story: Story, subject: Subject, parts: list[Subject]) -> bool:
 
 def _started_at(story: Story, subject: Subject) -> float:
     """The earliest moment by which it may have started, or been cancelled."""
+    # What could be queued again had started, perhaps before its processes began.
     moments = [_cancelled_at(story, subject)]
-    for life in story.lives_of(subject):
+    moments += [change.called_at for change in story.changes(subject) if change.kind == "requeue"]
+    lives = story.lives_of(subject)
+    for life in lives or story.lives_of(
+        (subject[0], None)
+    ):  # tasks that end before they start are over with their array
         moments.append(life.began_at)
         if life.reported is not None:
             reported = life.reported.started_at or life.reported.ended_at

@@ -187,6 +187,7 @@ def _kill_supervisor(site: Site, action: Action, seconds: float) -> str | None:
 
 #: Seconds from a point of a supervisor to the end of its daemon: before and after the controller has heard of it.
 _LATER_SECONDS = 0.0001, 0.05
+_CUT_SECONDS = 3.0
 
 
 def _supervisor_lost(site: Site, action: Action, seconds: float) -> str | None:
@@ -200,12 +201,19 @@ def _supervisor_lost(site: Site, action: Action, seconds: float) -> str | None:
 
 
 def _slurmd_lost(site: Site, action: Action, seconds: float) -> str | None:
-    """The daemon of the next supervisor that comes to a point is killed just then."""
+    """The daemon of the next supervisor that comes to a point is killed just then. Every other time its reports do not
+    leave the machine any more.
+    """
     low, high = _LATER_SECONDS
     later = low * (high / low) ** drawn(action, 0.0, 1.0)
+    is_cut = int(action.data["draw"]) // len(POINTS) & 1
 
     def happen(supervisor: SimulatedSupervisor) -> str:
         host = supervisor.machine.host
+        if is_cut:
+            for other in site.world.hosts:
+                if other != host.name:
+                    site.world.network.cut(host.name, other, _CUT_SECONDS)
         site.world.after(later, lambda: processes.kill(site.units[f"{host.name}/slurmd"]))
         return f"slurmd of {host.name}, {later:.4f} s"
 
@@ -222,7 +230,7 @@ def _at_a_point(site: Site, action: Action, seconds: float, happen: Callable[[Si
             world.tell(f"fault: {action.kind}, {happen(supervisor)}, {point}")
             world.count(f"fault {action.kind}")
             name = supervisor.machine.host.name
-            site.history.add(Injected(at=world.now, until=world.now, kind=action.kind, target=name))
+            site.history.add(Injected(at=world.now, until=world.now + _CUT_SECONDS, kind=action.kind, target=name))
 
     def over() -> None:
         for machine in site.machines.values():

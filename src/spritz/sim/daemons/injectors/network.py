@@ -115,12 +115,13 @@ def _slow_reader(site: Site, action: Action, seconds: float) -> str | None:
 
 # Answers
 
-#: Requests that must have their effect once, though their answer may be lost: of commands, to nodes, of nodes, and to
-#: slurmdbd.
+#: Requests that must have their effect once, though their answer may be lost: (sender, kind). Of commands, to nodes, of
+#: nodes, and to slurmdbd.
 _ASKED = (
-    *("SubmitJob", "AwaitAllocation", "CreateStep", "FinishAllocation"),
-    *("LaunchBatch", "LaunchStep", "LaunchBatch", "LaunchStep", "TerminateJob", "SuspendTasks", "ForwardOrder"),
-    *("StepFinished", "JobGone", "RegisterNode", "StoreEvents"),
+    *(("", name) for name in ("SubmitJob", "AwaitAllocation", "CreateStep", "FinishAllocation")),
+    *(("slurmctld", name) for name in ("LaunchBatch", "LaunchStep", "LaunchStep", "TerminateJob", "ForwardOrder")),
+    *(("slurmd", name) for name in ("ForwardOrder", "StepFinished", "JobGone", "RegisterNode")),
+    *(("slurmctld", "SuspendTasks"), ("slurmctld", "StoreEvents")),
 )
 
 #: Seconds that a link is cut for an answer: more and less than senders wait for one. Seconds until a connection or its
@@ -132,11 +133,13 @@ _LOST_SECONDS = 0.0002, 0.05
 def _answer_lost(site: Site, action: Action, seconds: float) -> str | None:
     """The next request of a kind is received, and its answer is lost: with the link, the connection or the server."""
     world, network, bits = site.world, site.world.network, int(action.data["draw"])
-    name, how = _ASKED[bits % len(_ASKED)], bits // len(_ASKED) % 4
+    (sender, name), how = _ASKED[bits % len(_ASKED)], bits // len(_ASKED) % 4
     wanted, until = name.encode(), world.now + seconds
 
     def told(client: Process, server: Process, data: bytes) -> None:
-        if wanted not in data or client.host is server.host or told not in network.on_bytes:
+        if wanted not in data or (sender and client.name != sender) or told not in network.on_bytes:
+            return
+        if client.host is server.host:
             return
         network.on_bytes = [other for other in network.on_bytes if other is not told]
         if how < 2:
@@ -172,3 +175,40 @@ def _break(site: Site, client: Process, server: Process, *, kill: bool) -> None:
 
 
 add(Kind(name="answer lost", targets=("cluster",), seconds=(60, 900), weight=6), _answer_lost)
+
+
+#: Seconds for which an order stays on its way, and its controller stands still: a standby takes over meanwhile.
+_DELAYED_SECONDS = 20.0, 58.0
+_STOPPED_SECONDS = 70.0
+
+
+def _order_delayed(site: Site, action: Action, seconds: float) -> str | None:
+    """A node that is to pass an order on cannot reach the others for a while, in which their controller is replaced."""
+    world, network = site.world, site.world.network
+    until = world.now + seconds
+
+    def told(client: Process, server: Process, data: bytes) -> None:
+        is_order = client.name == "slurmctld" and server.name == "slurmd" and b"ForwardOrder" in data
+        if not is_order or told not in network.on_bytes:
+            return
+        over()
+        lasts, stopped = drawn(action, *_DELAYED_SECONDS), _STOPPED_SECONDS
+        for host in site.nodes:
+            if host is not server.host:
+                network.cut(server.host.name, host.name, min(lasts, until - world.now))
+        client.stop()
+        world.after(min(stopped, until - world.now), client.go_on)
+        hit = f"{client} stopped, {server.host.name} cut off from nodes"
+        world.tell(f"fault: order delayed, {hit}, {lasts:.1f} s")
+        world.count("fault order delayed")
+        site.history.add(Injected(at=world.now, until=world.now + stopped, kind="order delayed", target="all"))
+
+    def over() -> None:
+        network.on_bytes = [other for other in network.on_bytes if other is not told]
+
+    network.on_bytes = [*network.on_bytes, told]
+    world.after(seconds, over)
+    return "of a leader"
+
+
+add(Kind(name="order delayed", targets=("cluster",), seconds=(300, 900), weight=3, part="standby"), _order_delayed)
